@@ -1,6 +1,6 @@
-"""Routing of a message to its subscribers.
+"""Routing of messages to subscribers.
 
-Handles: destinations and their table, fan-out to topics, duplicates, costs of tables.
+Handles: the table of destinations, their policies, fan-out, quotas, the cost of tables in memory.
 Does not handle: the content of queues and streams; see ``queues`` and ``streams``.
 """
 

@@ -1,4 +1,4 @@
-"""Selectors are asked about a header block before it is sent, bit by bit where they are many."""
+"""Evaluation of selectors before a SEND, in pieces if there are many."""
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,31 +17,32 @@ if TYPE_CHECKING:
 Answers = dict[Selector, bool]
 
 FEW_SELECTORS = 16
-"""So many are asked on the way."""
+"""Up to this many selectors are evaluated during the fan-out."""
 
 
 @define(eq=False, repr=False)
 class Asker:
-    """Has selectors remember what they say to a header block, so that a SEND asks each in no time.
+    """Evaluates selectors before a SEND. They remember the result, so the fan-out is fast.
 
-    Nothing is sent before, so what one sender sends stays in order, and others do not wait for it.
+    Nothing is sent before all are evaluated. So each sender's order is kept, and other senders do
+    not wait.
     """
 
     turns: Turns = field(factory=Turns)
     must_not_wait: bool = False
-    """What is sent now has been begun."""
+    """The current SEND has begun and must finish in this call."""
     _asked: Head | None = None
-    """All have been asked about it, in this turn: it is to be sent now."""
+    """The header block for which all selectors were evaluated in this turn. It is sent next."""
 
     def ask(self, head: Head, parts: "Sequence[tuple[Destination, Head]]") -> None:
-        """Ask the selectors of all subscribers to the routes of a SEND.
+        """Evaluate the selectors of all subscribers to the destinations of a SEND.
 
         Args:
-          head: What its sender sent.
-          parts: Each of its routes, with the block as that one's subscribers are told it.
+          head: The header block as sent.
+          parts: Each destination, with the header block that its subscribers get.
 
         Raises:
-          NotYet: the sender's share of the turn is over first.
+          NotYet: The sender's share of the turn ended first.
         """
         asked, self._asked = self._asked, None
         if asked is head or self.must_not_wait:
@@ -53,7 +54,7 @@ class Asker:
 
     @contextmanager
     def at_once(self) -> "Iterator[None]":
-        """Let what is sent inside, which has been begun, wait for nothing."""
+        """Finish SENDs inside the context in this call: they have begun and must not wait."""
         self.must_not_wait = True
         try:
             yield
@@ -66,26 +67,30 @@ class Asker:
 
 
 def asking(parts: "Sequence[tuple[Destination, Head]]") -> Work:
-    """Ask the selectors of all subscribers to some destinations in pieces. They remember it.
+    """Evaluate the selectors of all subscribers in pieces. They remember the results.
 
     Args:
-      parts: Each of the routes, with the block as that one's subscribers are told it.
+      parts: Each destination, with the header block that its subscribers get.
     """
-    said: list[tuple[Head, Answers]] = []
-    for destination, told in parts:
+    results: list[tuple[Head, Answers]] = []
+    for destination, block in parts:
         answers: Answers = {}
-        said.append((told, answers))
-        for member in destination.filtered:  # who comes meanwhile is asked on the way
+        results.append((block, answers))
+        for member in destination.filtered:  # later ones are evaluated during the fan-out
             selector = member.selector
             if selector is not None and selector not in answers:
-                answers[selector] = selector.matches(told)
+                answers[selector] = selector.matches(block)
                 yield
-    for told, answers in said:
-        remind(answers, told)
+    for block, answers in results:
+        remind(answers, block)
 
 
 def answers_of(members: "Sequence[Member]", head: Head) -> Answers:
-    """Return what the selectors of many ``members`` have just said, for when they forget."""
+    """Return the results of the selectors of ``members`` for a header block.
+
+    Selectors remember results for one turn only. Few ``members`` give an empty dict, because
+    evaluating them again is cheap.
+    """
     if len(members) <= FEW_SELECTORS:
         return {}
     selectors = {each.selector for each in members if each.selector is not None}
@@ -93,6 +98,6 @@ def answers_of(members: "Sequence[Member]", head: Head) -> Answers:
 
 
 def remind(answers: Answers, head: Head) -> None:
-    """Have selectors remember, for this turn, what they said to a header block in earlier ones."""
-    for selector, truth in answers.items():
-        selector.remember(head, truth=truth)
+    """Let selectors remember, for this turn, their results from earlier turns."""
+    for selector, matched in answers.items():
+        selector.remember(head, truth=matched)

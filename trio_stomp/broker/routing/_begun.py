@@ -1,10 +1,10 @@
-"""What is raised where a SEND is done, and its many subscribers are still to be reached."""
+"""Signals that a SEND is accepted and its fan-out goes on in pieces."""
 
 from trio_stomp.broker.routing._fanout_pieces import Giving
 
 
 class Begun(Exception):
-    """A client's request is done, and telling others of it is left to ``giving``."""
+    """Raised when a request is accepted and its fan-out is left to ``giving``."""
 
     def __init__(self, giving: Giving) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Policies per destination pattern: how much a destination keeps, for how long, and then what."""
+"""Policies of destinations: limits, lifetimes, overflow, redelivery, persistence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ ALWAYS = "always"
 NEVER = "never"
 
 DEAD_LETTERS = "/queue/DLQ."
-"""What the name of a default dead-letter queue begins with."""
+"""Prefix of the names of default dead-letter queues."""
 
 MAX_BACKOFF_S = 86_400.0
 
@@ -35,7 +35,7 @@ def _waits(given: Iterable[float]) -> tuple[float, ...]:
 
 
 def _check_backoff(_: object, __: object, value: tuple[float, ...]) -> None:
-    # NaN is between no two numbers, so it is refused as well.
+    # Comparisons with NaN are false, so this refuses it as well.
     if not all(0 <= delay <= MAX_BACKOFF_S for delay in value):
         raise ValueError(
             f"backoff_s is {list(value)}, but each number must be between 0 and {MAX_BACKOFF_S:g}"
@@ -56,12 +56,12 @@ class DestinationPolicy:
     """The policy for the destinations of one pattern.
 
     Args:
-      backoff_s: Waits in seconds before the first, second, … redelivery; the last one repeats,
-        and none at all = at once.
-      dead_letter: Where rejected and poisoned messages go; "" = ``/queue/DLQ.<name>``.
+      backoff_s: Delays in seconds before the first, second, … redelivery. The last one repeats;
+        empty = no delay.
+      dead_letter: Destination of dead letters; "" = ``/queue/DLQ.<name>``.
 
     Raises:
-      ValueError: naming field, value and rule; ``read_policy`` makes an OptionError of it.
+      ValueError: A field is invalid. ``read_policy`` turns this into an OptionError.
     """
 
     ttl_ms: int = option(0, "longest life of a message; 0 = as its headers say", minimum=0)
@@ -113,7 +113,7 @@ class DestinationPolicy:
 
     @property
     def drops_old(self) -> bool:
-        """Return whether a full destination loses what stands first in it."""
+        """Return whether a full destination drops or dead-letters its oldest messages."""
         return self.overflow in (DROP_OLDEST, DEAD_LETTER)
 
     def delay_s(self, failures: int) -> float:
@@ -127,7 +127,7 @@ class DestinationPolicy:
         return self.backoff_s[min(failures, len(self.backoff_s)) - 1]
 
     def dead_letter_for(self, name: str) -> str:
-        """Return where the dead messages of destination ``name`` go, or "" for nowhere."""
+        """Return the dead-letter destination of destination ``name``, or "" if it has none."""
         if self.dead_letter:
             return "" if self.dead_letter == name else self.dead_letter
         if name == STOMPSERVER_DEAD_LETTERS or name.startswith(DEAD_LETTERS):
@@ -141,33 +141,32 @@ DEFAULT_POLICY = DestinationPolicy()
 def read_policy(
     pattern: str, values: Mapping[str, object], base: DestinationPolicy = DEFAULT_POLICY
 ) -> DestinationPolicy:
-    """Return the policy that an operator wrote for ``pattern``.
+    """Return a policy from configured values.
 
     Args:
-      pattern: The pattern.
-      values: Fields by name; what is missing is as in ``base``.
-      base: The policy for fields that are not set.
+      pattern: The pattern, for error messages.
+      values: Fields by name.
+      base: The policy that has the values of all other fields.
 
     Raises:
-      OptionError: an unknown field, or a value of the wrong type or range: it names pattern,
-        field, value and rule.
+      OptionError: A field is unknown, or its value has the wrong type or range.
     """
-    known = attrs.fields_dict(DestinationPolicy)
-    chosen: dict[str, Any] = {}
+    declared = attrs.fields_dict(DestinationPolicy)
+    fields: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in known:
+        if name not in declared:
             raise OptionError(
-                f"policy {pattern!r}: unknown field {name!r}; there are {', '.join(known)}"
+                f"policy {pattern!r}: unknown field {name!r}; there are {', '.join(declared)}"
             )
-        kind = type(known[name].default)
-        # Not isinstance: True is an int to Python, and a typing error to an operator.
+        kind = type(declared[name].default)
+        # Not isinstance: True is an int in Python, but a mistake in a configuration.
         if not _are_numbers(value) if kind is tuple else type(value) is not kind:
             raise OptionError(
                 f"policy {pattern!r}: {name} is {value!r}, but must be {_WANTED[kind]}"
             )
-        chosen[name] = value
+        fields[name] = value
     try:
-        return attrs.evolve(base, **chosen)
+        return attrs.evolve(base, **fields)
     except ValueError as error:
         raise OptionError(f"policy {pattern!r}: {error}") from None
 
@@ -184,20 +183,20 @@ def _in_order(
 
 @frozen
 class PolicyBook:
-    """The policies of all patterns, in the operator's order.
+    """The policies of all patterns, in the order of the configuration.
 
-    The first pattern that matches decides alone: nothing is merged, so that one line of the
-    configuration tells all that holds for a destination. Patterns are those of SUBSCRIBE, except
-    that ``*`` alone means queues too. A wildcard leaves out the dead-letter queues and the broker's
-    own, unless it begins with their name: ``/queue/>`` shall not shorten the life of the dead.
+    A destination has the policy of the first pattern that matches. Policies are not merged.
+    Patterns are those of SUBSCRIBE, except that ``*`` alone includes queues. Wildcards match
+    dead-letter queues and ``/queue/monitor`` only if they begin with their name, so that
+    ``/queue/>`` does not shorten the TTL of dead letters.
 
     Args:
-      policies: Pattern and policy; the first that matches counts.
-      default: For all that no pattern matches.
-      places: By pattern, where it is written, as ``" (policies.toml:12)"``.
+      policies: Pairs of pattern and policy.
+      default: The policy of destinations that no pattern matches.
+      places: File and line of each pattern, as ``" (policies.toml:12)"``.
 
     Raises:
-      OptionError: a pattern that is none, or is there twice.
+      OptionError: A pattern is invalid or occurs twice.
     """
 
     policies: tuple[tuple[str, DestinationPolicy], ...] = field(default=(), converter=_in_order)
@@ -208,7 +207,7 @@ class PolicyBook:
 
     def __attrs_post_init__(self) -> None:
         seen: set[str] = set()
-        for place, (text, _) in enumerate(self.policies):
+        for index, (text, _) in enumerate(self.policies):
             if not text or text in seen:
                 rule = "is there twice" if text else "must not be empty"
                 raise OptionError(f"policy {text!r}: pattern is {text!r}, but {rule}")
@@ -218,40 +217,40 @@ class PolicyBook:
             except ProtocolError as error:
                 raise OptionError(f"policy {text!r}: {error}") from None
             if pattern is None:
-                self._exact[text] = place
+                self._exact[text] = index
             else:
-                self._wild.add(pattern, place)
+                self._wild.add(pattern, index)
 
     def where(self, name: str) -> str:
-        """Which policy holds for a destination, for people."""
-        place = self._place_of(name)
-        if place is None:
+        """Describe for operators which policy applies to destination ``name``."""
+        index = self._place_of(name)
+        if index is None:
             return "none names it, so the options hold"
-        pattern = self.policies[place][0]
+        pattern = self.policies[index][0]
         return f"{pattern!r}{self.places.get(pattern, '')}"
 
     def names(self, name: str) -> bool:
-        """Return whether a policy is for destination ``name`` alone."""
+        """Return whether the pattern of a policy is exactly ``name``."""
         return name in self._exact
 
     def policy_for(self, name: str) -> DestinationPolicy:
-        """Return the policy of destination ``name``. Asked once, when the destination is made."""
-        place = self._place_of(name)
-        return self.default if place is None else self.policies[place][1]
+        """Return the policy of destination ``name``."""
+        index = self._place_of(name)
+        return self.default if index is None else self.policies[index][1]
 
     def _place_of(self, name: str) -> int | None:
-        """Return the place of the policy that holds for ``name``, or None for the default."""
-        must = _must_be_spelled_out(name)
-        places = [
-            place for place in self._wild.match(name) if self.policies[place][0].startswith(must)
+        """Return the index of the policy that applies to ``name``, or None for the default."""
+        prefix = _must_be_spelled_out(name)
+        indexes = [
+            index for index in self._wild.match(name) if self.policies[index][0].startswith(prefix)
         ]
         if name in self._exact:
-            places.append(self._exact[name])
-        return min(places, default=None)
+            indexes.append(self._exact[name])
+        return min(indexes, default=None)
 
 
 def _must_be_spelled_out(name: str) -> str:
-    """Return what a wildcard must begin with to match ``name``."""
+    """Return the prefix that a wildcard must have to match ``name``."""
     if name in (MONITOR, STOMPSERVER_DEAD_LETTERS):
         return name
     return DEAD_LETTERS.rstrip(".") if name.startswith(DEAD_LETTERS) else ""

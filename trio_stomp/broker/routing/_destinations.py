@@ -37,9 +37,9 @@ from trio_stomp.broker.routing._table_costs import destination_cost, no_table_me
 from trio_stomp.broker.routing._takers import sorting, takers_of
 
 LOOKING = -2
-"""As ``generation`` of a destination whose subscribers are being looked up in pieces."""
+"""The ``generation`` of a destination whose subscribers are being looked up in pieces."""
 MAX_FORGOTTEN = 64
-"""A refused frame cannot have named many more destinations."""
+"""Destinations forgotten at once. A refused frame cannot have named many more."""
 
 
 @define(eq=False, repr=False)
@@ -48,7 +48,7 @@ class LastValueOwner:
 
     Args:
       owner: The sender; None = unknown.
-      judged: The generation of the rules that allowed it, as the authorizer counts them.
+      judged: The authorizer's generation of the access rules that allowed it.
       id: The value's id in the store; 0 = in memory only.
     """
 
@@ -58,16 +58,17 @@ class LastValueOwner:
 
 
 def _nowhere() -> Destination:
-    """Return the destination that takes over the counters of forgotten ones."""
+    """Return a destination that adds up the counters of forgotten ones."""
     return Destination("", Kind.TOPIC, ingress=Histogram(), delivery=Histogram())
 
 
 @define(eq=False, repr=False)
 class Destinations:
-    """All destinations in use, and the wildcard subscriptions that reach into any of them.
+    """All destinations in use, and the wildcard subscriptions.
 
-    A route keeps its subscribers until the generation changes: an exact SUBSCRIBE outdates one
-    route, a wildcard one starts a new generation, and routes look up again when next used.
+    A destination keeps the list of its subscribers. A SUBSCRIBE to its name outdates this list; a
+    SUBSCRIBE to a wildcard starts a new generation, which outdates all lists. A list is looked up
+    again when next used.
     """
 
     policies: BrokerPolicies
@@ -76,17 +77,17 @@ class Destinations:
     forget: Callable[[Destination], None] = noop
     """Called with a forgotten destination."""
     memory: MemoryBudget = field(factory=MemoryBudget)
-    """Charged for each."""
+    """The budget that pays for each destination."""
     is_restoring: bool = False
     """Recovery is running: restored destinations are charged but never refused."""
     retaining: dict[Destination, LastValueOwner] = field(factory=dict)
-    """Those that keep a last value."""
+    """Destinations that keep a last value."""
     past: Destination = field(factory=_nowhere)
-    """The counters of forgotten destinations, added up; for queues of wildcard subscriptions, also
-    their delivery times.
+    """The sums of the counters of forgotten destinations, and the delivery times of the queues of
+    wildcard subscriptions.
     """
     leaving: dict[Client, None] = field(factory=dict)
-    """Clients whose subscriptions are ended over several turns. Lookups skip them."""
+    """Clients whose subscriptions end over several turns. Look-ups skip them."""
     _quiet: Quiet = field(factory=Quiet)
     _destinations: dict[str, Destination] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
@@ -94,7 +95,7 @@ class Destinations:
     lent: LentTakers = field(init=False)
     _generation: int = 0
     _is_looking: bool = False
-    """Somebody looks up very many, which takes memory."""
+    """A long list is being looked up in pieces. One at a time, to bound memory."""
 
     def __attrs_post_init__(self) -> None:
         self.lent = LentTakers(self.memory)
@@ -107,38 +108,38 @@ class Destinations:
 
     @property
     def wildcards(self) -> int:
-        """Wildcard subscriptions."""
+        """Return the number of wildcard subscriptions."""
         return len(self._wildcards)
 
     @property
     def changes(self) -> int:
-        """Return how often those changed so far who may reach any destination."""
+        """Return the generation: how often the wildcard subscriptions have changed."""
         return self._generation
 
     def has(self, destination: Destination) -> bool:
-        """Return whether a destination is in use, and no other has taken its place."""
+        """Return whether a destination is in use and was not replaced by one of the same name."""
         return self._destinations.get(destination.name) is destination
 
     def known(self, name: str) -> Destination | None:
-        """Return the route of ``name`` with its subscribers up to date, if it is in use."""
+        """Return the destination of ``name``, with its subscribers up to date, if it is in use."""
         destination = self._destinations.get(name)
         if destination is not None and destination.generation != self._generation:
             self._look_up(destination)
         return destination
 
     def find(self, name: str) -> Destination | None:
-        """Return the destination of ``name``, if it is in use. It may not be up to date."""
+        """Return the destination of ``name``, if in use. Its subscribers may be out of date."""
         return self._destinations.get(name)
 
     def open(self, name: str, quota: Quota | None = None) -> Destination:
-        """Return the destination of ``name``, created if needed.
+        """Return the destination of ``name``, with its subscribers up to date; create it if needed.
 
         Args:
           name: The name.
           quota: The quota charged if it is created.
 
         Raises:
-          ProtocolError: the name is too long, of an unknown kind, or there are too many.
+          ProtocolError: The name is invalid, or there are too many destinations.
         """
         destination = self.place(name, quota)
         if destination.generation != self._generation:
@@ -146,12 +147,16 @@ class Destinations:
         return destination
 
     def refresh(self, destination: Destination) -> None:
-        """Look up the subscribers of a route that is in use, if they are out of date."""
+        """Look up the subscribers of a destination in use, if they are out of date."""
         if destination.generation != self._generation:
             self._look_up(destination)
 
     def refresh_few(self, destination: Destination) -> bool:
-        """Do the same unless they are very many, and return whether they are up to date."""
+        """Look up the subscribers as ``refresh``, unless there are very many.
+
+        Returns:
+          Whether they are up to date.
+        """
         if destination.generation == self._generation:
             return True
         is_long = len(destination.exact) + len(self._wildcards) > MANY_TAKERS
@@ -161,7 +166,10 @@ class Destinations:
         return True
 
     def refreshing(self, destination: Destination) -> Work:
-        """Do the same in pieces. Who has come or gone meanwhile may be missing, or among them."""
+        """Look up the subscribers in pieces.
+
+        The list may lack those who subscribed meanwhile, and contain those who left.
+        """
         while not self.refresh_few(destination):
             if not self._is_looking:
                 self._is_looking = True
@@ -183,7 +191,7 @@ class Destinations:
             collect_young=self.turns.collect_young,
         )
         if destination.generation >= 0 or not self.has(destination):
-            return  # somebody could not wait for it, or nobody needs it any more
+            return  # looked up at once meanwhile, or forgotten
         is_right = destination.generation == LOOKING
         self.lent.lend(destination, takers)
         destination.generation = since if is_right else STALE_GENERATION
@@ -193,7 +201,7 @@ class Destinations:
     def takers_count(self, destination: Destination) -> int:
         """Return the number of subscribers.
 
-        If they must still be looked up, members that subscribe twice count twice.
+        If the list is out of date, members that subscribe twice count twice.
         """
         if destination.generation == self._generation:
             return len(destination.subscribers)
@@ -208,10 +216,10 @@ class Destinations:
         return destination.generation == self._generation
 
     def place(self, name: str, quota: Quota | None = None) -> Destination:
-        """Return the destination of ``name``, created if needed, without updating its lists.
+        """Return the destination of ``name``, created if needed. Do not look up its subscribers.
 
         Raises:
-          ProtocolError: as ``open``.
+          ProtocolError: As ``open``.
         """
         destination = self._destinations.get(name)
         if destination is None:
@@ -227,7 +235,7 @@ class Destinations:
         return destination
 
     def own(self, name: str) -> Destination:
-        """Return one of the broker's own topics, which a full table must not refuse."""
+        """Return one of the broker's own topics. Limits do not apply to it."""
         if name not in self._destinations:
             self._enter(name, classify(name))
         destination = self.known(name)
@@ -240,7 +248,7 @@ class Destinations:
         """Subscribe ``member`` to ``name``, or to the names that match ``pattern``.
 
         Raises:
-          ProtocolError: as ``open``.
+          ProtocolError: As ``open``.
         """
         if pattern is None:
             destination = self.place(name, quota)
@@ -251,7 +259,7 @@ class Destinations:
             self.note_change()
 
     def remove(self, member: Member, name: str, pattern: Pattern | None) -> None:
-        """Let ``member`` receive nothing more from there."""
+        """Undo ``add``."""
         if pattern is None:
             destination = self._destinations[name]
             del destination.exact[member]
@@ -262,12 +270,12 @@ class Destinations:
             self.note_change()
 
     def note_quiet(self, destination: Destination) -> None:
-        """Note that a destination lost subscribers, messages or its last value: it may be idle."""
+        """Note that a destination may be idle: it lost subscribers, messages or its last value."""
         if self._destinations.get(destination.name) is destination:
             self._quiet.note(destination)
 
     def matching(self, name: str, pattern: Pattern | None) -> list[Destination]:
-        """Return the routes that keep a last value and that a subscription reaches."""
+        """Return the destinations with a last value that a subscription matches."""
         if pattern is None:
             destination = self._destinations.get(name)
             return [] if destination is None or destination.retained is None else [destination]
@@ -276,22 +284,25 @@ class Destinations:
     def detached(
         self, name: str, pattern: Pattern | None, quota: Quota | None = None
     ) -> Destination:
-        """Return the destination that counts for a binding's queue: its own for a wildcard."""
+        """Return the destination whose counters a binding's queue uses.
+
+        The queue of a wildcard gets a destination of its own, outside the table.
+        """
         if pattern is None:
             return self.place(name, quota)
-        # Its counters end with it; its delivery times are added to the total.
+        # Its counters end with the binding. Its delivery times go to the total.
         return Destination(name, classify(name), delivery=self.past.delivery)
 
     def note_change(self) -> None:
-        """Note a change of direct members. The lists are rebuilt before their next use."""
+        """Start a new generation: all lists of subscribers are out of date."""
         self._generation += 1
         self.lent.last = None
 
     def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
-        """Raise the error of ``add`` for a subscription to ``name``, without changing anything.
+        """Check whether ``add`` would accept a subscription. Create the destination if needed.
 
         Raises:
-          ProtocolError: as ``open``.
+          ProtocolError: As ``open``.
         """
         if pattern is None:
             self.place(name, quota)
@@ -320,7 +331,7 @@ class Destinations:
         for name in list(islice(reversed(self._destinations), MAX_FORGOTTEN)):
             destination = self._destinations[name]
             if destination.reserved:
-                continue  # the broker's own, as of an event that was told meanwhile
+                continue  # the broker's own, created for an event meanwhile
             if not destination.is_unused:
                 return
             self._quiet.discard(destination)
@@ -332,14 +343,17 @@ class Destinations:
         if not destination.reserved:
             self.past.add(destination)
         self.forget(destination)
-        destination.queue = None  # they know each other, and the collector of cycles comes rarely
+        destination.queue = None  # break the reference cycle: collections are rare
         self.memory.give_table(destination.cost, destination.quota)
         destination.cost = 0
         if destination.quota is not None:
             destination.quota.destinations -= 1
 
     def _outdate(self, destination: Destination) -> None:
-        """Look again for its subscribers before the next use: thousands may come or go at once."""
+        """Mark the list of subscribers as out of date. The next use looks them up.
+
+        Thousands of subscribers may come or go between two uses.
+        """
         self.lent.take_back(destination)
         self.lent.last = None
         destination.outdate()
@@ -356,19 +370,19 @@ class Destinations:
         destination.generation = self._generation
 
     def _evict(self, name: str, cost: int) -> None:
-        """Forget a tenth of the destinations without subscriptions by name, the oldest first.
+        """Make room for ``name``: forget a tenth of the destinations, those idle longest first.
 
-        Each check of a destination is paid for by the client that created it or left it idle.
+        The time is amortized: a destination is checked once for each time it became idle.
 
         Raises:
-          ProtocolError: there is still no room for ``name``, or no memory.
+          ProtocolError: There is still no room, or no memory.
         """
         limit = self.policies.max_destinations
         wanted = max(1, min(limit, len(self._destinations)) // 10)
         self._forget_idle(wanted + max(0, len(self._destinations) - limit))
         if cost > self.memory.tables_room:
             raise no_table_memory(self.memory, f"destination:{name[:80]}")
-        # The broker's own topics come on top of the limit, and must not make room for more.
+        # Not ==: the broker's own topics may exceed the limit.
         if len(self._destinations) >= limit:
             raise ProtocolError(
                 "too-many-destinations",
@@ -378,26 +392,29 @@ class Destinations:
             )
 
     def _evict_of(self, quota: Quota, name: str, cost: int) -> None:
-        """Forget idle destinations of a user who has reached the limit of names.
+        """Make room for ``name`` of a user who has reached the limit: forget idle destinations.
 
         Raises:
-          ProtocolError: there is still no room for ``name``.
+          ProtocolError: There is still no room.
         """
         self._forget_idle(max(1, quota.destinations // 10), quota)
-        if self._lacks(quota, cost):  # what others do not use is not to be in his way
+        if self._lacks(quota, cost):  # others' idle destinations may go as well
             self._forget_idle(max(1, len(self._destinations) // 10))
         if self._lacks(quota, cost):
             raise no_names(self.memory, quota, f"destination:{name[:80]}")
 
     def _forget_idle(self, wanted: int, quota: Quota | None = None) -> None:
-        """Forget up to ``wanted`` idle destinations, the oldest first: of all, or of one user."""
+        """Forget up to ``wanted`` idle destinations, of all users or of one.
+
+        Those that have been idle longest go first.
+        """
         while wanted > 0 and (destination := self._quiet.take(quota)) is not None:
             if destination.is_idle:
                 wanted -= 1
                 self._remove(destination)
 
     def _lacks(self, quota: Quota, cost: int) -> bool:
-        """Return whether one more name is more than a user may have."""
+        """Return whether a quota has no room for one more name."""
         memory, used = self.memory, len(self._destinations)
         left = memory.left(quota.destinations, used, self.policies.max_destinations)
         return left < 1 or cost > memory.tables_room_for(quota)

@@ -1,4 +1,4 @@
-"""What happens in the core, for ``DIAG/event/…``: noted only if they are kept or heard."""
+"""Events of the core, published to ``DIAG/event/…``."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Publication
 
 MAX_PENDING = 10_000
-"""Events of one turn; what is beyond is counted."""
+"""Limit of events in one turn. Further ones are dropped and counted."""
 
 
 @value
@@ -38,11 +38,11 @@ class BrokerEvents:
     pending: list[BrokerEvent] = field(factory=list)
     lost: int = 0
     are_kept: bool = False
-    """They go into a stream, whether or not anybody listens."""
+    """Events are kept in a stream, even without subscribers."""
     event_history: EventHistory | None = None
-    """Notes them for ``explain``."""
+    """Records events for ``explain``."""
     listener: Callable[[BrokerEvent], None] | None = None
-    """Is told at once; of the program that embeds the broker. It must not raise."""
+    """A callback of the embedding program, called at once. It must not raise."""
 
     def tell(
         self,
@@ -53,7 +53,10 @@ class BrokerEvents:
         reason: str = "",
         detail: str = "",
     ) -> None:
-        """Note an event, if it is kept, or anybody is subscribed to ``DIAG/event/<name>``."""
+        """Record an event.
+
+        It is published only if events are kept, or ``DIAG/event/<name>`` has subscribers.
+        """
         session, user = (client.session_id, client.user) if client is not None else ("", "")
         event = BrokerEvent(
             name,
@@ -77,7 +80,7 @@ class BrokerEvents:
         self.pending.append(event)
 
     def tell_slow(self, slow: list[tuple[Subscription, int]]) -> None:
-        """Note subscribers that were too slow, and what they lost."""
+        """Record events for slow subscribers and the number of messages that each lost."""
         for subscription, lost in slow:
             client, destination = subscription.client, subscription.destination
             self.tell("slow", client, destination=destination, reason="outbox-full")
@@ -86,15 +89,15 @@ class BrokerEvents:
             )
 
     def take(self) -> list[BrokerEvent]:
-        """Return the events noted since the last call."""
+        """Return the pending events and forget them."""
         taken, self.pending = self.pending, []
         return taken
 
 
 def hint_at(events: BrokerEvents | None, publication: "Publication") -> None:
-    """Tell once of a destination whose name is nearly that of a queue, and nobody listens."""
+    """Record an event for the first SEND to a topic without subscribers that looks like a queue."""
     destination = publication.destination
-    # Already counted: only the first run of messages has that many.
+    # The run is already counted, so the counts are equal for the first run only.
     is_first = destination.enqueued == len(publication.bodies)
     if is_first and events is not None and (hint := hint_of(destination.name)):
         events.tell(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class DropCounters:
-    """Messages that subscribers did not get, by reason, since the start."""
+    """Messages that subscribers did not get since the start, by reason."""
 
     slow_consumer: int = 0
     no_subscriber: int = 0
@@ -51,14 +51,18 @@ class FanOut:
     event_history: EventHistory | None = None
     """The history of events, for ``explain``."""
     slow: list[tuple[Subscription, int]] = field(factory=list)
-    """Slow subscribers and their losses, for the broker to settle."""
+    """Slow subscribers and the number of messages that each lost, for the broker's next steps."""
     told: bytes = b""
-    """Header lines that the dialect has in each MESSAGE that was not handed out before."""
+    """Header lines that the dialect adds to each MESSAGE that is not a redelivery."""
     foreseen: Foreseen = field(factory=dict)
-    """The subscribers that match the part of a transaction being sent."""
+    """Results of selectors for the SEND of a transaction that is being carried out."""
 
     def to_all(self, publication: Publication) -> int:
-        """Deliver each message to every subscriber (topics), and return how many take them."""
+        """Deliver each message to every subscriber of a topic.
+
+        Returns:
+          The number of subscribers that matched.
+        """
         blocks = message_blocks(publication.head)
         destination, bodies = publication.destination, publication.bodies
         first = self.number(len(bodies))
@@ -91,19 +95,20 @@ class FanOut:
         return copies
 
     def among(self, members: "Sequence[Member]", publication: Publication) -> "Sequence[Member]":
-        """Return the ``members`` of its destination without those known not to match."""
-        said = self.foreseen.get(publication.destination.name)
-        return members if said is None else said.among(members, publication)
+        """Return ``members`` without those whose selector is known to refuse the publication."""
+        foreseen = self.foreseen.get(publication.destination.name)
+        return members if foreseen is None else foreseen.among(members, publication)
 
     def in_turn(self, publication: Publication) -> bool:
-        """Deliver each message to one subscriber of its destination, round-robin (work queues).
+        """Deliver each message to one subscriber of a work queue, round-robin.
 
-        Return False, and do nothing, if none of them matches.
+        Returns:
+          False if no subscriber matches; then nothing was delivered.
         """
         destination, bodies = publication.destination, publication.bodies
         if self.foreseen:
-            asked = self.among(destination.subscribers, publication)
-            members: Sequence[Member] = [each for each in asked if each.wants(publication)]
+            candidates = self.among(destination.subscribers, publication)
+            members: Sequence[Member] = [each for each in candidates if each.wants(publication)]
         else:
             members = destination.takers(publication)
         turns = len(members)
@@ -116,7 +121,7 @@ class FanOut:
         return True
 
     def to_member(self, member: Member, publication: Publication, bodies: list[bytes]) -> None:
-        """Give some bodies of a publication to one member of a work queue alone."""
+        """Deliver some bodies of a publication to one member of a work queue."""
         if self.event_history is not None:
             self.event_history.sent(publication, self.messages + 1, 1, len(bodies))
         if isinstance(member, Subscription):
@@ -131,13 +136,13 @@ class FanOut:
         bodies: list[bytes],
         cause: DeliveryReason = DeliveryReason.PASSED_ON,
     ) -> Delivery:
-        """Return these bodies of ``publication``, which was sent before, for one subscriber alone.
+        """Return a delivery of an earlier publication for one subscription.
 
         Args:
           subscription: The subscription.
-          publication: The messages.
-          bodies: The bodies of the messages.
-          cause: Why it is given them, for ``explain``.
+          publication: The earlier publication.
+          bodies: Those of its bodies that are delivered.
+          cause: Why the subscription gets them, for ``explain``.
         """
         delivery = self._encode_alone(subscription, publication, bodies)
         if self.event_history is not None:
@@ -152,7 +157,7 @@ class FanOut:
         return encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:
-        """Stage a delivery to one subscriber, behind its backlog."""
+        """Stage a delivery to one subscription, behind its backlog."""
         catch_up = subscription.catch_up
         if catch_up is None:
             self.stage(subscription, delivery)
@@ -161,28 +166,28 @@ class FanOut:
             self.overflow(subscription, delivery)
 
     def stage(self, subscription: Subscription, delivery: Delivery) -> None:
-        """Stage to one subscriber, at once, and count it."""
+        """Stage a delivery to one subscription and count it."""
         self.count(delivery, 1)
         if not subscription.outbox.stage(subscription.prefix, delivery):
             self.overflow(subscription, delivery)
 
     def show(self, subscription: Subscription, delivery: Delivery) -> None:
-        """Stage a message for a browser: it stays in its queue, and is no delivery."""
+        """Stage a message to a browser. It stays in its queue and does not count as delivered."""
         if not subscription.outbox.stage(subscription.prefix, delivery):
             delivered = self.delivered
             self.overflow(subscription, delivery)
-            self.delivered = delivered  # from which it has taken what was never added
+            self.delivered = delivered  # overflow() subtracted what was never added
 
     def expire(
         self, publication: Publication, count: int, session: str = "", deliveries: Span = (0, 0)
     ) -> None:
-        """Count messages that waited too long before they could be given to anybody.
+        """Count messages that expired before their delivery.
 
         Args:
           publication: The messages.
           count: The number of messages.
-          session: Whom alone they were to be given to; "" = anybody.
-          deliveries: Their numbers as deliveries, if they have been numbered.
+          session: The only session that was to get them; "" = any.
+          deliveries: Their delivery numbers, if they have any.
         """
         destination = publication.destination
         destination.expired += count
@@ -198,20 +203,20 @@ class FanOut:
             )
 
     def refuse(self, publication: Publication) -> None:
-        """Count parked messages that their first subscriber does not match as dropped."""
+        """Count parked messages as dropped because no subscriber matches them."""
         count = len(publication.bodies)
         publication.destination.dropped += count
         self.drops.no_subscriber += count
         self.note(LossReason.UNWANTED, publication.destination, count)
 
     def number(self, count: int) -> int:
-        """Reserve numbers for ``count`` more deliveries, and return the first."""
+        """Reserve ``count`` delivery numbers and return the first."""
         first = self.messages + 1
         self.messages += count
         return first
 
     def count(self, delivery: Delivery, copies: int) -> None:
-        """Count as delivered. Copies that an outbox did not take are taken back (negative)."""
+        """Count copies of a delivery. Negative ``copies`` undo this for a full outbox."""
         destination = delivery.publication.destination
         delivered = delivery.count * copies
         self.delivered += delivered
@@ -219,7 +224,7 @@ class FanOut:
         destination.bytes_out += delivery.size * copies
 
     def overflow(self, subscription: Subscription, delivery: Delivery) -> None:
-        """Apply the destination's policy for subscribers that are too slow."""
+        """Apply the destination's policy for slow subscribers to a full outbox."""
         lost = 0
         is_staged = False
         destination = delivery.publication.destination
@@ -247,12 +252,12 @@ class FanOut:
         session: str = "",
         rule: str = "",
     ) -> None:
-        """Note messages that a subscriber does not get, for ``explain``."""
+        """Record messages that a subscriber does not get, for ``explain``."""
         if self.event_history is not None and not destination.reserved:
             self.event_history.lost(fate, destination.name, count=count, session=session, rule=rule)
 
     def _disconnect(self, subscription: Subscription) -> int:
-        """End a connection, and return how many messages that loses."""
+        """End a slow subscriber's connection and return the number of messages lost."""
         error = ProtocolError(
             "slow-consumer",
             f"the subscription to {subscription.destination[:80]} takes its messages too slowly:"
@@ -265,6 +270,6 @@ class FanOut:
 
 
 def encode(origin: Publication, block: bytes, bodies: list[bytes], first: int) -> Delivery:
-    """Return the bodies of a run as MESSAGEs with a header block, numbered from ``first``."""
+    """Return the delivery of a run: a header block and bodies, numbered from ``first``."""
     tails = message_tails(origin.head, block, bodies, first)
     return Delivery(tails, len(bodies), sum(map(len, tails)), origin)

@@ -1,8 +1,8 @@
-"""A fan-out to very many subscribers, bit by bit: others are served between its pieces.
+"""Fan-out to very many subscribers in pieces; other clients are served between them.
 
-What is sent to a topic is decided on at once, as for few: what is counted, kept, written to a
-stream, and who is to have it. To give it to them is done in pieces. Meanwhile a line stands in
-front of the topic, so that what others send there comes behind it (``Lines``).
+A SEND is counted, stored, written to a stream and given its list of subscribers at once, as with
+few subscribers. Only the delivery is split. Meanwhile the topic has a line (``Lines``), where
+later messages of other senders wait.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from trio_stomp.frames import Head
 
 STEP = 128
-"""Subscribers that are given a run in one piece."""
+"""Subscribers in one piece."""
 CAREFUL = 4
-"""One that is looked at twice takes as long as so many others; so does a message to its queue."""
+"""The cost of a filtered subscriber, or of a message for a binding, in plain subscribers."""
 
 
 def _to_nobody(evidence: bytes) -> None:
-    """No RECEIPT was asked for."""
+    """Do nothing: no RECEIPT was requested."""
 
 
 class Gift(Protocol):
-    """A run of messages that is given, or answered, bit by bit behind the line of its topic."""
+    """A run of messages that is delivered, or answered, in pieces behind the line of its topic."""
 
     publication: "Publication"
     taken: int
-    """How many have taken it."""
+    """The number of subscribers that matched so far."""
 
     def pieces(self) -> Work:
-        """Do all of it."""
+        """Deliver or answer it."""
 
 
 @define(eq=False, repr=False)
 class Share:
-    """A run of messages for a topic, and those who were subscribed when it was sent.
+    """A run of messages for a topic, with the subscribers at the time of the SEND.
 
-    Whoever ends its subscription meanwhile gets no more of it.
+    Subscribers that leave meanwhile get nothing.
     """
 
     fan_out: FanOut
@@ -55,10 +55,10 @@ class Share:
     direct: "Sequence[Subscription]"
     filtered: "Sequence[Member]"
     taken: int = 0
-    """How many have taken it."""
+    """The number of subscribers that matched so far."""
 
     def pieces(self) -> Work:
-        """Give it to all of them."""
+        """Deliver the run to all subscribers."""
         publication, fan_out = self.publication, self.fan_out
         blocks = message_blocks(publication.head)
         first = fan_out.number(len(publication.bodies))
@@ -107,20 +107,20 @@ class Share:
 
 @define(eq=False, repr=False)
 class Giving:
-    """The fan-out of one SEND to very many subscribers, of one topic or several.
+    """The fan-out of one SEND to very many subscribers of one or more topics.
 
     Args:
-      evidence: What its RECEIPT tells beside how many take it, for each of its destinations.
+      evidence: Header lines of the RECEIPT beside ``matched``, for each destination.
     """
 
     lines: Lines
     shares: list[Gift]
     evidence: list[bytes]
     tell: Callable[[bytes], None] = _to_nobody
-    """Told what the RECEIPT tells when all have it."""
+    """Called with the header lines of the RECEIPT at the end."""
 
     def pieces(self) -> Work:
-        """Give all of it, first in the lines of its topics. Nothing undoes it."""
+        """Deliver all runs, as first in the lines of their topics. This cannot fail."""
         destinations: dict[Destination, None] = dict.fromkeys(
             each.publication.destination for each in self.shares
         )
@@ -144,42 +144,42 @@ class Giving:
 
 @define(eq=False, repr=False)
 class FanOutInPieces:
-    """Part of the publisher: what it has begun to give to very many."""
+    """The publisher's fan-outs to very many subscribers."""
 
     fan_out: FanOut
     lines: Lines
     destinations: "Destinations"
     begun: list[Gift] = field(factory=list)
     _ready: "Head | None" = None
-    """All routes of what is sent with it have been looked up."""
+    """The header block whose destinations have been looked up. It is sent next."""
     _ready_at: int = 0
-    """Where changes of subscribers had come to by then."""
+    """The generation of ``destinations`` at that time."""
 
     def look_up(
         self, head: "Head", destinations: "Sequence[Destination]", *, may_wait: bool
     ) -> None:
-        """Look for the subscribers of all ``destinations``.
+        """Look up the subscribers of all ``destinations``.
 
         Args:
-          head: What is sent to them, as its sender said it.
-          destinations: The destinations.
-          may_wait: If they may be very many it is done bit by bit.
+          head: The header block as sent.
+          destinations: The destinations of the SEND.
+          may_wait: Look up long lists in pieces.
 
         Raises:
-          NotYet: it is to be done first.
+          NotYet: The SEND must wait for these pieces.
         """
-        routes = self.destinations
-        is_ready = self._ready is head and self._ready_at == routes.changes
-        if may_wait and not is_ready and not all(map(routes.refresh_few, destinations)):
+        table = self.destinations
+        is_ready = self._ready is head and self._ready_at == table.changes
+        if may_wait and not is_ready and not all(map(table.refresh_few, destinations)):
             work = self._looking(head, destinations)
             if not self.lines.turns.finishes(work):
                 raise NotYet(work)
             is_ready = True
         self._ready = None
         for destination in destinations:
-            # If others came or went on the way: who has gone gets nothing (``Share``).
+            # A crowded list may be slightly out of date: ``Share`` skips those who left.
             if not (is_ready and destination.is_crowded):
-                routes.refresh(destination)
+                table.refresh(destination)
 
     def _looking(self, head: "Head", destinations: "Sequence[Destination]") -> Work:
         """Look up subscribers while none can come. ``head`` is sent next, in the same turn."""
@@ -195,7 +195,7 @@ class FanOutInPieces:
         self._ready, self._ready_at = head, self.destinations.changes
 
     def begin(self, publication: "Publication") -> None:
-        """Note the takers of a publication. Its sender's next frames wait until all have it."""
+        """Record the subscribers of a publication. The sender's next frames wait for it."""
         destination, fan_out = publication.destination, self.fan_out
         filtered: Sequence[Member] = destination.filtered
         if fan_out.foreseen:
@@ -205,12 +205,16 @@ class FanOutInPieces:
         )
 
     def giving(self, evidence: list[bytes]) -> Giving:
-        """Take what was begun by one SEND, whose RECEIPT tells ``evidence`` beside."""
+        """Return the fan-out that one SEND has begun.
+
+        Args:
+          evidence: As of ``Giving``.
+        """
         begun, self.begun = self.begun, []
         return Giving(self.lines, begun, evidence)
 
     def rest(self) -> Work:
-        """Give what was begun by somebody who stands first in the lines already."""
+        """Deliver what was begun. The caller is already first in the lines."""
         begun, self.begun = self.begun, []
         for share in begun:
             yield from share.pieces()

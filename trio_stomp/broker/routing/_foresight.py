@@ -1,4 +1,4 @@
-"""Selectors are asked about all SENDs of a transaction before it is carried out, bit by bit."""
+"""Evaluation of selectors for all SENDs of a transaction, in pieces, before it is carried out."""
 
 from typing import TYPE_CHECKING
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination, Member, Publication
 
 MAX_FORESEEN = 256 * 1024
-"""So many takers are remembered for one transaction; who sends to more has the rest asked on the
-way, which then takes less than to give them what they take."""
+"""Limit of matching subscribers remembered for a transaction. The others are evaluated during the
+fan-out, where this costs less than their deliveries."""
 PLACE_BYTES = 8
-"""Bytes that one of them takes in a list."""
+"""Bytes of one subscriber in a list."""
 
 
 @define(eq=False, repr=False)
 class Asked:
-    """The careful subscribers of a destination when they were asked."""
+    """The filtered subscribers of a destination whose selectors were evaluated."""
 
     members: "Sequence[Member]"
     _now: "Sequence[Member]" = ()
@@ -31,7 +31,15 @@ class Asked:
     _come: "list[Member]" = field(factory=list)
 
     def present(self, takers: "list[Member]", now: "Sequence[Member]") -> "list[Member]":
-        """Return those of ``takers`` who are there still, and those who have come since."""
+        """Return ``takers`` brought up to date.
+
+        Args:
+          takers: Subscribers whose selectors match.
+          now: The filtered subscribers of today.
+
+        Returns:
+          The ``takers`` that are still subscribed, and all subscribers since.
+        """
         if now is self.members:
             return takers
         if now is not self._now:
@@ -43,20 +51,20 @@ class Asked:
 
 @define(eq=False, repr=False)
 class Said:
-    """The members whose selector takes a header block, of those asked."""
+    """The subscribers whose selectors match a header block."""
 
     told: Head
     asked: Asked
     takers: "list[Member]"
 
     def among(self, members: "Sequence[Member]", publication: "Publication") -> "Sequence[Member]":
-        """Leave out of ``members`` those whose selector refuses.
+        """Return ``members`` without those whose selector refuses.
 
-        The others remember that theirs agreed.
+        The selectors of the others remember that they match.
         """
         destination, head = publication.destination, publication.head
         if head is not self.told and head.headers != self.told.headers:
-            return members  # what else is sent on the way, such as a dead letter
+            return members  # another message sent meanwhile, such as a dead letter
         for member in self.takers:
             if member.selector is not None:
                 member.selector.remember(head, truth=True)
@@ -65,32 +73,36 @@ class Said:
 
 
 Foreseen = dict[str, Said]
-"""What was said to one header block, by destination."""
+"""Results for one header block, by destination."""
 
 
 @define(eq=False, repr=False)
 class Foresight:
-    """The answers of selectors to the header blocks of one transaction."""
+    """The results of selectors for the header blocks of one transaction."""
 
     memory: MemoryBudget
     _said: dict[Head, Foreseen] = field(factory=dict)
     _asked: dict[str, Asked] = field(factory=dict)
-    """By destination, the last time."""
+    """The subscribers last evaluated, by destination."""
     _count: int = 0
     _holders: int = 1
-    """Who needs it: the transaction, and what of it waits for the store."""
+    """Users of the results: the transaction, and its parts that wait for the store."""
 
     def ask(self, head: Head, told: Head, destination: "Destination") -> Work:
-        """Ask the subscribers to ``destination``, if they are many, about a header block.
+        """Evaluate the selectors of the subscribers to ``destination``, if there are many.
 
         Args:
-          head: The header block of the messages.
-          told: The block as they are told it.
+          head: The header block as sent.
+          told: The header block that the subscribers get.
           destination: The destination.
         """
-        said = self._said.setdefault(head, {})
+        results = self._said.setdefault(head, {})
         members = destination.filtered
-        if len(members) <= FEW_SELECTORS or destination.name in said or self._count >= MAX_FORESEEN:
+        if (
+            len(members) <= FEW_SELECTORS
+            or destination.name in results
+            or self._count >= MAX_FORESEEN
+        ):
             return
         takers: list[Member] = []
         for member in members:
@@ -103,20 +115,20 @@ class Foresight:
         if asked is None or asked.members is not members:
             asked = self._asked[destination.name] = Asked(members)
             count += len(members)
-        said[destination.name] = Said(told, asked, takers)
+        results[destination.name] = Said(told, asked, takers)
         self.memory.force_kept(PLACE_BYTES * count)
         self._count += count
 
     def about(self, head: Head) -> Foreseen:
-        """Return what was said to ``head``."""
+        """Return the results for ``head``."""
         return self._said.get(head, {})
 
     def hold(self) -> None:
-        """Somebody more needs it."""
+        """Count one more user."""
         self._holders += 1
 
     def release(self) -> None:
-        """Count one holder less. The last gives back the memory."""
+        """Count one user less. The last one returns the memory."""
         self._holders -= 1
         if not self._holders:
             self.memory.give_kept(PLACE_BYTES * self._count)

@@ -1,4 +1,4 @@
-"""Destinations that may be idle, the longest first: of all, and of each user."""
+"""Destinations that may be idle, of all users and of each, those idle longest first."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Quiet:
-    """All that are idle, and some that are in use again."""
+    """All idle destinations, and some that are in use again."""
 
     _all: "OrderedDict[Destination, None]" = field(factory=OrderedDict)
     _by_quota: "dict[Quota, OrderedDict[Destination, None]]" = field(factory=dict)
 
     def note(self, destination: "Destination") -> None:
-        """Note that it may be idle from now on. It keeps its place if it might be before."""
+        """Add a destination that may be idle from now on. If already there, it keeps its place."""
         if destination in self._all:
             return
         self._all[destination] = None
@@ -35,7 +35,7 @@ class Quiet:
                 del self._by_quota[destination.quota]
 
     def take(self, quota: "Quota | None" = None) -> "Destination | None":
-        """Take out the first, of all or of ``quota``, and return it, or None if there is none."""
+        """Remove and return the first destination, of all users or of ``quota``; None = empty."""
         destinations = self._all if quota is None else self._by_quota.get(quota)
         if not destinations:
             return None

@@ -1,4 +1,4 @@
-"""Topics to which something is sent bit by bit: what others send there comes behind it."""
+"""Lines in front of topics: messages wait there for a fan-out or COMMIT in pieces."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from trio_stomp.broker.routing._destinations import Destinations
 
 MANY_NAMES = 1024
-"""If there are lines in front of more topics, a wildcard waits for all of them."""
+"""With more lines than this, a SUBSCRIBE to a wildcard waits for all of them."""
 
 
 @define(eq=False, repr=False)
 class Parcel:
-    """A publication that stands in a topic's line until what is before it is there.
+    """A publication that waits in the line of a topic.
 
     Args:
-      begin: Begins to send it.
-      cost: Bytes that it is charged for while it waits.
+      begin: Returns the work that sends it.
+      cost: Bytes charged while it waits.
     """
 
     destination: "Destination"
@@ -34,22 +34,22 @@ class Parcel:
 
 @define(eq=False, repr=False)
 class Lines:
-    """The lines in front of topics, and what stands in them in order.
+    """The lines in front of topics, with their items in order.
 
-    A COMMIT that is carried out bit by bit stands first in those of all topics that it sends to.
-    Who sends to such a topic, or subscribes, waits until there is no line. What cannot wait stands
-    in it: what the store has just answered, what was due, what the broker answers.
+    A COMMIT or fan-out in pieces is first in the lines of all its topics. Clients that SEND to
+    such a topic, or SUBSCRIBE, wait until it has no line. Messages that no client can hold back
+    wait in the line: stored messages, scheduled messages, answers of the broker.
     """
 
     turns: Turns
     memory: MemoryBudget
     destinations: "Destinations"
     busy: "dict[str, Destination]" = field(factory=dict)
-    """Those that have a line."""
+    """The topics that have a line, by name."""
     _errands: "dict[Client | None, _Errands]" = field(factory=dict)
 
     def until_free(self, names: Iterable[str]) -> Work:
-        """Wait until there is a line in front of none of these."""
+        """Wait until none of these topics has a line."""
         while any(name in self.busy for name in names):
             self.turns.stop(Stop.BLOCKED)
             yield
@@ -60,9 +60,14 @@ class Lines:
         subscribe: Callable[[], Work | None],
         receipt: bytes | None,
     ) -> Work:
-        """Subscribe once no line holds back a message that the SUBSCRIBE reaches.
+        """Subscribe as soon as none of the topics has a line.
 
-        So a subscriber receives all messages of a line, or none of them.
+        So a subscriber gets all messages of a line, or none of them.
+
+        Args:
+          places: Names and patterns of the SUBSCRIBE.
+          subscribe: Subscribes, and returns further work or None.
+          receipt: The id of the requested RECEIPT, for errors.
         """
         try:
             work = yield from self._subscribe_between(places, subscribe)
@@ -81,7 +86,7 @@ class Lines:
                 yield
             try:
                 return subscribe()
-            except NotYet as later:  # others may come to stand there meanwhile
+            except NotYet as later:  # new lines may form meanwhile
                 yield from later.work
 
     def _is_reached(self, place: "Place") -> bool:
@@ -91,12 +96,12 @@ class Lines:
         return len(self.busy) > MANY_NAMES or any(matches(pattern, each) for each in self.busy)
 
     def open(self, destinations: "Iterable[Destination]") -> None:
-        """Stand first in front of topics that have no line."""
+        """Open a line in front of each topic, with the caller first. None has a line yet."""
         for destination in destinations:
             self._join(destination, self)
 
     def close(self, destinations: "Iterable[Destination]") -> bool:
-        """Leave the lines, and return whether anything waited for that."""
+        """Leave the lines, and return whether any work waited for them."""
         for destination in destinations:
             self._leave(destination)
         return self.turns.awaken()
@@ -108,7 +113,14 @@ class Lines:
         begin: Callable[[], Work],
         cost: int,
     ) -> None:
-        """Send something of ``client`` to a topic as soon as it is its turn there."""
+        """Put a publication of ``client`` into the line of a topic.
+
+        Args:
+          client: The sender; None = the broker.
+          destination: The topic.
+          begin: As of ``Parcel``.
+          cost: As of ``Parcel``.
+        """
         errands = self._errands.get(client)
         if errands is None:
             errands = self._errands[client] = _Errands(self, client)
@@ -125,7 +137,7 @@ class Lines:
         destination.line.append(item)
 
     def _leave(self, destination: "Destination") -> None:
-        """Remove the first parcel of a line after it was sent."""
+        """Remove the first item of a line."""
         assert destination.line is not None
         destination.line.popleft()
         if not destination.line:
@@ -134,22 +146,22 @@ class Lines:
             self.destinations.note_quiet(destination)
 
     def finished(self, parcel: Parcel) -> None:
-        """Note that a parcel was sent or dropped."""
+        """Remove a parcel that was sent or dropped."""
         self.memory.give_kept(parcel.cost)
         self._leave(parcel.destination)
         self.turns.awaken()
 
     def end(self, client: "Client | None") -> None:
-        """All that a client sent is there."""
+        """Forget a client without waiting publications."""
         del self._errands[client]
         self.turns.awaken()
 
     def has(self, client: "Client | None") -> bool:
-        """Return whether anything that a client sent waits in a line."""
+        """Return whether a publication of a client waits in a line."""
         return client in self._errands
 
     def until_sent(self, client: "Client") -> Work:
-        """Wait until nothing does that a client sent."""
+        """Wait until no publication of a client waits in a line."""
         while client in self._errands:
             self.turns.stop(Stop.BLOCKED)
             yield
@@ -157,7 +169,7 @@ class Lines:
 
 @define(eq=False, repr=False)
 class _Errands:
-    """SENDs of one client that wait in a topic's line, in order: a ``Work``."""
+    """The waiting publications of one client, in order. A ``Work``."""
 
     lines: Lines
     client: "Client | None"
@@ -168,7 +180,7 @@ class _Errands:
         return self
 
     def __next__(self) -> None:
-        """Do a piece of the first of them, if that is first in its line."""
+        """Send a piece of the client's first parcel, if it is first in its line."""
         if not self.parcels:
             self.lines.end(self.client)
             raise StopIteration

@@ -1,7 +1,7 @@
-"""Who is charged for what: users, or networks where nobody logs in, each with a quota of all pools.
+"""Quotas: the shares of memory, names and disk that one user or network may take.
 
-Whoever may do everything and is on this machine has none: there nobody can be told from others. Nor
-has the broker itself, nor what the store had before a restart, if it does not say who left it.
+A client that has not logged in uses the quota of its network. No quota applies to local clients
+without access rules, to the broker itself, and to stored messages without a recorded owner.
 """
 
 from heapq import nlargest
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client
 
 MIN_KNOWN = 1024
-"""So many quotas are remembered before those that are not needed are looked for."""
+"""The first sweep for unused quotas comes at this many."""
 KINDS = ("user", "network")
 HEADER = CHARGED.decode().rstrip(":")
-"""What a stored message has of who is charged for it; no client can send it, and nobody sees it."""
+"""The header of a stored message that names its quota. Clients can neither send nor see it."""
 TOLD = 10
-"""Quotas that operators are told of: those of whoever has most."""
+"""Quotas shown to operators, the largest ones."""
 
 
 @define(eq=False, repr=False)
 class Quotas:
-    """All quotas in use: of who is here, and of who left something.
+    """The quotas of connected clients, and of others whose messages are still there.
 
     Args:
-      clients: All who are here.
+      clients: Returns all connected clients.
     """
 
     clients: "Callable[[], Iterable[Client]]"
     refused: int = 0
-    """ERRORs for want of room in a quota, of all: also of quotas that are forgotten."""
+    """ERRORs because of a full quota since the start, forgotten quotas included."""
     _quotas: dict[tuple[str, str], Quota] = field(factory=dict)
     _sweep_at: int = MIN_KNOWN
 
@@ -62,15 +62,15 @@ class Quotas:
         return self._named("network", client.network or ANONYMOUS_NAME)
 
     def of_user(self, name: str) -> Quota:
-        """Return a user's."""
+        """Return the quota of a user."""
         return self._named("user", name)
 
     def left_by(self, owner: Identity | None) -> Quota | None:
-        """Return the quota of the user who left something in the store, or None if unknown."""
+        """Return the quota of the owner of something in the store, or None if unknown."""
         return self.of_user(owner.name) if owner is not None and owner.name else None
 
     def charged(self, line: bytes) -> Quota | None:
-        """Return the quota that a line of a stored header block names, or None if it names none."""
+        """Return the quota named in a line of a stored header block, or None."""
         if not line:
             return None
         try:
@@ -88,7 +88,7 @@ class Quotas:
         return nlargest(count, self._quotas.values(), total)
 
     def told(self) -> list[dict[str, object]]:
-        """Return what those with the most have of what all share, for operators."""
+        """Return the figures of the largest quotas, for operators."""
         return [
             {
                 "owner": quota.owner,
@@ -104,7 +104,7 @@ class Quotas:
         ]
 
     def note_refused(self, quota: Quota | None, error: RemoteError) -> None:
-        """Count an ERROR that a client is told, if its quota is why."""
+        """Count an ERROR if a full quota caused it."""
         if error.is_by_quota:
             self.refused += 1
             if quota is not None:
@@ -120,7 +120,7 @@ class Quotas:
         return quota
 
     def _sweep(self) -> None:
-        """Forget those of nobody who is here and left nothing."""
+        """Forget unused quotas of clients that are gone."""
         here = {client.quota for client in self.clients()}
         for key, quota in list(self._quotas.items()):
             if quota.is_unused and quota not in here:
@@ -129,7 +129,7 @@ class Quotas:
 
 
 def beyond_quota(code: str, told: str) -> ProtocolError:
-    """Return the error for what a user has as much of as one may."""
+    """Return the error for a full quota."""
     error = ProtocolError(code, told, reason=CloseReason.LIMIT_EXCEEDED)
     error.is_by_quota = True
     return error
@@ -146,7 +146,7 @@ def no_names(memory: MemoryBudget, quota: Quota, what: str) -> ProtocolError:
 
 
 def kept_told(memory: MemoryBudget, quota: Quota) -> str:
-    """Why a message of somebody finds no room that somebody else's would."""
+    """Explain that a user's waiting messages have filled the quota."""
     return (
         f"messages of {quota.owner[:60]} that wait take {quota.kept_bytes} bytes, as much as"
         f" {_rule(memory)}"
@@ -154,7 +154,7 @@ def kept_told(memory: MemoryBudget, quota: Quota) -> str:
 
 
 def stored_told(memory: MemoryBudget, quota: Quota) -> str:
-    """Why a message of somebody finds no room in the store that somebody else's would."""
+    """Explain that a user's stored messages have filled the quota."""
     return (
         f"messages of {quota.owner[:60]} take {quota.stored_bytes} bytes in the store, as much as"
         f" {_rule(memory)}"

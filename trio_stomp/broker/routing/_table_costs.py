@@ -1,7 +1,7 @@
-"""What names, subscriptions and ids take in memory, and the error when there is none for more.
+"""Memory of names, subscriptions and ids, and the errors when there is none left.
 
 The figures were measured and rounded up. They are charged to the tables of the budget, apart from
-messages: a crowd of subscriptions must not stop what is on its way, nor a full queue a SUBSCRIBE.
+messages, so that many subscriptions do not stop messages, nor full queues a SUBSCRIBE.
 """
 
 from typing import TYPE_CHECKING
@@ -21,31 +21,31 @@ _AUTO = "auto"
 
 DESTINATION_BYTES = 1184
 QUEUE_BYTES = 1664
-"""What a queue takes beside its destination."""
+"""A queue, in addition to its destination."""
 SUBSCRIPTION_BYTES = 768
 CONSUMER_BYTES = 768
-"""What takes messages from queues for a subscription."""
+"""The consumer of a subscription."""
 JOIN_BYTES = 128
-"""A queue that a wildcard reaches: its place in the queue's list of consumers, and in theirs."""
+"""A queue that a wildcard matches: its entries in the lists of queue and consumer."""
 PASSED_BYTES = 256
-"""How far a consumer has looked into a queue, on one level."""
+"""A consumer's scan position in a queue, for one priority."""
 BINDING_BYTES = 2176
 """A subscription's own queue, or its place in a stream."""
 PATTERN_BYTES = 512
 TOKEN_BYTES = 320
-"""Each word and separator of a pattern."""
+"""A word or separator of a pattern."""
 ID_BYTES = 256
-"""An id by which duplicates are told, or the name of a message group."""
+"""An id for duplicate detection, or the name of a message group."""
 
 
 def destination_cost(name: str, kind: Kind) -> int:
-    """Bytes of a destination in use."""
+    """Return the bytes of a destination in use."""
     queue = QUEUE_BYTES if kind is Kind.QUEUE else 0
     return DESTINATION_BYTES + queue + 2 * text_cost(name)
 
 
 def places_cost(places: "Iterable[Place]") -> int:
-    """Bytes of what a subscription says where it is subscribed to."""
+    """Return the bytes of the names and patterns of a subscription."""
     cost = 0
     for name, pattern in places:
         cost += 2 * text_cost(name)
@@ -57,15 +57,15 @@ def places_cost(places: "Iterable[Place]") -> int:
 def subscription_cost(
     subscription: "Subscription", kind: Kind, ack: str, *, is_durable: bool
 ) -> int:
-    """Bytes of a subscription without its selector.
+    """Return the bytes of a subscription without its selector.
 
     Args:
       subscription: The subscription.
       kind: The kind of its destination.
       ack: The ack mode.
-      is_durable: What it consumes is charged by itself, since it outlives the subscription.
+      is_durable: Whether it is durable. Its queue outlives it and is charged separately.
     """
-    # The id is its key, too, and stands in the front half of each MESSAGE, escaped.
+    # Three times: the id, the same as key, and escaped in the prefix of each MESSAGE.
     cost = SUBSCRIPTION_BYTES + 3 * text_cost(subscription.key)
     cost += 2 * text_cost(subscription.destination)
     if kind is Kind.QUEUE:
@@ -77,12 +77,16 @@ def subscription_cost(
 
 
 def id_cost(name: str) -> int:
-    """Bytes of a name that a client made up."""
+    """Return the bytes of an id that a client made up."""
     return ID_BYTES + text_cost(name)
 
 
 def hold_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> bool:
-    """Charge a selector once for all that use it, to the first, or return False without memory."""
+    """Charge a selector to its first user, or only count one more user.
+
+    Returns:
+      False if there is no memory; then nothing has changed.
+    """
     if not selector.users:
         if not memory.take_table(selector.cost, quota):
             return False
@@ -92,7 +96,7 @@ def hold_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | Non
 
 
 def force_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> None:
-    """Charge a selector that is there already, or must be."""
+    """Do the same for a selector that must not be refused."""
     if not selector.users:
         memory.force_table(selector.cost, quota)
         selector.payer = quota
@@ -100,7 +104,7 @@ def force_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | No
 
 
 def release_selector(memory: MemoryBudget, selector: "Selector") -> None:
-    """One uses it no more."""
+    """Count one user less. The last one returns the memory."""
     selector.users -= 1
     if not selector.users:
         memory.give_table(selector.cost, selector.payer)
