@@ -1,4 +1,4 @@
-"""ACK and NACK, and messages that come back."""
+"""ACK and NACK, and messages that return to their queues."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Work
 
 MANY_NACKS = 256
-"""More of them, each of which may bury something, are done bit by bit."""
+"""Longer runs of NACKs are done in pieces: each may write a dead letter."""
 
 MUCH = 2048
-"""Deliveries that are settled in one step."""
+"""Limit of deliveries settled at once."""
 
 
 @define(eq=False, repr=False)
@@ -32,13 +32,13 @@ class AckCounters:
     acked: int = 0
     nacked: int = 0
     ignored: int = 0
-    """ACKs of messages that needed none (A14)."""
+    """ACKs of messages that needed none."""
     redelivered: int = 0
 
 
 @define(eq=False, repr=False)
 class Acknowledger:
-    """Finds what an ACK or NACK is about, and settles it or gives it back."""
+    """Finds the deliveries of an ACK or NACK, and settles them or returns them to the queue."""
 
     queues: QueueBook
     ignores_unknown: bool
@@ -46,18 +46,21 @@ class Acknowledger:
     names: MessageNames
 
     def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> bool:
-        """Do a run of ACKs or NACKs in order, and return whether any of it concerns the store.
+        """Apply a run of ACKs or NACKs in order.
 
         Args:
-          client: The client.
-          event: The ACK or NACK.
-          now: The time, in seconds of the broker's clock.
-          forgiving: Of ids that are unknown.
+          client: The sender.
+          event: The ACKs or NACKs.
+          now: Seconds of the broker's clock.
+          forgiving: Ignore unknown ids.
+
+        Returns:
+          Whether a message in the store is concerned.
 
         Raises:
-          ProtocolError: an id that is none of this connection's unacknowledged deliveries (A13).
+          ProtocolError: An id is no unacknowledged delivery of this connection.
         """
-        # Of a single one the usual way costs less.
+        # For a single ACK the general path is cheaper.
         run = [] if event.negative or len(event.ids) == 1 else self._take_run(client, event)
         if run:
             return self._settle_run(run)
@@ -69,7 +72,7 @@ class Acknowledger:
         return is_stored
 
     def is_much(self, client: Client, event: Acked) -> bool:
-        """Return whether ACKs or NACKs are so many that a ``Settlement`` settles them in pieces."""
+        """Return whether a ``Settlement`` must settle ``event`` in pieces."""
         if event.negative and len(event.ids) > MANY_NACKS:
             return True
         if not client.acks_up_to:
@@ -85,9 +88,9 @@ class Acknowledger:
         return left < 0
 
     def resolve(self, client: Client, event: Acked) -> Acked:
-        """Return ``event`` with the client's deliveries in place of the messages it names.
+        """Return ``event`` with the ids of deliveries in place of message ids.
 
-        A message is with one consumer at a time, so its name alone says which.
+        One consumer at a time has a message, so its id identifies the delivery.
         """
         names = event.ids
         if not names or names[0].rpartition(b"-")[0] in client.tags:
@@ -116,10 +119,12 @@ class Acknowledger:
         return f"{consumer.subscription.tag}-{number}".encode()
 
     def _take_run(self, client: Client, event: Acked) -> list[Unacked]:
-        """Return the deliveries of a run of ACKs that each settle one message of the same consumer.
+        """Take the deliveries of a run of ACKs at once, at half the cost of one by one.
 
-        It is what consumers send, and costs half of taking them one by one. Whatever else it is,
-        nothing is taken here, so that the one at fault is told.
+        This works for the usual run: valid ACKs of one consumer that each settle one message.
+
+        Returns:
+          The deliveries, or [] for any other run, from which nothing was taken.
         """
         names = event.ids
         if not names:
@@ -129,7 +134,7 @@ class Acknowledger:
         if subscription is None or event.subscription not in (None, subscription.id):
             return []
         consumer = subscription.consumer
-        # Between two line feeds with the tag there can only be digits, or something is wrong.
+        # Valid ids leave only digits between two tags.
         before, *digits = (b"\n" + b"\n".join(names)).split(b"\n" + tag)
         if not isinstance(consumer, Consumer) or consumer.ack != INDIVIDUAL:
             return []
@@ -145,7 +150,7 @@ class Acknowledger:
         return consumer.take_run(numbers)
 
     def _settle_run(self, run: list[Unacked]) -> bool:
-        """Do what a run of ACKs says, and return whether any of it concerns the store."""
+        """Settle the deliveries of a run, and return whether any of them is in the store."""
         self.counters.acked += len(run)
         queue = run[0].queue
         messages = [unacked.message for unacked in run if unacked.queue is queue]
@@ -159,10 +164,10 @@ class Acknowledger:
     def take(
         self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
     ) -> list[Unacked]:
-        """Take the deliveries that an ACK or NACK is about from their consumer, and return them.
+        """Take the deliveries of an ACK or NACK from their consumer, and return them.
 
         Raises:
-          ProtocolError: as ``apply``.
+          ProtocolError: As ``apply``.
         """
         found = self.find(client, event, name, forgiving=forgiving)
         if found is None:
@@ -174,16 +179,21 @@ class Acknowledger:
 
     def note_room(self, consumer: Consumer) -> None:
         """Note that a consumer is about to gain credit."""
-        # One that has some left has been offered all that its queues hold; but to pump a few costs
-        # less than to ask.
+        # A consumer with credit was already offered all messages of its queues. With few queues
+        # pumping is cheaper than this check.
         if len(consumer.queues) <= FEW_QUEUES or not consumer.has_credit:
             self.queues.want(consumer)
 
     def binding(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> "Work":
-        """ACKs and NACKs were taken into a transaction, or its ABORT has given them back.
+        """Free or restore credit for ACKs and NACKs in a transaction.
 
-        What they name fills no window until their COMMIT (S6); it stays its consumer's. One that
-        names nothing is an error at COMMIT.
+        Deliveries acknowledged in an open transaction use no credit, but stay with their consumer
+        until COMMIT. Unknown ids are ignored here and refused at COMMIT.
+
+        Args:
+          client: The sender.
+          bound: ACKs and NACKs that joined a transaction.
+          freed: ACKs and NACKs of an aborted transaction.
         """
         for event in bound:
             for consumer, number in self._held(client, event):
@@ -194,13 +204,13 @@ class Acknowledger:
             yield from self.narrowing(client, freed)
 
     def narrowing(self, client: Client, events: Sequence[Acked]) -> "Work":
-        """ACKs and NACKs were aborted: what they name is unacknowledged as before."""
+        """Let the deliveries of aborted ACKs and NACKs use credit again."""
         held = [each for event in events for each in self._held(client, event)]
         for consumer, number in without_covered(held):
             yield from consumer.narrowing(number, cumulative=consumer.ack == CLIENT)
 
     def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
-        """Return the deliveries that are named, as far as they are unacknowledged ones."""
+        """Return the unacknowledged deliveries among those that ``event`` names."""
         held: list[tuple[Consumer, int]] = []
         for name in self.resolve(client, event).ids:
             try:
@@ -212,7 +222,7 @@ class Acknowledger:
         return held
 
     def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
-        """Do what an ACK or NACK says to a delivery that was taken."""
+        """Apply an ACK or NACK to a delivery that was taken from its consumer."""
         if event.negative:
             self.counters.nacked += 1
             unacked.queue.nacked += 1
@@ -230,17 +240,17 @@ class Acknowledger:
         forgiving: bool = False,
         claimed: dict[Consumer, int] | None = None,
     ) -> tuple[Consumer, int] | None:
-        """Return the consumer that has the delivery ``name``, or None if it needs no ACK.
+        """Return the consumer and the number of a delivery, or None if it needs no ACK.
 
         Args:
-          client: The client.
+          client: The sender.
           event: The ACK or NACK.
-          name: The number in its header.
-          forgiving: Of ids that are unknown.
-          claimed: Up to which number of each consumer they are so by now.
+          name: The id in its header.
+          forgiving: Ignore unknown ids.
+          claimed: The last number that a cumulative ACK has claimed, by consumer.
 
         Raises:
-          ProtocolError: as ``apply``.
+          ProtocolError: As ``apply``.
         """
         tag, _, digits = name.rpartition(b"-")
         subscription = client.tags.get(tag)
@@ -248,11 +258,11 @@ class Acknowledger:
             consumer = subscription.consumer
             if not isinstance(consumer, Consumer) or not consumer.tracks:
                 return None
-            told = event.subscription
-            if told is not None and told != subscription.id:
+            key = event.subscription
+            if key is not None and key != subscription.id:
                 raise ProtocolError(
                     "unknown-ack",
-                    f"{event.header}:{_text(name)} was not delivered to subscription:{told[:60]},"
+                    f"{event.header}:{_text(name)} was not delivered to subscription:{key[:60]},"
                     f" but to {subscription.id}",
                 )
             number = int(digits)
@@ -263,7 +273,7 @@ class Acknowledger:
         if forgiving or self.ignores_unknown:
             return None
         if client.takes_unasked and self.names.number_of(name):
-            return None  # nobody noted what it was given that needs none
+            return None  # deliveries that need no ACK are not recorded
         command = "NACK" if event.negative else "ACK"
         by_header = client.version.acks_by_header
         header, source = ("id", "ack") if by_header else ("message-id", "message-id")
@@ -275,7 +285,7 @@ class Acknowledger:
         )
 
     def return_all(self, consumer: Consumer, now: float) -> None:
-        """Return all unacknowledged messages of a gone consumer to the queue, in order."""
+        """Return all unacknowledged messages of a departed consumer to the queue, in order."""
         suspect = self._suspect(consumer)
         for unacked in consumer.take_all():
             self.give_back(unacked, now, failed=unacked.message is suspect)
@@ -307,7 +317,7 @@ class Acknowledger:
             self._retry(unacked, now)
 
     def take_unsent(self, consumer: Consumer, numbers: Sequence[int], now: float) -> None:
-        """Deliveries expired before they were written: they are dead, and their credit is free."""
+        """Dead-letter deliveries that expired before they were written, and free their credit."""
         self.note_room(consumer)
         for number in numbers:
             if number in consumer.unacked:
@@ -327,7 +337,7 @@ class Acknowledger:
             self._return(queue, message, delay, now, elsewhere=True)
 
     def _fail(self, queue: Source, message: Message, now: float) -> bool:
-        """Count a failed delivery. Return whether it exceeds the limit of redeliveries."""
+        """Count a failed delivery. Return whether the message was dead-lettered for it."""
         message.failures += 1
         options = message.publication.options
         limit = options.max_exceptions if options is not None else -1
@@ -358,7 +368,7 @@ class Acknowledger:
 
 
 def without_covered(held: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:
-    """Deliveries without those that a cumulative ACK of a later one covers, too."""
+    """Return deliveries without those that a cumulative ACK of a later one covers."""
     last: dict[Consumer, int] = {}
     for consumer, number in held:
         if consumer.ack == CLIENT:
@@ -367,7 +377,7 @@ def without_covered(held: list[tuple[Consumer, int]]) -> list[tuple[Consumer, in
 
 
 def _note_lent(client: Client) -> None:
-    """From now on it is known by message what a client has: it is asked for the first time."""
+    """Create a client's index from messages to deliveries, for its first ACK by message id."""
     lent = client.lent = {}
     for subscription in client.subscriptions.values():
         consumer = subscription.consumer

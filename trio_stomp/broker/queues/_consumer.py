@@ -32,9 +32,9 @@ INDIVIDUAL = "client-individual"
 
 TIME_STEP_S = 1.0
 MAX_TIMES = 1_000
-"""Moments of delivery that are remembered; of too many every second one is forgotten."""
+"""Limit of recorded times of delivery. Above it, every second one is forgotten."""
 WIDENED = 128
-"""Deliveries that come into a transaction, or out of it, in one piece of work."""
+"""Deliveries that join or leave a transaction in one piece of work."""
 AUTO_BATCH_BYTES = 256 * 1024
 """The batch size of an auto consumer whose outbox has room."""
 SHOWN_BYTES = 576
@@ -53,13 +53,13 @@ class Source(Protocol):
 
     @property
     def may_give_up(self) -> bool:
-        """Return whether a message that fails too often goes somewhere when it is given up."""
+        """Return whether messages that fail too often have a dead-letter destination."""
 
     def settle(self, message: Message) -> None:
         """Finish an acknowledged message."""
 
     def settle_all(self, messages: list[Message]) -> None:
-        """Messages were acknowledged."""
+        """Finish acknowledged messages."""
 
     def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
         """Dead-letter an unacknowledged message."""
@@ -68,7 +68,7 @@ class Source(Protocol):
         """Return a failed delivery to its position, at once or after a delay."""
 
     def detach(self, consumer: "Consumer") -> None:
-        """Serve a consumer no more."""
+        """Stop serving a consumer."""
 
     def pump(self, now: float) -> None:
         """Hand out messages to the consumers."""
@@ -76,7 +76,7 @@ class Source(Protocol):
 
 @define(eq=False, repr=False)
 class Unacked:
-    """A message that a consumer has, and where it goes back to."""
+    """An unacknowledged message, and the source that it returns to."""
 
     message: Message
     queue: "Source"
@@ -84,13 +84,13 @@ class Unacked:
 
 @define(eq=False, repr=False)
 class Consumer:
-    """The consumer of one queue, or with a wildcard or composite destination of several.
+    """The consumer of a subscription. A wildcard or composite destination has several queues.
 
     Args:
-      subscription: Its subscription, with the prefix of its MESSAGEs.
+      subscription: The subscription, with the prefix of its MESSAGEs.
       ack: The ack mode.
-      options: Prefetch, priority, selector and so on.
-      fan_out: Numbers the deliveries.
+      options: Prefetch, priority and other options of the SUBSCRIBE.
+      fan_out: Numbers and stages the deliveries.
     """
 
     subscription: Subscription
@@ -102,29 +102,29 @@ class Consumer:
     queues: "dict[Source, None]" = field(factory=dict)
     unacked: dict[int, Unacked] = field(factory=dict)
     excused: dict[int, None] = field(factory=dict)
-    """Those of them that an open transaction acknowledges: they fill no window."""
+    """Unacknowledged deliveries that an open transaction acknowledges. They use no credit."""
     watched: list[tuple[float, int, int]] = field(factory=list)
-    """Deliveries that must be acknowledged in time: until when, number of the first, count."""
+    """Deliveries with an ack time-out: deadline, number of the first, count."""
     watch_due: float = NEVER
-    """When they are looked at next."""
+    """Time of the next check of ``watched``."""
     is_early: bool = False
-    """It may not be given anything: its SUBSCRIBE is not safe yet, or it ends."""
+    """The consumer gets nothing: its SUBSCRIBE is not stored yet, or it is ending."""
     joined: int = 0
-    """Queues that its wildcards joined, which it is charged for."""
+    """The number of queues joined through wildcards, which are charged."""
     was_lost: bool = False
-    """The connection ended without a DISCONNECT, and ``suspect`` has been set."""
+    """The connection ended without a DISCONNECT, and ``suspect`` is set."""
     suspect: Message | None = None
-    """The message in work when the consumer was lost."""
+    """The message in process when the connection was lost."""
     _shown: Destination | None = None
-    """Of a browser: the destination that it was shown something of last."""
+    """The counters of a browser, for the destination of the last message shown."""
     _times: list[tuple[float, int]] = field(factory=list)
-    """Moments, and the number of the first delivery since."""
+    """Times, each with the number of the first delivery since."""
     count_left: int = field(init=False)
     bytes_left: int = field(init=False)
     says_ack: bool = field(init=False)
-    """Its MESSAGEs name the delivery in a header of its own, before the message."""
+    """Whether MESSAGEs have an ``ack`` header."""
     repeats_number: bytes = field(init=False)
-    """Of a stream's reader: the bytes before an offset in a second header that repeats it."""
+    """For stream readers: the bytes between the offset in ``ack`` and in ``message-id``."""
     lent: dict[int, tuple[AnyConsumer, int]] | None = None
     """The client's index of deliveries; None = unused, or it reads a stream."""
 
@@ -135,12 +135,12 @@ class Consumer:
         self.subscription.client.acks_up_to |= self.ack == CLIENT
         self.says_ack = self.ack != AUTO and self.subscription.client.version.acks_by_header
         if self.says_ack:
-            # The prefix ends in the ack header's tag: the message id follows with the same value.
+            # The prefix ends with the tag of the ack header. The message id has the same value.
             self.repeats_number = b"\nmessage-id:%b-" % self.subscription.tag.encode()
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it takes one more message now."""
+        """Return whether it can get another message now."""
         if self.is_early:
             return False
         if self.ack == AUTO:
@@ -149,7 +149,7 @@ class Consumer:
 
     @property
     def has_credit(self) -> bool:
-        """Return whether it may have one more message unacknowledged."""
+        """Return whether it may have another unacknowledged message."""
         return self.count_left > 0 and self.bytes_left > 0
 
     @property
@@ -158,7 +158,7 @@ class Consumer:
         return self.ack != AUTO
 
     def wants(self, message: Message) -> bool:
-        """Return whether its selector lets the message through."""
+        """Return whether its selector matches the message."""
         return self.selector is None or self.selector.matches(message.publication.head)
 
     def room_for(self, size: int) -> int:
@@ -168,7 +168,7 @@ class Consumer:
         return min(self.count_left, self.bytes_left // size) if size else self.count_left
 
     def charge(self, messages: list[Message]) -> bool:
-        """Count messages that it is about to be given, and return whether it takes another."""
+        """Use credit for messages, and return whether any is left."""
         self.bytes_left -= self.cost_of(messages)
         if self.ack == AUTO:
             return self.bytes_left > 0
@@ -176,9 +176,9 @@ class Consumer:
         return self.count_left > 0 and self.bytes_left > 0
 
     def cost_of(self, messages: list[Message]) -> int:
-        """Return the bytes that messages take of ``bytes_left``."""
+        """Return the bytes of credit that messages use."""
         size = sum([len(message.body) for message in messages])
-        # With auto nothing else bounds how many there are: headers take room in the outbox too.
+        # An auto consumer has no limit of messages, so count headers in the outbox as well.
         return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size
 
     def deliver(self, source: Source, destination: Destination, messages: list[Message]) -> int:
@@ -205,7 +205,7 @@ class Consumer:
         return first
 
     def note_time(self, first: int, now: float) -> None:
-        """Remember when deliveries from ``first`` on were made: a moment for each second."""
+        """Record the time of the deliveries from ``first`` on, once a second."""
         times = self._times
         if not times or now - times[-1][0] >= TIME_STEP_S:
             times.append((now, first))
@@ -213,7 +213,7 @@ class Consumer:
                 del times[1::2]
 
     def oldest_age_s(self, now: float) -> float:
-        """Return the age of its oldest unacknowledged delivery, to a second or so."""
+        """Return the age of the oldest unacknowledged delivery, to about a second."""
         times = self._times
         if not self.unacked or not times:
             times.clear()
@@ -224,13 +224,10 @@ class Consumer:
         return max(0.0, now - times[0][0])
 
     def show(self, destination: Destination, message: Message) -> None:
-        """Stage a message to it for looking at.
-
-        The message stays where it is, and this is no delivery of it.
-        """
+        """Stage a message to a browser. It stays in its queue and does not count as delivered."""
         shown = self._shown
         if shown is None or shown.name != destination.name:
-            # It has the counters that the queue's own must not have.
+            # Counters of its own: shown messages must not count in the queue's.
             shown = self._shown = Destination(
                 destination.name, destination.kind, reserved=destination.reserved
             )
@@ -240,7 +237,7 @@ class Consumer:
         message.deliveries = deliveries
         publication = _told_of(message.publication, shown)
         delivery = Delivery(tails, 1, len(tails[1]) + SHOWN_BYTES, publication)
-        delivery.returns = True  # the message is not lost, if this is not sent
+        delivery.returns = True  # if this is not sent, the message is not lost
         self.fan_out.show(self.subscription, delivery)
 
     def take_acked(self, number: int, *, cumulative: bool) -> list[Unacked]:
@@ -251,20 +248,20 @@ class Consumer:
         return [self._forget(each) for each in numbers]
 
     def claim(self, number: int, *, cumulative: bool) -> dict[int, Unacked]:
-        """Take the same in order, but let them fill its window until each is released."""
+        """Take the same deliveries as ``take_acked``. They use credit until ``release``."""
         unacked = self.unacked
         if not cumulative or next(iter(unacked)) == number:
             return {number: unacked.pop(number)}
         numbers = list(unacked)
-        place = bisect_right(numbers, number)
-        # There may be very many: the lesser part moves.
-        if 2 * place <= len(numbers):
-            return {each: unacked.pop(each) for each in numbers[:place]}
-        self.unacked = {each: unacked.pop(each) for each in numbers[place:]}
+        index = bisect_right(numbers, number)
+        # There may be very many: move the smaller part.
+        if 2 * index <= len(numbers):
+            return {each: unacked.pop(each) for each in numbers[:index]}
+        self.unacked = {each: unacked.pop(each) for each in numbers[index:]}
         return unacked
 
     def take_run(self, numbers: list[int]) -> list[Unacked]:
-        """Return the deliveries of these numbers, all of which it has, no longer its own."""
+        """Remove and return the deliveries of these numbers, all of which it has."""
         if self.excused or self.lent is not None:
             return [self._forget(number) for number in numbers]
         run = list(map(self.unacked.pop, numbers))
@@ -273,17 +270,17 @@ class Consumer:
         return run
 
     def take_all(self) -> list[Unacked]:
-        """Take all that it has not acknowledged, and return them in order of delivery."""
+        """Remove and return all unacknowledged deliveries, in order."""
         return [self._forget(number) for number in list(self.unacked)]
 
     def take_oldest(self, count: int) -> list[Unacked]:
-        """Take some that it has not acknowledged, and return them in order of delivery."""
+        """Remove and return the oldest unacknowledged deliveries, in order."""
         return [self._forget(number) for number in list(islice(self.unacked, count))]
 
     def in_work(self) -> Message | None:
-        """Return the message that the consumer may be processing: its first without an answer.
+        """Return the message that the consumer may be processing: the first unacknowledged one.
 
-        If it has acknowledged all, in a transaction that did not end, it is the last one.
+        If an open transaction acknowledges all, this is the last one.
         """
         last: Message | None = None
         for number, unacked in self.unacked.items():
@@ -293,40 +290,40 @@ class Consumer:
         return last
 
     def widening(self, number: int, *, cumulative: bool) -> "Iterator[None]":
-        """Count a delivery, or all up to it, no longer against its window. It keeps them.
+        """Return the credit of a delivery, or of all up to it. They stay unacknowledged.
 
-        Before each step it has less credit than behind it.
+        Each step yields before it returns credit.
         """
-        # From the newest back: messages covered by an earlier ACK of the transaction are skipped.
+        # From the newest back, so as to stop at those of an earlier ACK of the transaction.
         numbers = [number]
         if cumulative:
             numbers = list(self.unacked)
             del numbers[bisect_right(numbers, number) :]
             numbers.reverse()
-        for place in range(0, len(numbers), WIDENED):
+        for index in range(0, len(numbers), WIDENED):
             yield
-            for each in numbers[place : place + WIDENED]:
+            for each in numbers[index : index + WIDENED]:
                 unacked = self.unacked.get(each)
                 if each in self.excused:
                     return
-                if unacked is not None:  # nor is it timed out meanwhile
+                if unacked is not None:  # it has not timed out meanwhile
                     self.excused[each] = None
                     self.count_left += 1
                     self.bytes_left += len(unacked.message.body)
 
     def narrowing(self, number: int, *, cumulative: bool) -> "Iterator[None]":
-        """Count them against its window again."""
+        """Undo ``widening``: the deliveries use credit again."""
         numbers = [each for each in self.excused if each <= number] if cumulative else [number]
-        for place in range(0, len(numbers), WIDENED):
+        for index in range(0, len(numbers), WIDENED):
             yield
-            for each in numbers[place : place + WIDENED]:
+            for each in numbers[index : index + WIDENED]:
                 if each in self.excused:
                     del self.excused[each]
                     self.count_left -= 1
                     self.bytes_left -= len(self.unacked[each].message.body)
 
     def lend(self, number: int, unacked: Unacked) -> None:
-        """Count a message as its own until it acknowledges it."""
+        """Add an unacknowledged delivery, which uses credit."""
         self.unacked[number] = unacked
         self.count_left -= 1
         self.bytes_left -= len(unacked.message.body)
@@ -337,7 +334,7 @@ class Consumer:
         return unacked
 
     def release(self, number: int, unacked: Unacked) -> None:
-        """Free a delivery's share of the prefetch window."""
+        """Return the credit of a delivery that was taken."""
         if self.lent is not None:
             del self.lent[unacked.message.number]
         if number in self.excused:
@@ -382,22 +379,22 @@ class Consumer:
 
 
 def _told_of(origin: Publication, destination: Destination) -> Publication:
-    """Return the publication that an outbox is given with messages of ``origin``."""
+    """Return the publication of a delivery: ``origin`` at another destination, without bodies."""
     at, until = origin.received_at, origin.expires_at
     return Publication(destination, origin.head, [], at, until, end=origin.end)
 
 
 def _spans(messages: list[Message]) -> list[tuple[int, int]]:
-    """Return the spans of messages with one lifetime, as first and last place."""
+    """Return the spans of messages with equal expiry, as indexes of start and stop."""
     spans: list[tuple[int, int]] = []
     start = 0
     last = messages[0].publication
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         this = message.publication
         if this is not last:
             if this.expires_at != last.expires_at or this.end != last.end:
-                spans.append((start, place))
-                start = place
+                spans.append((start, index))
+                start = index
             last = this
     spans.append((start, len(messages)))
     return spans

@@ -1,4 +1,4 @@
-"""The header block of a dead letter, and the end of circles of dead letters."""
+"""Header blocks of dead letters, and the limit that ends loops of dead letters."""
 
 from trio_stomp.broker.headers import DEDUP_HEADERS
 from trio_stomp.broker.queues._message import Message
@@ -7,39 +7,47 @@ from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.frames import Head
 
 MAX_HOPS = 16
-"""Times in a row that a message becomes a dead letter by expiry or overflow; then it is lost."""
+"""How often in a row a message may be dead-lettered by expiry or overflow before it is lost."""
 _UNTOUCHED = (DeadLetterReason.EXPIRED, DeadLetterReason.OVERFLOW)
 _UNTOUCHED_NAMES = tuple(death.value for death in _UNTOUCHED)
 
 
 def hops_of(message: Message, death: DeadLetterReason) -> int:
-    """Return how many times in a row a message has died without a consumer's part in it."""
+    """Return how often in a row a message was dead-lettered by expiry or overflow, now included."""
     if death not in _UNTOUCHED:
         return 0
-    told = dict(message.publication.head.headers)
-    if told.get("x-death-reason") not in _UNTOUCHED_NAMES:
+    headers = dict(message.publication.head.headers)
+    if headers.get("x-death-reason") not in _UNTOUCHED_NAMES:
         return 1
-    return int(told.get("x-death-hops", "1")) + 1
+    return int(headers.get("x-death-hops", "1")) + 1
 
 
 def dead_head(
     message: Message, queue: Queue, death: DeadLetterReason, name: str, hops: int
 ) -> Head:
-    """Return the header block of a dead letter: the message's own, and why it is here."""
+    """Return the header block of a dead letter: the message's own with the reason added.
+
+    Args:
+      message: The dead message.
+      queue: Its queue.
+      death: The reason.
+      name: The dead-letter destination.
+      hops: As from ``hops_of``.
+    """
     old = message.publication.head
-    told = dict(old.headers)
+    headers = dict(old.headers)
     first = {
-        "original-destination": told.get("original-destination", old.destination or queue.name),
-        "x-first-death-queue": told.get("x-first-death-queue", queue.destination.name),
-        "x-first-death-reason": told.get("x-first-death-reason", death.value),
+        "original-destination": headers.get("original-destination", old.destination or queue.name),
+        "x-first-death-queue": headers.get("x-first-death-queue", queue.destination.name),
+        "x-first-death-reason": headers.get("x-first-death-reason", death.value),
     }
-    # A client that forwards it to its origin must not count as its first sender.
+    # If a client forwards it to its origin, it must not expire or count as a duplicate.
     for header in ("expires", "expiration", "ttl", "content-length", *DEDUP_HEADERS):
-        told.pop(header, None)
-    told.pop("x-death-hops", None)
+        headers.pop(header, None)
+    headers.pop("x-death-hops", None)
     if hops > 1:
-        told["x-death-hops"] = f"{hops}"
-    told |= first
-    told |= {"x-death-reason": death.value, "x-death-count": f"{message.deliveries}"}
-    told["destination"] = name
-    return Head(old.command, tuple(told.items()), len(message.body), name)
+        headers["x-death-hops"] = f"{hops}"
+    headers |= first
+    headers |= {"x-death-reason": death.value, "x-death-count": f"{message.deliveries}"}
+    headers["destination"] = name
+    return Head(old.command, tuple(headers.items()), len(message.body), name)

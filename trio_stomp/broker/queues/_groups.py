@@ -1,4 +1,4 @@
-"""Message groups of a queue: all of one group go to one consumer, in order, while it is there."""
+"""Message groups: all messages of a group go to one consumer, in order, while it is subscribed."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer
 
 MAX_GROUPS = 10_000
-"""Message groups remembered for each queue; the oldest is assigned anew."""
+"""Limit of message groups of a queue. Above it, the oldest is assigned anew."""
 
 
 @define(eq=False, repr=False)
@@ -22,14 +22,14 @@ class Groups:
     """The message groups of a queue, and the consumer of each.
 
     Args:
-      memory: Charged for their names; so is the quota of who has them.
+      memory: Charged for their names, with the quota of their consumer.
     """
 
     memory: MemoryBudget
     owners: "OrderedDict[str, Consumer]" = field(factory=OrderedDict)
 
     def assign(self, group: str, consumer: "Consumer") -> None:
-        """Let a consumer have a group from now on, as long as there is room to remember it."""
+        """Assign a group to a consumer, if there is memory for it."""
         cost, owners = id_cost(group), self.owners
         memory, quota = self.memory, consumer.subscription.quota
         while owners and (len(owners) >= MAX_GROUPS or cost > memory.tables_room_for(quota)):
@@ -38,11 +38,11 @@ class Groups:
             owners[group] = consumer
 
     def leave(self, consumer: "Consumer") -> None:
-        """Reassign the groups of a leaving consumer."""
+        """Forget the groups of a departing consumer. They are assigned anew."""
         self._keep(lambda owner: owner is not consumer)
 
     def keep_only(self, consumers: "Container[Consumer]") -> None:
-        """Others are not served any more: their groups would wait for ever."""
+        """Forget the groups of all other consumers, which are no longer served."""
         self._keep(lambda owner: owner in consumers)
 
     def _keep(self, wanted: "Callable[[Consumer], bool]") -> None:

@@ -1,4 +1,4 @@
-"""Which of a queue's messages go to whom: in turn, one each, among those that are ready."""
+"""Hand-out of a queue's messages to the ready consumers, round-robin."""
 
 from typing import TYPE_CHECKING
 
@@ -12,46 +12,50 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues._queue import Queue
 
 FEW = 4
-"""Fewer messages than this are cheaper to look at one by one."""
+"""Fewer messages than this are handed out faster one by one."""
 MOST = 1024
-"""Messages that are handed out before others have a chance: some 2 ms."""
+"""Limit of messages in one step, about 2 ms."""
 MOST_CONSUMERS = 256
-"""The most consumers in one step: a single message for each costs three times as much."""
+"""Limit of consumers in one step: one message for each costs three times as much as many for
+one."""
 MOST_BYTES = 1024 * 1024
-"""With no more bytes than this, or one message more."""
+"""Limit of bytes in one step. The last message may exceed it."""
 SCAN_LIMIT = 2_000
-"""How many messages that nobody present takes are looked behind, at most (selectors, groups)."""
+"""Limit of messages that no present consumer matches, behind which a scan continues."""
 PIECE = 64
-"""Messages that are looked up at once."""
+"""Messages looked up at once."""
 FEW_PASSED = 16
-"""Behind no more messages than this nobody's place is remembered."""
+"""Scan positions up to this many messages are not kept."""
 LOOK_AGAIN_S = 1.0
-"""What has expired behind others is looked for as often as this."""
+"""Minimum interval of scans for expired messages behind others."""
 GONE, PASSED, CUT = 0, 1, 2
-"""The outcome of an offer; ``CUT``: not all consumers have been asked yet."""
+"""Results of an offer: the message left the queue; it stays; the time ran out."""
 WEIGHT = 64
-"""So much is done between two looks at the clock."""
+"""Work between two looks at the clock."""
 ASKED_WEIGHT = 4
-"""To ask a selector, and to look at a message; a character of a selector's text adds 1."""
+"""Work for a message, and for a selector. Each character of the selector adds 1."""
 CONSUMERS_A_WEIGHT = 8
-"""Consumers that are passed over in the time that one offer takes."""
+"""Consumers that a scan skips for 1 unit of work."""
 
 
 def some_ready(
     active: "list[Consumer]", last: "Consumer | None", beneath: float
 ) -> "list[Consumer]":
-    """Return the next ready consumers of very many, in turn: one more than a step serves.
+    """Return the next ready consumers of very many, of one priority, in round-robin order.
 
     Args:
-      active: All of them, the highest priority first.
-      last: The one that was served last.
-      beneath: Only of a lower priority than this.
+      active: All consumers, the highest priority first.
+      last: The consumer served last.
+      beneath: Return only consumers of a lower priority than this.
+
+    Returns:
+      At most ``MOST_CONSUMERS`` + 1 consumers.
     """
     found: list[Consumer] = []
     size = len(active)
     start = active.index(last) + 1 if last is not None else 0
-    for place in range(start, start + size):
-        consumer = active[place % size]
+    for index in range(start, start + size):
+        consumer = active[index % size]
         level = consumer.options.priority
         if level < beneath and consumer.is_ready:
             if found and level > found[0].options.priority:
@@ -66,11 +70,11 @@ def some_ready(
 def hand_out(
     queue: "Queue", ready: "list[Consumer]", now: float
 ) -> "tuple[dict[Consumer, list[Message]], bool]":
-    """Assign messages to ``ready`` consumers, one each in turn, until either runs out.
+    """Assign messages to ``ready`` consumers, round-robin, until either runs out.
 
     Args:
       queue: The queue.
-      ready: The consumers with room, in turn; used up.
+      ready: The consumers with credit, in order. Emptied as credit runs out.
       now: Seconds of the broker's clock.
 
     Returns:
@@ -103,9 +107,12 @@ def _deal(
     served: "dict[Consumer, list[Message]]",
     bound: int,
 ) -> int:
-    """Hand out unfiltered messages in whole rounds, and return how many; 0 = not possible.
+    """Hand out unfiltered messages in whole rounds of the consumers.
 
-    To whom a message goes is what counting them out would say, at a third of the cost.
+    The result is the same as one by one, at a third of the cost.
+
+    Returns:
+      The number of messages; 0 = not possible here.
     """
     waiting = queue.waiting
     first = waiting.next_fresh
@@ -113,22 +120,22 @@ def _deal(
         return 0
     size = len(first.body)
     most = min([consumer.room_for(size) for consumer in ready]) * len(ready)
-    if most > bound:  # whole rounds still; of many consumers one, and the first of them
+    if most > bound:  # keep whole rounds, or part of one if there are many consumers
         most = bound - bound % len(ready) or bound
     if min(most, waiting.count) < FEW:
         return 0
     messages = waiting.take_fresh(most)
     kinds = {message.publication for message in messages}
-    hands = [(each, messages[place :: len(ready)]) for place, each in enumerate(ready)]
+    parts = [(each, messages[index :: len(ready)]) for index, each in enumerate(ready)]
     is_plain = all(
         not kind.group and (kind.expires_at > now or not kind.is_over(now)) for kind in kinds
     )
-    if not is_plain or not _fits(hands):
+    if not is_plain or not _fits(parts):
         waiting.restore_fresh(messages)
         return 0
     queue.last_served = ready[(len(messages) - 1) % len(ready)]
     ready.clear()
-    for consumer, part in hands:
+    for consumer, part in parts:
         if part:
             served.setdefault(consumer, []).extend(part)
         if consumer.charge(part):
@@ -136,10 +143,10 @@ def _deal(
     return len(messages)
 
 
-def _fits(hands: "list[tuple[Consumer, list[Message]]]") -> bool:
-    """Return whether all consumers can take their parts within a piece's bytes."""
+def _fits(parts: "list[tuple[Consumer, list[Message]]]") -> bool:
+    """Return whether each consumer has credit for its part, and all fit in a step."""
     size = 0
-    for consumer, part in hands:
+    for consumer, part in parts:
         cost = consumer.cost_of(part)
         if cost > consumer.bytes_left:
             return False
@@ -157,10 +164,10 @@ def _hand_out_singly(
     """Hand out message by message, checking each for expiry.
 
     Returns:
-      The index in ``ready`` of the next consumer, at a message that not everybody may have and that
-      stays; else -1.
+      If a message belongs to a group, it stays, and this is the index in ``ready`` of the next
+      consumer; otherwise -1.
     """
-    place, room = 0, MOST_BYTES
+    index, room = 0, MOST_BYTES
     while ready and most and room > 0:
         message = queue.waiting.pop()
         if message is None:
@@ -171,16 +178,16 @@ def _hand_out_singly(
             continue
         if publication.group:
             queue.waiting.give_back(message)
-            return place
-        if place >= len(ready):
-            place = 0
+            return index
+        if index >= len(ready):
+            index = 0
         most -= 1
         room -= len(message.body)
-        consumer = queue.last_served = ready[place]
+        consumer = queue.last_served = ready[index]
         if consumer.charge([message]):
-            place += 1
+            index += 1
         else:
-            del ready[place]
+            del ready[index]
         messages = served.get(consumer)
         if messages is None:
             served[consumer] = [message]
@@ -191,15 +198,15 @@ def _hand_out_singly(
 
 @define(eq=False, repr=False)
 class FilteredMessages:
-    """Hands out until all messages, all consumers or the time are used up.
+    """Hands out messages that only some consumers may get.
 
-    The order is that of messages: each is offered to those who have not passed it, in turn.
+    Each message, in order, is offered to the consumers that have not scanned it, round-robin.
 
     Args:
-      ready: Who takes a message now, in turn, of one priority; used up.
-      served: What they have been given, in this step.
-      most: As many messages at most.
-      place: Whose turn it is.
+      ready: The consumers with credit, of one priority, in order. Emptied as credit runs out.
+      served: The messages of each consumer in this step.
+      most: The limit of messages.
+      place: The index in ``ready`` of the next consumer.
     """
 
     queue: "Queue"
@@ -214,23 +221,23 @@ class FilteredMessages:
     _weight: int = 0
     _passed: ScanPositions = field(init=False)
     _members: "set[Consumer]" = field(init=False)
-    """As ``ready``."""
+    """The consumers in ``ready``."""
     _is_changed: bool = False
-    """Somebody lost a group, of which others may have passed messages."""
+    """A group was forgotten. Other consumers may have passed its messages."""
 
     def __attrs_post_init__(self) -> None:
         self._passed = self.queue.passed or ScanPositions(self.queue.host.memory)
         self._members = set(self.ready)
 
     def run(self) -> bool:
-        """Hand out, and return whether the time was up before all had been asked about all."""
+        """Hand out, and return whether the time ran out before all messages were offered."""
         queue, waiting = self.queue, self.queue.waiting
         self._passed.renew(self.now)
         before, level = 0, waiting.level_beneath(LEVELS)
         while level >= 0 and before < SCAN_LIMIT and not self._is_over:
             before += self._walk(level, before)
             if waiting.is_paging(level):
-                break  # what is in the store stands before the levels beneath
+                break  # messages in the store come before lower levels
             level = waiting.level_beneath(level)
         if self._is_changed:
             self._passed.forget()
@@ -242,11 +249,14 @@ class FilteredMessages:
         return self.is_cut or not (self.ready and self.most) or self.room <= 0
 
     def _walk(self, level: int, before: int) -> int:
-        """Offer the messages of a level, and return how many of them no consumer takes.
+        """Offer the messages of a level.
 
         Args:
           level: The level.
-          before: How many stand before them.
+          before: The number of messages on higher levels that nobody took.
+
+        Returns:
+          The number of messages that stay.
         """
         waiting, places = self.queue.waiting, self._passed.on_level(level)
         behind = min([places.get(each, 0) for each in self.ready])
@@ -270,7 +280,7 @@ class FilteredMessages:
         return count
 
     def _offer(self, message: Message, level: int, before: int) -> int:
-        """Hand a message to whoever takes it: GONE, PASSED or CUT."""
+        """Offer a message to the consumers, and return GONE, PASSED or CUT."""
         publication, waiting = message.publication, self.queue.waiting
         if publication.expires_at <= self.now and publication.is_over(self.now):
             waiting.take(level, message)
@@ -290,7 +300,12 @@ class FilteredMessages:
         return GONE
 
     def _give(self, message: Message, chosen: int) -> bool:
-        """Hand a message to one of those who are ready, and return whether it takes another."""
+        """Assign a message to a consumer, and return whether it has credit left.
+
+        Args:
+          message: The message.
+          chosen: The consumer's index in ``ready``.
+        """
         consumer = self.queue.last_served = self.ready[chosen]
         self.served.setdefault(consumer, []).append(message)
         self.most -= 1
@@ -304,9 +319,12 @@ class FilteredMessages:
         return False
 
     def _choose(self, message: Message, level: int) -> int:
-        """Return which of ``ready`` takes a message, in turn, or -1 if none does or the time is up.
+        """Return the index in ``ready`` of the next consumer that matches a message.
 
         A group's messages wait for the consumer that has the group, so that they stay in order.
+
+        Returns:
+          -1 if no consumer matches or the time is up.
         """
         ready, groups = self.ready, self.queue.groups
         places = self._passed.on_level(level)
@@ -332,8 +350,8 @@ class FilteredMessages:
             self._weight += ASKED_WEIGHT + (len(selector.text) if selector is not None else 0)
             if self._look_at_clock():
                 for each in range(offset + 1):
-                    asked = ready[(self.place + each) % len(ready)]
-                    self._passed.note(level, asked, message.number)
+                    passed = ready[(self.place + each) % len(ready)]
+                    self._passed.note(level, passed, message.number)
                 return -1
         return -1
 
@@ -344,7 +362,7 @@ class FilteredMessages:
         self._is_changed |= len(owners) <= before
 
     def _look_at_clock(self) -> bool:
-        """Return whether the time is up, looking at the clock only now and then."""
+        """Return whether the time is up. Look at the clock only after enough work."""
         if self._weight >= WEIGHT:
             self._weight = 0
             self.is_cut = self.queue.host.is_over()

@@ -1,4 +1,4 @@
-"""A message that waits for one consumer, and the store in which messages wait."""
+"""A message of a queue, and the ordered collection of waiting messages."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -13,7 +13,7 @@ from trio_stomp.broker.queues._returned import Returned
 from trio_stomp.frames import Head, head_cost
 
 MESSAGE_OVERHEAD_BYTES = 256
-"""The cost of a waiting message beside body and headers, charged to the memory budget."""
+"""Memory of a waiting message in addition to body and headers."""
 
 LEVELS = 10
 _number = attrgetter("number")
@@ -24,15 +24,15 @@ class Message:
     """One message of a queue, from its SEND to its ACK.
 
     Args:
-      number: Its position in the order of acceptance over all destinations.
-      publication: Its origin; ``bodies`` is empty, so that one slow message does not keep the
-        bodies of its whole run.
-      body: The bytes.
-      level: Priority, 0 to 9.
-      deliveries: How often it has been delivered to a consumer.
-      stored: Its id in the store; 0 = in memory only.
-      failures: The number of failed deliveries: NACKed, timed out, or in work when the consumer was
-        lost. A message that was only prefetched has not failed.
+      number: The position in the order of acceptance over all destinations.
+      publication: Its origin, without bodies, so that one waiting message does not keep all bodies
+        of its run in memory.
+      body: The body.
+      level: The priority, 0 to 9.
+      deliveries: The number of deliveries.
+      stored: The id in the store; 0 = in memory only.
+      failures: The number of failed deliveries: NACKed, timed out, or in process when the consumer
+        was lost. Messages that were only prefetched do not fail.
     """
 
     number: int
@@ -45,24 +45,26 @@ class Message:
 
     @property
     def group(self) -> str:
-        """The message group that its sender put it into, or ""."""
+        """Return the message group, or ""."""
         return self.publication.group
 
 
 def charge(
     memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
 ) -> bool:
-    """Charge messages with one header block. If there is no room, return False and charge nothing.
+    """Charge messages with one header block.
 
-    The block is charged once for all its waiting messages, in any queue, and released with the last
-    of them, in whatever order they go.
+    The block is charged once for all its waiting messages in any queue, and released with the last.
 
     Args:
       memory: The budget.
       head: The header block.
       count: The number of messages.
-      size: The size of their bodies, in bytes.
-      quota: Their owner's quota.
+      size: The bytes of their bodies.
+      quota: The quota of their sender.
+
+    Returns:
+      False if there is no room; then nothing is charged.
     """
     cost = size + MESSAGE_OVERHEAD_BYTES * count
     if head.kept:
@@ -79,7 +81,7 @@ def charge(
 def force(
     memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
 ) -> None:
-    """Charge messages that must be in memory now, whether or not they fit."""
+    """Charge messages as ``charge``, whether or not there is room."""
     cost = size + MESSAGE_OVERHEAD_BYTES * count
     if not head.kept:
         cost += head.cost or head_cost(head)
@@ -91,7 +93,7 @@ def force(
 def refund(
     memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
 ) -> None:
-    """Release the charge of some messages that ``charge`` or ``force`` charged."""
+    """Undo ``charge`` or ``force`` for some messages."""
     head.kept -= count
     if not head.kept:
         memory.give_kept(head.cost, head.payer)
@@ -100,7 +102,7 @@ def refund(
 
 
 def cost_of(messages: list[Message]) -> int:
-    """Return the bytes that messages take and nothing else keeps."""
+    """Return the memory of messages that nothing else keeps."""
     heads = {message.publication.head for message in messages}
     bodies = sum(len(message.body) + MESSAGE_OVERHEAD_BYTES for message in messages)
     return bodies + sum(map(head_cost, heads))
@@ -116,8 +118,8 @@ class Paged:
     """The messages at the end of a level that are in the store only.
 
     Args:
-      after: The id before the first of them.
-      last: The id of the last of them.
+      after: The id before the first one.
+      last: The id of the last one.
       count: Their number.
       size: The bytes of their bodies.
       charged: Their charge in the store, by quota.
@@ -131,13 +133,13 @@ class Paged:
     charged: dict[Quota | None, int] = field(factory=dict)
 
     def charge(self, quota: Quota | None, cost: int) -> None:
-        """Note what some of them are charged for."""
+        """Record the charge of some messages."""
         self.charged[quota] = self.charged.get(quota, 0) + cost
 
     def uncharge(self, memory: MemoryBudget, quota: Quota | None, cost: int) -> None:
-        """Note that some of them are in memory too, and give that back themselves.
+        """Transfer the charge of some messages to themselves: they are now in memory.
 
-        What was known of them at a start is only about right.
+        The charges found at a start are estimates. A message may cost more than is left of them.
         """
         known = self.charged.get(quota, 0)
         self.charged[quota] = max(0, known - cost)
@@ -145,14 +147,14 @@ class Paged:
             memory.force_stored(cost - known, quota)
 
     def give_back(self, memory: MemoryBudget) -> None:
-        """Give back what they are charged for: they are gone."""
+        """Release all charges."""
         for quota, cost in self.charged.items():
             memory.give_stored(cost, quota)
 
 
 @define(eq=False)
 class _Level:
-    """Messages of one priority, in three places that follow each other."""
+    """Messages of one priority: returned, fresh and paged ones, in this order."""
 
     returned: Returned = field(factory=Returned)
     fresh: deque[Message] = field(factory=deque)
@@ -163,27 +165,27 @@ class _Level:
 class Waiting:
     """Waiting messages in order: by priority, then by acceptance.
 
-    Returned messages are mostly older than all fresh ones, so sorted lists for the returned and a
-    deque for the fresh keep the order at the cost of a deque.
+    Returned messages are mostly older than fresh ones. So sorted lists for returned and a deque for
+    fresh messages keep the order at the cost of a deque.
     """
 
     count: int = 0
     """Messages in memory."""
     paged: int = 0
-    """Messages that are in the store alone."""
+    """Messages in the store only."""
     _levels: list[_Level | None] = field(factory=lambda: [None] * LEVELS)
     _occupied: int = 0
     """Bit n is set if level n may hold messages."""
 
     def append(self, message: Message) -> None:
-        """Put a message behind all of its level."""
+        """Append a message to its level."""
         self._level(message.level).fresh.append(message)
         self.count += 1
 
     def extend(self, level: int, messages: list[Message]) -> None:
-        """Append fresh messages of one level, except for late ones, which are sorted in.
+        """Append fresh messages of one level. Insert late ones in order.
 
-        A message that had to be stored first may arrive after later ones.
+        Messages that had to be stored first may arrive after later ones.
         """
         fresh = self._level(level).fresh
         if fresh and fresh[-1].number > messages[0].number:
@@ -194,7 +196,7 @@ class Waiting:
         self.count += len(messages)
 
     def take(self, place: int, message: Message) -> None:
-        """Remove a message that waits on a level, at any position."""
+        """Remove a message from any position of level ``place``."""
         level = self._level(place)
         fresh = level.fresh
         if fresh and fresh[0] is message:
@@ -208,41 +210,41 @@ class Waiting:
         self.count -= 1
 
     def give_back(self, message: Message) -> None:
-        """Put a message where it stood before it was taken."""
+        """Return a message to its position."""
         self._level(message.level).returned.put(message)
         self.count += 1
 
     def pop(self) -> Message | None:
-        """Take the message that is due first."""
+        """Remove and return the first message, or None if there is none in memory."""
         while self._occupied:
             place = self._occupied.bit_length() - 1
             level = self._levels[place]
-            if level is not None:  # pragma: no branch (a level that is occupied is there)
+            if level is not None:  # pragma: no branch (an occupied level exists)
                 if level.returned.pieces:
                     self.count -= 1
                     if level.fresh and level.fresh[0].number < level.returned.first.number:
-                        return level.fresh.popleft()  # somebody took what stood behind it
+                        return level.fresh.popleft()  # a later message was taken and returned
                     return level.returned.pop()
                 if level.fresh:
                     self.count -= 1
                     return level.fresh.popleft()
                 if level.paged is not None:
-                    return None  # they come first, once they are loaded
+                    return None  # they come next, when loaded
                 if place != PRIORITY_DEFAULT:
-                    self._levels[place] = None  # ten empty ones take more than a queue
+                    self._levels[place] = None  # ten empty levels take more memory than a queue
             self._occupied &= ~(1 << place)
         return None
 
     @property
     def next_fresh(self) -> Message | None:
-        """Return the next message if neither it nor any later one was delivered before."""
+        """Return the next message, or None if messages of its level were returned."""
         level = self._levels[self._occupied.bit_length() - 1] if self._occupied else None
         if level is None or not level.fresh or level.returned.pieces:
             return None
         return level.fresh[0]
 
     def take_fresh(self, most: int) -> list[Message]:
-        """Remove and return ``next_fresh`` and up to ``most`` messages with it."""
+        """Remove and return up to ``most`` messages from ``next_fresh`` on."""
         level = self._level(self._occupied.bit_length() - 1)
         take = level.fresh.popleft
         taken = [take() for _ in range(min(most, len(level.fresh)))]
@@ -269,7 +271,7 @@ class Waiting:
         return found
 
     def foremost(self) -> list[Publication]:
-        """Return the publications of the first messages of each level, returned and fresh ones."""
+        """Return the publications of the first returned and the first fresh messages."""
         found: list[Publication] = []
         for level in self._levels:
             if level is not None and level.returned.pieces:
@@ -280,9 +282,10 @@ class Waiting:
 
     @property
     def oldest_at(self) -> float | None:
-        """Return when the oldest was received.
+        """Return the time when the oldest message was received.
 
-        NEVER if nothing waits, None if only the store knows.
+        Returns:
+          NEVER without messages, None if the oldest is in the store only.
         """
         oldest = NEVER
         for level in self._levels:
@@ -297,11 +300,11 @@ class Waiting:
         return oldest
 
     def in_order(self) -> list[Message]:
-        """Return all messages in the order in which they are due, and take none."""
+        """Return all messages in memory, in order."""
         return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]
 
     def on_level(self, place: int) -> list[Message]:
-        """Return the messages of one level, in order."""
+        """Return the messages of level ``place`` in memory, in order."""
         level = self._levels[place]
         if level is None:
             return []
@@ -315,9 +318,9 @@ class Waiting:
         return (self._occupied & ((1 << place) - 1)).bit_length() - 1
 
     def behind(self, place: int, number: int, most: int) -> list[Message]:
-        """Return the first messages of a level in memory after a number, up to ``most`` of them.
+        """Return up to ``most`` messages in memory of level ``place`` after ``number``, in order.
 
-        The cost depends on ``most`` only, not on their position.
+        The cost does not depend on their position.
         """
         level = self._levels[place]
         if level is None:
@@ -333,13 +336,13 @@ class Waiting:
         return found + [fresh[each] for each in range(start, stop)]
 
     def count_up_to(self, place: int, number: int) -> int:
-        """Return how many messages in memory of a level have no greater number."""
+        """Return how many messages in memory of level ``place`` have at most ``number``."""
         level = self._levels[place]
         if level is None:
             return 0
         return level.returned.count_up_to(number) + bisect_right(level.fresh, number, key=_number)
 
-    # Messages in the store only.
+    # Paged messages.
 
     def is_paging(self, level: int) -> bool:
         """Return whether new messages of a level must go to the store, to stay in order."""
@@ -347,7 +350,14 @@ class Waiting:
         return found is not None and found.paged is not None
 
     def page_out(self, level: int, first: int, count: int, size: int) -> None:
-        """Messages have come that are left in the store, behind all of their level."""
+        """Append messages to a level that are in the store only.
+
+        Args:
+          level: The level.
+          first: The id of the first message. The others follow.
+          count: The number of messages.
+          size: The bytes of their bodies.
+        """
         found = self._level(level)
         if found.paged is None:
             found.paged = Paged(first - 1)
@@ -358,12 +368,16 @@ class Waiting:
         self.paged += count
 
     def restore(self, level: int, count: int, size: int, last: int) -> None:
-        """Messages were found in the store at the start."""
+        """Add messages found in the store at the start."""
         self._level(level).paged = Paged(0, last, count, size)
         self.paged += count
 
     def wanted(self, beneath: int) -> tuple[int, Paged] | None:
-        """Return the level to be loaded next if fewer than ``beneath`` messages precede it."""
+        """Return the level to load next, with its paged part, or None.
+
+        Args:
+          beneath: Load only if fewer messages of the level are in memory.
+        """
         for place in range(self._occupied.bit_length() - 1, -1, -1):
             level = self._levels[place]
             if level is None:
@@ -376,12 +390,12 @@ class Waiting:
         return None
 
     def paging(self, level: int) -> Paged | None:
-        """Return the part of a level that is in the store only."""
+        """Return the paged part of a level, or None."""
         found = self._levels[level]
         return found.paged if found is not None else None
 
     def loaded(self, level: int, messages: list[Message], size: int) -> None:
-        """Messages that were in the store alone are in memory too."""
+        """Move messages that were loaded from the paged part of a level into memory."""
         found = self._level(level)
         assert found.paged is not None
         found.paged.count -= len(messages)
@@ -391,7 +405,7 @@ class Waiting:
         self.count += len(messages)
 
     def forget_paged(self, level: int) -> Paged:
-        """Remove and return the part of a level that is in the store only."""
+        """Remove and return the paged part of a level."""
         found = self._level(level)
         assert found.paged is not None
         paged, found.paged = found.paged, None
@@ -399,7 +413,7 @@ class Waiting:
         return paged
 
     def forget_all_paged(self) -> list[Paged]:
-        """Forget all that is in the store alone, and return it, level by level."""
+        """Remove and return the paged parts of all levels."""
         return [self.forget_paged(place) for place in range(LEVELS) if self.is_paging(place)]
 
     def _level(self, place: int) -> _Level:

@@ -1,4 +1,4 @@
-"""What happens when a queue is full: by the policy of its destination."""
+"""Admission of messages to full queues, by the overflow policy."""
 
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +22,7 @@ BLOCK = "block"
 
 
 class QueueFull(ProtocolError):
-    """A full queue refused a message. ``taken`` of its run had been accepted before."""
+    """A full queue refused a message, after it accepted ``taken`` messages of the same run."""
 
     taken: int = 0
 
@@ -35,17 +35,16 @@ class Overflow:
     queues: QueueBook
     dropped: int = 0
     blocked: deque[tuple[Client, Queue, int, int, int]] = field(factory=deque)
-    """Producers that wait for room for so many bytes of body, of memory and in the store; in their
-    order."""
+    """Waiting producers in order: client, queue, and the bytes needed of body, memory and store."""
     full: Queue = field(init=False)
-    """The queue that made the last one wait."""
+    """The queue that blocked the last producer."""
     wanted: int = field(init=False)
-    """The memory that it wanted."""
+    """The memory that its message needs."""
     wanted_stored: int = field(init=False)
-    """What it wanted in the store."""
+    """The bytes in the store that its message needs."""
 
     def charges(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
-        """Charge messages, in memory. Return False if there is no room, there or in the store."""
+        """Charge messages to memory. Return False if memory or store have no room."""
         if self._lacks_store(queue, origin, count, size):
             return False
         return charge(self.memory, origin.head, count, size, origin.quota)
@@ -57,18 +56,21 @@ class Overflow:
     def admit(
         self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
     ) -> bool:
-        """Put a message into ``queue`` by its overflow policy. Return False to block the sender.
+        """Put a message into ``queue`` by its overflow policy.
 
         Args:
           queue: The queue.
-          origin: The messages as they were sent.
+          origin: The publication.
           body: The body of the message.
           level: The priority.
-          taken: How many messages of the same run were admitted before; for the error.
-          now: The time, in seconds of the broker's clock.
+          taken: The number of messages of the same run already admitted, for the error.
+          now: Seconds of the broker's clock.
+
+        Returns:
+          False if the sender must wait for room.
 
         Raises:
-          QueueFull: by policy ``reject``, or if nothing can be dropped or waited for.
+          QueueFull: The policy is ``reject``, or no policy can make room.
         """
         policy = queue.policy.overflow
         head, size = origin.head, len(body)
@@ -97,21 +99,27 @@ class Overflow:
         return True
 
     def _may_drop(self, queue: Queue, origin: Publication, body: bytes, cost: int) -> bool:
-        """Return whether the oldest message may make room.
+        """Return whether the oldest message may be dropped for a new one.
 
-        Users over quota displace only their own.
+        If a quota is full, only its own messages may.
         """
         if not queue.room_for(body) or cost > self.memory.kept_room:
             return True
-        first = queue.waiting.foremost()
+        foremost = queue.waiting.foremost()
         if self._lacks_store(queue, origin, 1, len(body)):
-            is_own = all(each.payer is origin.quota for each in first)
+            is_own = all(each.payer is origin.quota for each in foremost)
         else:
-            is_own = all(each.quota is origin.quota for each in first)
+            is_own = all(each.quota is origin.quota for each in foremost)
         return is_own and queue.policy.overflow == OLDEST
 
     def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
-        """Make room at the front of a queue, or return False if nothing there can be dropped."""
+        """Drop the oldest message. Return False if there is none.
+
+        Args:
+          queue: The queue.
+          now: Seconds of the broker's clock.
+          buries: Make it a dead letter.
+        """
         with self.queues.together():
             oldest = queue.drop_oldest()
             if oldest is None:
@@ -125,7 +133,7 @@ class Overflow:
         return True
 
     def _note_dropped(self, queue: Queue, message: Message) -> None:
-        """Have ``explain`` say of a message of a queue that it was dropped, and by which policy."""
+        """Record a dropped message and the policy, for ``explain``."""
         event_history = self.queues.event_history
         if event_history is not None:
             rule = f"overflow = {queue.policy.overflow!r}"
@@ -141,22 +149,22 @@ class Overflow:
         quota: Quota | None = None,
         each: int = 0,
     ) -> int:
-        """Raise if the messages of a transaction or composite SEND do not all fit.
+        """Check that all messages of a transaction or composite SEND fit.
 
         Args:
-          wanted: Messages, bytes of their bodies, and of the largest one, for each queue.
-          heads: What their header blocks cost at most.
-          later: What its scheduled messages cost.
-          name: Where one of those goes.
-          quota: Of whom they are.
-          each: What one of them takes in the store beside its body; 0 = they do not go there.
+          wanted: For each queue: messages, bytes of their bodies, bytes of the largest one.
+          heads: The most memory of their header blocks.
+          later: The memory of scheduled messages.
+          name: A destination of scheduled messages, for the error.
+          quota: The quota of the sender.
+          each: The bytes of one message in the store beside its body; 0 = not stored.
 
         Returns:
-          What they take in the store, at the most.
+          The most bytes that the messages take in the store.
 
         Raises:
-          QueueFull: they do not, and the policy makes no room.
-          ProtocolError: there is no memory for what is scheduled.
+          QueueFull: They do not fit, and the policy cannot make room.
+          ProtocolError: There is no memory for scheduled messages.
         """
         cost, room = later, self.memory.kept_room_for(quota)
         if cost > room:
@@ -184,7 +192,7 @@ class Overflow:
         return stored
 
     def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
-        """Return the error for a message that the process, or a quota, has no memory for."""
+        """Return the error for a message if the memory budget or a quota is full."""
         if quota is not None and cost <= self.memory.kept_room:
             return beyond_quota(
                 "quota-exceeded",
@@ -198,7 +206,7 @@ class Overflow:
         )
 
     def send_quietly(self, send: Callable[[], int]) -> int:
-        """Send without a sender to inform, and return how many messages were accepted."""
+        """Send for a sender that is gone: ignore errors. Return the number of messages accepted."""
         try:
             return send()
         except QueueFull as error:
@@ -212,7 +220,7 @@ class Overflow:
         self.blocked.append((client, self.full, len(body), *wanted))
 
     def ready(self) -> list[Client]:
-        """Return the waiting producers whose queue has room again, and let them wait no more."""
+        """Remove and return the waiting producers whose queue has room again."""
         found = [
             client
             for client, queue, size, cost, stored in self.blocked
@@ -229,13 +237,13 @@ class Overflow:
         self.blocked = deque(each for each in self.blocked if each[0] is not client)
 
     def _never_fits(self, queue: Queue, size: int, cost: int) -> bool:
-        """Return whether a message exceeds the limits of the queue or memory even when empty."""
+        """Return whether a message exceeds the limits of an empty queue or of empty memory."""
         if 0 < queue.policy.max_bytes < size:
             return True
         return cost > self.memory.limit_bytes * self.memory.kept_share
 
     def _stored_cost(self, queue: Queue, origin: Publication, size: int) -> int:
-        """Return what a message takes in the store, or 0 if it does not go there."""
+        """Return the bytes of a message in the store; 0 = not stored."""
         storage = self.queues.storage
         level = queue.level_of(origin.options.priority if origin.options else PRIORITY_DEFAULT)
         if storage is None or not storage.gets(queue, origin, level):
@@ -243,7 +251,7 @@ class Overflow:
         return storage.cost(origin, 1, size)
 
     def _no_store(self, queue: Queue, quota: Quota | None, taken: int) -> QueueFull:
-        """Return the error for a user who has too much in the store."""
+        """Return the error for a message if the user's share of the store is full."""
         assert quota is not None
         error = QueueFull(
             "quota-exceeded",
@@ -255,7 +263,7 @@ class Overflow:
         return error
 
     def _full(self, queue: Queue, taken: int, cost: int, quota: Quota | None = None) -> QueueFull:
-        """Return the error for a full queue, or for a user who has too much waiting."""
+        """Return the error for a full queue or a full quota."""
         memory = self.memory
         why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
         is_by_quota = quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room

@@ -1,4 +1,4 @@
-"""A queue: messages in order, each to one consumer."""
+"""A queue: waiting messages, consumers, credit and expiry."""
 
 from bisect import insort
 from collections.abc import Callable
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
 
 PLACE = "queue:"
-"""How the store's places for queues begin."""
+"""Prefix of the keys of queues in the store."""
 SWEEP_S = 1.0
-"""A queue is looked through for expired messages at most this often."""
+"""Minimum interval of sweeps for expired messages in a queue."""
 LOW_COUNT = 1_000
-"""With fewer messages than this in memory, a queue has more loaded that are in the store alone."""
+"""With fewer messages than this in memory, a queue loads paged messages."""
 
 
 @define(eq=False, repr=False)
@@ -33,10 +33,10 @@ class Queue:
     """One queue. It exists while it has messages, consumers, or a durable subscription's name.
 
     Args:
-      destination: For the counters; a topic if this is a subscription's own queue.
-      policy: Bounds and policies.
+      destination: Has the counters. A topic for a subscription's own queue.
+      policy: Limits and policies.
       host: The core.
-      place: Its key in the store; "" = nothing of it is ever stored.
+      place: The key in the store; "" = never stored.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Queue:
     waiting: Waiting = field(factory=Waiting)
     consumers: list[Consumer] = field(factory=list)
     size: int = 0
-    """Bytes of the bodies of all its messages, in any state."""
+    """Bytes of the bodies of all messages, in any state."""
     arriving: int = 0
-    """Messages that are invisible until they are stored."""
+    """Messages on their way to the store, invisible until then."""
     spilling: int = 0
-    """Runs of them that are stored only for want of memory."""
+    """Runs of arriving messages that are stored only to save memory or to keep the order."""
     delayed: int = 0
     delayed_bytes: int = 0
     unacked: int = 0
@@ -61,57 +61,57 @@ class Queue:
     nacked: int = 0
     groups: Groups = field(init=False)
     passed: ScanPositions | None = None
-    """The scan positions of selective consumers; None = there are none."""
+    """The scan positions of consumers with selectors, if any."""
     pass_on: Callable[[Message, float], bool] | None = None
-    """Of a work queue's member: passes a refused message to another member, if there is one."""
+    """For a member of a work queue: passes a refused message to another member, if any."""
     heir: Callable[[Message, float], None] | None = None
-    """Set when the queue has ended: takes the messages whose delay is over."""
+    """Set when the queue has ended: takes messages that return later."""
     is_marked: bool = False
     is_choosy: bool = False
     last_served: Consumer | None = None
     """The consumer served last. Round-robin continues after it."""
     _sweep_at: float = NEVER
     _sweep_day_s: float = NEVER
-    """As ``_sweep_at``, for messages that expire at a time of day."""
+    """As ``_sweep_at``, by the time of day."""
 
     def __attrs_post_init__(self) -> None:
         self.groups = Groups(self.host.memory)
 
     @property
     def depth(self) -> int:
-        """Messages that wait, delayed ones too."""
+        """Return the number of waiting messages, delayed ones included."""
         return self.waiting.count + self.waiting.paged + self.delayed
 
     @property
     def held(self) -> int:
-        """The number of messages in the queue, in any state."""
+        """Return the number of messages in any state."""
         return self.depth + self.unacked + self.arriving
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing would be lost if it were forgotten."""
+        """Return whether the queue has neither messages nor consumers."""
         return not self.held and not self.consumers
 
     @property
     def may_give_up(self) -> bool:
-        """Return whether dead messages have a dead-letter queue. Dead letters have none."""
+        """Return whether there is a dead-letter queue. Dead-letter queues have none."""
         return bool(self.policy.dead_letter_for(self.destination.name))
 
     # Messages in.
 
     def room_for(self, body: bytes) -> bool:
-        """Return whether one more message fits the policy's bounds. Memory is another matter."""
+        """Return whether one more message fits the policy's limits, regardless of memory."""
         return self.fits(1, len(body))
 
     def fits(self, count: int, size: int) -> bool:
-        """Return whether ``count`` messages of ``size`` bytes fit the policy's bounds."""
+        """Return whether ``count`` messages of ``size`` bytes together fit the policy's limits."""
         policy = self.policy
         if policy.max_messages and self.held + count > policy.max_messages:
             return False
         return not policy.max_bytes or self.size + size <= policy.max_bytes
 
     def could_fit(self, size: int) -> bool:
-        """Return whether a message of ``size`` bytes would fit if all that waits were dropped."""
+        """Return whether a message of ``size`` bytes would fit if waiting messages were dropped."""
         policy = self.policy
         bound = self.unacked + self.delayed + self.arriving + self.waiting.paged
         if policy.max_messages and bound >= policy.max_messages:
@@ -125,16 +125,16 @@ class Queue:
         return not policy.max_bytes or taken + size <= policy.max_bytes
 
     def level_of(self, priority: int) -> int:
-        """Return the level of a priority: one for all if the policy knows no priorities."""
+        """Return the level of a priority. Without priorities there is one level."""
         return priority if self.policy.priority else PRIORITY_DEFAULT
 
     def expect(self, count: int, size: int) -> None:
-        """Keep room for messages that are on their way to the store, and charged for."""
+        """Reserve room for charged messages on their way to the store."""
         self.arriving += count
         self.size += size
 
     def unexpect(self, count: int, size: int) -> None:
-        """Such messages have arrived, or never will."""
+        """Undo ``expect``: the messages have arrived, or never will."""
         self.arriving -= count
         self.size -= size
         if not self.consumers:
@@ -144,9 +144,9 @@ class Queue:
         """Accept messages that fit and have been charged.
 
         Args:
-          level: The level of all of them, as returned by ``level_of``.
+          level: Their level, from ``level_of``.
           messages: The messages.
-          size: The size of their bodies, in bytes.
+          size: The bytes of their bodies.
         """
         self.enqueued += len(messages)
         self.size += size
@@ -157,19 +157,25 @@ class Queue:
         self._watch_expiry(messages[0].publication)
 
     def put(self, message: Message) -> None:
-        """Accept a message that has room and is charged for."""
+        """Accept a message that fits and has been charged."""
         message.level = self.level_of(message.level)
         self.put_all(message.level, [message], len(message.body))
 
     def put_paged(self, level: int, first: int, count: int, size: int) -> None:
-        """Accept messages that are left in the store, from id ``first`` on."""
+        """Accept messages that stay in the store, from id ``first`` on."""
         self.enqueued += count
         self.size += size
         self.waiting.page_out(level, first, count, size)
         self.host.mark(self)
 
     def load(self, level: int, messages: list[Message], is_last: bool) -> None:
-        """Insert paged messages that were read and charged. ``is_last``: no more are stored."""
+        """Insert paged messages that were read and charged.
+
+        Args:
+          level: Their level.
+          messages: The messages.
+          is_last: No paged messages of the level are left.
+        """
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
         if is_last:
@@ -180,12 +186,12 @@ class Queue:
         self.host.mark(self)
 
     def _forget(self, paged: Paged) -> None:
-        """Forget what was in the store alone, and give back what it was charged for."""
+        """Subtract a forgotten paged part, and release its charges."""
         self.size -= paged.size
         paged.give_back(self.host.memory)
 
     def drop_oldest(self) -> Message | None:
-        """Take out the message that is due first to make room, and give back its memory."""
+        """Remove and return the first message to make room, and release its memory."""
         message = self.waiting.pop()
         if message is not None:
             self._release(message)
@@ -223,10 +229,10 @@ class Queue:
     # Consumers.
 
     def attach(self, consumer: Consumer) -> None:
-        """Serve ``consumer`` too, once even if its composite destination names the queue twice."""
+        """Serve ``consumer`` too. Do nothing if it is already served."""
         if self in consumer.queues:
             return
-        # Behind those of its priority; in place, as there may be thousands.
+        # Behind the others of its priority. There may be thousands, so no full sort.
         insort(self.consumers, consumer, key=lambda each: -each.options.priority)
         consumer.queues[self] = None
         if self.groups.owners:
@@ -243,10 +249,10 @@ class Queue:
         self.consumers.remove(consumer)
         consumer.queues.pop(self, None)
         if self.last_served is consumer:
-            self.last_served = None  # or it would be in memory as long as the queue
+            self.last_served = None  # or it would stay in memory with the queue
         if self.groups.owners:
             self.groups.leave(consumer)
-            self._forget_passed()  # what was this one's may be others'
+            self._forget_passed()  # its groups may go to the others
         if self.passed is not None:
             self.passed.leave(consumer)
         if consumer.selector is not None:
@@ -263,9 +269,9 @@ class Queue:
         self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
 
     def oldest_waiting_age_s(self, now: float) -> float | None:
-        """Return how long ago the oldest waiting message was received, or 0 if none waits.
+        """Return the seconds since the oldest waiting message was received; 0 = none waits.
 
-        Delayed messages do not count: their senders want them to wait.
+        Messages delayed for redelivery do not count.
 
         Returns:
           None if the oldest message is in the store only.
@@ -274,7 +280,7 @@ class Queue:
         return None if oldest_at is None else max(0.0, now - oldest_at)
 
     def oldest_unacked_age_s(self, now: float) -> float:
-        """Return how long ago the oldest unacknowledged message was delivered."""
+        """Return the seconds since the oldest unacknowledged delivery; 0 = none."""
         if not self.unacked:
             return 0.0
         return max((each.oldest_age_s(now) for each in self.consumers), default=0.0)
@@ -282,9 +288,9 @@ class Queue:
     # Messages out.
 
     def pump(self, now: float) -> None:
-        """Hand out messages, in turn among the ready consumers of the highest priority.
+        """Hand out messages, round-robin among the ready consumers of the highest priority.
 
-        The rest follows in a later turn if the time is up.
+        When the time is up, the rest follows in a later turn.
         """
         beneath = NEVER
         while self.waiting.count:
@@ -332,17 +338,17 @@ class Queue:
         self._release(message)
 
     def settle_all(self, messages: list[Message]) -> None:
-        """Messages were acknowledged."""
+        """Finish acknowledged messages."""
         self.unacked -= len(messages)
         self.dequeued += len(messages)
         self._release_all(messages)
 
     def _watch_expiry(self, publication: Publication, after: float = 0.0) -> None:
-        """Schedule a sweep, so that a queue without consumers loses expired messages, too.
+        """Schedule a sweep, so that messages expire even without consumers.
 
         Args:
-          publication: The messages that expire.
-          after: The earliest time, in seconds of the broker's clock.
+          publication: The publication that expires.
+          after: The earliest time of the sweep, in seconds of the broker's clock.
         """
         expires_at, end = publication.expires_at, publication.end
         if expires_at >= self._sweep_at:
@@ -373,7 +379,7 @@ class Queue:
             self._watch_expiry(publication, now + SWEEP_S)
 
     def expire(self, message: Message, now: float) -> None:
-        """Drop an expired message that was taken out."""
+        """Dead-letter or drop an expired message that was removed from ``waiting``."""
         self.destination.expired += 1
         with self.host.together():
             self._release(message)
@@ -387,7 +393,10 @@ class Queue:
             self.host.bury(self, message, death, now)
 
     def end(self, heir: Callable[[Message, float], None], now: float) -> None:
-        """Give all that waits, now or later, to ``heir``, and charge it no longer."""
+        """End the queue: release its messages and give them to ``heir``, now or when they return.
+
+        Paged messages are only forgotten here.
+        """
         self.heir = heir
         for paged in self.waiting.forget_all_paged():
             self._forget(paged)
@@ -398,7 +407,7 @@ class Queue:
     def _release(self, message: Message) -> None:
         size = len(message.body)
         self.size -= size
-        # As ``refund``, but this is called for each ACK.
+        # ``refund`` inline, because this runs for each ACK.
         publication = message.publication
         head = publication.head
         head.kept -= 1
@@ -448,10 +457,10 @@ class Queue:
         head.payer = None
 
     def _ready(self, beneath: float) -> list[Consumer]:
-        """Consumers that take a message now, of the highest priority that has any, in turn.
+        """Return the ready consumers of the highest priority that has any, in round-robin order.
 
         Args:
-          beneath: Only of a lower priority than this.
+          beneath: Return only consumers of a lower priority than this.
         """
         active = self._active()
         if len(active) > MOST_CONSUMERS and not self.is_choosy:
@@ -465,8 +474,8 @@ class Queue:
             if consumer.is_ready:
                 found.append(consumer)
         if self.last_served in found:
-            place = found.index(self.last_served) + 1
-            found = found[place:] + found[:place]
+            index = found.index(self.last_served) + 1
+            found = found[index:] + found[:index]
         return found
 
     def _active(self) -> list[Consumer]:
@@ -477,6 +486,6 @@ class Queue:
 
 
 def queue_of(destination: "Destination | None") -> Queue | None:
-    """Return the queue of a destination, if there are both."""
+    """Return the queue of a destination, or None."""
     queue = destination.queue if destination is not None else None
     return queue if isinstance(queue, Queue) else None

@@ -1,4 +1,4 @@
-"""What a queue needs of the core, and why its messages die."""
+"""The part of the core that a queue uses, and the reasons for dead letters."""
 
 from contextlib import AbstractContextManager
 from enum import Enum
@@ -17,7 +17,7 @@ QueueT = TypeVar("QueueT", contravariant=True)
 
 
 class DeadLetterReason(Enum):
-    """The reasons for which a message is dead: ``x-death-reason`` of its dead letter."""
+    """Reasons for a dead letter, as in its header ``x-death-reason``."""
 
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery-limit"
@@ -28,13 +28,13 @@ class DeadLetterReason(Enum):
 
 @define(eq=False, repr=False)
 class DeathCounters:
-    """Counts of dead messages by reason, whether or not they became dead letters."""
+    """Counts of messages that failed, expired or found no room, by reason."""
 
     buried: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
     kept: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
-    """Those of them that became dead letters."""
+    """Messages that became dead letters."""
     lost: int = 0
-    """Dead messages that were kept nowhere: by policy, or as there was no room."""
+    """Messages that did not become dead letters, by policy or for lack of room."""
 
 
 class QueueHost(Protocol[QueueT]):
@@ -44,7 +44,7 @@ class QueueHost(Protocol[QueueT]):
     timers: Timers
 
     def mark(self, queue: QueueT) -> None:
-        """Have ``queue`` pumped at the end of the turn."""
+        """Schedule the hand-out of ``queue`` at the end of the turn."""
 
     def is_over(self) -> bool:
         """Return whether the time for handing out in this turn is up."""
@@ -53,27 +53,27 @@ class QueueHost(Protocol[QueueT]):
         """Note that a queue without consumers shrank: it may be idle."""
 
     def watch_acks(self, consumer: "Consumer", first: int, count: int, due: float) -> None:
-        """Take deliveries back that have not been acknowledged by ``due``."""
+        """Time out deliveries that are not acknowledged by ``due``."""
 
     def bury(self, queue: QueueT, message: Message, death: DeadLetterReason, now: float) -> None:
-        """Bury a dead message: to the dead letters, as policy says. It is no longer the queue's."""
+        """Make a message that left ``queue`` a dead letter, if its policy wants that."""
 
     def note_delivered(
         self, queue: QueueT, consumer: "Consumer", first: int, messages: list[Message]
     ) -> None:
-        """Messages went to a consumer, as deliveries from ``first`` on."""
+        """Record deliveries to a consumer, numbered from ``first``."""
 
     def finish(self, id: int) -> None:
-        """Have the store forget a message."""
+        """Record the end of a message in the store."""
 
     def finish_all(self, ids: list[int]) -> None:
-        """Have the store forget messages."""
+        """Record the end of messages in the store."""
 
     def hand_out(self, messages: list[Message]) -> None:
-        """Have the store record that messages were delivered to a consumer."""
+        """Record deliveries of messages in the store."""
 
     def together(self) -> AbstractContextManager[None]:
-        """Keep what the store is told inside as a whole, or not at all."""
+        """Return a context whose records are stored all or none."""
 
     def page_in(self, queue: QueueT, level: int, paged: Paged) -> None:
-        """Have messages loaded that are in the store alone."""
+        """Start loading paged messages."""

@@ -1,4 +1,4 @@
-"""All queues: found by name, joined by wildcards, pumped once a turn, and where the dead go."""
+"""All queues: look-up, wildcards, hand-out in each turn, ack time-outs, dead letters."""
 
 import heapq
 from collections import deque
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 STOMPSERVER_DEAD = "/queue/deadletter"
 MIN_WATCHED = 16
-"""Runs of deliveries that are watched for a consumer regardless of its acknowledgements."""
+"""Runs of deliveries watched for a consumer before acknowledged ones are removed."""
 
 
 class TakesBack(Protocol):
-    """Takes messages back from consumers: ``Acknowledger``."""
+    """Returns messages from consumers to queues. Implemented by ``Acknowledger``."""
 
     def return_some(self, consumer: Consumer, count: int, now: float) -> None:
         """Return a leaving consumer's oldest ``count`` messages to the queue."""
@@ -53,7 +53,7 @@ class TakesBack(Protocol):
 
 @define(eq=False, repr=False)
 class QueueBook:
-    """The queues of the broker: the core's side of ``QueueHost``."""
+    """The queues of the broker. Implements ``QueueHost``."""
 
     destinations: Destinations
     policies: PolicyBook
@@ -62,21 +62,21 @@ class QueueBook:
     acknowledger: "TakesBack" = field(init=False)
     """Times out unacknowledged deliveries. Set by the broker."""
     send_dead: Callable[[Destination, Head, Message, float], bool] = field(init=False)
-    """Sends a dead letter to a destination other than a queue. Set by the broker, too."""
+    """Sends a dead letter to a destination other than a queue. Set by the broker."""
     storage: "Storage | None" = None
-    """Where queues survive; None = nowhere."""
+    """The storage of durable messages, if there is a store."""
     deaths: DeathCounters = field(factory=DeathCounters)
     event_history: EventHistory | None = None
     """The history of events, for ``explain``."""
     urgent: dict[Subscription, None] = field(factory=dict)
-    """Those of clients that leave for which a queue waits: they end first."""
+    """Subscriptions of leaving clients that must end first, because a queue waits for them."""
     turns: Turns = field(factory=Turns)
-    """Say when the rest of the pumping is for a later turn."""
+    """Limits the time of the hand-out in a turn."""
     reach: WildcardQueues = field(init=False)
     ending: dict[Consumer, None] = field(factory=dict)
-    """Consumers that are ended in pieces: their messages return before others are served."""
+    """Consumers that end in pieces. Their messages return before others are served."""
     frozen: dict[Queue, int] = field(factory=dict)
-    """Those into which COMMITs put something bit by bit, and how many such COMMITs."""
+    """Queues that hand out nothing, with the number of unfinished COMMITs or NACKs into each."""
     _marked: deque[Source] = field(factory=deque)
     _accepted: int = 0
 
@@ -92,7 +92,7 @@ class QueueBook:
         return queue_of(self.destinations.find(name))
 
     def largest(self, count: int) -> list[Queue]:
-        """Return the queues that hold the most messages, at most ``count`` of them."""
+        """Return up to ``count`` queues with the most messages."""
         return heapq.nlargest(count, self, key=lambda queue: queue.held)
 
     def open(self, name: str, quota: Quota | None = None) -> Queue:
@@ -103,7 +103,7 @@ class QueueBook:
           quota: The quota charged if it is created.
 
         Raises:
-          ProtocolError: as ``Destinations.open``.
+          ProtocolError: As ``Destinations.open``.
         """
         destination = self.destinations.place(name, quota)
         queue = destination.queue
@@ -114,10 +114,10 @@ class QueueBook:
         return queue
 
     def make(self, client: Client, destinations: Iterable[Destination]) -> None:
-        """Make the queues that a SEND of ``client`` needs.
+        """Create the queues that a SEND of ``client`` needs.
 
         Raises:
-          NotYet: many are to join them, and there is no time for it now.
+          NotYet: Many wildcard consumers must join a queue first.
         """
         for destination in destinations:
             if destination.kind is Kind.QUEUE and destination.queue is None:
@@ -126,20 +126,20 @@ class QueueBook:
                     raise NotYet(self.reach.until_entered(queue))
 
     def private(self, destination: Destination, name: str, place: str = "") -> Queue:
-        """Return the unnamed queue of one subscription.
+        """Return a new queue that is not found by name.
 
         Args:
-          destination: For the counters.
-          name: The name to show.
-          place: Its key in the store, if anything of it may be stored.
+          destination: Has the counters.
+          name: The name shown to operators.
+          place: The key in the store; "" = never stored.
         """
         place = place if self.storage is not None else ""
         return Queue(name, destination, self.policies.policy_for(destination.name), self, place)
 
     def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
-        """Let ``consumer`` take from the queue ``name``, or from new ones that ``pattern`` reaches.
+        """Attach ``consumer`` to the queue ``name``, or to new queues that match ``pattern``.
 
-        Those that are there already join in ``reach.join``.
+        ``reach.join`` attaches it to existing ones.
         """
         if pattern is None:
             self.open(name, consumer.subscription.quota).attach(consumer)
@@ -147,7 +147,7 @@ class QueueBook:
             self.reach.add(consumer, name, pattern)
 
     def leave(self, consumer: Consumer) -> None:
-        """Let ``consumer`` take no more."""
+        """Detach ``consumer`` from all its queues."""
         self.reach.leave(consumer)
         self.ending.pop(consumer, None)
         self.reach.detach(consumer, len(consumer.queues))
@@ -157,9 +157,14 @@ class QueueBook:
         return max(len(consumer.queues), len(consumer.unacked)) <= FEW_QUEUES
 
     def part(self, consumer: Consumer, count: int, now: float) -> None:
-        """Let ``consumer`` end a bit: ``count`` of its messages go back, or it leaves queues.
+        """Do a piece of the end of ``consumer``: return messages, or detach queues.
 
-        The messages come first: until all are back, its queues hand nothing out.
+        Messages return first. Its queues hand out nothing until all are back.
+
+        Args:
+          consumer: The consumer.
+          count: The number of messages or queues.
+          now: Seconds of the broker's clock.
         """
         if consumer not in self.ending:
             self.ending[consumer] = None
@@ -171,7 +176,7 @@ class QueueBook:
             self.reach.detach(consumer, count)
 
     def want(self, consumer: Consumer) -> None:
-        """Have the queues of ``consumer`` pumped, which takes something again."""
+        """Schedule the hand-out of the queues of ``consumer``, which gains credit."""
         if len(consumer.queues) <= FEW_QUEUES:
             for queue in consumer.queues:
                 self.mark(queue)
@@ -182,9 +187,9 @@ class QueueBook:
         self.reach.search(consumer)
 
     def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
-        """Yield the queues that a SUBSCRIBE names or that match its wildcards, each once.
+        """Yield the queues that the places of a SUBSCRIBE name or match, each once.
 
-        Yields None for a name that is skipped. Queues may come and go between two steps.
+        None stands for a name that is skipped. Queues may come and go between two steps.
         """
         for number, (name, pattern) in enumerate(places):
             if pattern is None:
@@ -193,8 +198,8 @@ class QueueBook:
                 walk = self.reach.walk(name, pattern)
             for queue in walk:
                 seen = queue is None or any(
-                    said == queue.name if other is None else reaches(said, other, queue.name)
-                    for said, other in places[:number]
+                    text == queue.name if earlier is None else reaches(text, earlier, queue.name)
+                    for text, earlier in places[:number]
                 )
                 yield None if seen else queue
 
@@ -211,7 +216,7 @@ class QueueBook:
             self.destinations.note_quiet(destination)
 
     def forget(self, destination: Destination) -> None:
-        """Note that the queue of a destination is there no longer."""
+        """Forget the name of a queue that has ended."""
         if destination.queue is not None:
             self.reach.names.discard(destination.name)
 
@@ -225,11 +230,14 @@ class QueueBook:
 
     @property
     def accepted(self) -> int:
-        """The number of the message that was accepted last."""
+        """Return the number of the last accepted message."""
         return self._accepted if self.storage is None else self.storage.log.next_id - 1
 
     def _number(self, count: int) -> int:
-        """Places in the order of acceptance, which is that of ids where there is a store."""
+        """Reserve numbers in the order of acceptance, and return the first.
+
+        With a store they are its ids.
+        """
         if self.storage is not None:
             return self.storage.log.take_numbers(count)
         self._accepted += count
@@ -238,7 +246,7 @@ class QueueBook:
     def stored_messages(
         self, publication: Publication, bodies: list[bytes], level: int, stored: int
     ) -> list[Message]:
-        """Return messages that the store has, numbered from its id ``stored`` on."""
+        """Return messages that are in the store with the ids from ``stored`` on."""
         kept = publication.without_sender()
         return [
             Message(n, publication=kept, body=body, level=level, deliveries=0, stored=n)
@@ -248,16 +256,15 @@ class QueueBook:
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
     ) -> None:
-        """Put messages into a queue that have room there and are charged for.
+        """Put messages that fit and have been charged into a queue.
 
-        At once; or when the store has them, if they are to survive, or others before them are in
-        the store alone, or on their way there.
+        Messages that go to the store (``Storage.gets``) enter the queue when they are stored.
         """
         level = queue.level_of(level)
         if self.storage is not None and self.storage.gets(queue, origin, level):
             self.storage.accept(queue, origin, bodies, level, size)
         else:
-            # A work queue's member may pass it on, except to its sender (no-local).
+            # For no-local, a member of a work queue keeps the sender: it may pass the message on.
             kept = origin if queue.pass_on is not None else origin.without_sender()
             messages = self.messages(kept, bodies, level)
             if self.event_history is not None:
@@ -266,7 +273,7 @@ class QueueBook:
             queue.put_all(level, messages, size)
 
     def note_dropped(self, queue: Queue) -> None:
-        """Note that a full queue dropped a message by its policy."""
+        """Record a message that a full queue dropped, for ``explain``."""
         if self.event_history is not None:
             rule = f"overflow = {queue.policy.overflow!r}"
             self.event_history.lost(LossReason.QUEUE_FULL, queue.name, rule=rule)
@@ -274,26 +281,26 @@ class QueueBook:
     def note_delivered(
         self, queue: Queue, consumer: Consumer, first: int, messages: list[Message]
     ) -> None:
-        """Messages went to a consumer, as deliveries from ``first`` on."""
+        """Implement ``QueueHost.note_delivered``."""
         if self.event_history is not None:
             numbers = [message.number for message in messages]
             self.event_history.delivered(queue.name, consumer.subscription, first, numbers)
 
-    # For the queues.
+    # QueueHost.
 
     def mark(self, queue: Source) -> None:
-        """Have ``queue`` pumped at the end of the turn."""
+        """Schedule the hand-out of ``queue`` at the end of the turn."""
         if not queue.is_marked:
             queue.is_marked = True
             self._marked.append(queue)
 
     @property
     def is_marked(self) -> bool:
-        """Return whether there is more to pump."""
+        """Return whether any hand-out is scheduled."""
         return bool(self._marked) or self.reach.is_searching
 
     def pump(self, now: float) -> None:
-        """Hand out new and returned messages while there is time, and the rest later."""
+        """Hand out messages of scheduled queues while there is time."""
         marked, turns, entering = self._marked, self.turns, self.reach.entering
         if self.storage is not None and self.storage.readers.held:
             self.storage.readers.go_on()
@@ -317,12 +324,12 @@ class QueueBook:
         return self.turns.is_over()
 
     def freeze(self, queues: Iterable[Queue]) -> None:
-        """Begin a COMMIT: hand nothing out from ``queues`` before it is complete."""
+        """Stop the hand-out of ``queues`` until a COMMIT or NACK into them is complete."""
         for queue in queues:
             self.frozen[queue] = self.frozen.get(queue, 0) + 1
 
     def thaw(self, queues: Iterable[Queue]) -> None:
-        """All of a COMMIT is there, or never will be."""
+        """Undo ``freeze``: the COMMIT or NACK is complete, or has failed."""
         for queue in queues:
             self.frozen[queue] -= 1
             if not self.frozen[queue]:
@@ -330,7 +337,7 @@ class QueueBook:
             self.mark(queue)
 
     def _must_wait(self, source: Source) -> bool:
-        """Return whether a leaving client's messages must come back first to keep the order."""
+        """Return whether other messages must first enter or return, to keep the order."""
         if not isinstance(source, Queue) or not source.waiting.count:
             return False
         if source in self.frozen or source in self.reach.entering:
@@ -345,15 +352,15 @@ class QueueBook:
         self.destinations.note_quiet(queue.destination)
 
     def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
-        """Take deliveries back that have not been acknowledged by ``due``."""
+        """Time out deliveries that are not acknowledged by ``due``."""
         consumer.watched.append((due, first, count))
         if len(consumer.watched) > 2 * len(consumer.unacked) + MIN_WATCHED:
-            # Most have been acknowledged meanwhile: a quick consumer leaves nothing behind.
+            # Most are already acknowledged: remove them.
             consumer.watched = [each for each in consumer.watched if _is_awaited(consumer, each)]
         self._watch(consumer, due)
 
     def _watch(self, consumer: Consumer, due: float) -> None:
-        """Look at a consumer's unacknowledged deliveries at ``due``, unless that is done before."""
+        """Check a consumer's deliveries at ``due``, unless an earlier check is scheduled."""
 
         def look(now: float) -> None:
             if consumer.watch_due > now:
@@ -373,7 +380,7 @@ class QueueBook:
             self.timers.call_at(due, look)
 
     def bury(self, queue: Queue, message: Message, death: DeadLetterReason, now: float) -> None:
-        """Dead-letter a message, if its policy wants that and there is room."""
+        """Make a message a dead letter, if its policy wants that and there is room."""
         self.deaths.buried[death] += 1
         if self.event_history is not None:
             at = (message.number, 1)
@@ -388,67 +395,67 @@ class QueueBook:
     def _keep_dead(
         self, name: str, queue: Queue, message: Message, death: DeadLetterReason, now: float
     ) -> bool:
-        """Send a message to the dead-letter queue ``name``. Return False if nobody receives it."""
+        """Send a message to the dead-letter destination ``name``. Return False if this fails."""
         hops = hops_of(message, death)
         if hops > MAX_HOPS:
-            return False  # policies that send dead letters in a circle
+            return False  # policies that send dead letters in a loop
         head, size = dead_head(message, queue, death, name, hops), len(message.body)
         quota = message.publication.payer
         try:
             destination = self.destinations.place(name, quota)
             if destination.kind is not Kind.QUEUE:
                 return self.send_dead(destination, head, message, now)
-            grave = self.open(name, quota)
+            target = self.open(name, quota)
         except ProtocolError:
             return False
-        if not grave.room_for(message.body) or cost_alone(head, 1, size) > self.memory.kept_room:
+        if not target.room_for(message.body) or cost_alone(head, 1, size) > self.memory.kept_room:
             return False
-        # It stays charged to its sender, whatever others have used meanwhile.
+        # It was charged to its sender before, so it must not be refused now.
         force(self.memory, head, 1, size, quota)
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
         destination.enqueued += 1
         origin.is_stored = bool(message.stored)
-        self.accept(grave, origin, [message.body], message.level, size)
+        self.accept(target, origin, [message.body], message.level, size)
         return True
 
     def _count_lost(self, queue: Queue, death: DeadLetterReason) -> None:
-        """Count a dead message that no dead letter was made of: only such is dropped."""
+        """Count a message that did not become a dead letter."""
         self.deaths.lost += 1
         queue.destination.dropped += death is not DeadLetterReason.EXPIRED
 
     def finish(self, id: int) -> None:
-        """Have the store forget a message."""
+        """Record the end of a message in the store."""
         assert self.storage is not None
         self.storage.log.finish(id)
 
     def finish_all(self, ids: list[int]) -> None:
-        """Have the store forget messages."""
+        """Record the end of messages in the store."""
         assert self.storage is not None
         if ids:
             self.storage.log.finish_all(ids)
 
     def hand_out(self, messages: list[Message]) -> None:
-        """Have the store record that messages were delivered to a consumer."""
+        """Record deliveries of messages in the store."""
         assert self.storage is not None
         self.storage.log.hand_out([message.stored for message in messages if message.stored])
 
     def note_failed(self, message: Message) -> None:
-        """Have the store record how often a message has failed."""
+        """Record in the store how often a message has failed."""
         if message.stored and self.storage is not None:
             self.storage.log.note_failed(message.stored, message.failures)
 
     def together(self) -> AbstractContextManager[None]:
-        """Group records written inside so that they are stored all or none."""
+        """Return a context whose records are stored all or none."""
         return nullcontext() if self.storage is None else self.storage.log.together()
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
-        """Have messages loaded that are in the store alone."""
+        """Start loading paged messages."""
         assert self.storage is not None
         self.storage.page_in(queue, level, paged)
 
     def _deadly(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
-        """Return the option, policy or header that caused a dead letter, or "" for a NACK."""
+        """Return the policy or header that caused a dead letter, or "" for a NACK."""
         if death is DeadLetterReason.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
         if death is DeadLetterReason.OVERFLOW:

@@ -1,7 +1,7 @@
-"""Who is charged for what queues read back from the store, and which of them must wait for room.
+"""Quotas for pages that queues read back from the store.
 
-A page is charged to one who consumes its queue, and has room for it in his share. Where nobody has,
-one page of each user is read at a time all the same, so that everybody gets on who acknowledges.
+A page is charged to a consumer of its queue whose quota has room. If none has, each user still
+gets one page at a time, so that consumers that acknowledge make progress.
 """
 
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ from trio_stomp.broker.queues._message import LEVELS, MESSAGE_OVERHEAD_BYTES, Pa
 from trio_stomp.broker.queues._queue import Queue
 
 PAGE_BYTES = 256 * 1024
-"""Of bodies; what is read at once, about."""
+"""The approximate bytes of bodies in one page."""
 MOST_ASKED = 16
-"""Consumers of a queue of whom one may be charged."""
+"""Consumers of a queue considered for the charge."""
 MANY = 1024
-"""Users beyond their share who are remembered before those are forgotten who are not any more."""
+"""Above this many users over quota, those that no longer are so are forgotten."""
 
 
 @define(eq=False, repr=False)
 class PageRead:
-    """Messages of a queue that are only in the store, and are about to be needed.
+    """A page of a queue's paged messages that is being read.
 
     Args:
-      last: The last of them, as far as was known when they were wanted.
-      reader: The quota charged for them in memory; None = nobody's.
-      kept: Bytes of room that are reserved for them meanwhile.
+      last: The id of the last paged message at the time of the request.
+      reader: The quota charged for the page; None = no quota.
+      kept: The bytes of memory reserved for it.
     """
 
     queue: Queue
@@ -40,16 +40,16 @@ class PageRead:
 
 @define(eq=False, repr=False)
 class Readers:
-    """The users who read back, and their queues that wait for room."""
+    """Decides which quota pays for a page, and which queues wait for room."""
 
     memory: MemoryBudget
     held: dict[Quota, dict[Queue, None]] = field(factory=dict)
-    """Queues that go on when one of their readers has room."""
+    """Queues that wait until one of their readers has room."""
     _beyond: dict[Quota, Queue] = field(factory=dict)
-    """Of which queue the page is that a user has beyond his share."""
+    """The queue of the page that a user has over quota."""
 
     def let_in(self, wanted: PageRead, paged: Paged) -> bool:
-        """Find who is charged for a page, and keep room for it. Return False if it must wait."""
+        """Find a quota for a page and reserve memory. Return False if the page must wait."""
         queue = wanted.queue
         readers = list(dict.fromkeys(_readers(queue)))
         if not readers or None in readers:
@@ -63,17 +63,17 @@ class Readers:
                 self.memory.force_kept(cost, quota)
                 return True
         for quota in readers:
-            if quota is not None:  # pragma: no branch (else it was let in)
+            if quota is not None:  # pragma: no branch (else it was admitted above)
                 self.held.setdefault(quota, {})[queue] = None
         return False
 
     def end(self, wanted: PageRead) -> None:
-        """Give back the room of a page that was read, or could not be."""
+        """Release the memory reserved for a page, at the end of its read."""
         if wanted.kept:
             self.memory.give_kept(wanted.kept, wanted.reader)
 
     def go_on(self) -> None:
-        """Let one queue of each user try again who has room by now."""
+        """Let one queue of each user who has room again retry."""
         for quota, queues in list(self.held.items()):
             queue = next(iter(queues))
             if self._admits(quota, queue, PAGE_BYTES):
@@ -84,7 +84,7 @@ class Readers:
 
     def _note_beyond(self, quota: Quota, queue: Queue) -> None:
         if len(self._beyond) >= MANY:
-            self._beyond = {who: each for who, each in self._beyond.items() if _is_busy(each)}
+            self._beyond = {user: each for user, each in self._beyond.items() if _is_busy(each)}
         self._beyond[quota] = queue
 
     def _admits(self, quota: Quota, queue: Queue, cost: int) -> bool:
@@ -99,7 +99,7 @@ def _readers(queue: Queue) -> Iterator[Quota | None]:
 
 
 def _is_busy(queue: Queue) -> bool:
-    """Return whether anything of a queue is in memory, or on its way there."""
+    """Return whether a queue has messages in memory or a page being read."""
     if queue.waiting.count or queue.unacked:
         return True
     return any(

@@ -1,4 +1,4 @@
-"""Messages that came back to a queue, in order."""
+"""Messages that returned to a queue, in order."""
 
 from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
@@ -12,21 +12,19 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues._message import Message
 
 PIECE = 512
-"""Messages that stand in one list; twice as many are parted. To move so many takes less than 1 us.
-"""
+"""Messages of one list, which is split at twice as many. Moving this many takes less than 1 us."""
 _number = attrgetter("number")
 
 
 @define(eq=False)
 class Returned:
-    """Messages by their number: any may be put in, the first is taken, and all can be looked at.
+    """A sorted collection of messages by number.
 
-    A heap would do for the first two, but the order of a heap costs a sort each time that somebody
-    looks into the queue.
+    Unlike a heap, it can be iterated in order without sorting.
     """
 
     pieces: "list[list[Message]]" = field(factory=list)
-    """Lists that follow each other; none is empty. Read by who asks whether there is anything."""
+    """Consecutive sorted lists, none of them empty. Also the test whether there is any message."""
 
     def __len__(self) -> int:
         return sum(map(len, self.pieces))
@@ -37,28 +35,28 @@ class Returned:
 
     @property
     def first(self) -> "Message":
-        """Return the one with the least number. There must be one."""
+        """Return the message with the lowest number. There must be one."""
         return self.pieces[0][0]
 
     def put(self, message: "Message") -> None:
-        """Put a message into its place."""
+        """Insert a message."""
         pieces = self.pieces
         if not pieces:
             pieces.append([message])
             return
-        place = len(pieces) - 1
-        piece = pieces[place]
-        if message.number > piece[-1].number:  # they mostly come back in order
+        index = len(pieces) - 1
+        piece = pieces[index]
+        if message.number > piece[-1].number:  # the usual case: they return in order
             piece.append(message)
         else:
-            place = self._place(message.number)
-            piece = pieces[place]
+            index = self._place(message.number)
+            piece = pieces[index]
             insort(piece, message, key=_number)
         if len(piece) > 2 * PIECE:
-            pieces[place : place + 1] = [piece[:PIECE], piece[PIECE:]]
+            pieces[index : index + 1] = [piece[:PIECE], piece[PIECE:]]
 
     def pop(self) -> "Message":
-        """Take the first out. There must be one."""
+        """Remove and return the first message. There must be one."""
         piece = self.pieces[0]
         message = piece.pop(0)
         if not piece:
@@ -66,23 +64,23 @@ class Returned:
         return message
 
     def take(self, message: "Message") -> None:
-        """Take out one that is there."""
-        place = self._place(message.number)
-        piece = self.pieces[place]
+        """Remove a message. It must be there."""
+        index = self._place(message.number)
+        piece = self.pieces[index]
         del piece[bisect_left(piece, message.number, key=_number)]
         if not piece:
-            del self.pieces[place]
+            del self.pieces[index]
 
     def count_up_to(self, number: int) -> int:
-        """Return how many there are with no greater number."""
+        """Return how many messages have at most ``number``."""
         if not self.pieces:
             return 0
-        place = self._place(number)
-        before = sum(map(len, self.pieces[:place]))
-        return before + bisect_right(self.pieces[place], number, key=_number)
+        index = self._place(number)
+        before = sum(map(len, self.pieces[:index]))
+        return before + bisect_right(self.pieces[index], number, key=_number)
 
     def behind(self, number: int, most: int) -> "list[Message]":
-        """Return the first of those with a greater number, at most so many."""
+        """Return up to ``most`` messages after ``number``, in order."""
         found: list[Message] = []
         for piece in self.pieces[self._place(number) :]:
             start = bisect_right(piece, number, key=_number)
@@ -92,7 +90,7 @@ class Returned:
         return found
 
     def _place(self, number: int) -> int:
-        """Which list a number belongs into: the first that does not end before it, or the last."""
+        """Return the index of the list for a number: the first that ends at or after it."""
         ends = len(self.pieces) - 1
         return min(bisect_left(self.pieces, number, key=_last), max(ends, 0))
 

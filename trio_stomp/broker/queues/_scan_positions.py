@@ -1,7 +1,7 @@
-"""How far the consumers of a queue have looked, and found nothing that they take.
+"""Scan positions: how far each consumer has scanned a queue without a match.
 
-A selector's answer to a message never changes. So each is asked once about a message that waits,
-and who was in the middle when the time was up goes on there, whatever came and went meanwhile.
+The result of a selector for a message never changes. So it is evaluated once for a waiting message,
+and a scan that ran out of time continues at its position.
 """
 
 from typing import TYPE_CHECKING
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class ScanPositions:
-    """Places in one queue, by level and consumer: what waits up to there is not for it.
+    """Scan positions in one queue, by level and consumer. Earlier messages do not match.
 
     Args:
-      memory: Charged for each place.
+      memory: Charged for each position.
     """
 
     memory: MemoryBudget
     look_again_at: float = NEVER
-    """When something expires that all have passed; it is met if all look from the beginning."""
+    """When a message expires that all have passed. A scan from the beginning removes it."""
     _upto: "dict[int, dict[Consumer, int]]" = field(factory=dict)
     _most: dict[int, int] = field(factory=dict)
-    """The furthest place of a level."""
+    """The furthest position on each level."""
     _back: dict[int, int] = field(factory=dict)
-    """The least number of a level that has come since before the furthest place."""
+    """The lowest number on each level that was inserted before the furthest position."""
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no consumer's position is kept."""
+        """Return whether no position is kept."""
         return not any(self._upto.values())
 
     def renew(self, now: float) -> None:
-        """Have those look again who may have missed something."""
+        """Move back positions behind which messages were inserted, or all if messages expired."""
         if now >= self.look_again_at:
             self.forget()
         for level, number in self._back.items():
-            places = self._upto[level]
-            for consumer, place in places.items():
-                if place >= number:
-                    places[consumer] = number - 1
+            positions = self._upto[level]
+            for consumer, position in positions.items():
+                if position >= number:
+                    positions[consumer] = number - 1
             self._most[level] = number - 1
         self._back.clear()
 
@@ -55,28 +55,28 @@ class ScanPositions:
         return self._upto.get(level, {})
 
     def note(self, level: int, consumer: "Consumer", number: int) -> None:
-        """Remember that ``consumer`` takes nothing up to ``number``."""
-        places = self._upto.setdefault(level, {})
-        if consumer not in places:
+        """Record that ``consumer`` matches nothing up to ``number``."""
+        positions = self._upto.setdefault(level, {})
+        if consumer not in positions:
             self.memory.force_table(PASSED_BYTES)
-        elif places[consumer] >= number:
+        elif positions[consumer] >= number:
             return
-        places[consumer] = number
+        positions[consumer] = number
         self._most[level] = max(number, self._most.get(level, 0))
 
     def note_back(self, level: int, number: int) -> None:
-        """Note a new or returned message, which earlier scans did not meet."""
+        """Record a new or returned message, which earlier scans did not see."""
         if number <= self._most.get(level, 0):
             self._back[level] = min(number, self._back.get(level, number))
 
     def leave(self, consumer: "Consumer") -> None:
-        """Forget a leaving consumer."""
-        for places in self._upto.values():
-            if places.pop(consumer, None) is not None:
+        """Forget the positions of a leaving consumer."""
+        for positions in self._upto.values():
+            if positions.pop(consumer, None) is not None:
                 self.memory.give_table(PASSED_BYTES)
 
     def forget(self) -> None:
-        """Have all look from the beginning."""
+        """Forget all positions, so that all consumers scan from the beginning."""
         count = sum(map(len, self._upto.values()))
         self.memory.give_table(PASSED_BYTES * count)
         self._upto.clear()

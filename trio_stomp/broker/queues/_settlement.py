@@ -1,4 +1,4 @@
-"""Settles a large ACK or NACK in pieces: its deliveries are taken from their consumers at once."""
+"""Settlement of a large ACK or NACK in pieces, after it claimed its deliveries at once."""
 
 from bisect import bisect_right
 from collections import deque
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from trio_stomp.protocol import Acked
 
 SETTLED = 64
-"""Deliveries that are settled in one piece of work."""
+"""Deliveries settled in one piece of work."""
 SEEN = 1024
-"""Deliveries that are only looked at in one."""
+"""Deliveries only looked at in one piece of work."""
 Pool = deque[tuple[int, Unacked]]
-"""Deliveries in order, by number."""
+"""Deliveries with their numbers, in order."""
 
 
 @define(eq=False, repr=False)
 class Settlement:
-    """Deliveries that are nobody's until each is settled, whatever becomes of their consumer.
+    """The claimed deliveries of an ACK or NACK, until each is settled.
 
-    They can neither time out nor go back with a consumer that leaves. They fill its window until
-    they are settled. It is an ``Effect``, too, where the store must be told first.
+    They can neither time out nor return with a departing consumer. They use its credit until they
+    are settled. If messages are stored, it is also the ``Effect`` of their records.
     """
 
     client: "Client"
@@ -39,28 +39,28 @@ class Settlement:
     parts: list[tuple[Consumer, Pool]] = field(factory=list)
     """Deliveries left to settle, with their consumers."""
     frozen: dict[Queue, None] = field(factory=dict)
-    """Into which something may come back: they hand out nothing before all of it is there."""
+    """Queues to which messages return. They hand out nothing until all are back."""
 
     @property
     def stored(self) -> list[int]:
-        """Their ids in the store."""
+        """Return the ids of the deliveries in the store."""
         each = (unacked.message.stored for _, pool in self.parts for _, unacked in pool)
         return [id for id in each if id]
 
     def freezing(self) -> "Work":
-        """Have the queues wait into which something may come back."""
+        """Freeze the queues to which messages of a NACK return."""
         queues = self.acknowledger.queues
         for _, pool in self.parts if self.event.negative else ():
-            for place, (_, unacked) in enumerate(pool):
+            for index, (_, unacked) in enumerate(pool):
                 queue = unacked.queue
                 if isinstance(queue, Queue) and queue not in self.frozen:
                     self.frozen[queue] = None
                     queues.freeze((queue,))
-                if place % SEEN == SEEN - 1:
+                if index % SEEN == SEEN - 1:
                     yield
 
     def thawing(self) -> "Work":
-        """Let them go on: all that comes back is there."""
+        """Thaw the frozen queues: all messages are back."""
         while self.frozen:
             for _ in range(min(SETTLED, len(self.frozen))):
                 queue, _ = self.frozen.popitem()
@@ -68,7 +68,7 @@ class Settlement:
             yield
 
     def settling(self, now: float) -> "Work":
-        """Do what the ACK or NACK says."""
+        """Settle all deliveries."""
         acknowledger, event = self.acknowledger, self.event
         for consumer, pool in self.parts:
             while pool:
@@ -80,7 +80,7 @@ class Settlement:
                 yield
 
     def all_of_it(self, now: float) -> "Work":
-        """Do all: what comes back is offered to nobody before the last is there."""
+        """Settle all deliveries. Returned messages are handed out when the last one is back."""
         try:
             yield from self.freezing()
             yield from self.settling(now)
@@ -99,9 +99,9 @@ class Settlement:
 
     def _committed(self, now: float) -> "Work":
         for _, pool in () if self.event.negative else self.parts:
-            for place, (_, unacked) in enumerate(pool):
-                unacked.message.stored = 0  # the store knows
-                if place % SEEN == SEEN - 1:
+            for index, (_, unacked) in enumerate(pool):
+                unacked.message.stored = 0  # its end is already stored
+                if index % SEEN == SEEN - 1:
                     yield
         yield from self.all_of_it(now)
 
@@ -110,7 +110,7 @@ class Settlement:
         self.give_back(now)
 
     def give_back(self, now: float) -> None:
-        """Let those be delivered again that are not settled."""
+        """Return all deliveries that are not settled to their queues."""
         for consumer, pool in self.parts:
             if pool:
                 self.acknowledger.note_room(consumer)
@@ -129,15 +129,18 @@ def claim_all(
     *,
     forgiving: bool = False,
 ) -> tuple[list[Settlement], ProtocolError | None]:
-    """Take what ACKs and NACKs are about, in order, up to the first that is at fault.
+    """Claim the deliveries of ACKs and NACKs, in order, up to the first error.
 
-    It is done in one step, which moves at most half of what a consumer has not acknowledged.
+    This is one step, which moves at most half of a consumer's deliveries.
 
     Args:
-      acknowledger: The acknowledger.
-      client: The client.
-      events: The ACKs and NACKs of the transaction.
-      forgiving: Of ids that are unknown.
+      acknowledger: Finds the deliveries.
+      client: The sender.
+      events: The ACKs and NACKs.
+      forgiving: Ignore unknown ids.
+
+    Returns:
+      The claims, and the first error, if any.
     """
     claims: list[Settlement] = []
     lasts: dict[Consumer, int] = {}
@@ -169,7 +172,7 @@ def claim_all(
 
 
 def _share(taken: dict[int, Unacked], parts: list[tuple[int, Pool]]) -> None:
-    """Give each of several its part: what is up to its number, and not before's."""
+    """Distribute deliveries: each pool gets those up to its number that the previous did not."""
     items, numbers, start = list(taken.items()), list(taken), 0
     for number, pool in parts:
         stop = bisect_right(numbers, number)

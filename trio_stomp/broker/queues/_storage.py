@@ -1,4 +1,4 @@
-"""Queues that survive: messages on their way to the store, left in it, and read back from it."""
+"""Durable messages of queues: on their way to the store, in it only, or read back from it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Shown = Callable[[list[Message], int, float], None]
 PAGE_SHARE = 0.5
-"""Of the memory for what waits, of all or of their sender's quota: once so much is in use, deep
+"""If this share of the memory for waiting messages, or of the sender's quota, is in use, long
 queues leave messages in the store."""
 
 
 @define(eq=False, repr=False)
 class Arrival:
-    """Messages that a queue gets as soon as the store has them."""
+    """The effect of storing messages of a queue: they become visible."""
 
     storage: "Storage"
     queue: Queue
@@ -53,22 +53,22 @@ class Arrival:
 
     @property
     def stored(self) -> int:
-        """Return what they are charged for in the store."""
+        """Return their charge in the store."""
         return self.size + self.stake.each * len(self.bodies)
 
     def refund(self) -> None:
-        """Give back what they are charged for."""
+        """Release their charge in memory."""
         origin, count = self.origin, len(self.bodies)
         refund(self.storage.memory, origin.head, count, self.size, origin.quota)
 
 
 @define(eq=False, repr=False)
 class Storage:
-    """Joins queues to the log.
+    """Writes and reads messages of queues.
 
     Args:
-      options_of: What the headers of a message read back ask for.
-      make: New messages with their ids in the store, numbered in order of acceptance.
+      options_of: Returns the options in the headers of a message that was read back.
+      make: ``QueueBook.stored_messages``.
     """
 
     log: Log
@@ -77,11 +77,11 @@ class Storage:
     make: Callable[[Publication, list[bytes], int, int], list[Message]]
     wall: WallTime
     payer_of: Callable[[bytes], Quota | None]
-    """Whom a line of a stored header block names as charged for it."""
+    """Returns the quota that a line of a stored header block names."""
     readers: Readers
-    """Who is charged for what is read back."""
+    """Chooses the quotas for pages."""
     lost: int = 0
-    """Messages that the store could not give back."""
+    """Messages that could not be read back."""
     _heads: "dict[bytes, Head]" = field(factory=dict)
 
     # To the store.
@@ -89,14 +89,13 @@ class Storage:
     def gets(self, queue: Queue, origin: Publication, level: int) -> bool:
         """Return whether messages go to the store, on this level of this queue.
 
-        They do if they are to survive, or if others before them are in the store alone, or on their
-        way there.
+        They do if they are durable, or if earlier ones are paged or on their way to the store.
         """
         is_stored = origin.is_stored or queue.spilling or queue.waiting.is_paging(level)
         return bool(is_stored and queue.place)
 
     def lacks_room(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
-        """Return whether messages would go to the store, and their user has no room there."""
+        """Return whether messages go to the store and exceed their user's share of it."""
         room = self.memory.stored_room_for(origin.quota)
         if room >= UNBOUNDED:
             return False
@@ -104,13 +103,13 @@ class Storage:
         return self.gets(queue, origin, level) and self.cost(origin, count, size) > room
 
     def cost(self, origin: Publication, count: int, size: int) -> int:
-        """Return what messages would be charged for in the store."""
+        """Return the charge of messages in the store."""
         return stored_cost(len(_line(origin.quota)) + len(head_lines(origin.head)), count, size)
 
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
     ) -> None:
-        """Keep room for messages, which are charged for, until the store has them."""
+        """Write charged messages to the log. They enter the queue when they are stored."""
         sender = origin.sender if origin.is_stored else None
         is_kept, transient = sender is None, not origin.is_stored
         quota = origin.quota
@@ -137,7 +136,7 @@ class Storage:
         )
 
     def arrive(self, arrival: Arrival) -> None:
-        """Publish stored messages, in memory as long as there is plenty."""
+        """Put stored messages into their queue, or leave them in the store if memory is short."""
         queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
         queue.unexpect(len(bodies), arrival.size)
         queue.spilling -= not arrival.origin.is_stored
@@ -151,22 +150,29 @@ class Storage:
             self.charge_paged(queue, level, stake.quota, arrival.stored)
         else:
             origin = arrival.origin.without_bodies()
-            origin.sender, origin.stake = None, stake  # it is nobody else's yet
+            origin.sender, origin.stake = None, stake  # this copy is not shared yet
             messages = self.make(origin, bodies, level, arrival.first)
             queue.put_all(level, messages, arrival.size)
 
     def charge_paged(self, queue: Queue, level: int, quota: Quota | None, cost: int) -> None:
-        """Note whose messages are in the store alone, and what they are charged for."""
+        """Record the quota and charge of paged messages."""
         paged = queue.waiting.paging(level)
         assert paged is not None
         paged.charge(quota, cost)
 
     def restore(self, queue: Queue, level: int, state: "PlaceState", last: int) -> None:
-        """Messages of a queue were found in the store, and are charged to whom it tells."""
+        """Add messages of a queue found in the store, charged to the quotas that it names.
+
+        Args:
+          queue: The queue.
+          level: Their level.
+          state: Their count, bytes and charges.
+          last: The id of the last one.
+        """
         queue.size += state.bytes
         queue.waiting.restore(level, state.count, state.bytes, last)
-        told = stored_cost(0, state.count, state.bytes) - sum(state.charged.values())
-        for line, cost in ((b"", max(0, told)), *state.charged.items()):
+        unclaimed = stored_cost(0, state.count, state.bytes) - sum(state.charged.values())
+        for line, cost in ((b"", max(0, unclaimed)), *state.charged.items()):
             quota = self.payer_of(line)
             self.memory.force_stored(cost, quota)
             self.charge_paged(queue, level, quota, cost)
@@ -174,13 +180,13 @@ class Storage:
     def put_aside(
         self, place: str, origin: Publication, bodies: list[bytes], owner: Identity | None
     ) -> int:
-        """Write messages to a place that is no queue, and return the id of the first.
+        """Write messages that belong to no queue, and return the id of the first.
 
         Args:
-          place: Their key in the store.
-          origin: The messages as they were sent.
+          place: The key in the store.
+          origin: The publication.
           bodies: The bodies of the messages.
-          owner: Who may have to answer for them; None = nobody is known.
+          owner: The user they belong to; None = unknown.
         """
         line = b"" if owner is None else owner_line(owner)
         head = line + head_lines(origin.head)
@@ -218,21 +224,21 @@ class Storage:
     # From the store.
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
-        """Ask for the next messages of a queue's level, if one of its readers has room."""
+        """Request the next page of a queue's level, if a consumer's quota has room."""
         wanted = PageRead(queue, level, paged.last)
         if self.readers.let_in(wanted, paged):
             paged.is_loading = True
             self._read(queue, level, paged.after, partial(self._loaded, wanted))
 
     def look(self, queue: Queue, level: int, after: int, last: int, shown: Shown) -> None:
-        """Ask for messages of a queue's level that are to stay where they are.
+        """Request a page of a queue's level for browsing. It changes nothing.
 
         Args:
           queue: The queue.
-          level: The priority.
+          level: The level.
           after: The id after which to begin.
-          last: The last of them, as far as is known.
-          shown: Takes them, the id up to which that is all, and the time.
+          last: The id of the last message to show.
+          shown: Called with the messages, the last id that they cover, and the time.
         """
         take = partial(self._looked_at, queue, level=level, after=after, last=last, shown=shown)
         self._read(queue, level, after, take)
@@ -257,24 +263,27 @@ class Storage:
         for run in page.runs:
             messages += self.messages(wanted, run, paged.last)
         paged.after = page.next
-        # More may have come since the page was read.
+        # More may have been paged out since the request.
         is_last = page.is_last and wanted.last == paged.last
         is_last |= page.next >= paged.last or len(messages) >= paged.count
         self.lost += page.lost
         for message in messages:
             origin, size = message.publication, len(message.body)
             force(self.memory, origin.head, 1, size, origin.quota)
-            if origin.stake is not None:  # pragma: no branch (whatever is read back has one)
+            if origin.stake is not None:  # pragma: no branch (set by _origin)
                 paged.uncharge(self.memory, origin.stake.quota, size + origin.stake.each)
         queue.load(level, messages, is_last)
 
     def messages(self, wanted: PageRead, run: "Stored", last: int) -> list[Message]:
-        """Return the messages of a run that was read back, up to the id ``last``."""
+        """Return the messages of a run that was read back, up to id ``last``.
+
+        A run with an unreadable header block is counted as lost.
+        """
         level, origin = wanted.level, self._origin(wanted.queue, run)
         if origin is None:
             self.lost += len(run.ids)
             return []
-        origin.quota = wanted.reader  # it is nobody else's yet
+        origin.quota = wanted.reader  # this copy is not shared yet
         found: list[Message] = []
         for id, body in zip(run.ids, run.bodies, strict=True):
             if id <= last:
@@ -319,7 +328,7 @@ class Storage:
         shown(found, last if page.is_last else page.next, now)
 
     def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
-        """Return the publication that a run's messages came from, or None if that is unknown."""
+        """Return the publication of a stored run, or None if its header block is unreadable."""
         line = charged_to(run.head)
         try:
             head = self._head(run.head[len(line) :])
@@ -330,7 +339,7 @@ class Storage:
         return origin
 
     def origin_of(self, destination: "Destination", run: "Stored", head: "Head") -> Publication:
-        """Return the publication that a run's messages came from, at today's ``Destination``."""
+        """Return the publication of a stored run, at a current ``Destination``."""
         wall, first, options = self.wall, run.ids[0], self._options(head)
         received_at = wall.stored_s(run.received_ms, first)
         origin = Publication(destination, head, [], received_at, NEVER, options=options)
@@ -345,11 +354,11 @@ class Storage:
         try:
             return self.options_of(head)
         except RemoteError:
-            # It was sent under another dialect, and is delivered all the same.
+            # The message was sent in another dialect. Deliver it all the same.
             return None
 
     def _head(self, lines: bytes) -> "Head":
-        """Return the header block, the same object for the same lines while it is remembered."""
+        """Return the header block of stored lines. Equal lines share one object while cached."""
         head = self._heads.get(lines)
         if head is None:
             head = decode_head(lines)
@@ -362,9 +371,9 @@ class Storage:
 
 
 MAX_HEADS = 256
-"""Header blocks that are remembered while messages are read back."""
+"""Limit of cached header blocks of messages read back."""
 MAX_CACHED_BYTES = 1024
-"""The longest of them, and the longest that is kept as the store writes it, too."""
+"""The longest header block cached, here and in its stored form on ``Head``."""
 
 
 def _line(quota: Quota | None) -> bytes:
@@ -372,7 +381,7 @@ def _line(quota: Quota | None) -> bytes:
 
 
 def head_lines(head: "Head") -> bytes:
-    """Return a header block as the store keeps it, cached on it unless it is long."""
+    """Return a header block in its stored form, cached on it unless it is long."""
     if head.stored is not None:
         return head.stored
     lines = encode_head(head)

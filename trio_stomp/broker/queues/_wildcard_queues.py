@@ -1,4 +1,4 @@
-"""Which queues wildcards reach: joined, left and looked through piece by piece."""
+"""Wildcard consumers and their queues: joining, leaving and searching in pieces."""
 
 from collections.abc import Iterator
 
@@ -13,54 +13,59 @@ from trio_stomp.broker.routing import JOIN_BYTES, Destinations, no_table_memory
 
 DEAD_PREFIX = "/queue/DLQ."
 STEP = 16
-"""Names that are looked at, and queues that are joined, in one piece of work."""
+"""Names checked, or queues joined, in one piece of work."""
 FEW_QUEUES = 64
-"""A consumer of no more queues is served, and ends, at once."""
+"""A consumer with at most this many queues is served, and ends, at once."""
 MANY_QUEUES = 256
-"""Of a consumer's list of queues the garbage collector takes no notice any more once it is so
-long."""
+"""At this length, a consumer's list of queues is moved out of young garbage collections."""
 
 
 @define(eq=False, repr=False)
 class WildcardQueues:
-    """The wildcards of consumers, and the names of all queues in order.
+    """The wildcards of consumers, and the sorted names of all queues.
 
     Args:
-      destinations: Where a queue is found by its name.
-      memory: Charged for each queue that a wildcard joins.
+      destinations: Finds queues by name.
+      memory: Charged for each queue joined through a wildcard.
     """
 
     destinations: Destinations
     memory: MemoryBudget
     names: SortedNames = field(factory=SortedNames)
     turns: Turns = field(factory=Turns)
-    """Say when the rest of what a new queue needs is for later turns."""
+    """Limits the time of joining in a turn."""
     entering: dict[Queue, None] = field(factory=dict)
-    """New queues that many have yet to join: one after the other, and none hands out before."""
+    """New queues that many consumers are joining, one queue after the other. They hand out nothing
+    before."""
     _trie: WildcardTrie[Consumer] = field(factory=WildcardTrie)
     _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
     _rounds: dict[Consumer, Iterator[Queue | None]] = field(factory=dict)
-    """Where the search for something to hand out goes on, for consumers of many queues."""
+    """The position of the search for messages, for consumers of many queues."""
     _searching: dict[Consumer, int] = field(factory=dict)
-    """Consumers that take something again, and how much of their round is left."""
+    """Consumers with new credit, and the number of names left to search."""
 
     @property
     def is_searching(self) -> bool:
-        """Return whether a consumer may want what waits somewhere."""
+        """Return whether a search for messages is unfinished."""
         return bool(self._searching)
 
     def add(self, consumer: Consumer, said: str, pattern: Pattern) -> None:
-        """Have new queues that a wildcard reaches join ``consumer``.
+        """Let ``consumer`` join new queues that a wildcard matches.
 
-        Present ones do in ``join``.
+        ``join`` is for existing ones.
+
+        Args:
+          consumer: The consumer.
+          said: The wildcard as text.
+          pattern: The wildcard.
         """
         self._trie.add(pattern, consumer)
         self._patterns.setdefault(consumer, []).append((said, pattern))
 
     def enter(self, queue: Queue) -> None:
-        """Note a new queue, and have those served whose wildcards reach it.
+        """Add a new queue, and attach the consumers whose wildcards match.
 
-        If they are many, some do so in later turns: the queue is ``entering`` until then.
+        If there are many, this continues in later turns; the queue is ``entering`` until then.
         """
         self.names.add(queue.name)
         if len(self._patterns) <= FEW_QUEUES or not self.turns.is_over():
@@ -76,7 +81,7 @@ class WildcardQueues:
                 self.turns.carry_out(work)
 
     def until_entered(self, queue: Source) -> Work:
-        """Wait until all take from a new queue who should."""
+        """Wait until all matching consumers have joined a new queue."""
         while queue in self.entering:
             self.turns.stop(Stop.BEHIND)
             yield
@@ -88,16 +93,16 @@ class WildcardQueues:
                 yield from self._enter(queue)
                 del self.entering[queue]
                 queue.host.mark(queue)
-        finally:  # a bug must not keep back what is there
+        finally:  # after an error, queues must not stay blocked
             for queue in self.entering:
                 queue.host.mark(queue)
             self.entering.clear()
 
     def _enter(self, queue: Queue) -> Work:
-        """Have those join whose wildcards reach ``queue``, as long as it and they are there."""
+        """Attach the consumers whose wildcards match ``queue``, unless it or they have ended."""
         yield
-        for place, consumer in enumerate(self._trie.match(queue.name)):
-            if place % STEP == STEP - 1:
+        for index, consumer in enumerate(self._trie.match(queue.name)):
+            if index % STEP == STEP - 1:
                 yield
             if queue_of(self.destinations.find(queue.name)) is not queue:
                 return
@@ -111,43 +116,43 @@ class WildcardQueues:
             self._attach(queue, consumer)
 
     def join(self, consumer: Consumer) -> Work:
-        """Let ``consumer`` take from all queues that its wildcards reach, as long as it is there.
+        """Attach ``consumer`` to all existing queues that its wildcards match, until it ends.
 
-        Those that it names, and has made, are entered first.
+        First wait for queues that its SUBSCRIBE has created by name.
 
         Raises:
-          ProtocolError: there is no memory for so many.
+          ProtocolError: There is no memory for all queues.
         """
         if self.entering:
             for named in list(consumer.queues):
                 yield from self.until_entered(named)
         quota = consumer.subscription.quota
         for said, pattern in self._patterns.get(consumer, ()):
-            for place, queue in enumerate(self.walk(said, pattern)):
+            for index, queue in enumerate(self.walk(said, pattern)):
                 if consumer not in self._patterns or consumer.subscription.client.is_leaving:
                     return
                 if queue is not None and queue not in consumer.queues:
                     if not self.memory.take_table(JOIN_BYTES, quota):
                         raise no_table_memory(self.memory, f"what {said[:80]} reaches", quota)
                     self._attach(queue, consumer)
-                if place % STEP == STEP - 1:
+                if index % STEP == STEP - 1:
                     yield
 
     def _attach(self, queue: Queue, consumer: Consumer) -> None:
         consumer.joined += 1
         queue.attach(consumer)
         if consumer.joined == MANY_QUEUES:
-            self.turns.collect_young()  # before it is large; it may grow to all queues there are
+            self.turns.collect_young()  # while it is small: it may grow to all queues
 
     def leave(self, consumer: Consumer) -> None:
-        """Let ``consumer`` join no more queues."""
+        """Remove the wildcards of ``consumer``: it joins no more queues."""
         for _, pattern in self._patterns.pop(consumer, ()):
             self._trie.remove(pattern, consumer)
         self._rounds.pop(consumer, None)
         self._searching.pop(consumer, None)
 
     def detach(self, consumer: Consumer, count: int) -> None:
-        """Detach ``consumer`` from ``count`` of its queues, or from all of fewer."""
+        """Detach ``consumer`` from up to ``count`` of its queues."""
         for _ in range(min(count, len(consumer.queues))):
             queue, _ = consumer.queues.popitem()
             queue.detach(consumer)
@@ -156,9 +161,9 @@ class WildcardQueues:
         self.memory.give_table(JOIN_BYTES * returned, consumer.subscription.quota)
 
     def walk(self, said: str, pattern: Pattern) -> Iterator[Queue | None]:
-        """Yield the queues that a wildcard reaches, in order of name, and None at other names.
+        """Yield the queues that a wildcard matches, in order of name, and None for other names.
 
-        Others may come and go between two steps.
+        Queues may come and go between two steps.
         """
         beginning = since = _beginning(pattern)
         while names := self.names.since(since):
@@ -169,16 +174,16 @@ class WildcardQueues:
                 yield queue if queue is not None and reaches(said, pattern, name) else None
             since = names[-1] + "\0"
 
-    # What consumers of many queues take.
+    # The search for messages.
 
     def search(self, consumer: Consumer) -> None:
-        """Look through all queues of ``consumer``, which takes something again."""
+        """Start a search of all queues of ``consumer``, which gains credit."""
         patterns = self._patterns.get(consumer, ())
         if patterns:
             self._searching[consumer] = len(patterns) * (len(self.names) + 1)
 
     def look_on(self) -> Queue | None:
-        """Look on for what waits and may be handed out, and return the first queue that has any."""
+        """Search a few more queues, and return the first one with messages, or None."""
         consumer, left = self._searching.popitem()
         around = self._rounds.get(consumer)
         if around is None:
@@ -195,7 +200,7 @@ class WildcardQueues:
         return found
 
     def _around(self, consumer: Consumer) -> Iterator[Queue | None]:
-        """All queues that the wildcards of ``consumer`` reach, again and again."""
+        """Yield the queues that the wildcards of ``consumer`` match, in endless rounds."""
         while True:
             for said, pattern in self._patterns[consumer]:
                 yield from self.walk(said, pattern)
@@ -203,14 +208,17 @@ class WildcardQueues:
 
 
 def reaches(said: str, pattern: Pattern, name: str) -> bool:
-    """Return whether a wildcard matches, dead letters only where it spells them out."""
+    """Return whether a wildcard matches a queue.
+
+    It matches dead-letter queues only if it begins with their prefix.
+    """
     if name.startswith(DEAD_PREFIX) and not said.startswith(DEAD_PREFIX):
         return False
     return matches(pattern, name)
 
 
 def _beginning(pattern: Pattern) -> str:
-    """Return the beginning of each name that ``pattern`` matches."""
+    """Return the longest prefix common to all names that ``pattern`` matches."""
     text = ""
     for token in pattern.tokens:
         if token is ONE_WORD:
