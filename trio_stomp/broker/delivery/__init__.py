@@ -1,6 +1,6 @@
-"""The vocabulary of the core: clients, subscriptions, deliveries, time and events.
+"""Basic types of the core: clients, subscriptions, deliveries, time and events.
 
-Handles: values, time shares of a turn, timers, the event history, policies.
+Handles: these types, time shares of a turn, timers, the event history, policies.
 Does not handle: the table of destinations and routing; see ``routing``.
 """
 

@@ -1,6 +1,6 @@
-"""The states that rooms above keep at destinations and subscriptions, as this room knows them.
+"""Objects of higher rooms that destinations and subscriptions refer to, as protocols.
 
-A room that needs more of one tells it by its class, as in ``isinstance(destination.queue, Queue)``.
+A room that needs more of one checks its class, as in ``isinstance(destination.queue, Queue)``.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ class AnyQueue(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing would be lost if it were forgotten."""
+        """Return whether the queue has neither messages nor consumers."""
 
 
 class AnyConsumer(Protocol):
@@ -25,4 +25,4 @@ class AnyConsumer(Protocol):
 
     @property
     def unacked(self) -> Collection[int]:
-        """Return the numbers of the deliveries that it has not acknowledged."""
+        """Return the numbers of its unacknowledged deliveries."""

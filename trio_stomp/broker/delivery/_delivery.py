@@ -1,4 +1,4 @@
-"""Destinations, what is sent to them, and deliveries: encoded once, shared by all subscribers."""
+"""Destinations, publications, and deliveries, which are encoded once for all subscribers."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -26,61 +26,61 @@ if TYPE_CHECKING:
     from trio_stomp.broker.headers import SendOptions
 
 NEVER = float("inf")
-"""When a message without a lifetime expires."""
+"""The expiry time of a message without a TTL."""
 MANY_TAKERS = 1024
-"""To give more copies than this of a run to subscribers takes long: it is done in pieces."""
+"""A run with more copies than this is delivered in pieces."""
 STALE_GENERATION = -1
-"""As ``generation`` of a destination whose subscribers are to be looked up."""
+"""The ``generation`` of a destination whose subscribers must be looked up."""
 ASK = float("-inf")
-"""A value of ``expires_at``: the end is a time of day, by the wall clock (``is_over``)."""
+"""A value of ``expires_at``: the message expires by the wall clock; ``is_over`` decides."""
 
 
 @define(eq=False, repr=False)
 class Destination:
-    """One destination: its subscribers as last looked up, and its counters since it is known."""
+    """One destination: its subscribers as last looked up, its state and its counters."""
 
     name: str
     kind: Kind
     subscribers: "Sequence[Member]" = ()
     direct: "Sequence[Subscription]" = ()
-    """Those of them that are staged to without a second look."""
+    """Subscribers without selector, no-local or backlog: the fan-out stages without checks."""
     filtered: "Sequence[Member]" = ()
-    """The others."""
+    """All other subscribers."""
     durables: "Sequence[AnyBinding]" = ()
-    """Those of these that may be durable."""
+    """Durable subscriptions among ``filtered``."""
     bindings: int = 0
-    """How many of them put each message into a queue."""
+    """The number of bindings, which put each message into a queue of their own."""
     is_crowded: bool = False
-    """It is a topic of more than MANY_TAKERS."""
+    """A topic with more than MANY_TAKERS subscribers."""
     cost: int = 0
-    """Bytes of tables that it is charged for while it is known; then 0."""
+    """Bytes of tables charged while the destination is in use; then 0."""
     quota: "Quota | None" = None
-    """The quota charged for it: that of the first user."""
+    """The quota charged: that of its first user."""
     generation: int = STALE_GENERATION
     exact: "dict[Member, None]" = field(factory=dict)
     is_asked: bool = False
-    """Messages are questions to the broker that take long to answer."""
+    """Messages are requests to the broker that take long to answer."""
     reserved: bool = False
     private: bool = False
-    """Belongs to one connection, which reaches it by name only."""
+    """A temporary destination of one connection. Wildcards do not match it."""
     queue: AnyQueue | None = None
-    """Its messages (queues only)."""
+    """Its queue (queues only)."""
     ttl_s: float = 0.0
-    """Lifetime that the destination gives; 0 = none."""
+    """TTL of the destination's messages in seconds; 0 = none."""
     slow_consumer: str = ""
     """The policy for slow subscribers; "" = the broker's option."""
     persistent: str = "header"
-    """Which messages the store has before anybody sees them: ``header``, ``always``, ``never``."""
+    """Which messages are durable: ``header``, ``always`` or ``never``."""
     stream: object | None = None
-    """The ``Stream`` of its messages, if a policy makes it one."""
+    """The ``Stream`` of its messages, if a policy enables it."""
     retain: str = "header"
     """Which messages become the last value: ``header``, ``always`` or ``never``."""
     retained: "Publication | None" = None
     """The last value, for later subscribers."""
     retained_id: int = 0
-    """Its id in the store; 0 = it is in memory alone."""
+    """The id of the last value in the store; 0 = in memory only."""
     seen: Seen = field(factory=OrderedDict)
-    """Recent ids for duplicate detection, so that no message is accepted twice."""
+    """Recent ids for duplicate detection."""
     line: "deque[object] | None" = None
     """Messages being sent in pieces, and those that follow (``Lines``)."""
     rotation: int = 0
@@ -96,32 +96,32 @@ class Destination:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing but counters would be lost if it were forgotten."""
+        """Return whether the destination has no state except counters."""
         if self.exact or self.retained is not None or self.retained_id or self.line is not None:
             return False
         return self.queue is None or self.queue.is_idle
 
     @property
     def is_unused(self) -> bool:
-        """Return whether nothing at all would be lost: nothing was ever sent here."""
+        """Return whether the destination has no state, and nothing was ever sent to it."""
         return self.is_idle and not (self.enqueued or self.dropped or self.seen or self.stream)
 
     def outdate(self) -> None:
-        """Have its subscribers looked up before the next use."""
+        """Mark the list of subscribers as out of date."""
         self.generation = STALE_GENERATION
 
     def stores(self, options: "SendOptions | None") -> bool:
-        """Return whether a message with such headers is to survive, if there is a store."""
+        """Return whether a message with these options is durable, if there is a store."""
         if self.persistent == "header":
             return options is not None and options.persistent and not self.private
         return self.persistent == "always" and not self.private
 
     def is_large(self, count: int) -> bool:
-        """Return whether it takes long to deliver, or to answer, a run of ``count`` messages."""
+        """Return whether a run of ``count`` messages must be delivered or answered in pieces."""
         return self.is_crowded or self.bindings * count > MANY_TAKERS or self.is_asked
 
     def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
-        """Return when a message with such headers ends by the broker's clock, wherever it waits."""
+        """Return the expiry time of a message by the broker's clock; NEVER = no TTL."""
         expires_at = received_at + self.ttl_s if self.ttl_s else NEVER
         if options is not None and options.ttl_ms:
             expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
@@ -134,19 +134,19 @@ class Destination:
         return [each for each in self.subscribers if each.wants(publication)]
 
     def observe_ingress(self, seconds: float, count: int) -> None:
-        """Count messages by how long they waited from the socket to the dispatcher."""
+        """Count messages by the time from the socket to the dispatcher."""
         if self.ingress is None:
             self.ingress = Histogram()
         self.ingress.observe(seconds, count)
 
     def observe_delivery(self, seconds: float, count: int) -> None:
-        """Count messages by how long they took from the publisher's socket to the subscriber's."""
+        """Count messages by the time from the publisher's socket to the subscriber's."""
         if self.delivery is None:
             self.delivery = Histogram()
         self.delivery.observe(seconds, count)
 
     def add(self, other: "Destination") -> None:
-        """Add the counters of another, which is about to be forgotten."""
+        """Add the counters of another destination, which is about to be forgotten."""
         self.enqueued += other.enqueued
         self.delivered += other.delivered
         self.dropped += other.dropped
@@ -161,21 +161,21 @@ class Destination:
 
 @define(eq=False)
 class Publication:
-    """A run of messages as its publisher sent it. Not to be changed.
+    """A run of messages as its publisher sent it. Shared, so do not change it.
 
     Args:
-      destination: The one that it was sent to.
-      head: The header block of its SENDs.
-      bodies: One for each message, in order.
-      received_at: When it was read from its publisher, in seconds of the broker's clock.
-      expires_at: From when it must not be delivered any more; NEVER = no lifetime, ASK = ``end``
-        tells. While it lies ahead nobody needs to ask.
-      sender: Who sent it, or None if the broker did.
-      options: What its headers ask for, or None if nothing out of the ordinary.
-      is_stored: Nobody sees it before the store has it.
-      end: When it ends, if that is a time of day.
-      quota: Who is charged for its messages where they wait; None = nobody.
-      stake: Who is charged for them as long as the store has them; None = it has not.
+      destination: The destination.
+      head: The header block.
+      bodies: The body of each message, in order.
+      received_at: When it was read from the publisher, in seconds of the broker's clock.
+      expires_at: The expiry time; NEVER = no TTL, ASK = ``end`` decides. A time in the future is
+        certain.
+      sender: The publisher; None = the broker.
+      options: The options in its headers; None = all default.
+      is_stored: It is durable: invisible until it is stored.
+      end: The expiry time, if it is a time of day.
+      quota: The quota charged for waiting messages; None = no quota.
+      stake: The charge in the store while the messages are stored; None = not stored.
     """
 
     destination: Destination
@@ -192,25 +192,25 @@ class Publication:
 
     @property
     def payer(self) -> "Quota | None":
-        """Return whose messages they are, whoever has read them back from the store."""
+        """Return the sender's quota, even if a consumer's was charged for reading them back."""
         return self.quota if self.stake is None else self.stake.quota
 
     def is_over(self, now: float) -> bool:
-        """Return whether it must not be delivered any more."""
+        """Return whether it has expired."""
         return (self.expires_at if self.end is None else self.end.clock_s()) <= now
 
     @property
     def ends_at(self) -> float:
-        """Return the expiry time as far as is known: the wall clock may be set."""
+        """Return the expiry time. It may change if the wall clock is set."""
         return self.expires_at if self.end is None else self.end.clock_s()
 
     @property
     def group(self) -> str:
-        """The message group that its sender put it into, or ""."""
+        """Return the message group, or ""."""
         return self.options.group if self.options is not None else ""
 
     def without_bodies(self) -> "Publication":
-        """Return a copy without bodies, for messages and deliveries that hold their own."""
+        """Return a copy without bodies, for messages and deliveries that have their own."""
         return self.with_bodies(self.destination, [])
 
     def without_sender(self) -> "Publication":
@@ -221,11 +221,11 @@ class Publication:
         if self.sender is None:
             return self
         made = self.with_bodies(self.destination, self.bodies)
-        made.sender = None  # it is nobody else's yet
+        made.sender = None  # the copy is not shared yet
         return made
 
     def with_bodies(self, destination: Destination, bodies: list[bytes]) -> "Publication":
-        """Return a copy with other bodies, at the ``Destination`` that its name has now."""
+        """Return a copy with other bodies at another ``Destination``. It has no ``stake``."""
         return Publication(
             destination,
             head=self.head,
@@ -246,7 +246,7 @@ class Publication:
         return made
 
     def with_head(self, head: Head) -> "Publication":
-        """Return a copy with other headers."""
+        """Return a copy with another header block. It has no ``stake``."""
         return Publication(
             self.destination,
             head=head,
@@ -263,13 +263,13 @@ class Publication:
 
 @define(eq=False)
 class Delivery:
-    """An encoded publication, ready to be joined to a subscription's prefix. Immutable.
+    """An encoded publication, to be joined to a subscription's prefix. Do not change it.
 
     Args:
-      tails: An empty one, then the back half of each MESSAGE (``frames.message_tails``).
-      count: Messages.
-      size: Bytes of all tails, and more where each message is a separate delivery.
-      publication: The source, ``without_bodies``.
+      tails: An empty one, then the second half of each MESSAGE (``frames.message_tails``).
+      count: The number of messages.
+      size: Bytes of all tails, plus the overhead where each message is a separate delivery.
+      publication: The source, without bodies.
     """
 
     tails: list[bytes]
@@ -277,22 +277,22 @@ class Delivery:
     size: int
     publication: Publication
     is_paced: bool = False
-    """It comes from where messages wait until their consumer has room, and frees memory there: a
-    short budget must not refuse it."""
+    """It comes from a queue or stream, which hands out only as consumers have room. It must not be
+    refused for lack of memory: delivering it frees memory."""
     returns: bool = False
-    """Its consumer acknowledges: what does not reach it returns to the queue."""
+    """Its consumer acknowledges: messages that are not written return to the queue."""
     observed_at: float = -1.0
     """When an outbox last counted it as delivered."""
     ticket: tuple[AnyConsumer, int] | None = None
-    """Whose unacknowledged messages these are, and the first one's number: to be given back if
-    they expire before they are written. Only for messages with a lifetime."""
+    """The consumer and the number of the first delivery, to end them if they expire before they are
+    written. Only for messages with a TTL."""
     spliced: dict[int, list[bytes]] | None = None
-    """Tails with WebSocket headers between them, by length of prefix; made by the outboxes."""
+    """Tails with WebSocket headers between them, by length of prefix; created by the outboxes."""
     quoted: "dict[int, Delivery] | None" = None
     """The same as SockJS messages, by length of the quoted prefix; created when needed."""
 
     def with_tails(self, tails: list[bytes]) -> "Delivery":
-        """Return the same messages with other tails."""
+        """Return a copy with other tails."""
         return Delivery(
             tails,
             count=self.count,

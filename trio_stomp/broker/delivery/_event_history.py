@@ -1,7 +1,7 @@
-"""The history of events that ``explain`` answers from, in two bounded rings.
+"""The history of events for ``explain``, in two bounded rings.
 
-The everyday (sent, queued, delivered, acknowledged) is noted once a run, as a plain tuple; what
-went wrong is kept apart, so that a busy minute does not push it out. No body is kept alive here.
+Normal events (sent, queued, delivered, acknowledged) are recorded once for each run, as a tuple.
+Losses have a ring of their own, so that heavy traffic does not push them out. Bodies are not kept.
 """
 
 from array import array
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LossReason(StrEnum):
-    """Why somebody did not get a message, or not at once."""
+    """Why a subscriber did not get a message, or not at once."""
 
     NO_SUBSCRIBER = "no-subscriber"
     PARKED = "parked"
@@ -35,7 +35,7 @@ class LossReason(StrEnum):
 
 
 class DeliveryReason(StrEnum):
-    """Why somebody is given a message that was sent before."""
+    """Why a subscriber gets an earlier message."""
 
     PARKED = "parked"
     LAST_VALUE = "last-value"
@@ -43,24 +43,24 @@ class DeliveryReason(StrEnum):
 
 
 Span = tuple[int, int]
-"""The first of consecutive numbers, and how many they are."""
+"""Consecutive numbers: the first, and their count."""
 MAX_SCATTERED = 256
-"""Numbers of one event that are not consecutive; it bounds what one event takes."""
+"""Limit of numbers in one event that are not consecutive. It bounds the event's memory."""
 SAME_S = 0.002
-"""Times that differ by less are the same: a store keeps milliseconds."""
+"""Times that differ by less are equal: the store keeps milliseconds."""
 
 
 @define(eq=False, repr=False)
 class EventHistory:
-    """Notes what happens to messages, in two rings and nowhere else.
+    """Records the events of messages.
 
     Args:
-      capacity: Entries of each ring; 0 = nothing is noted.
+      capacity: Entries of each ring; 0 = records nothing.
     """
 
     capacity: int
     now: float = 0.0
-    """Told by the broker, at the beginning of each turn."""
+    """The time of the turn, set by the broker."""
     routine: "deque[tuple[Any, ...]]" = field(init=False)
     trouble: "deque[tuple[Any, ...]]" = field(init=False)
 
@@ -70,17 +70,17 @@ class EventHistory:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether anything is noted at all."""
+        """Return whether events are recorded."""
         return self.capacity > 0
 
     def sent(self, publication: "Publication", first: int, copies: int, count: int = 0) -> None:
-        """Messages of a topic went to subscribers, as deliveries from ``first`` on.
+        """Record messages of a topic or work queue that were sent to subscribers.
 
         Args:
           publication: The messages.
-          first: The number of the first message.
-          copies: The number of subscribers that took them.
-          count: So many of them; 0 = all.
+          first: The first delivery number.
+          copies: The number of subscribers that matched.
+          count: The number of messages; 0 = all of the publication.
         """
         sender = publication.sender
         session = sender.session_id if sender is not None else ""
@@ -90,41 +90,45 @@ class EventHistory:
         )
 
     def queued(self, queue: str, sender: "Client | None", first: int, count: int) -> None:
-        """Note that messages came into a queue.
-
-        ``first`` is the first's place in order of acceptance.
-        """
+        """Record messages that entered a queue. ``first`` is the number of the first one."""
         session = sender.session_id if sender is not None else ""
         self.routine.append(("queued", self.now, queue, session, first, count))
 
     def delivered(
         self, queue: str, subscription: "Subscription", first: int, numbers: list[int]
     ) -> None:
-        """Note that a queue gave messages to a consumer, as deliveries from ``first`` on."""
-        session = subscription.client.session_id
-        told = (subscription.tag, first, len(numbers), _compact(numbers))
-        self.routine.append(("delivered", self.now, queue, session, *told))
-
-    def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
-        """Note that a browser was shown one more message. Those of one batch are one event.
+        """Record deliveries from a queue to a consumer.
 
         Args:
           queue: The name of the queue.
-          subscription: The subscription.
-          first: Its number as a delivery.
-          accepted: Its place in order of acceptance.
+          subscription: The consumer's subscription.
+          first: The first delivery number.
+          numbers: The numbers of the messages.
+        """
+        session = subscription.client.session_id
+        details = (subscription.tag, first, len(numbers), _compact(numbers))
+        self.routine.append(("delivered", self.now, queue, session, *details))
+
+    def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
+        """Record a message shown to a browser. Adjacent ones form one event.
+
+        Args:
+          queue: The name of the queue.
+          subscription: The browser's subscription.
+          first: The delivery number.
+          accepted: The number of the message.
         """
         session, tag = subscription.client.session_id, subscription.tag
         before = self._before(("shown", self.now, queue, session, tag), first)
         numbers = _followed(before[7], accepted) if before is not None else None
         if before is None or numbers is None:
-            fresh: Sequence[int] = range(accepted, accepted + 1)
-            self.routine.append(("shown", self.now, queue, session, tag, first, 1, fresh))
+            single: Sequence[int] = range(accepted, accepted + 1)
+            self.routine.append(("shown", self.now, queue, session, tag, first, 1, single))
         else:
             self.routine[-1] = (*before[:6], before[6] + 1, numbers)
 
     def browsed(self, subscription: "Subscription", number: int) -> None:
-        """Note that MESSAGE ``number`` ended a browser's listing."""
+        """Record the MESSAGE with delivery number ``number`` that ended a browser's listing."""
         session, place = subscription.client.session_id, subscription.places[0][0]
         self.routine.append(("browsed", self.now, place, session, subscription.tag, number))
 
@@ -136,12 +140,12 @@ class EventHistory:
         count: int,
         cause: DeliveryReason,
     ) -> None:
-        """Note that a subscriber received earlier messages. Adjacent ones form one event.
+        """Record earlier messages delivered to a subscriber. Adjacent ones form one event.
 
         Args:
-          destination: The destination.
+          destination: The name of the destination.
           subscription: The subscription.
-          first: The first's number as a delivery.
+          first: The first delivery number.
           count: The number of messages.
           cause: Why they were delivered late.
         """
@@ -154,30 +158,27 @@ class EventHistory:
             self.routine.append((*begin, first, count, cause))
 
     def _before(self, begin: tuple[Any, ...], first: int) -> tuple[Any, ...] | None:
-        """Return the newest event, if deliveries from ``first`` on go on where it ends."""
+        """Return the newest event if it begins with ``begin`` and ends just before ``first``."""
         newest = self.routine[-1] if self.routine else ()
         if newest[:5] == begin and newest[5] + newest[6] == first:
             return newest
         return None
 
     def acknowledged(self, client: "Client", event: Acked) -> None:
-        """Note that a client sent ACKs or NACKs.
-
-        Only the outermost are kept, for runs are consecutive.
-        """
+        """Record ACKs or NACKs of a client. The first and last id stand for the run."""
         if not event.ids:
             return
         names, subscription = event.ids, client.tags.get(event.ids[0].rpartition(b"-")[0])
         consumer = subscription.consumer if subscription is not None else None
         is_cumulative = consumer is not None and consumer.ack == "client"
         word = "rejected" if event.negative else "acknowledged"
-        told = (names[0], names[-1], len(names), is_cumulative)
-        self.routine.append((word, self.now, client.session_id, *told))
+        details = (names[0], names[-1], len(names), is_cumulative)
+        self.routine.append((word, self.now, client.session_id, *details))
 
     def happened(
         self, name: str, *, session: str, destination: str, reason: str, user: str
     ) -> None:
-        """Note that a client connected, disconnected, subscribed or unsubscribed."""
+        """Record an event of ``BrokerEvents``, such as a connect or SUBSCRIBE."""
         self.routine.append(("event", self.now, name, session, destination, reason, user))
 
     def lost(
@@ -191,15 +192,15 @@ class EventHistory:
         numbers: Span = (0, 0),
         rule: str = "",
     ) -> None:
-        """Messages did not reach somebody.
+        """Record messages that did not reach a subscriber.
 
         Args:
-          fate: A ``LossReason``, or the reason of a death.
-          destination: The destination.
+          fate: A ``LossReason``, or the value of a ``DeadLetterReason``.
+          destination: The name of the destination.
           count: The number of messages.
-          session: Whom they did not reach; "" = anybody.
-          deliveries: Their numbers as deliveries, if they have been numbered.
-          numbers: Their places in order of acceptance, if they were in a queue.
+          session: The session that they did not reach; "" = any.
+          deliveries: Their delivery numbers, if they have any.
+          numbers: The numbers of the messages, if they were in a queue.
           rule: The option or policy that decided, as ``overflow = "drop-oldest"``.
         """
         self.trouble.append(
@@ -208,7 +209,7 @@ class EventHistory:
 
 
 def lifetime_rule(publication: "Publication") -> str:
-    """Return the rule that set a message's lifetime, or "" if it has changed."""
+    """Return the policy or header that set a publication's TTL, or "" if it has changed since."""
     destination, options = publication.destination, publication.options
     life_s = publication.ends_at - publication.received_at
     if destination.ttl_s and abs(life_s - destination.ttl_s) < SAME_S:
@@ -221,19 +222,19 @@ def lifetime_rule(publication: "Publication") -> str:
 
 
 def _followed(numbers: "Sequence[int]", accepted: int) -> "Sequence[int] | None":
-    """Return the numbers and one more, or None if an event of its own must hold that."""
+    """Return ``numbers`` with one more, or None if the event is full."""
     if isinstance(numbers, range) and accepted == numbers.stop:
         return range(numbers.start, accepted + 1)
     if len(numbers) >= MAX_SCATTERED:
         return None
-    # Of an array nobody but the event knows; it takes a fifth of what a tuple takes.
+    # Only this event has the array, so it may change. It takes a fifth of a tuple's memory.
     scattered = numbers if isinstance(numbers, array) else array("q", numbers)
     scattered.append(accepted)
     return scattered
 
 
 def _compact(numbers: list[int]) -> "Sequence[int]":
-    """Return the same numbers, as a range if they are consecutive."""
+    """Return ``numbers`` as a range if they are consecutive, otherwise as a tuple."""
     span = range(numbers[0], numbers[0] + len(numbers))
-    # The cheap question first: redeliveries and priorities make others.
+    # The cheap test first: redeliveries and priorities break the sequence.
     return span if numbers[-1] == span[-1] and numbers == list(span) else tuple(numbers)

@@ -1,14 +1,15 @@
-"""Names of messages: the ``message-id`` that a queue's message keeps through all deliveries.
+"""Values of the header ``message-id``.
 
-``<boot>-<number>`` if it is in memory alone, ``<store>-<id>`` if the store has it: so it has the
-same name after a restart. What is handed out to nobody twice, as a topic's messages to subscribers
-that acknowledge nothing, is named by its delivery instead: ``<boot>.<subscription>-<number>``.
+A queue's message keeps its id through all deliveries: ``<boot>-<number>`` if it is in memory only,
+or ``<store>-<id>`` if it is stored, so that it has the same id after a restart. A message that
+cannot be delivered again, as of a topic without acknowledgement, has the id of its delivery:
+``<boot>.<subscription>-<number>``.
 """
 
 from attrs import define, field
 
 MAX_DIGITS = 20
-"""Digits of a number in a name; int() refuses thousands of them with an error of its own."""
+"""Limit of digits in an id, checked first, because int() raises ValueError for thousands."""
 
 
 @define(eq=False, repr=False)
@@ -16,8 +17,8 @@ class MessageNames:
     """The prefixes of message ids.
 
     Args:
-      boot: Of those in memory alone.
-      store: Of those that the store has; "" = there is no store.
+      boot: For messages in memory only.
+      store: For stored messages; "" = no store.
     """
 
     boot: str = ""
@@ -30,7 +31,7 @@ class MessageNames:
         self.in_store = f"{self.store}-".encode()
 
     def number_of(self, name: bytes) -> int:
-        """Return the number of the message that an id of this run means, or 0."""
+        """Return the number of the message with id ``name``, or 0 if the id is not valid now."""
         for begin in (self.in_memory, self.in_store):
             digits = name.removeprefix(begin)
             if digits != name and digits.isdigit() and len(digits) <= MAX_DIGITS:
@@ -38,5 +39,5 @@ class MessageNames:
         return 0
 
     def begins(self, name: bytes, *, is_stored: bool) -> bool:
-        """Return whether an id has the prefix of transient or of stored messages."""
+        """Return whether an id has the prefix of stored messages, or of others."""
         return name.startswith(self.in_store if is_stored else self.in_memory)

@@ -1,4 +1,4 @@
-"""What the messaging core lets an operator choose."""
+"""Options of the messaging core."""
 
 from attrs import frozen
 
@@ -12,7 +12,7 @@ SEED = "seed"
 
 @frozen
 class BrokerPolicies:
-    """Bounds and policies of destinations, subscriptions and the stale queue."""
+    """Limits and policies of destinations, subscriptions and the stale queue."""
 
     ttl_ms: int = option(
         0,

@@ -1,4 +1,4 @@
-"""What the core needs of the floors above, as protocols. No Trio here."""
+"""Interfaces between the core and the floors above."""
 
 from typing import Protocol
 
@@ -8,16 +8,16 @@ from trio_stomp.broker.delivery._delivery import Delivery
 
 @value
 class Census:
-    """Figures that only the server knows, for answers to stompica's requests.
+    """Figures of the server, for answers to stompica's requests.
 
     Args:
       clients: Open connections that have sent something.
-      websockets: How many of them are WebSockets.
+      websockets: WebSockets among them.
       input_queue_size: Frames waiting for the dispatcher.
       output_queue_size: MESSAGEs waiting for the writers.
-      ws_allocated: Bytes held for incomplete WebSocket frames.
+      ws_allocated: Bytes buffered for incomplete WebSocket frames.
       ws_hits: Reads that continued an incomplete WebSocket frame.
-      ws_misses: Reads that began with a fresh one.
+      ws_misses: Reads that began with a new WebSocket frame.
     """
 
     clients: int = 0
@@ -33,14 +33,14 @@ class TakesCensus(Protocol):
     """The server, as the core sees it."""
 
     def census(self) -> Census:
-        """Return the figures of this moment."""
+        """Return the current figures."""
 
 
 class Nowhere:
-    """The outbox of a client that has gone: whoever still holds the client holds no more of it."""
+    """The outbox of a client that is gone. It discards everything; the real one is freed."""
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        """Implement ``Outbox.stage``: it is taken, and goes nowhere."""
+        """Implement ``Outbox.stage``."""
         return True
 
     def stage_frame(self, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The ids of messages that a destination has taken, for duplicate detection."""
+"""The ids of accepted messages, for duplicate detection."""
 
 from collections import OrderedDict
 
@@ -12,9 +12,9 @@ class Known:
     """The record of an id for duplicate detection.
 
     Args:
-      commit: The commit that its message belongs to.
-      stored: Its id in the store; 0 = not stored.
-      quota: The quota charged for it.
+      commit: The commit number of its message.
+      stored: The id of this record in the store; 0 = not stored.
+      quota: The quota charged for this record.
     """
 
     commit: int = 0

@@ -1,4 +1,4 @@
-"""Clients as the core knows them, and their subscriptions."""
+"""Clients and their subscriptions."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -17,53 +17,56 @@ if TYPE_CHECKING:
     from trio_stomp.broker.selectors import Selector
 
 Place = tuple[str, Pattern | None]
-"""One destination of a SUBSCRIBE: its name, and the compiled wildcard if it is one."""
+"""One target of a SUBSCRIBE: its name, and the pattern if it is a wildcard."""
 
 
 class Outbox(Protocol):
-    """The way to one client. Nothing here ever waits or raises."""
+    """The outgoing frames of one client. No method waits or raises."""
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
         """Queue a run of MESSAGEs. If the outbox is full, return False and queue nothing."""
 
     def stage_frame(self, frame: bytes) -> None:
-        """Put a small frame of the broker's own (RECEIPT, ERROR, …) behind what is there."""
+        """Append a small frame of the broker (RECEIPT, ERROR, …)."""
 
     def drop_oldest(self, size: int) -> int:
-        """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many.
+        """Drop the oldest queued MESSAGEs of at least ``size`` bytes together.
 
-        Their destinations are told (``Destination.dropped``).
+        Count them in their destinations (``Destination.dropped``).
+
+        Returns:
+          The number of MESSAGEs dropped.
         """
 
     def has_room(self) -> bool:
-        """Return whether a source that can wait, such as the stale queue, should give more now."""
+        """Return whether a source that can wait, such as a queue, should deliver more now."""
 
     def discard(self) -> int:
-        """Drop all waiting MESSAGEs but what is half written, and return how many are lost."""
+        """Drop all waiting MESSAGEs except one that is partly written. Return how many are lost."""
 
     def pause_reading(self, *, paused: bool) -> None:
-        """Stop reading from the client, or go on. What was read is still handed over."""
+        """Stop or resume reading from the client. Data already read is still processed."""
 
     def close(self, reason: CloseReason) -> None:
-        """End the connection once what is staged is out, and stage nothing more."""
+        """End the connection when all staged frames are written. Stage nothing more."""
 
 
 @define(eq=False, repr=False)
 class Client:
-    """One connection's part in the core: where its frames go, and what it subscribed to.
+    """The state of one connection in the core.
 
     Args:
       session_id: The ``session`` header of its CONNECTED.
-      outbox: The way to it.
-      remote: Its address, for people.
+      outbox: Its outgoing frames.
+      remote: Its address, for operators.
       transport: ``tcp`` or ``ws``.
-      user: Who it is; where nobody has to log in, what its ``login`` says, or "".
-      identity: Who it has been found to be.
-      rights: What it may do; None = everything.
+      user: The user name; without authentication, the header ``login``, or "".
+      identity: The authenticated identity.
+      rights: Its access rights; None = everything is allowed.
       client_id: Its ``client-id``, which names durable subscriptions, or "".
-      version: What it speaks; 1.0 until CONNECT tells.
-      network: What its address counts as; "" = it is on this machine.
-      quota: Who is charged for what it makes; None = nobody, whom only the room of all bounds.
+      version: Its STOMP version; 1.0 until CONNECT.
+      network: The network of its address, for quotas; "" = this machine.
+      quota: The quota charged for its actions; None = no quota.
     """
 
     session_id: str
@@ -79,42 +82,42 @@ class Client:
     quota: Quota | None = None
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     tags: "dict[bytes, Subscription]" = field(factory=dict)
-    """Subscriptions by the tag in their message ids: whom an ACK is about."""
+    """Subscriptions by the tag in their message ids, to find the delivery of an ACK."""
     lent: dict[int, tuple[AnyConsumer, int]] | None = None
-    """Unacknowledged messages by number, with their consumer and delivery. None until the client
-    acknowledges by ``message-id``.
+    """Unacknowledged messages by number, with their consumer and delivery number. None until the
+    client acknowledges by ``message-id``.
     """
     takes_unasked: bool = False
-    """Has an auto subscription to a queue, so that an ACK may name a message that needs none."""
+    """It has an auto subscription to a queue, so an ACK may name a message that needs none."""
     acks_up_to: bool = False
-    """It was subscribed in the mode client: an ACK may cover much."""
+    """It has used the ack mode ``client``, so an ACK may settle many deliveries."""
     is_refused: bool = False
-    """An ERROR was sent, or the client has left: its further events are ignored."""
+    """An ERROR was sent, or the client has left. Further events are ignored."""
     is_lost: bool = False
-    """The connection was lost, or broke the protocol: deliveries in work have failed."""
+    """The connection was lost or broke the protocol. Deliveries in process have failed."""
     is_gone: bool = False
-    """The connection has ended; events sent before are still applied."""
+    """The connection has ended. Earlier events are still applied."""
     is_leaving: bool = False
-    """Its subscriptions end, some in each turn: for everybody else it has gone. It stays so."""
+    """Its subscriptions end over several turns and get nothing more. Never reset."""
     catching_up: int = 0
-    """Subscriptions that still get parked messages."""
+    """The number of subscriptions that still get parked messages."""
     held: "list[tuple[Sequence[Event], float, int]]" = field(factory=list)
-    """Events sent while the client had to wait: for room in a full queue (overflow ``block``), for
-    the store, or for its share of a later turn; with the time of reading and the charge.
+    """Held events, each with the time of reading and the charge. The client waits for room in a
+    queue (overflow ``block``), for the store, or for its share of a later turn.
     """
     is_blocked: bool = False
     farewell: tuple[CloseReason, Callable[[], None]] | None = None
-    """Set when the client is gone: why, and the callback when no deferred events are left."""
+    """Set when the client is gone: the close reason, and a callback for the end of held events."""
     acked: int = 0
-    """The commit that its last ACK belongs to."""
+    """The commit number of its last ACK."""
     awaited: int = 0
-    """The commit of its last record, for which its replies wait."""
+    """The commit number of its last record, for which its replies wait."""
     temporary: dict[str, str] = field(factory=dict)
-    """Its temporary destinations: name as it says it → name as others say it."""
+    """Its temporary destinations: its own name → the name for other clients."""
     localised: tuple[Head, Head] | None = None
-    """Its last header block with a temporary name, and the block that others see.
+    """Its last header block with a temporary name, and the block that others get.
 
-    While a work evaluates selectors for a SEND, they remember their answers by the second block.
+    Selectors remember their results by the second block, so it must stay the same object.
     """
 
     def charged(self) -> Quota | None:
@@ -123,7 +126,7 @@ class Client:
 
     @property
     def rules(self) -> HeaderRules:
-        """The escaping of headers to this client."""
+        """Return the rules for headers sent to this client."""
         return self.version.rules
 
 
@@ -133,15 +136,15 @@ class Subscription:
 
     Args:
       client: The subscriber.
-      key: Its ``id``, or a generated one where STOMP 1.0 gave none.
-      id: The client's own id, if any.
-      destination: As in the SUBSCRIBE.
-      places: Its targets; several for a composite.
-      number: Its position in the order of all SUBSCRIBEs.
-      tag: The prefix of its message ids.
-      prefix: The front half of each of its MESSAGEs.
-      selector: The condition on messages, or None for all.
-      no_local: Whether to skip messages of its own connection.
+      key: The ``id``, or a generated one if STOMP 1.0 gave none.
+      id: The ``id`` of the client, if any.
+      destination: The header of the SUBSCRIBE.
+      places: The targets; several for a composite destination.
+      number: The position in the order of all SUBSCRIBEs.
+      tag: The prefix of its delivery ids.
+      prefix: The first half of each MESSAGE.
+      selector: The selector; None = all messages.
+      no_local: Skip messages of its own connection.
     """
 
     client: Client
@@ -155,18 +158,18 @@ class Subscription:
     selector: "Selector | None" = None
     no_local: bool = False
     cost: int = 0
-    """Bytes of tables that it is charged for, until it ends; its selector apart."""
+    """Bytes of tables charged until it ends, without its selector."""
     quota: Quota | None = field(init=False)
-    """The quota charged for it."""
+    """The quota charged."""
     outbox: Outbox = field(init=False)
     wire: int = field(init=False)
     is_direct: bool = field(init=False)
-    """Whether the fan-out may stage to it without a second look."""
+    """The fan-out may stage to it without checks: it has no selector, no-local or backlog."""
     catch_up: "AnyCatchUp | None" = None
     consumer: AnyConsumer | None = None
-    """Its consumer of queues. Only plain topic subscriptions have none."""
+    """Its consumer, except for plain topic subscriptions."""
     binding: "AnyBinding | None" = None
-    """The queue of its own that its topic messages wait in until it acknowledges them."""
+    """Its binding, if it acknowledges messages of topics or is durable."""
 
     def __attrs_post_init__(self) -> None:
         self.outbox = self.client.outbox
@@ -175,28 +178,32 @@ class Subscription:
         self.note_direct()
 
     def note_direct(self) -> None:
-        """Update whether the fan-out may stage directly to the outbox."""
+        """Update ``is_direct``."""
         self.is_direct = self.catch_up is None and self.selector is None and not self.no_local
 
     @property
     def is_there(self) -> bool:
-        """Return whether it is in force, and its client has not begun to leave."""
+        """Return whether it is in force and its client is not leaving."""
         client = self.client
         return client.subscriptions.get(self.key) is self and not client.is_leaving
 
     @property
     def is_leaving(self) -> bool:
-        """Return whether it ends soon, since its client leaves."""
+        """Return whether its client is leaving."""
         return self.client.is_leaving
 
     def wants(self, publication: Publication) -> bool:
-        """Return whether it is to get these messages."""
+        """Return whether it matches a publication."""
         if self.no_local and publication.sender is self.client:
             return False
         return self.selector is None or self.selector.matches(publication.head)
 
     def receive(self, publication: Publication, delivery: Delivery, give: "Give") -> int:
-        """Take a delivery's messages that match the selector, and return how many those are."""
+        """Pass a delivery to ``give`` if the publication matches.
+
+        Returns:
+          The number of messages taken; 0 = no match.
+        """
         if not self.wants(publication):
             return 0
         give(self, delivery)
@@ -204,14 +211,14 @@ class Subscription:
 
 
 Give = Callable[[Subscription, Delivery], None]
-"""Gives a delivery to one subscription."""
+"""Stages a delivery to one subscription."""
 
 
 class AnyCatchUp(Protocol):
-    """The catch-up of a subscription as this room knows it: ``topics.CatchUp``."""
+    """The catch-up of a subscription: ``topics.CatchUp``."""
 
     def follow(self, delivery: Delivery) -> bool:
-        """Keep what was published meanwhile, or return False and keep nothing if it is too much."""
+        """Queue a new delivery behind the backlog. Return False if there is no room."""
 
 
 class AnyBinding(Protocol):
@@ -228,20 +235,20 @@ class AnyBinding(Protocol):
 
     @property
     def is_there(self) -> bool:
-        """Return whether it still stands among the subscribers."""
+        """Return whether it is still among the subscribers."""
 
     @property
     def is_leaving(self) -> bool:
-        """Return whether it ends soon, since its clients leave."""
+        """Return whether it ends soon because its clients are leaving."""
 
     def wants(self, publication: Publication) -> bool:
-        """Return whether it is to get these messages."""
+        """Return whether it matches a publication."""
 
     def receive(self, publication: Publication, delivery: Delivery, give: Give) -> int:
-        """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
+        """Queue a publication, and return the number of messages. Ignore ``delivery``."""
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:
-        """Queue some bodies of a publication as far as they fit, and return how many."""
+        """Queue bodies of a publication as far as they fit, and return how many."""
 
 
 Member = Subscription | AnyBinding

@@ -1,4 +1,4 @@
-"""What the core must do later, told by the clock of the floors above."""
+"""Calls at later times. The floors above supply the clock."""
 
 import heapq
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from trio_stomp.broker.delivery._wall_time import WallTime
 
 Call = Callable[[float], None]
 MAX_CALLS = 250
-"""So many calls are made in one turn, if more are due: each may send a message."""
+"""Limit of calls in one turn. Each may send a message."""
 
 
 @define(eq=False)
 class Timers:
-    """Calls in order of when they are due, bounded by what makes them (messages, consumers).
+    """Scheduled calls. Messages and consumers schedule them, so their limits bound these too.
 
-    Those that are due at a time of day are kept apart, by that time: so they follow the wall
-    clock, however it is set.
+    Calls at a time of day have a heap of their own, so that they follow the wall clock when it is
+    set.
     """
 
     wall: WallTime = field(factory=WallTime)
@@ -29,7 +29,7 @@ class Timers:
 
     @property
     def next_due(self) -> float:
-        """Return when ``run`` has something to do, as far as is known now, or NEVER."""
+        """Return the time of the next call, or NEVER. It may change if the wall clock is set."""
         due = self._heap[0][0] if self._heap else NEVER
         return min(due, self._by_day[0][0] - self.wall.offset_s) if self._by_day else due
 
@@ -37,19 +37,19 @@ class Timers:
         return len(self._heap) + len(self._by_day)
 
     def call_at(self, due: float, call: Call) -> int:
-        """Have ``call`` called with the time, at ``due`` or soon after, and return its number."""
+        """Schedule ``call``, which gets the time, at ``due``. Return its number for ``cancel``."""
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, call))
         return self._number
 
     def call_by_day(self, day_s: float, call: Call) -> int:
-        """Have ``call`` called at a time of day, in seconds since 1970, and return its number."""
+        """Schedule ``call`` at a time of day, in seconds since 1970. Return its number."""
         self._number += 1
         heapq.heappush(self._by_day, (day_s, self._number, call))
         return self._number
 
     def cancel(self, number: int) -> None:
-        """Forget a call that has not been made yet."""
+        """Cancel a call that has not been made yet."""
         self._cancelled.add(number)
         if len(self._cancelled) * 2 > len(self):
             self._heap = [each for each in self._heap if each[1] not in self._cancelled]
@@ -59,10 +59,7 @@ class Timers:
             self._cancelled.clear()
 
     def run(self, now: float) -> None:
-        """Call what is due.
-
-        If that is much, only some of it is called, and ``next_due`` is past.
-        """
+        """Make the calls that are due, up to a limit. If more are due, ``next_due`` is past."""
         for _ in range(MAX_CALLS):
             if self._heap and self._heap[0][0] <= now:
                 _, number, call = heapq.heappop(self._heap)

@@ -1,7 +1,7 @@
-"""A turn's time: what is large is done in pieces, and others are served between them.
+"""Time shares of a turn: large work is done in pieces, and other clients are served between them.
 
-The core has no clock of its own. It is lent one to see how long it has been at something; one that
-stands still sets no bound, and everything is done at once.
+The core borrows a clock to measure how long it has worked. Without one (the default stands still)
+everything is done at once.
 """
 
 from collections import OrderedDict
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class Stop(Enum):
-    """Why a work does nothing more in its share, though there may be time."""
+    """Why a work ends its share early."""
 
     BLOCKED = auto()
-    """It waits for others: until ``Turns.awaken``."""
+    """It waits until ``Turns.awaken``."""
     BEHIND = auto()
-    """Others go first, who wait now."""
+    """Other waiting works must go first."""
 
 
 Work = Iterator[None]
-"""Something large, a piece of some 50 µs at each step. It looks again at whatever may have changed
-since the last one, and raises only what its client is to be told."""
+"""A large task in steps of about 50 µs. Each step must check again what may have changed since the
+last one, and raise only errors for its client."""
 
 
 class NotYet(Exception):
-    """A client's request needs ``work`` first. Nothing has been done."""
+    """Raised when a request must wait for ``work``. Nothing has been changed."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -42,7 +42,11 @@ class NotYet(Exception):
 
 
 def after(call: "Callable[[], Work | None]") -> Work:
-    """Do what may have other works to be done first, and then what it leaves to be done."""
+    """Return a work that repeats ``call`` until it needs no other work, then does its result.
+
+    Args:
+      call: Does something, and returns further work or None. It may raise NotYet.
+    """
     while True:
         try:
             work = call()
@@ -55,19 +59,19 @@ def after(call: "Callable[[], Work | None]") -> Work:
 
 
 SHARE_S = 0.002
-"""What a connection's frames may take at a time. The rest waits until others have had theirs."""
+"""Time share of a connection's batch. The rest waits for a later turn."""
 PUMP_S = 0.003
-"""What handing out from queues may take in a turn."""
+"""Time share of the hand-out from queues in a turn."""
 
 
 class TurnsHost(Protocol):
     """The part of the core that turns use."""
 
     def refuse(self, client: "Client", error: RemoteError, now: float) -> None:
-        """Tell a client what was wrong, and that it was the last it will be told."""
+        """Send an ERROR to a client and end its connection."""
 
     def unblock(self, client: "Client", now: float) -> None:
-        """Do what was kept back while its client had to wait."""
+        """Apply the held events of a client."""
 
 
 def _stands_still() -> float:
@@ -76,30 +80,29 @@ def _stands_still() -> float:
 
 @define(eq=False, repr=False)
 class Turns:
-    """Says when to stop, and remembers who goes on later: one after the other, a share in a turn.
+    """Measures time shares, and continues unfinished works round-robin in later turns.
 
-    A client that is in here has its later frames held, so that they stay in order. A work may also
-    be nobody's, whom nothing holds.
+    The later frames of a client with a work are held, so that they stay in order. A work may also
+    belong to no client.
     """
 
     clock: Callable[[], float] = _stands_still
-    """Seconds, of any beginning."""
+    """Returns seconds since any moment."""
     collect_young: Callable[[], None] = noop
-    """Has Python look for garbage among what was made last, and not again among what is left of
-    that. Who fills a container with very many things calls it while there are few in it: to look
-    through all of them later would take as long as several turns."""
+    """Runs a garbage collection of young objects. Call it while a container that may grow very
+    large is still small: a later collection that walks through it would take several turns."""
     ends_at: float = NEVER
-    """When whatever is being done should be left for a later turn."""
+    """When the current time share ends, by ``clock``."""
     now: float = 0.0
-    """When the turn began in which the works go on, by the broker's clock."""
+    """The time of the current turn, in seconds of the broker's clock."""
     first: "Client | None" = None
-    """Who goes on before all others, in half of the time: the store waits for it."""
+    """The client that continues before all others, in half of the time: the store waits for it."""
     _waiting: "OrderedDict[object, tuple[Client | None, Work]]" = field(factory=OrderedDict)
-    """By whose it is; a work that is nobody's by itself."""
+    """Unfinished works, by client. The key of a work without a client is the work."""
     _blocked: "OrderedDict[Client, Work]" = field(factory=OrderedDict)
-    """Those that wait for others, and have no turn before."""
+    """Works that wait for ``awaken``."""
     _stop: Stop | None = None
-    """Why the work that goes on does nothing more in its share."""
+    """Why the current work ends its share early."""
 
     def __contains__(self, client: "Client") -> bool:
         return client in self._waiting or client in self._blocked
@@ -108,39 +111,39 @@ class Turns:
         return len(self._waiting)
 
     def begin(self, seconds: float) -> None:
-        """Give whatever comes next so much time."""
+        """Begin a time share."""
         self.ends_at = self.clock() + seconds
 
     def is_over(self) -> bool:
-        """Return whether the time is up."""
+        """Return whether the time share has ended."""
         return self.clock() >= self.ends_at
 
     def finishes(self, work: Work) -> bool:
-        """Do at least a piece of ``work`` while there is time. Return whether it is done."""
+        """Do pieces of ``work``, at least one, while there is time. Return whether it is done."""
         self._stop = None
         return all(self._stop is None and self.clock() < self.ends_at for _ in work)
 
     def stop(self, why: Stop) -> None:
-        """End the current work's share: it yields next."""
+        """End the share of the current work, which must yield next."""
         self._stop = why
 
     def wait(self, client: "Client", work: Work) -> None:
-        """Have ``client`` go on with ``work`` once those had a share who wait already."""
+        """Append the unfinished ``work`` of ``client`` to the waiting works."""
         self._waiting[client] = client, work
 
     def carry_out(self, work: Work) -> None:
-        """Have a work done that is nobody's, as ``wait``."""
+        """Append a work without a client to the waiting works."""
         self._waiting[work] = None, work
 
     def start(self, work: Work, now: float) -> None:
-        """Do a share of a work that is nobody's now, and the rest in later turns."""
+        """Do a share of a work without a client now, and the rest in later turns."""
         self.now = now
         self.begin(SHARE_S)
         if not self.finishes(work):
             self.carry_out(work)
 
     def awaken(self) -> bool:
-        """Resume waiting works, as something has ended. Return whether there are any."""
+        """Resume blocked works. Return whether there were any."""
         if not self._blocked:
             return False
         for client, work in self._blocked.items():
@@ -149,7 +152,7 @@ class Turns:
         return True
 
     def catch_up(self, host: TurnsHost, now: float) -> None:
-        """Let those go on who wait: one after the other, while there is time."""
+        """Continue waiting works, one after the other, while there is time."""
         if not self._waiting:
             return
         self.now = now
@@ -173,7 +176,7 @@ class Turns:
                 return
 
     def _go_on(self, work: Work) -> None:
-        """Do a share of a work that is no client's. A bug in it is logged, and does not end it."""
+        """Continue a work without a client. After an exception it stays in the list."""
         self.carry_out(work)
         if self.finishes(work):
             del self._waiting[work]
@@ -189,6 +192,6 @@ class Turns:
         except RemoteError as error:
             host.refuse(client, error.kept(), now)
             host.unblock(client, now)
-        except Exception:  # a bug, for the log: it ends whom it concerns
+        except Exception:  # a bug: end this client, and let the caller log it
             host.refuse(client, internal_error(), now)
             raise

@@ -1,8 +1,7 @@
-"""Between the broker's clock, in seconds, and the time of day, in ms since 1970.
+"""Conversion between the broker's clock, in seconds, and the wall clock, in ms since 1970.
 
-The broker's clock tells how much time has passed, and is never set. The wall clock tells the time
-of day, and may be set at any moment: by NTP, by hand, after a suspension. What ends or begins at a
-time of day is judged by ``WallTime`` as it is now; what lasts so long, by the broker's clock.
+The broker's clock is monotonic. The wall clock may be set at any moment: by NTP, by hand, after a
+suspension. Times of day follow the wall clock as it is now; durations follow the broker's clock.
 """
 
 import json
@@ -13,46 +12,51 @@ from attrs import define, field
 from trio_stomp.base import value
 
 STEPS = "clock:steps"
-"""The setting of a store that tells how the wall clock was set while messages waited."""
+"""The setting in the store with the steps of the wall clock."""
 MAX_STEPS = 64
-"""Of more, the oldest two are taken for one."""
+"""Limit of steps. Above it, the oldest two are merged."""
 
 
 @define(eq=False)
 class WallTime:
-    """The time of day, as it follows from the broker's clock at present.
+    """The relation of the wall clock to the broker's clock.
 
     Args:
-      offset_s: Wall time less the broker's clock, in seconds.
-      steps: How the wall clock was set, the oldest first: an id, and by how many ms. What a store
-        tells of messages with smaller ids was told by the clock before that.
+      offset_s: Wall clock minus broker's clock, in seconds.
+      steps: The times that the wall clock was set, oldest first: a message id, and the change in
+        ms. Stored times of messages with lower ids are from before the step.
     """
 
     offset_s: float = 0.0
     steps: list[tuple[int, int]] = field(factory=list)
 
     def ms(self, clock_s: float) -> int:
-        """Return a moment of the broker's clock in milliseconds since 1970."""
+        """Convert a time of the broker's clock to ms since 1970."""
         return round((clock_s + self.offset_s) * 1000)
 
     def clock_s(self, wall_ms: float) -> float:
-        """Return a time of day by the broker's clock."""
+        """Convert ms since 1970 to a time of the broker's clock."""
         return wall_ms / 1000 - self.offset_s
 
     def stored_s(self, told_ms: int, id: int) -> float:
-        """Return when something stored with a message's id happened, by the broker's clock.
+        """Convert a stored time of message ``id`` to the broker's clock.
 
-        However the wall clock was set since, so much time has passed as has passed.
+        Correct it for the steps of the wall clock since, so that durations stay right.
         """
         return self.clock_s(told_ms + sum([ms for before, ms in self.steps if id < before]))
 
     @property
     def set_ms(self) -> int:
-        """By how much the wall clock was set, all in all."""
+        """Return the sum of all steps in ms."""
         return sum([ms for _, ms in self.steps])
 
     def set(self, offset_s: float, next_id: int) -> None:
-        """Note that the wall clock was set. ``next_id`` is that of the next message."""
+        """Record a step of the wall clock.
+
+        Args:
+          offset_s: The new offset.
+          next_id: The id of the next message.
+        """
         self.steps.append((next_id, round((offset_s - self.offset_s) * 1000)))
         if len(self.steps) > MAX_STEPS:
             (_, first), (before, second) = self.steps[:2]
@@ -60,22 +64,23 @@ class WallTime:
         self.offset_s = offset_s
 
     def told(self) -> str:
-        """Return the steps as a setting."""
+        """Return the steps as text for the store's setting."""
         return json.dumps(self.steps, separators=(",", ":"))
 
     def restore(self, text: str) -> None:
-        """Continue with the steps that a setting tells. What cannot be read is left out."""
+        """Restore the steps from the store's setting. Ignore an invalid text."""
         with suppress(ValueError, TypeError):
             self.steps = [(int(before), int(ms)) for before, ms in json.loads(text)]
 
 
 @value
 class DayEnd:
-    """The end of a message that lives until a time of day.
+    """The expiry of a message at a time of day.
 
     Args:
-      day_ms: In ms since 1970.
-      at: An end by the broker's clock that it has, too; the earlier one counts.
+      day_ms: The time of day, in ms since 1970.
+      at: The expiry by the broker's clock; NEVER = none. The earlier one counts.
+      wall: Converts between them.
     """
 
     day_ms: int
@@ -83,5 +88,5 @@ class DayEnd:
     wall: WallTime
 
     def clock_s(self) -> float:
-        """Return the end by the broker's clock, as far as is known now."""
+        """Return the expiry by the broker's clock. It may change if the wall clock is set."""
         return min(self.at, self.wall.clock_s(self.day_ms))

@@ -1,4 +1,4 @@
-"""Records for the store, and effects that are deferred until they are stored.
+"""Records for the store, and effects that run when they are stored.
 
 Handles: records, effects, atomic groups.
 Does not handle: writing to disk; see ``store``.

@@ -1,4 +1,4 @@
-"""What one turn tells the store, and what is done when the store has it."""
+"""The records of one turn for the store, and the effects that wait for them."""
 
 from array import array
 from typing import TYPE_CHECKING, Protocol
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client
 
 LAZY_S = 1.0
-"""How long what nobody waits for is kept back in the hope of company: deliveries, statistics."""
+"""Delay of records for which no client waits (deliveries, statistics), to share an append."""
 MANY_REPLIES = 32
-"""Frames to clients that are staged in some 50 µs."""
+"""Replies staged between two looks at the clock, about 50 µs."""
 ID_BYTES = 8
 
 
 class Effect(Protocol):
-    """Something that is done as soon as the records before it are safe."""
+    """An action that runs when the records before it are stored."""
 
     @property
     def client(self) -> "Client | None":
-        """The client to inform if the records cannot be stored. None: they are retried."""
+        """Return the client that gets an ERROR if the store fails; None = retry the records."""
 
     def commit(self, now: float) -> None:
         """Carry out the effect: its records are stored."""
 
     def withdraw(self, now: float) -> None:
-        """Undo the effect unseen: its records could not be stored."""
+        """Undo the preparations: its records could not be stored."""
 
 
 @define(eq=False, repr=False)
 class Callback:
-    """A call that waits for the store, and is forgotten if that fails."""
+    """A call that waits for the store. It is dropped if the store fails."""
 
     client: "Client | None"
     call: "Callable[[float], None]"
@@ -54,12 +54,12 @@ _DONE = Callback(None, noop)
 
 
 class WrittenAgain:
-    """Base of effects whose owner writes their records again, elsewhere, after a failure."""
+    """Base of effects whose owner writes their records again after a failure of the store."""
 
 
 @define(eq=False, repr=False)
 class FrameReply:
-    """A frame to a client that waits for the store. It is a RECEIPT if there is an id."""
+    """A frame to a client that waits for the store. With ``receipt_id`` it is a RECEIPT."""
 
     client: "Client"
     frame: bytes
@@ -78,8 +78,9 @@ class Entry:
     """A record of a turn.
 
     Args:
-      is_kept: It must come to hold even after a failure.
-      size: Bytes of its bodies, and what it costs beside them.
+      record: The record.
+      is_kept: It must be retried if the store fails.
+      size: Bytes of its bodies, plus overhead.
     """
 
     record: Record
@@ -88,7 +89,7 @@ class Entry:
 
 
 def _ids() -> "array[int]":
-    """Ids of messages: while the store fails, millions may come together."""
+    """Return an empty array of message ids, compact because a failing store may leave millions."""
     return array("Q")
 
 
@@ -97,7 +98,9 @@ class Ledger:
     """The records and effects of one turn.
 
     Args:
-      number: Of its commit.
+      number: The commit number.
+      done: Ids of finished messages.
+      delivered: Ids of delivered messages.
     """
 
     number: int
@@ -106,27 +109,27 @@ class Ledger:
     done: "array[int]" = field(factory=_ids)
     delivered: "array[int]" = field(factory=_ids)
     size: int = 0
-    """Bytes of what is under way."""
+    """Bytes of all records."""
     patience_s: float = LAZY_S
-    """How long it may wait for company."""
+    """How long the append may be delayed to share it."""
     old_entries: int = 0
-    """So many of the entries are tried again: a failure has been through them before."""
+    """The number of entries, at the beginning, that are retries after a failure."""
     old_effects: int = 0
-    """The same of the effects."""
+    """The number of effects, at the beginning, that are retries after a failure."""
     old_size: int = 0
-    """Bytes of those entries."""
+    """Bytes of the retried entries."""
     seen: int = 0
-    """So many of the effects are done."""
+    """The number of effects already carried out."""
     wholes: dict[int, int] = field(factory=dict)
-    """Of effects that are done in one step: the place of the first, and behind the last."""
+    """Effects to be carried out in one step: index of the first → index after the last."""
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the store has nothing to do."""
+        """Return whether there are no records."""
         return not (self.entries or self.done or self.delivered)
 
     def turn(self) -> Turn:
-        """For the store."""
+        """Return the records as one append."""
         records = [entry.record for entry in self.entries]
         if self.delivered:
             records.append(Delivered(self.delivered))
@@ -135,19 +138,19 @@ class Ledger:
         return Turn(records, self.patience_s < LAZY_S)
 
     def do(self, now: float, is_over: "Callable[[], bool]") -> bool:
-        """Do the effects of safe records while there is time, and return whether all are done.
+        """Carry out effects while there is time, and return whether all are done.
 
-        Many replies are done between two looks at the clock: a look takes as long as one of them.
+        Several replies are staged between two looks at the clock, which cost as much as a reply.
         """
-        effects, wholes, behind, replies = self.effects, self.wholes, 0, 0
-        for place in range(self.seen, len(effects)):
-            if wholes and place >= behind:
-                behind = wholes.get(place, 0)
-            # Freed one by one: to free very many takes as long as to do them.
-            effect, effects[place] = effects[place], _DONE
-            self.seen = place + 1
+        effects, wholes, stop, replies = self.effects, self.wholes, 0, 0
+        for index in range(self.seen, len(effects)):
+            if wholes and index >= stop:
+                stop = wholes.get(index, 0)
+            # Free each at once: freeing very many later would take long.
+            effect, effects[index] = effects[index], _DONE
+            self.seen = index + 1
             effect.commit(now)
-            if place + 1 < behind:
+            if index + 1 < stop:
                 continue
             if type(effect) is FrameReply and replies < MANY_REPLIES:
                 replies += 1
@@ -158,17 +161,17 @@ class Ledger:
         return self.seen == len(effects)
 
     def take_new(self) -> tuple[list[Entry], list[Effect]]:
-        """Take out what no failure has been through before."""
+        """Remove and return the entries and effects that are no retries."""
         entries, effects = self.entries[self.old_entries :], self.effects[self.old_effects :]
         del self.entries[self.old_entries :]
         del self.effects[self.old_effects :]
         return entries, effects
 
     def retry(self, most_delivered: int) -> None:
-        """Try all that it holds again, as soon as may be.
+        """Prepare all records for a retry without delay.
 
         Args:
-          most_delivered: Deliveries that are worth keeping, the newest.
+          most_delivered: Limit of deliveries kept, the newest.
         """
         del self.delivered[:-most_delivered]
         self.old_entries, self.old_effects = len(self.entries), len(self.effects)
@@ -179,17 +182,24 @@ class Ledger:
 
 @define(eq=False, repr=False)
 class AtomicGroup:
-    """Records that are to hold as a whole."""
+    """Records that are stored all or none.
+
+    Args:
+      is_kept: They must be retried if the store fails.
+      records: The records.
+      done: Ids of finished messages.
+      size: Bytes of all records.
+    """
 
     is_kept: bool
     records: list[Record] = field(factory=list)
     done: list[int] = field(factory=list)
     size: int = 0
     place: Entry | None = None
-    """Where it stands among the others, if it is written over several turns."""
+    """The placeholder in the ledger for a group that is written over several turns."""
 
     def entry(self) -> Entry | None:
-        """All of them as one record, if there are any."""
+        """Return the group as one record, or None if it is empty."""
         records = [*self.records, Done(self.done)] if self.done else self.records
         if not records:
             return None

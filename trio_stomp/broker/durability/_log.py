@@ -1,8 +1,8 @@
-"""What the core tells the store, turn by turn, and what waits for the store's answer.
+"""The log: records for the store, and effects that wait for its answer.
 
-Nothing that is to survive is seen by anybody before the store has it: the core writes *records*
-and beside them *effects*, which are done when the records are safe. A turn of the dispatcher has
-one ledger, one append and one commit number. Without a store there is no log, and nothing waits.
+Durable messages are invisible until they are stored: the core writes *records*, and *effects* that
+run when these records are stored. A turn of the dispatcher has one ledger, one append and one
+commit number. Without a store there is no log, and nothing waits.
 """
 
 from collections import deque
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from trio_stomp.store import Recovered, Store
 
 MAX_PENDING_BYTES = 32 * 1024 * 1024
-"""Of records that the store has not answered yet; beyond it, whoever sends more must wait."""
+"""Limit of records on their way to the store. Above it, senders of durable messages wait."""
 SOON_S = 0.005
-"""How long the end of a message is kept back, in the hope of company: the next message, mostly."""
+"""Delay of ends of messages alone, so that they share an append with the next message."""
 RECORD_BYTES = 128
-"""What a record costs beside its bodies, about."""
+"""Approximate overhead of a record in addition to its bodies."""
 MAX_DELIVERED = 1_000_000
-"""Deliveries that are remembered while the store fails: they are told after a crash, no more."""
+"""Limit of deliveries kept while the store fails. They only matter for counts after a crash."""
 IDENTITY = "identity"
-"""The setting that says how the names of a store's messages begin."""
+"""The setting in the store with the prefix of its message ids."""
 
 
 def _never() -> bool:
@@ -47,12 +47,13 @@ def _never() -> bool:
 
 @define(eq=False, repr=False)
 class StoreRead:
-    """Something to read that is only in the store, and is about to be needed.
+    """A request to read from the store.
 
     Args:
-      read: Reads it, in a thread: at most so many bytes.
-      max_bytes: Those bytes.
-      take: Takes what was read, in a turn. None: it could not be read, and may be asked for again.
+      read: Reads up to ``max_bytes``, in a thread.
+      max_bytes: The limit of the read.
+      take: Called with the result and the time, in a turn. None = the read failed and may be
+        repeated.
     """
 
     read: Callable[["Store", int], Any]
@@ -62,13 +63,13 @@ class StoreRead:
 
 @define(eq=False, repr=False)
 class Log:
-    """The core's side of the store.
+    """The core's interface to the store.
 
     Args:
-      name: What RECEIPTs call the store.
-      committed: Number of the last commit that the store has answered.
-      next_id: Of the next message.
-      deliveries: How often messages that are not loaded yet had been handed out.
+      name: The name of the store in RECEIPTs.
+      committed: The last commit number whose effects were carried out.
+      next_id: The id of the next message.
+      deliveries: Counts of earlier deliveries of messages that are not loaded yet, by id.
     """
 
     name: str
@@ -76,35 +77,39 @@ class Log:
     next_id: int = 1
     deliveries: dict[int, int] = field(factory=dict)
     done_patience_s: float = SOON_S
-    """How long it may take until the store knows that messages are finished with."""
+    """Delay of ends of messages alone, to share an append."""
     patience_s: float = LAZY_S
-    """How long what was taken last may wait for company."""
+    """How long the ledgers taken last may be delayed to share an append."""
     waiting: "dict[Client, None]" = field(factory=dict)
-    """Whose next frames wait until what they sent before is safe."""
+    """Clients whose next frames wait until the earlier ones are stored."""
     leaving: "deque[tuple[Client, CloseReason, Callable[[], None]]]" = field(factory=deque)
-    """Who is gone, but has something under way."""
+    """Clients that are gone, with records on their way to the store."""
     reads: list[StoreRead] = field(factory=list)
-    """What is to be read from the store."""
+    """Requested reads."""
     pending_bytes: int = 0
     failures: int = 0
     failed: Failed = field(init=False, factory=Failed)
-    """How many deliveries of messages failed."""
+    """Counts of failed deliveries."""
     identity: str = field(init=False, default="")
-    """The prefix of this store's ``message-id`` values."""
+    """The prefix of this store's message ids."""
     stored: bytes = field(init=False)
+    """The RECEIPT's header line for stored messages."""
     _is_identified: bool = False
-    """The store knows that."""
+    """``identity`` is written to the store."""
     _open: Ledger = field(init=False)
+    """The ledger of the current turn."""
     _sent: deque[Ledger] = field(factory=deque)
+    """Ledgers whose effects are not all carried out, in order."""
     _bound: AtomicGroup | None = None
-    """What is being written as a whole."""
+    """The atomic group to which records are written now."""
     _whole: AtomicGroup | None = None
-    """What is written as a whole over several turns."""
+    """The atomic group that is written over several turns."""
     _has_ended: bool = False
-    """That was done in this turn: what comes next is for another one."""
+    """A group over several turns ended in this turn. The next begins in a later one."""
     _answered: int = 0
-    """Number of the last commit that the store has; what is to be done then may not be done yet."""
+    """The last stored commit number. Its effects may not be carried out yet."""
     _unshown: list[WrittenAgain] = field(factory=list)
+    """Effects of streams that were on their way when the store failed, in order."""
 
     def __attrs_post_init__(self) -> None:
         self.stored = b"stored:%b\n" % self.name.removeprefix("stored:").encode()
@@ -112,7 +117,7 @@ class Log:
 
     @classmethod
     def of(cls, name: str, recovered: "Recovered", done_patience_s: float = SOON_S) -> "Log":
-        """Return a log that goes on where a store stands."""
+        """Return a log that continues from the state of a store."""
         deliveries = dict(recovered.deliveries)
         log = cls(name, recovered.commit, recovered.next_id, deliveries, done_patience_s)
         log.identity = recovered.settings.get(IDENTITY, "")
@@ -120,40 +125,44 @@ class Log:
         return log
 
     def named(self, boot: str) -> str:
-        """Return the prefix of this store's message ids, for as long as there is the store."""
-        # Not as those of this start in memory alone: the next start goes on with other numbers.
+        """Return the prefix of this store's message ids, which restarts do not change.
+
+        Args:
+          boot: The prefix of messages in memory, from which a new store derives its own.
+        """
+        # Another prefix than ``boot``, because numbers in memory begin anew after a restart.
         self.identity = self.identity or f"{boot}s"
         return self.identity
 
     def identify(self) -> None:
-        """Have the store remember that."""
+        """Write ``identity`` to the store, once."""
         if self.identity and not self._is_identified:
             self._is_identified = True
             self.write(Keep(IDENTITY, self.identity), size=len(self.identity), is_free=True)
 
     def take_numbers(self, count: int) -> int:
-        """Reserve ids for messages that the store does not hold, and return the first."""
+        """Reserve ids for messages, and return the first."""
         first = self.next_id
         self.next_id += count
         return first
 
     @property
     def is_atomic(self) -> bool:
-        """Return whether what is written now holds with other things, or not at all."""
+        """Return whether records are written to an atomic group now."""
         return self._bound is not None
 
     @property
     def is_full(self) -> bool:
-        """Return whether so much is under way that senders must wait."""
+        """Return whether senders of durable messages must wait."""
         return self.pending_bytes > MAX_PENDING_BYTES
 
     @property
     def turn(self) -> int:
-        """The commit number that what was written last has, or will have."""
+        """Return the commit number of the last record written."""
         ledger = self._open
         return ledger.number if ledger.entries or ledger.done else ledger.number - 1
 
-    # What the core writes.
+    # Writing.
 
     def put(
         self,
@@ -167,7 +176,7 @@ class Log:
         transient: bool = False,
         is_kept: bool = False,
     ) -> int:
-        """Write messages that come to a place, and return the id of the first.
+        """Write messages, and return the id of the first.
 
         Args:
           place: The key in the store.
@@ -176,8 +185,8 @@ class Log:
           level: The priority.
           received_ms: When they were received, in ms since 1970.
           expires_ms: When they expire, in ms since 1970; 0 = never.
-          transient: Whether they need not survive a restart.
-          is_kept: It must come to hold, since the core cannot take it back.
+          transient: They need not survive a restart.
+          is_kept: Retry if the store fails, because no sender can be refused.
         """
         if not self._is_identified:
             self.identify()
@@ -204,14 +213,14 @@ class Log:
         is_urgent: bool = True,
         is_free: bool = False,
     ) -> None:
-        """Write one record, with ``size`` bytes of bodies.
+        """Write one record.
 
         Args:
           record: The record.
-          is_kept: Whether it is retried if the store fails.
-          size: The size of its bodies, in bytes.
-          is_urgent: Whether somebody waits for it.
-          is_free: It holds whatever becomes of ``together``.
+          is_kept: Retry if the store fails.
+          size: The bytes of its bodies.
+          is_urgent: Do not delay the append.
+          is_free: Do not make it part of the atomic group.
         """
         ledger = self._open
         size += RECORD_BYTES
@@ -227,15 +236,15 @@ class Log:
             ledger.entries.append(Entry(record, is_kept, size))
 
     def keep(self, key: str, text: str) -> None:
-        """Remember a setting."""
+        """Write a setting."""
         self.write(Keep(key, text), size=len(text))
 
     def forget(self, key: str) -> None:
-        """Remember a setting no more."""
+        """Remove a setting."""
         self.write(Forget(key))
 
     def finish(self, id: int) -> None:
-        """Note that a message is finished."""
+        """Write the end of a message."""
         if self._open.patience_s > self.done_patience_s:
             self._open.patience_s = self.done_patience_s
         done = self._open.done if self._bound is None else self._bound.done
@@ -244,7 +253,7 @@ class Log:
             self._forget_failed([id])
 
     def finish_all(self, ids: list[int]) -> None:
-        """Write that messages, at least one, are done with."""
+        """Write the end of one or more messages."""
         self.finish(ids[0])
         done = self._open.done if self._bound is None else self._bound.done
         done.extend(ids[1:])
@@ -252,7 +261,7 @@ class Log:
             self._forget_failed(ids)
 
     def note_failed(self, id: int, count: int) -> None:
-        """Write how many deliveries of a message have failed. Nothing waits for that."""
+        """Write the number of failed deliveries of a message. It is not urgent."""
         for record in self.failed.note(id, count):
             self.write(record, is_urgent=False, is_free=True)
 
@@ -261,20 +270,23 @@ class Log:
             self.write(record, is_urgent=False, is_free=True)
 
     def hand_out(self, ids: list[int]) -> None:
-        """Messages are handed to a consumer: nobody waits for that."""
+        """Write deliveries of messages. They are not urgent."""
         self._open.delivered.extend(ids)
 
     @contextmanager
     def together(self, *, is_kept: bool = True) -> Iterator[None]:
-        """Make what is written inside hold as a whole, or not at all.
+        """Make the records written inside the context one atomic group: stored all or none.
 
-        Inside another it is part of that; unless this must come to hold, and that need not.
+        A nested group is part of the outer one, unless only the inner one must be retried.
+
+        Args:
+          is_kept: Retry if the store fails.
         """
         outer = self._bound
         if outer is not None and (outer.is_kept or not is_kept):
             yield
             return
-        bound = self._bound = AtomicGroup(is_kept)
+        group = self._bound = AtomicGroup(is_kept)
         first = len(self._open.effects)
         try:
             yield
@@ -282,30 +294,30 @@ class Log:
             self._bound = outer
             if len(self._open.effects) > first:
                 self._open.wholes[first] = len(self._open.effects)
-            if is_kept and not bound.records:
-                self._open.done.extend(bound.done)  # bound to nothing
-            elif (entry := bound.entry()) is not None:
+            if is_kept and not group.records:
+                self._open.done.extend(group.done)  # ends of messages need no group
+            elif (entry := group.entry()) is not None:
                 self._open.entries.append(entry)
 
     @property
     def is_writing(self) -> bool:
-        """Return whether something is written as a whole over several turns."""
+        """Return whether an atomic group is written over several turns."""
         return self._whole is not None
 
     @property
     def may_begin(self) -> bool:
-        """Return whether ``begin_whole`` may be called: the store gets each before the next."""
+        """Return whether ``begin_whole`` may be called: the last group is with the store."""
         return not (self._whole is not None or self._has_ended)
 
     def begin_turn(self) -> None:
-        """Start a turn. The records of earlier turns have been handed to the store."""
+        """Begin a turn. The records of earlier turns have been taken for the store."""
         self._has_ended = False
 
     def begin_whole(self) -> AtomicGroup:
-        """Begin what holds as a whole, or not at all, and is written over several turns.
+        """Begin an atomic group that is written over several turns. There is one at a time.
 
-        The store is given it when it has ended, and what others write meanwhile behind it: so ids
-        and offsets come to the store in order. There is one at a time.
+        The store gets it at its end, and records of others written meanwhile after it, so that ids
+        and offsets reach the store in order.
         """
         assert self._whole is None
         whole = self._whole = AtomicGroup(is_kept=False, place=Entry(Atomic(()), False, 0))
@@ -313,7 +325,7 @@ class Log:
         return whole
 
     def does_part(self, whole: AtomicGroup, work: Iterator[None]) -> bool:
-        """Do a piece of ``work`` as part of ``whole``, and return whether it was not over."""
+        """Do a piece of ``work`` that writes to ``whole``. Return False at its end."""
         self._bound = whole
         try:
             return next(work, whole) is not whole
@@ -321,23 +333,23 @@ class Log:
             self._bound = None
 
     def holds(self, whole: AtomicGroup) -> bool:
-        """Return whether ``whole`` can still come to hold: the store has not failed meanwhile."""
+        """Return whether ``whole`` is still valid: the store has not failed meanwhile."""
         return self._whole is whole
 
     def end_whole(self, whole: AtomicGroup) -> None:
-        """No more comes to ``whole``."""
+        """End ``whole``, so that the store gets it in this turn."""
         if not self.holds(whole):
             return
         self._whole, self._has_ended = None, True
-        place, entry = whole.place, whole.entry()
-        assert place is not None
+        placeholder, entry = whole.place, whole.entry()
+        assert placeholder is not None
         if entry is None:
-            self._open.entries.remove(place)
+            self._open.entries.remove(placeholder)
         else:
-            place.record, place.size = entry.record, entry.size
+            placeholder.record, placeholder.size = entry.record, entry.size
 
     def when_safe(self, effect: Effect) -> None:
-        """Do ``effect`` when all that has been written so far is safe."""
+        """Carry out ``effect`` when all records written so far are stored."""
         ledger = self._open
         if ledger.is_empty and self._bound is None and self._sent:
             ledger = self._sent[-1]
@@ -349,7 +361,7 @@ class Log:
     def stage_when_safe(
         self, client: "Client", frame: bytes, receipt_id: bytes | None = None
     ) -> None:
-        """Tell a client something, as soon as all that it has sent and acknowledged is safe."""
+        """Send a frame to a client as soon as all its records are stored."""
         number = max(client.awaited, client.acked)
         ahead = number - self.committed - 1
         if ahead < 0:
@@ -361,13 +373,16 @@ class Log:
         client.awaited = number
 
     def is_awaited_by(self, client: "Client") -> bool:
-        """Return whether something that ``client`` sent is not safe yet."""
+        """Return whether any record of ``client`` is not stored yet."""
         return client.awaited > self.committed
 
-    # What the dispatcher takes and answers.
+    # For the dispatcher.
 
     def take(self) -> Turn | None:
-        """Return this turn's records to append, or None if there are none or a whole goes on."""
+        """Return the records of this turn to append, or None.
+
+        There are none while a group over several turns is open.
+        """
         ledger = self._open
         if self._whole is not None:
             return None
@@ -379,27 +394,27 @@ class Log:
         return ledger.turn()
 
     def take_patience(self) -> float:
-        """Return how long all that was taken so far may still wait for company, in seconds."""
+        """Return how many seconds the records taken so far may be delayed, and reset this."""
         patience_s, self.patience_s = self.patience_s, LAZY_S
         return patience_s
 
     def take_reads(self) -> list[StoreRead]:
-        """Return what is to be read from the store, once."""
+        """Return the requested reads and forget them."""
         reads, self.reads = self.reads, []
         return reads
 
     def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
-        """Carry out the effects up to a stored commit number, as ``go_on`` does."""
+        """Record a stored commit number, and carry out effects as ``go_on``."""
         self._answered = number
         self.go_on(now, is_over)
 
     @property
     def has_more(self) -> bool:
-        """Return whether there was no time yet for all that waited for what the store has."""
+        """Return whether effects of stored records are left to carry out."""
         return bool(self._sent) and self._sent[0].number <= self._answered
 
     def go_on(self, now: float, is_over: Callable[[], bool] = _never) -> None:
-        """Do what waited for what the store has, in order, while there is time."""
+        """Carry out effects of stored records, in order, while there is time."""
         while self.has_more:
             ledger = self._sent[0]
             if not ledger.do(now, is_over):
@@ -411,16 +426,17 @@ class Log:
                 return
 
     def take_unshown(self) -> list[WrittenAgain]:
-        """Return what of streams was under way when the store failed, in order."""
+        """Return the effects of streams that a failure interrupted, in order, and forget them."""
         unshown, self._unshown = self._unshown, []
         return unshown
 
     def fail(self, now: float) -> "list[Effect]":
-        """Withdraw what the store refused, retry the rest, and return the withdrawn.
+        """Withdraw the records that need not be kept, and prepare the others for a retry.
 
-        What is tried again stays where it is, however often that comes to nothing.
+        Returns:
+          The withdrawn effects, in order.
         """
-        self.go_on(now)  # what is safe is not withdrawn
+        self.go_on(now)  # stored records are not withdrawn
         self.failures += 1
         self._whole = None
         again, *others = *self._sent, self._open
@@ -439,14 +455,14 @@ class Log:
         withdrawn = self._part(again, effects)
         again.retry(MAX_DELIVERED)
         self.pending_bytes = again.size
-        # The last first, as one takes steps back.
+        # In reverse order, to undo them step by step.
         for effect in reversed(withdrawn):
             effect.withdraw(now)
         return withdrawn
 
     def _part(self, again: Ledger, effects: list[Effect]) -> list[Effect]:
-        """Part what is withdrawn, in order, from what still waits with ``again``."""
-        # Whoever only waits to be told that its ACKs are safe has lost nothing.
+        """Add effects that are retried to ``again``, and return the withdrawn ones in order."""
+        # A client that only waits for a reply, as to its ACKs, has lost nothing.
         losers = {effect.client for effect in effects if not isinstance(effect, FrameReply)} - {
             None
         }

@@ -32,7 +32,7 @@ class AckCounters:
     acked: int = 0
     nacked: int = 0
     ignored: int = 0
-    """ACKs of messages that needed none."""
+    """ACKs of messages that needed none (A14)."""
     redelivered: int = 0
 
 
@@ -58,7 +58,7 @@ class Acknowledger:
           Whether a message in the store is concerned.
 
         Raises:
-          ProtocolError: An id is no unacknowledged delivery of this connection.
+          ProtocolError: An id is no unacknowledged delivery of this connection (A13).
         """
         # For a single ACK the general path is cheaper.
         run = [] if event.negative or len(event.ids) == 1 else self._take_run(client, event)
