@@ -1,7 +1,7 @@
-"""Parsing of the headers of SEND and SUBSCRIBE, and composing those of RECEIPT and ERROR.
+"""Parsing the headers of SEND and SUBSCRIBE, and composing those of RECEIPT and ERROR.
 
 Handles: dialects, options, schedules, forged headers, RECEIPT headers, ERROR frames.
-Does not handle: carrying out what the headers request.
+Does not handle: carrying out the requests.
 """
 
 from trio_stomp.broker.headers._blame import asked_receipt as asked_receipt

@@ -1,4 +1,4 @@
-"""What an ERROR says of the frame that is at fault."""
+"""The excerpt and receipt of the frame that caused an ERROR."""
 
 from trio_stomp.broker.headers._error_frame import quote
 from trio_stomp.frames import FrameRun
@@ -6,7 +6,7 @@ from trio_stomp.protocol import Acked, Committed, Event, Left, Subscribed, Unsub
 
 
 def quoted(event: Event) -> bytes:
-    """Return the frame, fit to be shown."""
+    """Return the start of the event's frame without secrets, or b"" if it is not known."""
     match event:
         case FrameRun(head=head):
             return quote("SEND", head.headers)
@@ -20,10 +20,10 @@ def quoted(event: Event) -> bytes:
 
 
 def asked_receipt(event: Event) -> bytes | None:
-    """Return the receipt that it asked for."""
+    """Return the ``receipt`` header of the event's frame, or None."""
     if isinstance(event, FrameRun):
-        # The first frame of a run is at fault; who asked may be a later one.
-        return next((receipt for asker, receipt in event.receipts if asker == 1), None)
+        # The first frame of a run is at fault. A later one may have requested the receipt.
+        return next((receipt for index, receipt in event.receipts if index == 1), None)
     if isinstance(event, Acked):
         return event.receipts[0][1] if event.receipts else None
     if isinstance(event, Subscribed | Unsubscribed | Left | Committed):

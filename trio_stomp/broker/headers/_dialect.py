@@ -1,7 +1,7 @@
-"""The dialects of STOMP brokers: where they conflict, and what their destinations mean here.
+"""The dialects of STOMP brokers: conflicting behaviours, and translation of destinations.
 
-Every alias of every dialect is taken by all of them; a ``Dialect`` holds only what can not be true
-at the same time. docs/reference/dialects.md shows the whole table.
+Header aliases of all dialects work in each of them. A ``Dialect`` has only the behaviours that
+conflict. docs/reference/dialects.md has the whole table.
 """
 
 import re
@@ -25,13 +25,13 @@ ANYCAST = "ANYCAST"
 MULTICAST = "MULTICAST"
 
 DSUB = "/dsub/"
-"""Apollo's prefix for a durable subscription itself, whatever topic it listens to."""
+"""Apollo's prefix for the backlog of a durable subscription."""
 
 ANY_NUMBER = -(10**19)
-"""The bound of ``read_number`` that lets every number pass."""
+"""The ``least`` of ``read_number`` that accepts every number."""
 
 MAX_COMPOSITE = 64
-"""Parts of a composite destination: one small frame must not become thousands of messages."""
+"""Limit of names in a composite destination, so that a small frame makes few messages."""
 
 _QUEUE = "/queue/"
 _TOPIC = "/topic/"
@@ -45,38 +45,38 @@ _ROUTING_HEADERS = frozenset({"destination-type", "subscription-type"})
 
 @frozen
 class Dialect:
-    """The decisions of one dialect that differ from the others'.
+    """The behaviours of one dialect that conflict with others.
 
     Args:
-      word: Its name among the options.
-      exclusive_means_private: ``exclusive:true`` asks for a queue of the connection's own, and not
-        for being a queue's only active consumer.
-      redelivered_always: MESSAGE says ``redelivered:false`` too.
-      is_lenient: Whatever the version, SUBSCRIBE needs no ``id``, NACK works, and the header
-        ``subscription`` of an ACK is not looked at.
+      word: The name in the option ``dialect``.
+      exclusive_means_private: ``exclusive:true`` requests a queue of the connection's own;
+        otherwise an exclusive consumer.
+      redelivered_always: Each MESSAGE has ``redelivered``, also with the value ``false``.
+      is_lenient: In each version SUBSCRIBE needs no ``id``, NACK works, and the header
+        ``subscription`` of an ACK is ignored.
       keeps_socket_after_error: ERROR does not end the connection.
       keeps_socket_after_disconnect: DISCONNECT ends the session, and CONNECT may open another.
-      allows_repeated_subscription_id: An id in use may be used again for another destination.
+      allows_repeated_subscription_id: A subscription id in use is valid for another destination.
       wildcards: Grammar of SUBSCRIBE: ``native``, or ``seed`` (every ``*`` means the rest).
-      refuses_client_message_id: SEND with ``message-id`` is an ERROR; else the header is dropped.
-      connected_receipt: CONNECT's ``receipt`` or ``request-id`` is answered in CONNECTED.
-      composite_destinations: ``a,b`` means two destinations; else a comma is part of a name.
-      bare_is_queue: A name without a prefix is a queue; else a topic.
-      knows_all_prefixes: A destination is a bare name, or one of the prefixes of
-        docs/reference/dialects.md followed by one word; anything else is an ERROR. Else it is a
-        topic of that name.
-      knows_addresses: ``jms.queue.x``, ``jms.topic.x`` and ``address::queue`` mean what they do in
-        Artemis; else they are plain names.
-      shares_durables: Connections of one client id share a durable subscription; else a newcomer
-        takes it over.
-      destination_aliases: Foreign spellings of a destination are translated; else names are opaque.
-      expiration_zero_is_now: A lifetime of 0 ms ends at once if nobody takes the message; else 0
-        means no end.
-      queue_arguments_must_agree: A second SUBSCRIBE with other ``x-…`` arguments for a queue is an
-        ERROR; else it is told in the log.
-      receipts_at_commit: A SEND in a transaction has its RECEIPT once COMMIT has been carried out;
-        else at once.
-      error_texts: Words of its ERRORs, which programs compare; none = ours.
+      refuses_client_message_id: SEND with ``message-id`` is an ERROR; otherwise the header is
+        dropped.
+      connected_receipt: CONNECTED answers the header ``receipt`` or ``request-id`` of CONNECT.
+      composite_destinations: ``a,b`` means two destinations; otherwise a comma is part of a name.
+      bare_is_queue: A name without a prefix is a queue; otherwise a topic.
+      knows_all_prefixes: A destination is a bare name, or a prefix of docs/reference/dialects.md
+        and one word; anything else is an ERROR. Otherwise it is a topic of that name.
+      knows_addresses: ``jms.queue.x``, ``jms.topic.x`` and ``address::queue`` have their meaning in
+        Artemis; otherwise they are plain names.
+      shares_durables: Connections of one client id share a durable subscription; otherwise the
+        newest takes it over.
+      destination_aliases: Spellings of other brokers are translated; otherwise names are opaque.
+      expiration_zero_is_now: A message with a TTL of 0 ms expires unless it is delivered at once;
+        otherwise 0 means no TTL.
+      queue_arguments_must_agree: A SUBSCRIBE with different ``x-…`` arguments for a queue is an
+        ERROR; otherwise it is logged.
+      receipts_at_commit: The RECEIPT of a SEND in a transaction follows after COMMIT; otherwise at
+        once.
+      error_texts: Texts of its ERRORs, which programs compare; empty = the broker's own.
     """
 
     word: str
@@ -133,14 +133,14 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 
 DIALECTS = tuple(_DIALECTS)
-"""The words that ``dialect`` knows, for an option's choices."""
+"""The names of all dialects, as choices of the option."""
 
 
 def dialect(word: str) -> Dialect:
     """Return the dialect named ``word``.
 
     Raises:
-      OptionError: there is none of that name.
+      OptionError: There is no such dialect.
     """
     found = _DIALECTS.get(word)
     if found is None:
@@ -149,18 +149,18 @@ def dialect(word: str) -> Dialect:
 
 
 def resolve(name: str, dialect: Dialect, routing: str = "") -> tuple[str, ...]:
-    """Our own names for the destination of a SEND or SUBSCRIBE.
+    """Translate the destination of a SEND or SUBSCRIBE to native names.
 
     Args:
-      name: The destination header as it came.
+      name: The destination header.
       dialect: The dialect of the client.
-      routing: ANYCAST or MULTICAST if a header asks for it; it decides the kind of a bare name.
+      routing: ANYCAST, MULTICAST or ""; decides the kind of a bare name.
 
     Returns:
-      One name; several, in order and each once, of a composite.
+      One name; for a composite several, in order and without repetition.
 
     Raises:
-      ProtocolError: the name can not mean anything, or is a composite of too many parts.
+      ProtocolError: The name is invalid, or has too many parts.
     """
     parts: tuple[str, ...] = (name,)
     if dialect.composite_destinations and "," in name:
@@ -173,10 +173,10 @@ def resolve(name: str, dialect: Dialect, routing: str = "") -> tuple[str, ...]:
 
 
 def routing_of(headers: Headers) -> str:
-    """Return ANYCAST or MULTICAST, as Artemis' header of SEND or SUBSCRIBE asks, or "".
+    """Return ANYCAST or MULTICAST from Artemis' headers of SEND or SUBSCRIBE, or "".
 
     Raises:
-      ProtocolError: the header holds another word.
+      ProtocolError: The header has another value.
     """
     for name, text in headers:
         if name in _ROUTING_HEADERS:
@@ -185,10 +185,10 @@ def routing_of(headers: Headers) -> str:
 
 
 def read_routing(name: str, text: str) -> str:
-    """Return the routing word that header ``name`` holds.
+    """Return ANYCAST or MULTICAST from the text of header ``name``.
 
     Raises:
-      ProtocolError: it is none.
+      ProtocolError: The text is neither.
     """
     word = text.strip().upper()
     if word not in (ANYCAST, MULTICAST):
@@ -197,12 +197,12 @@ def read_routing(name: str, text: str) -> str:
 
 
 def read_number(name: str, text: str, least: int = 0) -> int:
-    """Return the whole number, ``least`` or more, that header ``name`` holds.
+    """Return the whole number in the text of header ``name``.
 
     Raises:
-      ProtocolError: naming header, value and rule.
+      ProtocolError: The text is no number, or the number is less than ``least``.
     """
-    # Not int() alone: it takes underscores and the digits of every script, and thousands of them.
+    # Not int() alone: it accepts underscores, digits of every script, and thousands of digits.
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise invalid_value(name, text, "a whole number")
@@ -213,12 +213,12 @@ def read_number(name: str, text: str, least: int = 0) -> int:
 
 
 def is_true(text: str) -> bool:
-    """Return whether a header says yes, in any case, since Python's clients write ``True``."""
+    """Return whether a header is ``true``, in any case: Python clients write ``True``."""
     return text.strip().lower() == "true"
 
 
 def invalid_value(name: str, text: str, rule: str) -> ProtocolError:
-    """Return the error that names header, value and rule."""
+    """Return the error for an invalid value of header ``name``."""
     return ProtocolError("invalid-header-value", f"{name}:{text[:60]} is not {rule}")
 
 
@@ -229,7 +229,7 @@ def _invalid_destination(name: str, rule: str) -> ProtocolError:
 def _split(name: str) -> tuple[str, ...]:
     """Return the parts of a composite.
 
-    One without a prefix is of the first one's kind, as in ActiveMQ.
+    Parts without a prefix get that of the first one, as in ActiveMQ.
     """
     parts = [stripped for part in name.split(",") if (stripped := part.strip())]
     if not parts:
@@ -240,7 +240,7 @@ def _split(name: str) -> tuple[str, ...]:
         )
     kind = next((prefix for prefix in _HANDED_ON if parts[0].startswith(prefix)), "")
     for part in parts:
-        # ActiveMQ's Java clients write so; taken as a name it would lead to a queue nobody reads.
+        # ActiveMQ's Java clients use this syntax. As a plain name it would be a useless queue.
         if _URI.match(part):
             raise _invalid_destination(
                 name, f"holds {part[:40]!r}; in STOMP that is written /queue/… or /topic/…"
@@ -275,7 +275,7 @@ def _translate(name: str, routing: str, dialect: Dialect) -> str:
 
 
 def _check_prefix(name: str, head: str, rest: str) -> None:
-    """Refuse what RabbitMQ would: a slip must not become a topic that nobody reads."""
+    """Refuse names that RabbitMQ refuses, so that a typo does not become a topic."""
     is_word = bool(rest) and ("/" not in rest or rest.startswith(_DEAD))
     is_long = head == "exchange" and rest.count("/") > 1
     if head not in _PREFIXES or is_long or (head in _OF_ONE_WORD and not is_word):
@@ -283,7 +283,7 @@ def _check_prefix(name: str, head: str, rest: str) -> None:
 
 
 def _of_address(name: str) -> str:
-    """Artemis' own spellings: prefixes of JMS, and a queue behind its address."""
+    """Translate Artemis' names: prefixes of JMS, and a queue after its address."""
     for prefix, ours in (("jms.queue.", _QUEUE), ("jms.topic.", _TOPIC)):
         if name.startswith(prefix):
             return ours + name.removeprefix(prefix)
@@ -292,14 +292,14 @@ def _of_address(name: str) -> str:
 
 
 def _amq(name: str, rest: str) -> str:
-    # RabbitMQ wants that queue to exist already; here a queue exists from its first use.
+    # RabbitMQ requires that this queue exists. Here a queue exists from its first use.
     return "/" + rest if rest.startswith("queue/") else name
 
 
 def _exchange(name: str, rest: str) -> str:
-    """RabbitMQ's exchanges: ``amq.topic`` is where its ``/topic/`` leads, others stand apart.
+    """Translate RabbitMQ's exchanges: ``amq.topic`` is ``/topic/``.
 
-    They keep their name, so that a key of one is never a key of another, or a topic's.
+    All others keep their name, so that their keys do not collide with each other or with topics.
     """
     exchange, _, key = rest.partition("/")
     if not exchange:
@@ -308,7 +308,7 @@ def _exchange(name: str, rest: str) -> str:
         if not key:
             raise _invalid_destination(name, "names no key; write /exchange/amq.topic/<key>")
         return _TOPIC + key
-    # A fan-out goes to all, whatever the key says.
+    # A fan-out exchange ignores the key.
     return "/exchange/amq.fanout" if exchange == "amq.fanout" else name
 
 

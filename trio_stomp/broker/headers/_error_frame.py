@@ -1,4 +1,4 @@
-"""The ERROR frame: what went wrong, for programs, for people, and with the frame at fault."""
+"""ERROR frames."""
 
 from trio_stomp.base import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker.headers._error_texts import ErrorTexts, find_text
@@ -10,19 +10,19 @@ _QUOTED_BYTES = 512
 
 
 def error_frame(error: RemoteError, rules: HeaderRules, texts: ErrorTexts = ()) -> bytes:
-    """ERROR with ``message``, ``code`` and, if known, ``receipt-id`` (R06, R07).
+    """Return an ERROR with ``message``, ``code`` and, if known, ``receipt-id`` (R06, R07).
 
-    The body quotes the start of the frame at fault without secrets, and nothing of ours: no
-    traces, no paths (R13). A failed negotiation lists the versions spoken here (C05). In another
-    broker's words ``message`` and body are that one's, and what we would say is in ``detail``.
+    The body quotes the start of the frame at fault without secrets, and has no traces or paths
+    (R13). After a failed negotiation it lists the supported versions (C05). With another broker's
+    texts, ``message`` and body are that broker's, and ``detail`` has our message.
 
     Args:
-      error: What is told.
-      rules: Of the peer's version.
-      texts: Another broker's words, if the dialect has any.
+      error: The error.
+      rules: The header rules of the client's version.
+      texts: Texts of another broker, if the dialect has any.
     """
     message = error.message.translate(_CONTROL)
-    theirs = find_text(texts, error, "id" if rules is V1_2 else "message-id") if texts else None
+    foreign = find_text(texts, error, "id" if rules is V1_2 else "message-id") if texts else None
     headers = [("message", message), ("code", error.code), ("content-type", "text/plain")]
     if error.code == "unsupported-version":
         headers.append(("version", SUPPORTED))
@@ -30,19 +30,19 @@ def error_frame(error: RemoteError, rules: HeaderRules, texts: ErrorTexts = ()) 
     body = f"{error.message}\n".encode()
     if error.excerpt:
         body = b"The frame\n-----\n%b\n-----\n%b" % (error.excerpt, body)
-    if theirs is not None:
-        headers[0] = ("message", theirs[0])
+    if foreign is not None:
+        headers[0] = ("message", foreign[0])
         headers.append(("detail", message))
-        body = theirs[1].encode()
+        body = foreign[1].encode()
     frame = encode_frame("ERROR", headers, rules, body)
     if error.receipt_id is not None:
-        # The id is escaped already: it goes in as it is, behind the command.
+        # The id is already escaped: insert it as it is, after the command.
         frame = b"ERROR\nreceipt-id:%b%b" % (error.receipt_id, frame[5:])
     return frame
 
 
 def internal_error() -> ProtocolError:
-    """Return the error that a peer is told of a bug: nothing of its details (R13)."""
+    """Return the error for a bug of the broker, without details (R13)."""
     return ProtocolError(
         "internal-error",
         "the broker failed to process this frame; its log says more",
@@ -51,7 +51,7 @@ def internal_error() -> ProtocolError:
 
 
 def quote(command: str, headers: Headers) -> bytes:
-    """Return the start of a frame as an ERROR quotes it, without secrets."""
+    """Return the start of a frame without secrets, for an ERROR."""
     lines = [command]
     for name, text in headers:
         shown = "***" if name.lower().strip() in SECRET_HEADERS else text

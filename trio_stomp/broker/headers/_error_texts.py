@@ -1,4 +1,4 @@
-"""The texts of ERRORs in another broker's words, for programs that compare them."""
+"""Texts of another broker's ERRORs, for programs that compare them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 @frozen
 class ErrorText:
-    """One of another broker's ERRORs, and when it would say it.
+    """One of another broker's ERRORs, and its conditions.
 
     Args:
-      code: Of our own error.
-      message: Its header ``message``.
-      body: With ``{words}`` for what stands in the frame at fault: ``command``, a header's name,
-        and of a destination ``kind`` and ``rest``.
-      commands: Of the frame at fault; none = any.
-      needs: Words that the frame at fault has.
-      lacks: A header that it has not.
+      code: The code of our error.
+      message: The header ``message``.
+      body: A template with fields from the frame at fault: ``command``, names of headers, and
+        ``kind`` and ``rest`` of the destination.
+      commands: Commands of the frame at fault; empty = any.
+      needs: Fields that the frame must have.
+      lacks: A header that the frame must not have.
     """
 
     code: str
@@ -33,7 +33,7 @@ class ErrorText:
 
 
 ErrorTexts = Sequence[ErrorText]
-"""The first one that fits is said."""
+"""The first one whose conditions are met applies."""
 
 _ENDS: Final = "BEGIN", "COMMIT", "ABORT"
 _ACKS: Final = "ACK", "NACK"
@@ -125,7 +125,7 @@ RABBITMQ_TEXTS: Final[ErrorTexts] = (
         needs=("transaction",),
     ),
 )
-"""RabbitMQ 3.10's, as it was seen to say them."""
+"""The texts of RabbitMQ 3.10, as observed."""
 
 _KINDS: Final = {
     "queue": "queue",
@@ -137,34 +137,36 @@ _PLACE: Final = re.compile("/(queue|topic|exchange|temp-queue)((?:/.*)?)")
 
 
 def find_text(texts: ErrorTexts, error: "RemoteError", names: str) -> tuple[str, str] | None:
-    """Return ``message`` and body in another broker's words, or None if it has no such ERROR.
+    """Return ``message`` and body of another broker's ERROR, or None if it has none.
 
     Args:
-      texts: Of that broker.
-      error: Ours. What its ``excerpt`` does not hold is not said.
-      names: The header that names a delivery in an ACK of the client's version.
+      texts: The texts of that broker.
+      error: Our error. Fields come from its ``excerpt``.
+      names: The header with the delivery in an ACK of the client's version.
     """
-    told = _words(error.excerpt.decode(errors="replace"))
-    told["names"] = names
+    fields = _words(error.excerpt.decode(errors="replace"))
+    fields["names"] = names
     for text in texts:
-        if text.code == error.code and _fits(text, told):
-            return text.message, text.body.format_map(told)
+        if text.code == error.code and _fits(text, fields):
+            return text.message, text.body.format_map(fields)
     return None
 
 
 def _words(frame: str) -> dict[str, str]:
-    """Return what a text may say of the frame at fault."""
+    """Return the template fields from the excerpt of a frame."""
     command, *lines = frame.split("\n")
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         name, _, text = line.partition(":")
-        told.setdefault(name, text)
-    place = _PLACE.fullmatch(told.get("destination", ""))
-    kind, rest = (_KINDS[place[1]], place[2]) if place else ("", "")
-    return {**told, "command": command, "kind": kind, "rest": rest}
+        fields.setdefault(name, text)
+    target = _PLACE.fullmatch(fields.get("destination", ""))
+    kind, rest = (_KINDS[target[1]], target[2]) if target else ("", "")
+    return {**fields, "command": command, "kind": kind, "rest": rest}
 
 
-def _fits(text: ErrorText, told: Mapping[str, str]) -> bool:
-    if text.commands and told["command"] not in text.commands:
+def _fits(text: ErrorText, fields: Mapping[str, str]) -> bool:
+    if text.commands and fields["command"] not in text.commands:
         return False
-    return all(told.get(word) for word in text.needs) and not (text.lacks and told.get(text.lacks))
+    return all(fields.get(word) for word in text.needs) and not (
+        text.lacks and fields.get(text.lacks)
+    )

@@ -1,54 +1,58 @@
-"""Headers that only the broker may say, and those by which a sender says who he is.
+"""Headers that only the broker may set, and headers that claim the identity of the sender.
 
-A receiver may fold case and strip blanks before it looks for a name: so is looked here.
+Receivers may fold case and strip blanks in names, so these functions do the same.
 """
 
 from trio_stomp.frames import Head, Headers
 
 STREAMS = "x-stream-"
-"""How the headers begin that say where a message stands in a stream."""
+"""Prefix of the headers with the position of a message in a stream."""
 _OURS = (STREAMS, "x-death", "x-first-death", "x-trio-stomp-")
-"""How the headers begin that streams, dead letters and the store have from the broker alone."""
+"""Prefixes of headers that only the broker sets: streams, dead letters, the store."""
 _ORIGIN = "original-destination"
 _SENDER = ("user-id", "jmsxuserid")
 _FIRST = frozenset("xXoOuUjJ")
 _PLAIN = frozenset("abcdefghiklmnpqrstvwyzABCDEFGHIKLMNPQRSTVWYZ0123456789")
-"""How most headers begin, and none of those."""
+"""First characters that none of these headers has."""
 _BLANKS = "".join(map(chr, range(33)))
 
 
 def _folded(name: str) -> str:
-    """Return a header's name as a lenient receiver may see it, or "" if it is none of ours."""
+    """Return a header's name as a lenient receiver may read it, or "" if it is none of these."""
     if name[:1].isalnum() and name[0] not in _FIRST:
         return ""
     return name.strip(_BLANKS).strip().lower()
 
 
 def is_suspect(headers: Headers) -> bool:
-    """Return whether any header may be one of those. Every SEND is asked this."""
+    """Return whether any header may be one of these. A cheap test for each header block."""
     return not _PLAIN.issuperset([name[:1] for name, _ in headers])
 
 
 def without_ours(head: Head) -> Head:
-    """Return the block without what only the broker may say, itself if nothing of that is in it."""
+    """Return the header block without headers that only the broker may set.
+
+    Returns:
+      ``head`` itself if it has none of them.
+    """
     return _without(head, _OURS, _ORIGIN)
 
 
 def without_places(head: Head) -> Head:
-    """Likewise, without what says where a message stands in a stream.
+    """Return the header block without positions in streams.
 
-    What the broker says of a dead letter stays, as it may be sent to a stream, too.
+    Headers of dead letters stay, because a stream may also get dead letters.
     """
     return _without(head, STREAMS)
 
 
-def _without(head: Head, begins: str | tuple[str, ...], is_one: str = "") -> Head:
+def _without(head: Head, prefixes: str | tuple[str, ...], exact: str = "") -> Head:
     folded = [_folded(name) for name, _ in head.headers]
     kept = tuple(
         [
             pair
             for name, pair in zip(folded, head.headers, strict=True)
-            if not name.startswith(begins) and (not is_one or name != is_one)
+            if not name.startswith(prefixes) and (not exact or name != exact)
         ]
     )
     if len(kept) == len(head.headers):
@@ -57,5 +61,5 @@ def _without(head: Head, begins: str | tuple[str, ...], is_one: str = "") -> Hea
 
 
 def claims(headers: Headers) -> tuple[tuple[str, str], ...]:
-    """Return the headers by which a sender says who he is, however they are spelt."""
+    """Return the headers that claim the identity of the sender, in any spelling."""
     return tuple([pair for pair in headers if _folded(pair[0]) in _SENDER])

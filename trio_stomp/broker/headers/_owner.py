@@ -1,6 +1,6 @@
-"""Who left a message behind that acts later, a scheduled one or a last value: kept in the store.
+"""The owner of a scheduled message or last value in the store.
 
-It stands there as the first header of the message, which no client can send and nobody is shown.
+It is the first header of the stored message. Clients can neither send nor see it.
 """
 
 import json
@@ -12,30 +12,30 @@ HEADER = "x-trio-stomp-owner"
 
 
 def owner_line(owner: Identity) -> bytes:
-    """Return the line that a header block begins with in the store."""
-    told: dict[str, object] = {"user": owner.name, "method": owner.method}
+    """Return the header line of an owner, the first of a stored header block."""
+    fields: dict[str, object] = {"user": owner.name, "method": owner.method}
     if owner.roles:
-        told["roles"] = sorted(owner.roles)
-    return encode_header(HEADER, json.dumps(told), V1_2)
+        fields["roles"] = sorted(owner.roles)
+    return encode_header(HEADER, json.dumps(fields), V1_2)
 
 
 def parted(head: Head) -> tuple[Head, Identity | None]:
-    """Return a header block of the store without that line, and what it says.
+    """Split a stored header block into the client's headers and the owner.
 
-    None = nothing, as in what an older broker wrote. If a client of one sent such a header, it is
-    believed: it gains nothing by it, since what is nobody's goes on for ever.
+    Messages of older brokers have no owner (None). If a client of an older broker sent this header,
+    it is accepted: the client gains nothing, because messages without an owner are not restricted.
     """
-    said = head.get(HEADER)
-    if said is None:
+    text = head.get(HEADER)
+    if text is None:
         return head, None
     kept = tuple(pair for pair in head.headers if pair[0] != HEADER)
-    return Head(head.command, kept, head.content_length, head.destination), _read(said)
+    return Head(head.command, kept, head.content_length, head.destination), _read(text)
 
 
-def _read(said: str) -> Identity | None:
+def _read(text: str) -> Identity | None:
     try:
-        told = json.loads(said)
-        user, method, roles = told["user"], told["method"], told.get("roles", [])
+        fields = json.loads(text)
+        user, method, roles = fields["user"], fields["method"], fields.get("roles", [])
         words = [user, method, *roles]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

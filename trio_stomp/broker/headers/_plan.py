@@ -1,4 +1,4 @@
-"""What a SEND's header block means for routing: worked out once, kept on the block."""
+"""The plan of a SEND: destinations and options of a header block, computed once."""
 
 from collections.abc import Iterator
 
@@ -22,18 +22,17 @@ TEMPORARY = ("/temp-queue/", "/temp-topic/")
 
 @frozen
 class SendPlan:
-    """The destinations of a header block's messages, and their options.
+    """The destinations and options of messages with one header block.
 
     Args:
-      names: Destinations, several if it is composite.
-      options: What its headers ask for, or None if nothing out of the ordinary.
-      schedule: When it is to be sent, or None for at once; or which schedules it is to end.
-      is_personal: Whether a name or ``reply-to`` means something of this client's own, so that the
-        plan holds for this client alone.
-      claims: Headers that say who sends it, as the sender says.
-      renamed: The block for each name, in order, where it names it in another way; None = in all
-        MESSAGEs the destination is as the sender spelt it.
-      honest: The block without headers that only the broker may say; None = it has none of them.
+      names: The destinations; several if composite.
+      options: The options in the headers; None = all default.
+      schedule: The schedule, or the schedules to remove; None = send at once.
+      is_personal: Whether a name or ``reply-to`` is a temporary destination, so that the plan is
+        valid for this client only.
+      claims: Headers that claim the identity of the sender.
+      renamed: The header block for each of ``names``; None = the sender's block for all.
+      honest: The header block without headers that only the broker may set; None = unchanged.
     """
 
     names: tuple[str, ...]
@@ -45,20 +44,20 @@ class SendPlan:
     honest: Head | None = None
 
     def heads_by_name(self, head: Head) -> Iterator[tuple[str, Head]]:
-        """Yield each destination with its block. ``head`` is the one that this is the plan of."""
+        """Yield each destination with its header block. ``head`` is the block of this plan."""
         return zip(self.names, self.renamed or (head,), strict=True)
 
     def without_temporary(self) -> "SendPlan":
-        """Return the part of it that names nothing of the client's own."""
+        """Return the plan without temporary destinations and without options."""
         names = tuple(name for name in self.names if not name.startswith(TEMPORARY))
         return evolve(self, names=names, options=None)
 
 
 def make_plan(head: Head, dialect: Dialect) -> SendPlan:
-    """Work out the plan of a header block.
+    """Return the plan of a header block.
 
     Raises:
-      ProtocolError: a destination that nobody may send to, or a header with a bad value.
+      ProtocolError: A destination does not accept a SEND, or a header is invalid.
     """
     options = parse_send_options(head.headers, dialect)
     names = resolve(head.destination or "", dialect, options.routing)
@@ -101,7 +100,7 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
 
 
 def _renamed(head: Head, destination: str) -> Head:
-    """Return the block with another destination: the name that its subscribers know it by."""
+    """Return the header block with another destination, which its subscribers get."""
     headers = [
         (name, destination if name == "destination" else text) for name, text in head.headers
     ]

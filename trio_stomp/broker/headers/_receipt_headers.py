@@ -1,13 +1,13 @@
-"""What the RECEIPT of a SEND tells beside its id: header lines."""
+"""Header lines of the RECEIPT of a SEND."""
 
 import re
 
 from trio_stomp.broker.names import nearly
 
 STORED = b"stored:memory\n"
-"""Of a message that waits for its consumer."""
+"""For a message in a queue that is not durable."""
 DUPLICATE = b"duplicate:true\n"
-"""Of a message that was there before."""
+"""For a duplicate, which was not accepted again."""
 
 
 MATCHED_NONE = b"matched:0\n"
@@ -16,34 +16,42 @@ HINTS = {
     "/queue/": _HINT + b"the name of a queue begins with /queue/\n",
     "/topic/": _HINT + b"this is another topic than the one that begins with /topic/\n",
 }
-"""Of a message that nobody takes, by what the name of its destination nearly begins with."""
+"""For a message without subscribers whose destination has a prefix similar to the key."""
 
 
 JOB_IS = b"scheduledJobId:%d\n"
-"""The number of a message that is sent later, by which it can be ended."""
+"""For a scheduled message: its number, by which it can be removed."""
 
 _NUMBERED = re.compile(rb"^(x-stream-offset|scheduledJobId):(\d+)$", re.MULTILINE)
 
 
 def unmatched(name: str) -> bytes:
-    """Return what a RECEIPT tells of a message that nobody takes."""
+    """Return the lines for a message to ``name`` that has no subscribers."""
     return MATCHED_NONE + HINTS.get(nearly(name), b"")
 
 
 def hint_of(name: str) -> str:
-    """Return that hint in words, or "" if there is none."""
+    """Return the hint for a destination that looks like another kind, or ""."""
     return HINTS.get(nearly(name), b"").decode().removeprefix(_HINT.decode()).rstrip()
 
 
 def of_earlier(evidence: bytes, behind: int) -> bytes:
-    """Return what a RECEIPT tells that covers all of a run but the last ``behind`` messages."""
+    """Return the lines of an earlier RECEIPT in a run.
+
+    Args:
+      evidence: The lines for the whole run.
+      behind: The number of messages after the RECEIPT's one. Its numbers are lower by this.
+    """
     if not behind:
         return evidence
     return _NUMBERED.sub(lambda line: b"%b:%d" % (line[1], int(line[2]) - behind), evidence)
 
 
 def together(told: list[bytes]) -> bytes:
-    """Of a composite: how many took it, whether any keeps it, whether all of it was there."""
+    """Combine the lines of all parts of a composite SEND.
+
+    The matches are added up, ``duplicate`` must hold for all parts, and ``stored`` is the weakest.
+    """
     lines = b"".join(told).splitlines()
     matched = [int(line[8:]) for line in lines if line.startswith(b"matched:")]
     evidence = b"matched:%d\n" % sum(matched) if matched else b""
@@ -53,13 +61,13 @@ def together(told: list[bytes]) -> bytes:
     if all(DUPLICATE in each for each in told):
         evidence += DUPLICATE
     stored = sorted(line for line in lines if line.startswith(b"stored:"))
-    # The weakest promise holds for the whole: "stored:memory", if there is one.
+    # The weakest promise counts for the whole: "stored:memory", if any.
     weakest = STORED.strip() if STORED.strip() in stored else b"".join(stored[:1])
     return evidence + (weakest + b"\n" if weakest else b"")
 
 
 def volatile_told(name: str) -> str:
-    """Return the warning to the operator when a message that is to survive cannot."""
+    """Return the log line for a persistent message on a broker without a store."""
     return (
         f"a message to {name[:80]} is persistent, but this broker stores nothing on disk: start "
         "it with --data-dir DIR (until then RECEIPTs say stored:memory)"

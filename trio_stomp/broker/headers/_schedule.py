@@ -1,21 +1,19 @@
-"""Delayed and repeated messages: what the AMQ_SCHEDULED headers ask for, and when it is due.
+"""Delayed and repeated messages: the AMQ_SCHEDULED headers and their due times.
 
-The headers and their meaning are ActiveMQ's ("Delay and Schedule Message Delivery", and what its
-scheduler does where that page is silent):
+The headers are ActiveMQ's ("Delay and Schedule Message Delivery"; where that page is silent, the
+behaviour is that of its scheduler):
 
-- DELAY: the first delivery is that many ms after the SEND. TIME (Artemis) names it as ms since
-  1970 instead, and wins over DELAY.
-- PERIOD and REPEAT: REPEAT more deliveries follow, PERIOD ms apart; -1 = for ever. With neither
-  DELAY nor TIME, the first one too comes after one PERIOD.
-- CRON: five fields, in UTC. Alone, one delivery each time that it fires, whatever DELAY says: it
-  has priority. With REPEAT, each firing starts the whole sequence: after DELAY (or one PERIOD)
-  the first delivery, then REPEAT more. A firing during a sequence is passed over (ActiveMQ lets
-  sequences overlap, without bound).
+- DELAY: ms from the SEND to the first delivery. TIME (Artemis), in ms since 1970, overrides it.
+- PERIOD and REPEAT: REPEAT more deliveries follow, PERIOD ms apart; -1 = without end. With neither
+  DELAY nor TIME, the first delivery also waits one PERIOD.
+- CRON: five fields, in UTC. Alone, one delivery at each firing, regardless of DELAY. With REPEAT,
+  each firing starts the whole sequence: after DELAY (or one PERIOD) the first delivery, then REPEAT
+  more. A firing during a sequence is skipped. (In ActiveMQ sequences overlap without limit.)
 
-AMQ_SCHEDULER_ACTION, sent to ActiveMQ.Scheduler.Management, ends them: REMOVE the one that
-scheduledJobId tells, REMOVEALL those that are due between ACTION_START_TIME and ACTION_END_TIME.
+AMQ_SCHEDULER_ACTION, sent to ActiveMQ.Scheduler.Management, removes schedules: REMOVE the one with
+scheduledJobId, REMOVEALL those that are due between ACTION_START_TIME and ACTION_END_TIME.
 
-Handles: reading, bounds, the arithmetic of due times. Does not handle: clocks, storage, delivery.
+Handles: parsing, limits, due times. Does not handle: clocks, storage, delivery.
 """
 
 from collections.abc import Callable
@@ -27,7 +25,7 @@ from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.frames import Head
 
 Lookup = Callable[[str], str | None]
-"""A header's name → its text, or None."""
+"""Returns the text of a header, or None."""
 
 DELAY = "AMQ_SCHEDULED_DELAY"
 TIME = "AMQ_SCHEDULED_TIME"
@@ -37,7 +35,7 @@ CRON = "AMQ_SCHEDULED_CRON"
 
 _OF_ACTIVEMQ = "ActiveMQ.Scheduler.Management"
 MANAGEMENT = frozenset({_OF_ACTIVEMQ, f"/topic/{_OF_ACTIVEMQ}", f"/queue/{_OF_ACTIVEMQ}"})
-"""The scheduler's own destination, as dialects call it."""
+"""The scheduler's destination, in the spellings of all dialects."""
 ACTION = "AMQ_SCHEDULER_ACTION"
 JOB = "scheduledJobId"
 BEGIN, END = "ACTION_START_TIME", "ACTION_END_TIME"
@@ -45,14 +43,14 @@ MAX_NUMBER = 10**18 - 1
 
 FOREVER = -1
 MAX_AHEAD_MS = 3653 * 24 * 3600 * 1000
-"""Ten years: the longest delay and period, and the farthest first delivery."""
+"""Ten years: the limit of delays, periods and first deliveries."""
 MAX_TIME_MS = 253_402_300_799_999 - MAX_AHEAD_MS
-"""Ten years before the calendar of the standard library ends."""
+"""Ten years before the end of the standard library's calendar."""
 MAX_REPEAT = 1_000_000
 MANY = 1000
-"""More repetitions than these (ActiveMQ's own limit) outlive their sender for long..."""
+"""More repetitions than this (ActiveMQ's limit) need a period of ``MIN_PERIOD_OF_MANY_MS``."""
 MIN_PERIOD_OF_MANY_MS = 100
-"""...and so may not come faster than this."""
+"""The shortest period of more than ``MANY`` repetitions."""
 MAX_CRON_CHARS = 128
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,13 +59,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @frozen
 class Schedule:
-    """The time at which a message is due, and its repetitions.
+    """The due time of a message, and its repetitions.
 
     Args:
       delay_ms: From the SEND, or from a firing of ``cron``, to the first delivery.
-      time_ms: The first delivery as ms since 1970; 0 = told by ``delay_ms``.
-      period_ms: From one delivery to the next; 0 if there is no next.
-      repeat: Deliveries after the first; FOREVER = no end. With ``cron``, those of each firing.
+      time_ms: The first delivery in ms since 1970; 0 = ``delay_ms`` applies.
+      period_ms: From one delivery to the next; 0 = no next.
+      repeat: Deliveries after the first; FOREVER = no end. With ``cron``, of each firing.
       cron: Five fields; "" = none.
     """
 
@@ -78,13 +76,13 @@ class Schedule:
     cron: str = ""
 
     def first_due(self, now_ms_wall: int) -> int:
-        """Return when the first delivery is due. A time that has passed is due now.
+        """Return the due time of the first delivery in ms since 1970, not before now.
 
         Args:
-          now_ms_wall: Of the SEND, as ms since 1970.
+          now_ms_wall: The time of the SEND, in ms since 1970.
 
         Raises:
-          ProtocolError: ``invalid-schedule``: not in the next ten years.
+          ProtocolError: ``invalid-schedule``: It is not within ten years.
         """
         if self.cron:
             due = self._fires_after(now_ms_wall)
@@ -98,18 +96,17 @@ class Schedule:
         return max(self.time_ms, now_ms_wall)
 
     def is_by_day(self, sent: int) -> bool:
-        """Return whether the delivery that follows ``sent`` others is due at a time of day.
+        """Return whether the delivery after ``sent`` others is due at a time of day.
 
-        Else it follows so many ms after the one before it, or the SEND, has taken place.
+        Otherwise it is due some ms after the previous delivery or the SEND.
         """
         return bool(self.cron and not sent % (self.repeat + 1)) or (not sent and self.time_ms > 0)
 
     def next_due(self, previous_ms: int, sent: int) -> int | None:
-        """Return when the delivery after the last one is due, or None if that was the last.
+        """Return the due time of the next delivery, or None if there is none.
 
         Args:
-          previous_ms: When the last delivery was due; or when it took place, if those missed in
-            the meantime shall not be made up for.
+          previous_ms: The due time of the last delivery, or its actual time to skip missed ones.
           sent: Deliveries so far, at least 1.
         """
         if not self.cron:
@@ -138,11 +135,11 @@ class Schedule:
 
 @frozen
 class Removal:
-    """Scheduled messages that are to be sent no more: those with these numbers, due in this time.
+    """A request to remove scheduled messages, by their numbers and due times.
 
     Args:
-      first, last: Numbers; both included.
-      begin_ms, end_ms: As ms since 1970, likewise.
+      first, last: The range of numbers, both included.
+      begin_ms, end_ms: The range of due times in ms since 1970, both included.
     """
 
     first: int = 0
@@ -152,22 +149,22 @@ class Removal:
 
 
 def parse_removal(headers: Head) -> Removal | None:
-    """Return what a SEND to the scheduler's own destination asks to be ended, or None.
+    """Return the schedules that a SEND to the scheduler's destination removes, or None.
 
     Raises:
-      ProtocolError: ``invalid-schedule``, naming header, value and rule.
+      ProtocolError: ``invalid-schedule``: A header is invalid.
     """
     action = headers.get(ACTION)
     if action is None:
         return None
     match action.strip().upper():
         case "REMOVE":
-            # Of what came as one run, all may be told at once: 17-20.
-            told = headers.get(JOB) or ""
-            first, dash, last = told.partition("-")
+            # A range, as 17-20, removes all messages of a run.
+            text = headers.get(JOB) or ""
+            first, dash, last = text.partition("-")
             last = last if dash else first
             if not all(part.isascii() and part.isdecimal() for part in (first, last)):
-                raise _invalid(JOB, told, "must be the number from the RECEIPT of its SEND")
+                raise _invalid(JOB, text, "must be the number from the RECEIPT of its SEND")
             return Removal(int(first[:19]), int(last[:19]))
         case "REMOVEALL":
             begin_ms = _number(headers.get, BEGIN, 0, MAX_NUMBER)
@@ -178,16 +175,15 @@ def parse_removal(headers: Head) -> Removal | None:
 
 
 def parse_schedule(headers: Head | Lookup) -> Schedule | None:
-    """Return the schedule that the headers of a SEND ask for, or None to deliver at once.
+    """Return the schedule in the headers of a SEND, or None to deliver at once.
 
-    A number of 0 and an empty CRON say nothing.
+    The number 0 and an empty CRON have no effect. Limits: ``MAX_AHEAD_MS``, ``MAX_REPEAT``,
+    ``MAX_CRON_CHARS``; REPEAT needs a PERIOD of at least 1 ms, or ``MIN_PERIOD_OF_MANY_MS`` if it
+    is more than ``MANY``.
 
     Raises:
-      ProtocolError: ``invalid-schedule``, naming header, value and rule; ``unsupported``: a CRON
-        where its library is not installed.
-
-    Limits: ``MAX_AHEAD_MS``, ``MAX_REPEAT``, ``MAX_CRON_CHARS``; the PERIOD of a REPEAT is at least
-    1 ms, that of more than ``MANY`` at least ``MIN_PERIOD_OF_MANY_MS``.
+      ProtocolError: ``invalid-schedule``: A header is invalid. ``unsupported``: The library for
+        CRON is not installed.
     """
     lookup = headers.get if isinstance(headers, Head) else headers
     period_ms = _number(lookup, PERIOD, 0, MAX_AHEAD_MS)
@@ -210,12 +206,12 @@ def _invalid(header: str, text: str, rule: str) -> ProtocolError:
 
 
 def _number(lookup: Lookup, header: str, least: int, most: int) -> int:
-    """Return the whole number in ``header``, or 0 if it is not there."""
+    """Return the whole number in ``header``, or 0 without this header."""
     text = lookup(header)
     if text is None:
         return 0
     digits = text.strip()
-    # 18 characters hold every limit; more are not turned into a number at all.
+    # 18 characters are enough for each limit. Longer texts are not converted.
     if len(digits) <= 18 and digits.isascii() and digits.removeprefix("-").isdecimal():
         number = int(digits)
         if least <= number <= most:
@@ -224,7 +220,7 @@ def _number(lookup: Lookup, header: str, least: int, most: int) -> int:
 
 
 def _repeat(lookup: Lookup, period_ms: int) -> int:
-    """REPEAT, where PERIOD allows for it."""
+    """Return REPEAT, after a check that PERIOD allows it."""
     repeat = _number(lookup, REPEAT, FOREVER, MAX_REPEAT)
     if repeat and not period_ms:
         raise _invalid(REPEAT, str(repeat), f"needs {PERIOD} of at least 1 ms")
@@ -235,10 +231,10 @@ def _repeat(lookup: Lookup, period_ms: int) -> int:
 
 
 def _check_cron(schedule: Schedule) -> None:
-    """Refuse a CRON that means nothing, or not with the other headers.
+    """Check CRON, alone and with the other headers.
 
     Raises:
-      ProtocolError: naming header, value and rule.
+      ProtocolError: It is invalid, or conflicts with another header.
     """
     cron = schedule.cron
     if schedule.time_ms:

@@ -1,4 +1,4 @@
-"""What the headers of a SEND ask for, in the words of every dialect, as one internal value."""
+"""Options in the headers of a SEND, with the aliases of all dialects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -17,7 +17,7 @@ from trio_stomp.broker.headers._dialect import (
 from trio_stomp.frames import Headers
 
 PRIORITY_DEFAULT = 4
-"""JMS's, and what a message without a priority header has."""
+"""The priority of a message without this header, as in JMS."""
 
 PRIORITY_MAX = 9
 
@@ -29,20 +29,20 @@ DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
 
 @frozen
 class SendOptions:
-    """The meaning of one SEND's headers, computed once for each header block.
+    """The options of a SEND, computed once for each header block.
 
     Args:
       priority: 0 (last) to 9 (first).
-      expires_ms: Wall time, in ms since 1970, from when it must not be delivered; 0 = never.
-      ttl_ms: The same relative to its arrival; 0 = not told.
-      group: Message group, whose messages all go to one consumer; "" = none.
-      retain: ``set``, ``remove`` or "" (last value of a topic).
-      persistent: Store before RECEIPT.
-      max_exceptions: stompserver's bound of redeliveries; -1 = not told.
-      reply_to: Where answers go; "" = not told.
-      dedup_id: Sent twice with the same id, it is taken once; "" = none.
-      scheduled: Whether any of the headers of schedules is there.
-      routing: ANYCAST or MULTICAST, for ``resolve``; "" = not told.
+      expires_ms: The expiry time in ms since 1970; 0 = never.
+      ttl_ms: The TTL; 0 = none.
+      group: The message group, whose messages all go to one consumer; "" = none.
+      retain: ``set``, ``remove`` or "", for the last value of a topic.
+      persistent: Store the message before the RECEIPT.
+      max_exceptions: stompserver's limit of failed deliveries; -1 = none.
+      reply_to: The destination of replies; "" = none.
+      dedup_id: The id for duplicate detection; "" = none.
+      scheduled: Whether any header of a schedule is present.
+      routing: ANYCAST or MULTICAST, for ``resolve``; "" = not given.
     """
 
     priority: int = PRIORITY_DEFAULT
@@ -59,18 +59,18 @@ class SendOptions:
 
 
 PLAIN_SEND = SendOptions()
-"""What a SEND without any special header means: the one instance for all of them."""
+"""The options of a SEND without special headers, shared by all of them."""
 
 
 def parse_send_options(headers: Headers, dialect: Dialect) -> SendOptions:
-    """Return the meaning of a SEND's headers: ``PLAIN_SEND`` itself if there is nothing special.
+    """Return the options in a SEND's headers: ``PLAIN_SEND`` itself if there are none.
 
     Args:
-      headers: Of two aliases of one value the first counts, as of a repeated header (F36).
+      headers: The headers. Of several aliases, as of repeated headers, the first counts (F36).
       dialect: The dialect of the client.
 
     Raises:
-      ProtocolError: a value that is none, or a header that the dialect refuses.
+      ProtocolError: A value is invalid, or the dialect refuses a header.
     """
     found: dict[str, Any] = {}
     for name, text in headers:
@@ -96,7 +96,7 @@ def _check_no_message_id(headers: Headers) -> None:
 
 
 def _priority(name: str, text: str) -> int:
-    # RabbitMQ's clients go up to 255: higher is still first, so it is no error.
+    # RabbitMQ's clients use up to 255. Clamp it: a higher priority is still first.
     return max(0, min(PRIORITY_MAX, read_number(name, text, ANY_NUMBER)))
 
 
@@ -145,4 +145,4 @@ _MEANINGS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "destination-type": ("routing", read_routing),
     "subscription-type": ("routing", read_routing),
 }
-"""Header → the field that it sets, and how it is read."""
+"""Header → the field that it sets, and its parser."""

@@ -1,14 +1,14 @@
-"""Header blocks as a store keeps them: lines that a person can read, escaped as in STOMP 1.2."""
+"""Header blocks in the store: readable lines, escaped as in STOMP 1.2."""
 
 from trio_stomp.frames import SEND, UNTIL_NUL, V1_2, FrameLimits, Head, encode_header, parse_head
 
 _UNBOUNDED = FrameLimits(max_body_bytes=1 << 60, max_headers=1 << 30, max_header_line_bytes=1 << 30)
-"""What was taken once is taken again, whatever the limits are now."""
+"""No limits: a stored header block was accepted before, maybe with higher limits."""
 _LENGTH = "content-length"
 
 
 def encode_head(head: Head) -> bytes:
-    """All headers of a SEND, a line each."""
+    """Return all headers of a SEND, one on each line."""
     lines = [encode_header(name, text, V1_2) for name, text in head.headers if name != _LENGTH]
     if head.content_length != UNTIL_NUL:
         lines.append(b"%b:%d\n" % (_LENGTH.encode(), head.content_length))

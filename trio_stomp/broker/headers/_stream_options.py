@@ -1,4 +1,4 @@
-"""Where a reader of a stream begins and ends: the headers of its SUBSCRIBE."""
+"""Options in the headers of a SUBSCRIBE to a stream: where the reader begins and ends."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 class Start(Enum):
-    """The ways to say where reading starts."""
+    """The ways to give the first message."""
 
     FIRST = "first"
     LAST = "last"
@@ -28,15 +28,15 @@ class Start(Enum):
 
 @frozen
 class StreamOptions:
-    """The part of a stream that a reader wants.
+    """The part of a stream that a reader requests.
 
     Args:
-      start: How its beginning is told.
+      start: How the first message is given.
       value: The offset, or the time in ms since 1970.
-      until: The offset before which it ends; None = it does not.
-      epoch: It wants nothing of another epoch; "" = it does not care.
-      delay_ms: How long the first replayed message waits.
-      is_asked: Whether anything was said at all.
+      until: The offset before which reading ends; None = no end.
+      epoch: The required epoch of the stream; "" = any.
+      delay_ms: The delay of the first replayed message.
+      is_asked: Whether any of these headers is present.
     """
 
     start: Start = Start.NEXT
@@ -51,23 +51,23 @@ NOTHING_ASKED = StreamOptions()
 
 
 ID_MARK = ".S"
-"""How the tags of message ids of stream readers end: what follows is the offset.
+"""Suffix of the tags in message ids of stream readers, before the offset.
 
-A capital letter, since the tags of other subscriptions end in a number in small ones.
+A capital letter: the tags of other subscriptions end in digits and small letters.
 """
 END_MARK = b"0"
-"""What stands before the offset in the message id of an end marker, where no other number has a
-zero: the offset itself has not been read."""
+"""A leading zero of the offset in the message id of an end marker. It means that the message at
+this offset was not delivered."""
 _OFFSET = re.compile(r"(?:offset\s*[=:]\s*)?([0-9]{1,19})")
 _TIME = re.compile(r"timestamp\s*[=:]\s*([0-9]{1,11}(?:\.[0-9]{1,9})?)")
 _ID = re.compile(rf".+{re.escape(ID_MARK)}-([0-9]{{1,20}})")
 
 
 def parse_stream_options(headers: Headers) -> StreamOptions:
-    """Return what the headers of a SUBSCRIBE say of a stream.
+    """Return the options in a SUBSCRIBE's headers: ``NOTHING_ASKED`` if there are none.
 
     Raises:
-      ProtocolError: a value that is none.
+      ProtocolError: A value is invalid.
     """
     found: dict[str, Any] = {}
     for name, text in headers:
@@ -78,7 +78,7 @@ def parse_stream_options(headers: Headers) -> StreamOptions:
     if not found:
         return NOTHING_ASKED
     if "delay_ms" in found:
-        # Whoever wants its replay later wants a replay.
+        # A delay of the replay implies a replay.
         found.setdefault("start", Start.FIRST)
     return StreamOptions(**found, is_asked=True)
 
@@ -91,13 +91,13 @@ def _starts(start: Start, value: int = 0) -> _Found:
 
 
 def _offset(name: str, text: str) -> _Found:
-    said = text.strip().lower()
-    if said in ("first", "last", "next"):
-        return _starts(Start(said))
-    match = _OFFSET.fullmatch(said)
+    word = text.strip().lower()
+    if word in ("first", "last", "next"):
+        return _starts(Start(word))
+    match = _OFFSET.fullmatch(word)
     if match is not None:
         return _starts(Start.OFFSET, int(match[1]))
-    match = _TIME.fullmatch(said)
+    match = _TIME.fullmatch(word)
     if match is not None:
         return _starts(Start.TIME, ceil(Decimal(match[1]) * 1000))
     raise invalid_value(name, text, "first, last, next, offset=N or timestamp=S")
@@ -146,4 +146,4 @@ _MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
     "x-stream-epoch": _epoch,
     "replay-delay": _delay,
 }
-"""Header → the fields that it sets; of several the first counts."""
+"""Header → a parser that returns the fields that it sets. The first of several counts."""

@@ -1,4 +1,4 @@
-"""What the headers of a SUBSCRIBE ask for, in the words of every dialect, as one internal value."""
+"""Options in the headers of a SUBSCRIBE, with the aliases of all dialects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -22,28 +22,28 @@ PREFETCH_COUNT = 100
 PREFETCH_BYTES = 1024 * 1024
 
 PREFETCH_COUNT_MAX = 65_535
-"""What "no limit" becomes: the most that AMQP's own prefetch can say. The bytes still bound it."""
+"""The value for "no limit": the largest prefetch of AMQP. The limit in bytes still applies."""
 
 _AMBIGUOUS = "exclusive"
-"""The bare header: one active consumer, but to RabbitMQ a queue of the connection's own."""
+"""This header requests an exclusive consumer, but for RabbitMQ a queue of the connection's own."""
 
 
 @frozen
 class SubscribeOptions:
-    """The meaning of one SUBSCRIBE's headers.
+    """The options of a SUBSCRIBE.
 
     Args:
-      prefetch_count: Messages that may be unacknowledged at once, at least 1.
-      prefetch_bytes: The same in bytes of body; one message is always allowed.
-      selector: Text of a selector; "" = every message.
+      prefetch_count: Limit of unacknowledged messages, at least 1.
+      prefetch_bytes: Limit of their bodies in bytes. One message is always allowed.
+      selector: The text of the selector; "" = all messages.
       priority: Consumers of higher priority are served first.
-      exclusive: Wants to be the only active consumer.
-      browser: Looks without consuming.
-      browser_end: Whether a browser is told the end by a MESSAGE with ``browser:end``.
-      no_local: Does not want what its own connection sends.
-      durable: Name of a durable topic subscription, ``client-id NUL name`` (no client id: ``NUL
-        name``); "" = none.
-      retroactive: Wants the retained value or window of a topic first.
+      exclusive: Be the only active consumer.
+      browser: Browse, without consuming.
+      browser_end: End a browser's listing with a MESSAGE ``browser:end``.
+      no_local: Skip messages of the own connection.
+      durable: The key of a durable subscription, ``client-id NUL name`` (without client id: ``NUL
+        name``); "" = not durable.
+      retroactive: Get the last value or window of a topic first.
     """
 
     prefetch_count: int = PREFETCH_COUNT
@@ -59,7 +59,7 @@ class SubscribeOptions:
 
 
 PLAIN_SUBSCRIBE = SubscribeOptions()
-"""What a SUBSCRIBE without any special header means: the one instance for all of them."""
+"""The options of a SUBSCRIBE without special headers, shared by all of them."""
 
 
 def parse_subscribe_options(
@@ -68,15 +68,15 @@ def parse_subscribe_options(
     """Return the options in a SUBSCRIBE's headers: ``PLAIN_SUBSCRIBE`` if there are none.
 
     Args:
-      headers: Of two aliases of one value the first counts, as of a repeated header (F36); of
-        the names of a durable subscription the one that Artemis prefers.
-      destination: As ``resolve`` gave it.
-      kind: What the destination is.
+      headers: The headers. Of several aliases, as of repeated headers, the first counts (F36); of
+        several names of a durable subscription, the one that Artemis prefers.
+      destination: The native name, from ``resolve``.
+      kind: The kind of the destination.
       dialect: The dialect of the client.
       client_id: The ``client-id`` of CONNECT, or "".
 
     Raises:
-      ProtocolError: a value that is none, or a durable subscription without a name.
+      ProtocolError: A value is invalid, or a durable subscription has no name.
     """
     found: dict[str, Any] = {}
     for name, text in headers:
@@ -84,7 +84,7 @@ def parse_subscribe_options(
         if meaning is not None and not (name == _AMBIGUOUS and dialect.exclusive_means_private):
             for field, value in meaning(name, text):
                 found.setdefault(field, value)
-    # A topic has no single consumer; what RabbitMQ means there, each subscriber has anyway.
+    # Topics have no exclusive consumers, and each subscriber already has its own messages.
     if kind in _TO_EVERYBODY:
         found.pop("exclusive", None)
     durable = _durable(headers, destination, kind, dialect, client_id)
@@ -94,15 +94,15 @@ def parse_subscribe_options(
 
 
 def wants_durable_end(headers: Headers, client_id: str = "") -> str:
-    """Which durable subscription an UNSUBSCRIBE ends for good, as in ``SubscribeOptions.durable``.
+    """Return the durable subscription that an UNSUBSCRIBE deletes, as ``SubscribeOptions.durable``.
 
-    It only finds the subscription: whether the client may end it is for the one stored to say.
+    This does not check whether the client may delete it.
 
     Returns:
-      Its name; "" if the subscriber merely leaves, and a durable subscription stays.
+      "" if only the subscriber leaves.
 
     Raises:
-      ProtocolError: a durable subscription without a name.
+      ProtocolError: A durable subscription has no name.
     """
     return _durable_name(headers, client_id)
 
@@ -112,34 +112,34 @@ def _durable(
 ) -> str:
     if dialect.destination_aliases and destination.startswith(DSUB):
         return "\0" + destination.removeprefix(DSUB)
-    # A queue keeps its messages for whoever comes: there is nothing to be made durable.
+    # Queues keep their messages anyway, so only topics have durable subscriptions.
     return _durable_name(headers, client_id) if kind is Kind.TOPIC else ""
 
 
 def _durable_name(headers: Headers, client_id: str) -> str:
-    said = {name: text for name, text in headers if name in _DURABLE_HEADERS}
-    if not said:
+    fields = {name: text for name, text in headers if name in _DURABLE_HEADERS}
+    if not fields:
         return ""
-    name = next((said[each] for each in DURABLE_NAMES if said.get(each)), "")
+    name = next((fields[each] for each in DURABLE_NAMES if fields.get(each)), "")
     if not name:
-        if not (is_true(said.get("durable", "")) or is_true(said.get("persistent", ""))):
+        if not (is_true(fields.get("durable", "")) or is_true(fields.get("persistent", ""))):
             return ""
-        # RabbitMQ: the queue behind it would end with its subscriber.
-        if is_true(said.get("auto-delete", "")):
+        # In RabbitMQ its queue ends with the subscriber.
+        if is_true(fields.get("auto-delete", "")):
             return ""
-        name = said.get("x-queue-name") or said.get("id") or ""
+        name = fields.get("x-queue-name") or fields.get("id") or ""
         if not name:
             raise ProtocolError(
                 "header-missing",
                 "durable:true needs a name to come back to: send the header id as well,"
                 " or durable-subscription-name",
             )
-    # CONNECT's comes first: it is the one that was authenticated with the connection.
-    return f"{client_id or said.get('client-id', '')}\0{name}"
+    # The client id of CONNECT has precedence, because it was authenticated.
+    return f"{client_id or fields.get('client-id', '')}\0{name}"
 
 
 def consumes(kind: Kind, ack: str, options: SubscribeOptions) -> bool:
-    """Return whether its messages come from queues: all but plain subscriptions to topics."""
+    """Return whether a subscription has a consumer: all except plain ones to topics."""
     return kind is Kind.QUEUE or ack != "auto" or bool(options.durable)
 
 
@@ -147,23 +147,23 @@ _Found = tuple[tuple[str, Any], ...]
 
 
 def _messages(name: str, text: str) -> _Found:
-    """RabbitMQ: 0 = no limit."""
+    """Parse RabbitMQ's prefetch: 0 = no limit."""
     return (("prefetch_count", read_number(name, text) or PREFETCH_COUNT_MAX),)
 
 
 def _messages_or_one(name: str, text: str) -> _Found:
-    """ActiveMQ: 0 = the next only when asked for, which in STOMP is by ACK."""
+    """Parse ActiveMQ's prefetch: 0 = pull, which in STOMP means one message for each ACK."""
     return (("prefetch_count", max(1, read_number(name, text))),)
 
 
 def _bytes(name: str, text: str) -> _Found:
-    """Artemis: -1 = as much as the broker sees fit, 0 = one message at a time."""
+    """Parse Artemis' window: -1 = the broker's default, 0 = one message at a time."""
     size = read_number(name, text, -1)
     return () if size < 0 else (("prefetch_bytes", max(1, size)),)
 
 
 def _credit(name: str, text: str) -> _Found:
-    """Apollo: ``count[,bytes]``, where a window of 0 leaves the decision to the other one."""
+    """Parse Apollo's ``count[,bytes]``, where the value 0 sets no limit."""
     parts = text.split(",")
     if len(parts) > 2:
         raise invalid_value(name, text, "of the form count[,bytes]")
@@ -213,7 +213,7 @@ _MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
     "activemq.noLocal": _flag("no_local"),
     "activemq.retroactive": _flag("retroactive"),
 }
-"""Header → the fields that it sets; what is not here (``activemq.dispatchAsync``…) is ignored."""
+"""Header → a parser that returns the fields that it sets. Other headers are ignored."""
 
 _DURABLE_HEADERS = frozenset(
     {*DURABLE_NAMES, "durable", "persistent", "auto-delete", "x-queue-name", "id", "client-id"}

@@ -1,6 +1,6 @@
-"""Names of destinations: kinds, patterns, and matching.
+"""Names of destinations: kinds, wildcards and matching.
 
-Handles: kinds, wildcards, tries, sets of patterns, ordered names.
+Handles: kinds, patterns, tries, relations of patterns, sorted names.
 Does not handle: the destinations themselves; see ``routing``.
 """
 

@@ -1,10 +1,10 @@
-"""Numbers in digits and small letters."""
+"""Numbers in base 36."""
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def base36(number: int) -> str:
-    """Return ``number``, 0 or more, in digits and small letters."""
+    """Return a number >= 0 in base 36, with small letters."""
     digits = ""
     while True:
         number, digit = divmod(number, 36)

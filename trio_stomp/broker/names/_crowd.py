@@ -1,8 +1,8 @@
-"""Patterns with several ``*`` before other words: all are matched at once, a bit for each.
+"""Matching of patterns with several ``*`` before other words, by bit sets.
 
-In a trie each such ``*`` doubles the ways through it: 16,000 patterns of ``a`` and ``*`` took 18 ms
-for a name. Here a name takes a few steps for each of its words, over numbers that have a bit for
-each pattern, whatever the patterns are.
+In a trie each such ``*`` doubles the branches: 16,000 patterns of ``a`` and ``*`` took 18 ms for a
+name. Here a name takes a few operations for each of its words, on integers with a bit for each
+pattern.
 """
 
 import heapq
@@ -20,16 +20,16 @@ _TRUTHS = bytes.maketrans(b"01", b"\0\1")
 
 FEW = 8
 SHARE = 2048
-"""A set of so many patterns, or of such a share of all, is listed: a number of it would take more
-memory than is charged for the words."""
+"""Sets of up to FEW patterns, or one in SHARE of all, are kept as a ``set``: an integer would take
+more memory than is charged for the words."""
 _Key = tuple[str, int, str | None]
-"""What is told of patterns: ``at`` a place stands a token (None = any word), or the tokens end
-there, and how: ``plain``, ``rest`` behind a separator, ``glued`` text."""
+"""A property of patterns, an index of tokens, and a token. ``at``: the token is at this index (None
+= any word). ``plain``, ``rest`` or ``glued``: the tokens end there, in this way."""
 
 
 @define(eq=False)
 class _Bits:
-    """A set of patterns, by their numbers."""
+    """A set of patterns by number: ``few`` while it is small, then the bits of ``many``."""
 
     few: "set[int] | None" = field(factory=set)
     many: int = 0
@@ -43,7 +43,7 @@ class _Bits:
             self.many, self.few = self.all(), None
 
     def discard(self, number: int) -> bool:
-        """Take a pattern out, and return whether none is left."""
+        """Remove a pattern, and return whether the set is empty."""
         if self.few is None:
             self.many ^= 1 << number
             return not self.many
@@ -51,7 +51,7 @@ class _Bits:
         return not self.few
 
     def all(self) -> int:
-        """Return the set as a number."""
+        """Return the set as an integer with a bit for each pattern."""
         if self.few is None:
             return self.many
         data = bytearray(max(self.few) // 8 + 1)
@@ -62,18 +62,18 @@ class _Bits:
 
 @define(eq=False)
 class Crowd(Generic[T]):
-    """The crowded patterns of a ``WildcardTrie``, each of one token at least, with their items."""
+    """The patterns of a ``WildcardTrie`` with several ``*``, and their items."""
 
     _items: "dict[int, dict[T, None]]" = field(factory=dict)
     _numbers: dict[Pattern, int] = field(factory=dict)
     _free: list[int] = field(factory=list)
-    """Numbers below the greatest that no pattern has: a heap."""
+    """Unused numbers, as a heap."""
     _sets: dict[_Key, _Bits] = field(factory=dict)
     _lengths: dict[int, dict[int, int]] = field(factory=dict)
-    """Of glued texts, by the place where they begin: how many patterns have one of a length."""
+    """Index where a glued text begins → its length → the number of patterns."""
 
     def add(self, pattern: Pattern, item: T) -> None:
-        """Enter ``item``, which must not be there yet."""
+        """Add ``item``, which must not be there yet."""
         number = self._numbers.get(pattern)
         if number is None:
             number = heapq.heappop(self._free) if self._free else len(self._numbers)
@@ -88,7 +88,7 @@ class Crowd(Generic[T]):
         self._items[number][item] = None
 
     def remove(self, pattern: Pattern, item: T) -> None:
-        """Take ``item`` out, and whatever nobody needs any more."""
+        """Remove ``item``, and its pattern if no item is left."""
         number = self._numbers[pattern]
         items = self._items[number]
         del items[item]
@@ -105,47 +105,49 @@ class Crowd(Generic[T]):
         else:
             self._free.clear()
 
-    def _forget_length(self, place: int, length: int) -> None:
-        lengths = self._lengths[place]
+    def _forget_length(self, index: int, length: int) -> None:
+        lengths = self._lengths[index]
         lengths[length] -= 1
         if not lengths[length]:
             del lengths[length]
         if not lengths:
-            del self._lengths[place]
+            del self._lengths[index]
 
     def tables(self, name: str) -> "list[dict[T, None]]":
-        """Return the items whose pattern matches ``name``, those of each pattern in a table."""
+        """Return the items whose patterns match ``name``, in one table for each pattern."""
         if not self._numbers:
             return []
         tokens = split(name)
-        alive, found, offset = -1, 0, 0
-        for place, token in enumerate(tokens):
-            is_word = place % 2 == 0
+        candidates, found, offset = -1, 0, 0
+        for index, token in enumerate(tokens):
+            is_word = index % 2 == 0
             if not is_word:
-                found |= alive & self._set("rest", place, token)
-            for length in self._lengths.get(place, ()):
-                found |= alive & self._set("glued", place, name[offset : offset + length])
-            here = self._set("at", place, token)
+                found |= candidates & self._set("rest", index, token)
+            for length in self._lengths.get(index, ()):
+                found |= candidates & self._set("glued", index, name[offset : offset + length])
+            here = self._set("at", index, token)
             if is_word and token:
-                here |= self._set("at", place, ONE_WORD)
-            alive &= here
-            if not alive:
+                here |= self._set("at", index, ONE_WORD)
+            candidates &= here
+            if not candidates:
                 break
             offset += len(token)
         else:
-            place = len(tokens)
-            ends = self._set("plain", place, None)
-            found |= alive & (ends | self._set("rest", place, ".") | self._set("rest", place, "/"))
+            index = len(tokens)
+            ends = self._set("plain", index, None)
+            found |= candidates & (
+                ends | self._set("rest", index, ".") | self._set("rest", index, "/")
+            )
         return list(map(self._items.__getitem__, _numbers_in(found)))
 
-    def _set(self, what: str, place: int, token: str | None) -> int:
-        found = self._sets.get((what, place, token))
+    def _set(self, kind: str, index: int, token: str | None) -> int:
+        found = self._sets.get((kind, index, token))
         return 0 if found is None else found.all()
 
 
 def _keys(pattern: Pattern) -> Iterator[_Key]:
-    for place, token in enumerate(pattern.tokens):
-        yield "at", place, token
+    for index, token in enumerate(pattern.tokens):
+        yield "at", index, token
     end = len(pattern.tokens)
     if pattern.glued is not None:
         yield "glued", end, pattern.glued
@@ -156,6 +158,6 @@ def _keys(pattern: Pattern) -> Iterator[_Key]:
 
 
 def _numbers_in(bits: int) -> Iterator[int]:
-    """Return the places of ones, the lowest first."""
+    """Return the positions of the one bits, lowest first."""
     digits = bin(bits)[:1:-1].encode().translate(_TRUTHS)
     return compress(range(len(digits)), digits)

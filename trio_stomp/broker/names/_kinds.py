@@ -1,4 +1,4 @@
-"""What a destination's name says about it."""
+"""Kinds of destinations, by their names."""
 
 import re
 from enum import Enum
@@ -22,27 +22,27 @@ RESERVED = frozenset(
 """Topics that only the broker publishes to."""
 
 TRACE = "DIAG/trace"
-"""Where one asks for the frames of a connection, or of a destination."""
+"""Requests for traces of a connection or a destination."""
 EXPLAIN = "DIAG/explain"
-"""Where one asks what happened to a message."""
+"""Requests for explanations of what happened to a message."""
 LEFT = "DIAG/left"
-"""The destination of questions about scheduled messages and last values."""
+"""Requests about scheduled messages and last values."""
 MONITOR = "/queue/monitor"
-"""stompserver's statistics: a topic of the broker's own, in the name space of queues."""
+"""stompserver's statistics: a topic of the broker, although its name is that of a queue."""
 STREAM = "/stream/"
-"""How the logs of topics begin, which are subscribed to from any offset."""
+"""Prefix of streams."""
 DIAG_STREAM = "/stream/DIAG"
-"""The log of all that the broker tells of itself."""
+"""The stream of all DIAG messages."""
 PRIVATE_QUEUE = "/reply-queue/"
 PRIVATE_TOPIC = "/reply-topic/"
-"""How the temporary destinations of a connection begin, as others call them."""
+"""Prefixes of temporary destinations, in the names for other clients."""
 _QUEUE, _TOPIC = "/queue/", "/topic/"
 _NEAR = re.compile(r"/?(queue|topic)s?/", re.IGNORECASE)
 _REST_WORDS = frozenset({">", "**", "#"})
 
 
 class Kind(Enum):
-    """The kind of a destination: how it delivers."""
+    """The kind of a destination, which decides how it delivers."""
 
     TOPIC = "topic"
     WORK = "work-queue"
@@ -52,7 +52,7 @@ class Kind(Enum):
 
 
 def classify(name: str) -> Kind:
-    """Return the kind of a destination or pattern, by its first characters."""
+    """Return the kind of a destination or pattern."""
     if name.startswith("#") and name != "#":
         return Kind.WORK
     if name.startswith("DIAG"):
@@ -65,7 +65,7 @@ def classify(name: str) -> Kind:
 
 
 def nearly(name: str) -> str:
-    """Return ``/queue/`` or ``/topic/`` if a name nearly begins so, as ``queue/x`` does, or ""."""
+    """Return ``/queue/`` or ``/topic/`` if a name has a similar prefix, as ``queue/x``, or ""."""
     found = _NEAR.match(name)
     if found is None or found[0] in (_QUEUE, _TOPIC):
         return ""
@@ -73,7 +73,7 @@ def nearly(name: str) -> str:
 
 
 def check_length(name: str, limit: int) -> None:
-    """Refuse a name that is too long to be remembered.
+    """Check the length of a name.
 
     Raises:
       ProtocolError: ``name`` has more than ``limit`` bytes.
@@ -92,10 +92,14 @@ def is_reserved(name: str) -> bool:
 
 
 def check_sendable(name: str, grammar: str) -> None:
-    """Refuse a SEND to a wildcard or to one of the broker's own topics.
+    """Check that clients may send to a name.
+
+    Args:
+      name: The destination.
+      grammar: The wildcard grammar, as for ``compile_pattern``.
 
     Raises:
-      ProtocolError: naming the destination and the rule.
+      ProtocolError: It is a wildcard or one of the broker's own topics.
     """
     last = name.replace("/", ".").rpartition(".")[2]
     if "*" in name or (grammar == "native" and last in _REST_WORDS):

@@ -1,54 +1,53 @@
-"""Patterns as sets of names: is one within another, have two a name in common?
+"""Patterns as sets of names: subset and intersection.
 
-Patterns here are those that ``compile_pattern`` makes, in either grammar, with or without words put
-in place of others; a plain name is the pattern of itself. Words may hold any text, so both answers
-are exact, and each takes one walk along the shorter pattern.
+The patterns are those of ``compile_pattern`` in either grammar; a plain name matches itself. Words
+may have any text, so both results are exact. Each takes one walk along the shorter pattern.
 """
 
 from trio_stomp.broker.names._wildcards import ONE_WORD, Pattern, Token, split
 
 
 def as_pattern(name: str) -> Pattern:
-    """Return the pattern that matches ``name`` and nothing else, whatever characters it holds."""
+    """Return the pattern that matches only ``name``, whatever characters it has."""
     return Pattern(tuple(split(name)))
 
 
 def covers(outer: Pattern | str, inner: Pattern | str) -> bool:
-    """Return whether each name that ``inner`` matches is matched by ``outer``."""
+    """Return whether ``outer`` matches each name that ``inner`` matches."""
     outer, inner = _unglued(outer), _unglued(inner)
     if len(outer.tokens) > len(inner.tokens):
-        return False  # some name of inner ends before, or goes on as it likes
-    # Not strict: what inner has more is left to outer's end.
+        return False  # inner also matches a shorter or a different name
+    # Not strict: outer's end decides about further tokens of inner.
     for wide, narrow in zip(outer.tokens, inner.tokens, strict=False):
-        # ONE_WORD as the narrow one is many words, which a single one cannot be.
+        # If ``narrow`` is ONE_WORD, it is any word, so a fixed word cannot cover it.
         if wide != narrow and (wide is not ONE_WORD or not narrow):
             return False
-    place = len(outer.tokens)
-    if place == len(inner.tokens):
+    size = len(outer.tokens)
+    if size == len(inner.tokens):
         if outer.glued is not None:
             return inner.glued is not None and inner.glued.startswith(outer.glued)
         return inner.rest in ("", outer.rest)
-    following = inner.tokens[place]
+    following = inner.tokens[size]
     if outer.glued is not None:
         return (following or "").startswith(outer.glued)
-    return following == outer.rest  # a separator, and never ""
+    return following == outer.rest  # a separator, never ""
 
 
 def overlaps(one: Pattern | str, other: Pattern | str) -> bool:
-    """Return whether some name is matched by both."""
+    """Return whether both patterns match a common name."""
     short, long = _unglued(one), _unglued(other)
     if len(short.tokens) > len(long.tokens):
         short, long = long, short
-    # Not strict: what long has more is left to short's end.
+    # Not strict: short's end decides about further tokens of long.
     for left, right in zip(short.tokens, long.tokens, strict=False):
         if not _have_a_word_in_common(left, right):
             return False
-    place = len(short.tokens)
-    if place == len(long.tokens):
+    size = len(short.tokens)
+    if size == len(long.tokens):
         if short.glued is None or long.glued is None:
             return True  # both may end here
         return short.glued.startswith(long.glued) or long.glued.startswith(short.glued)
-    following = long.tokens[place]
+    following = long.tokens[size]
     if short.glued is not None:
         return following is ONE_WORD or following.startswith(short.glued)
     return following == short.rest
@@ -61,10 +60,10 @@ def _have_a_word_in_common(left: Token, right: Token) -> bool:
 
 
 def _unglued(pattern: Pattern | str) -> Pattern:
-    """Return a pattern of the same names without a separator in what its end is glued to.
+    """Return an equivalent pattern whose glued text has no separator.
 
-    The seed's patterns are one text with all words in it. Behind this, a glued end stands at an odd
-    number of words and separators, and any other end at an even one: the two never meet.
+    A pattern of the grammar ``seed`` is a single glued text. After this, a glued end follows an
+    even number of tokens and any other end an odd one, so the two never meet.
     """
     if isinstance(pattern, str):
         return as_pattern(pattern)

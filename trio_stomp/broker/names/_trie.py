@@ -1,4 +1,4 @@
-"""Wildcard subscriptions by pattern: which of them match a name, without trying each."""
+"""A trie of wildcard patterns, which finds those that match a name."""
 
 from typing import Generic, TypeVar
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 @define(eq=False)
 class _Node(Generic[T]):
-    """A node of the trie: what may stand behind its tokens.
+    """A node of the trie: its children, and the items of patterns whose tokens end here.
 
-    Most have one child and nothing else.
+    Tables are created when needed, because most nodes have one child and nothing else.
     """
 
     children: "dict[Token, _Node[T]] | None" = None
@@ -26,7 +26,7 @@ class _Node(Generic[T]):
         return not (self.children or self.here or self.rest or self.glued)
 
     def child(self, token: Token) -> "_Node[T]":
-        """Return the node behind ``token``, made if need be."""
+        """Return the child for ``token``, created if needed."""
         if self.children is None:
             self.children = {}
         found = self.children.get(token)
@@ -35,7 +35,7 @@ class _Node(Generic[T]):
         return found
 
     def table(self, pattern: Pattern) -> dict[T, None]:
-        """Return the table of items for a pattern whose tokens lead here, made if need be."""
+        """Return the items of a pattern whose tokens end here, in a table created if needed."""
         if pattern.glued is not None:
             if self.glued is None:
                 self.glued = {}
@@ -50,7 +50,7 @@ class _Node(Generic[T]):
         return self.here
 
     def discard(self, pattern: Pattern, item: T) -> None:
-        """Take an item out of there, and the tables that are empty now."""
+        """Remove an item of a pattern, and tables that become empty."""
         if pattern.glued is not None:
             assert self.glued is not None
             by_text = self.glued[len(pattern.glued)]
@@ -69,8 +69,8 @@ class _Node(Generic[T]):
 class WildcardTrie(Generic[T]):
     """A trie of patterns by token. Matching walks all branches of a name at once.
 
-    A pattern with more than one ``*`` before other tokens doubles the branches with each: those
-    stand in a ``Crowd``. So a name of n words has at most some n * n branches.
+    Each ``*`` before other tokens doubles the branches. Patterns with more than one are in a
+    ``Crowd``, so a name of n words has about n * n branches at most.
     """
 
     _root: _Node[T] = field(factory=_Node)
@@ -81,7 +81,7 @@ class WildcardTrie(Generic[T]):
         return self._count
 
     def add(self, pattern: Pattern, item: T) -> None:
-        """Enter ``item``, which must not be there yet."""
+        """Add ``item``, which must not be there yet."""
         self._count += 1
         if _is_crowded(pattern):
             self._crowd.add(pattern, item)
@@ -92,7 +92,7 @@ class WildcardTrie(Generic[T]):
         node.table(pattern)[item] = None
 
     def remove(self, pattern: Pattern, item: T) -> None:
-        """Take ``item`` out, and the nodes that nobody needs any more."""
+        """Remove ``item``, and nodes that become empty."""
         self._count -= 1
         if _is_crowded(pattern):
             self._crowd.remove(pattern, item)
@@ -108,18 +108,21 @@ class WildcardTrie(Generic[T]):
                 del parent.children[token]
 
     def match(self, name: str) -> list[T]:
-        """Return the items whose pattern matches ``name``, in no particular order, each once."""
+        """Return the items whose patterns match ``name``, unordered.
+
+        An item with several matching patterns occurs several times.
+        """
         return [item for items in self.tables(name) for item in items]
 
     def tables(self, name: str) -> list[dict[T, None]]:
-        """Return the same in some tables, which go on to change as items come and go."""
+        """Return the same items in live tables, which change as items come and go."""
         found = self._crowd.tables(name)
         if self._root.is_empty():
             return found
         frontier = [self._root]
         offset = 0
-        for place, token in enumerate(split(name)):
-            is_word = place % 2 == 0
+        for index, token in enumerate(split(name)):
+            is_word = index % 2 == 0
             following: list[_Node[T]] = []
             for node in frontier:
                 if node.glued:
@@ -145,7 +148,7 @@ class WildcardTrie(Generic[T]):
 
 
 def _is_crowded(pattern: Pattern) -> bool:
-    """Return whether more than one ``*`` stands before another token."""
+    """Return whether a pattern has more than one ``*`` before its last token."""
     return pattern.tokens[:-1].count(ONE_WORD) > 1
 
 
@@ -168,7 +171,7 @@ def _match_glued(
 
 
 def matches(pattern: Pattern, name: str) -> bool:
-    """Return whether one pattern matches one name, by the walk of ``WildcardTrie.match``."""
+    """Return whether a pattern matches a name, by the rules of ``WildcardTrie.match``."""
     tokens = split(name)
     size = len(pattern.tokens)
     if len(tokens) < size:

@@ -1,4 +1,4 @@
-"""The wildcard grammar of SUBSCRIBE: text → pattern.
+"""The wildcard grammar of SUBSCRIBE.
 
 Words are separated by ``.`` or ``/``, and separators match literally.
 
@@ -9,8 +9,9 @@ Words are separated by ``.`` or ``/``, and separators match literally.
 | ``*``              | last, after ``/`` or glued to text | the rest of the string, also empty |
 
 So ``/topic/*/eu`` and ``prices.*`` take one word, ``prices.>`` also takes ``prices``, and
-``/topic/*``, ``DIAG*`` and ``*`` keep stompica's meaning. A name that begins with ``#`` is a work
-queue's, so a first word ``#`` is no wildcard when more follows: ``#.*`` reaches ``#.jobs``.
+``/topic/*``, ``DIAG*`` and ``*`` have the same meaning as in stompica. A name that begins with
+``#`` is a work queue, so a first word ``#`` before others is no wildcard: ``#.*`` matches
+``#.jobs``.
 """
 
 import re
@@ -20,14 +21,13 @@ from attrs import frozen
 from trio_stomp.base import CloseReason, ProtocolError
 
 MAX_WORDS = 32
-"""Words of a pattern that a client may subscribe to: each takes memory as long as it does, and time
-whenever a name is matched."""
+"""Limit of words in a client's pattern. Each takes memory, and time in each match."""
 
 _SEPARATORS = re.compile(r"([./])")
 _REST_WORDS = frozenset({">", "**", "#"})
 
 ONE_WORD = None
-"""Stands for ``*`` among the tokens of a pattern: no text can be mistaken for it."""
+"""The token for ``*``. It is no text, so it cannot be confused with a word."""
 
 Token = str | None
 
@@ -37,9 +37,10 @@ class Pattern:
     """A compiled wildcard.
 
     Args:
-      tokens: Words and separators that come first; ONE_WORD for any one word.
-      rest: The separator behind which anything may follow, or nothing at all; "" = no such end.
-      glued: What the remaining string must begin with; None = no such end.
+      tokens: The first words and separators; ONE_WORD = any word.
+      rest: A separator after which anything may follow. The name may also end before it; "" = no
+        such end.
+      glued: The prefix of the remaining text; None = no such end.
     """
 
     tokens: tuple[Token, ...]
@@ -48,22 +49,25 @@ class Pattern:
 
 
 def split(name: str) -> list[str]:
-    """Words (even places) and separators (odd places) of a name."""
+    """Return the words (even indexes) and separators (odd indexes) of a name."""
     return _SEPARATORS.split(name)
 
 
 def compile_pattern(
     name: str, grammar: str, *, max_words: int | None = MAX_WORDS
 ) -> Pattern | None:
-    """Return the pattern that ``name`` is, or None if it holds no wildcard.
+    """Compile a wildcard.
 
     Args:
-      name: Destination of a SUBSCRIBE.
+      name: The destination of a SUBSCRIBE, or a configured pattern.
       grammar: ``native`` as above, or ``seed``: the first ``*`` means the rest of the string.
-      max_words: None = no bound, for patterns that the operator wrote.
+      max_words: The limit of words; None = no limit, for configured patterns.
+
+    Returns:
+      None if ``name`` has no wildcard.
 
     Raises:
-      ProtocolError: a wildcard where the grammar has none, or too many words.
+      ProtocolError: A wildcard is misplaced, or there are too many words.
     """
     if grammar == "seed":
         head, star, _ = name.partition("*")
