@@ -14,7 +14,6 @@ from tests.support.fakes import (
     frame_bytes,
     gaps_between,
     open_dial,
-    until,
 )
 
 HELLO = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x"})
@@ -203,16 +202,6 @@ async def test_a_dead_heart_beat_is_1008(autojump_clock: MockClock) -> None:
         (error,) = await client.read_to_end()
         assert error["code"] == "heart-beat-timeout"
         assert client.websocket.close_code == 1008
-
-
-@pytest.mark.covers("W17", "R12")
-async def test_the_client_may_close_at_any_time(ws_dial: Dial) -> None:
-    client = await ws_dial.connect()
-    await client.subscribe("/t")
-    await client.websocket.send_close(1001)
-    await client.expect_closed()
-    assert client.websocket.close_code == 1001
-    await until(lambda: not ws_dial.server.connections)
 
 
 @pytest.mark.covers("X11")

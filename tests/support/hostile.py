@@ -214,7 +214,7 @@ def sent_bodies(data: bytes) -> list[bytes]:
 # --- a raw WebSocket to a broker --------------------------------------------------------------
 
 
-def request(line: bytes = b"GET /ws HTTP/1.1", /, **changes: bytes | None) -> bytes:
+def request(line: bytes = b"GET /ws HTTP/1.1", **changes: bytes | None) -> bytes:
     """The opening handshake, with some headers changed, added, or left out if None."""
     headers: dict[str, bytes | None] = {
         "Host": b"broker",
@@ -327,7 +327,7 @@ class RawSocket:
         return struct.unpack(">H", payload[:2])[0] if payload else None
 
 
-async def open_socket(dial: Dial, **changes: bytes | None) -> RawSocket:
+async def open_socket(dial: Dial, **changes: bytes) -> RawSocket:
     """Open a WebSocket by hand."""
     stream = await dial.stream()
     await stream.send_all(request(**changes))

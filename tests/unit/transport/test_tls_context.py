@@ -149,15 +149,6 @@ def test_a_client_of_another_protocol_gets_in_without_alpn(files: Files) -> None
     assert theirs.selected_alpn_protocol() is None
 
 
-def test_only_version_1_3(files: Files) -> None:
-    client = client_of(files)
-    context = make_server_context(files.certificate, files.key, minimum="1.3")
-    assert talk(context, client)[0].version() == "TLSv1.3"
-    client.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises(ssl.SSLError):
-        talk(context, client)
-
-
 def test_key_and_certificate_in_one_file(files: Files) -> None:
     both = Path(files.key).read_bytes() + Path(files.certificate).read_bytes()
     talk(make_server_context(files.write("both.pem", both)), client_of(files))
@@ -303,54 +294,6 @@ def test_no_such_word_is_the_callers_fault(files: Files) -> None:
 
 def authority(files: Files, ca: trustme.CA) -> str:
     return files.write("clients.pem", ca.cert_pem.bytes())
-
-
-@pytest.mark.parametrize("wanted", ["optional", "required"])
-def test_a_client_with_a_certificate(files: Files, ca: trustme.CA, wanted: str) -> None:
-    context = make_server_context(
-        files.certificate,
-        files.key,
-        client_ca=authority(files, ca),
-        client_certificates=wanted,
-    )
-    client = client_of(files)
-    ca.issue_cert("alice@example.com", common_name="alice").configure_cert(client)
-    ours, _ = talk(context, client)
-    names = certificate_names(ours.getpeercert() or {})
-    assert names[1:] == ("CN=alice", "email:alice@example.com")
-    assert names[0].startswith("CN=alice,OU=Testing cert")
-
-
-def test_a_client_without_one(files: Files, ca: trustme.CA) -> None:
-    contexts = [
-        make_server_context(
-            files.certificate,
-            files.key,
-            client_ca=authority(files, ca),
-            client_certificates=wanted,
-        )
-        for wanted in ("optional", "required")
-    ]
-    ours, _ = talk(contexts[0], client_of(files))
-    assert ours.getpeercert() is None
-    with pytest.raises(ssl.SSLError, match="DID_NOT_RETURN"):
-        talk(contexts[1], client_of(files))
-
-
-@pytest.mark.parametrize("wanted", ["optional", "required"])
-def test_a_client_with_a_certificate_of_a_stranger(
-    files: Files, ca: trustme.CA, wanted: str
-) -> None:
-    context = make_server_context(
-        files.certificate,
-        files.key,
-        client_ca=authority(files, ca),
-        client_certificates=wanted,
-    )
-    client = client_of(files)
-    trustme.CA().issue_cert("alice@example.com").configure_cert(client)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        talk(context, client)
 
 
 def test_who_signs_need_not_be_a_root(files: Files, ca: trustme.CA) -> None:

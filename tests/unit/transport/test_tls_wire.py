@@ -18,7 +18,7 @@ from tests.support.wires import reset, socket_pair
 from trio_stomp.base._errors import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
 from trio_stomp.transport.http._proxy import read_proxy_header
-from trio_stomp.transport.tls._tls_context import TlsBox, make_server_context
+from trio_stomp.transport.tls._tls_context import make_server_context
 from trio_stomp.transport.tls._tls_wire import (
     BURST_BYTES,
     CHUNK_BYTES,
@@ -743,12 +743,6 @@ async def test_nothing_that_openssl_holds_is_lost(
     assert got == data
 
 
-async def test_one_byte_at_a_time(contexts: Contexts) -> None:
-    wire, line, peer = await connected(contexts)
-    line.give(peer.encrypt(b"abc"))
-    assert [await wire.receive_some(1) for _ in range(3)] == [b"a", b"b", b"c"]
-
-
 async def test_reading_can_be_cancelled_without_loss(contexts: Contexts) -> None:
     wire, line, peer = await connected(contexts)
     cipher = peer.encrypt(b"kept")
@@ -1052,19 +1046,6 @@ async def tls_socket(
         yield wire, stream, peer
 
 
-async def test_a_socket(contexts: Contexts) -> None:
-    async with tls_socket(contexts) as (wire, stream, peer):
-        assert wire.is_loopback
-        assert wire.remote.startswith("127.0.0.1:")
-        await stream.send_all(peer.encrypt(b"ping"))
-        assert await wire.receive_some(100) == b"ping"
-        assert wire.send_nowait(b"pong") == 4
-        assert peer.decrypt(await stream.receive_some(100)) == b"pong"
-        await wire.send_eof()
-        await stream.receive_some(100)
-        assert await stream.receive_some(100) == b""
-
-
 async def test_a_socket_whose_peer_reads_slowly(contexts: Contexts) -> None:
     data = bytes(range(256)) * 2000
     async with tls_socket(contexts, 32768) as (wire, stream, peer), trio.open_nursery() as nursery:
@@ -1151,16 +1132,6 @@ async def test_trios_own_tls_over_a_memory_stream(contexts: Contexts) -> None:
             while received := await stream.receive_some(65536):
                 got += received
     assert got == data
-
-
-async def test_a_reload_leaves_connections_alone(contexts: Contexts) -> None:
-    box = TlsBox(str(contexts.directory / "crt"), str(contexts.directory / "key"))
-    wire, line, peer = await connected(contexts, server=box.context)
-    box.reload()
-    other, other_line, other_peer = await connected(contexts, server=box.context)
-    for each, its_line, its_peer in ((wire, line, peer), (other, other_line, other_peer)):
-        assert each.send_nowait(b"alive") == 5
-        assert its_peer.decrypt(its_line.take()) == b"alive"
 
 
 # The words for the log.

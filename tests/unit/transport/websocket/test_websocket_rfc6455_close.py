@@ -17,9 +17,7 @@ from tests.support.hostile import (
     endings,
     every_chop,
     hear,
-    octets,
     open_session,
-    open_socket,
     padded,
     send,
     server_frames,
@@ -173,38 +171,6 @@ async def test_a_close_is_answered_and_then_the_broker_ends_the_stream(
         assert (socket.bodies, socket.pongs) == ([b"first"], ())
         await until(lambda: not dial.server.connections, 0.1)
         assert endings(dial) == {"client-closed": 1}
-
-
-@pytest.mark.covers("W21")
-@pytest.mark.parametrize("code", MUST_NOT_BE_SENT)
-async def test_a_code_that_nobody_may_send_ends_a_connection_with_1002(
-    autojump_clock: MockClock, code: int
-) -> None:
-    async with open_dial(**QUIET) as dial:
-        socket = await open_session(dial)
-        await socket.send(*octets(ws(TEXT, A) + ws(CLOSE, close_body(code))))
-        await socket.until_end()
-        assert (socket.close_code, socket.bodies) == (1002, [b"first"])
-        await until(lambda: not dial.server.connections, 0.1)
-        assert endings(dial) == {"websocket-error": 1}
-
-
-@pytest.mark.covers("W16", "W17", "W20")
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b"\x03", 1002),
-        (close_body(1000, b"*" * 124), 1002),
-        (close_body(1000, b"\xc3"), 1007),
-        (close_body(1000, KOSME + b"\xed\xa0\x80"), 1007),
-    ],
-)
-async def test_a_close_that_is_none(autojump_clock: MockClock, body: bytes, code: int) -> None:
-    async with open_dial(**QUIET) as dial:
-        socket = await open_socket(dial)
-        await socket.send(ws(CLOSE, body))
-        await socket.until_end()
-        assert socket.close_code == code
 
 
 @pytest.mark.covers("W17", "R12")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from tests.support.fakes import TCP, open_dial
+from tests.support.fakes import open_dial
 from tests.support.hostile import (
     BINARY,
     CONTINUATION,
@@ -261,18 +261,6 @@ def test_any_octets_are_text_exactly_if_they_are_utf8(
 # --- on a connection ----------------------------------------------------------------------------
 
 
-@pytest.mark.covers("W20", "X04", "X05")
-@pytest.mark.parametrize("name", ["hello", "last-of-4", "noncharacter-10ffff", "before-surrogates"])
-async def test_valid_text_is_echoed(autojump_clock: MockClock, name: str) -> None:
-    async with open_dial(**QUIET) as dial:
-        socket = await open_session(dial)
-        data = send(VALID[name])
-        await socket.send(*fragments(TEXT, octets(data)), *octets(ws(TEXT, data)))
-        await socket.until(lambda it: len(it.bodies) == 2)
-        assert socket.bodies == [VALID[name]] * 2
-        assert [first for first, _ in socket.frames[-2:]] == [0x81, 0x81]
-
-
 @pytest.mark.covers("W20", "X05")
 @pytest.mark.parametrize("name", ["surrogate-eda080", "overlong-slash-2", "one-beyond", "cut-df"])
 async def test_invalid_text_ends_the_connection_and_invalid_binary_comes_back_as_binary(
@@ -292,12 +280,3 @@ async def test_invalid_text_ends_the_connection_and_invalid_binary_comes_back_as
             await watcher.until(lambda it: bool(it.pongs))
             assert watcher.bodies == [INVALID[name]]
             await watcher.stream.aclose()
-
-
-@pytest.mark.covers("W20")
-async def test_invalid_text_over_a_real_socket() -> None:
-    async with open_dial(TCP, **QUIET) as dial:
-        socket = await open_session(dial)
-        await socket.stream.send_all(ws(TEXT, INVALID["surrogate-in-text"]) + b"\x89" * 100_000)
-        await socket.until_end()
-        assert socket.close_code == 1007
