@@ -1,7 +1,7 @@
-"""What a client may do, asked where it is known which destination is meant.
+"""The authorizer: checks of access rules, after destinations are resolved.
 
-A client's own words never decide: composite and foreign names are resolved before, a temporary or
-durable destination is judged as what it is to others, a stream as the topic that it is the log of.
+Names are checked in their native form: composites and names of other brokers are resolved before,
+a durable subscription is checked as its topics, and a stream as its topic.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,30 +21,29 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import AnyBinding, Place, Subscription
 
 QUESTIONS = "DIAG"
-"""What the command DIAG is judged as."""
+"""The destination as which the command DIAG is checked."""
 
 
 def _nothing_to_judge(_: Client) -> None:
-    """Rules have not changed."""
+    """Do nothing: the rules have not changed."""
 
 
 def _exists(_: Identity) -> bool:
-    """Nobody is known to have been removed."""
+    """Return True: without a list of users, all exist."""
     return True
 
 
 @define(eq=False, repr=False)
 class Authorizer:
-    """Judges what clients ask for. A client without ``rights`` may do everything.
+    """Checks requests against the access rules. A client without ``rights`` may do everything.
 
-    Each ``check_…`` raises ProtocolError ``not-authorized`` if the client may not; nothing has
-    been changed then. Those that are asked about wildcards raise NotYet if the rules for one are
-    so many that they are to be looked at first.
+    Each ``check_…`` raises ProtocolError ``not-authorized`` if a request is denied. For a wildcard
+    with many patterns of rules it may raise NotYet: its work must be done first.
 
     Args:
-      rules: What is granted to whom; None = nothing is denied to anybody.
-      is_there: Whether a queue exists, or the operator's policies name it, so that sending to it
-        or consuming from it creates nothing.
+      rules: The access rules; None = everything is allowed.
+      is_there: Returns whether a queue exists or a policy names it, so that its use needs no right
+        to create it.
     """
 
     events: BrokerEvents
@@ -55,24 +54,24 @@ class Authorizer:
     rules: AccessRules | None = None
     denied: int = 0
     revoked: int = 0
-    """Messages that were left behind by who may not send them any more."""
+    """Scheduled messages and wills whose owner may no longer send them."""
     changes: int = 0
-    """Changes of the rules, or of the users that exist, so far."""
+    """The generation of rules and users, counted up at each change."""
     exists: Callable[[Identity], bool] = _exists
-    """Whether there is still such a user, as far as can be known."""
+    """Returns whether a user still exists, as far as is known."""
     unjudged: dict[Client, None] = field(factory=dict)
-    """Who has yet to be judged by rules that have changed."""
+    """Clients still to be checked after a change of the rules."""
     _judge: Callable[[Client], None] = _nothing_to_judge
-    """Judges one of them; what it is subscribed to comes later."""
+    """Checks one of these clients, without its subscriptions."""
 
     def admit(self, client: Client) -> None:
-        """Give a client the rights and the quota of who it is, by the rules of now."""
+        """Set the rights and quota of a client, by the current rules."""
         rules = self.rules
         client.rights = rules.rights(client.identity) if rules is not None else None
         client.quota = self.quotas.of(client)
 
     def check_send(self, client: Client, plan: SendPlan) -> None:
-        """SEND, to all that a header block names."""
+        """Check a SEND to all destinations of a plan."""
         rights = client.rights
         if rights is None:
             return
@@ -91,26 +90,26 @@ class Authorizer:
     def _check_send_to(self, client: Client, name: str, options: SendOptions | None) -> None:
         self._need(client, Action.SEND, name)
         if name == TRACE:
-            self._need(client, Action.ADMIN, name)  # it shows what others send
+            self._need(client, Action.ADMIN, name)  # a trace shows messages of others
         kind = classify(name)
         if kind is Kind.QUEUE:
             self._check_new_queue(client, name)
         elif kind is Kind.STREAM or (kind is Kind.DIAG and options is not None):
-            # It asks what the broker knows, and has it send the answer.
-            for told in resolve(options.reply_to, self.dialect) if options is not None else ():
-                self._need(client, Action.SEND, told)
+            # A request: the broker sends its answer to ``reply-to``.
+            for reply_to in resolve(options.reply_to, self.dialect) if options is not None else ():
+                self._need(client, Action.SEND, reply_to)
         else:
             assert client.rights is not None
             client.rights.cleared.add(name)
 
     def lets_send(self, owner: Identity | None, plan: SendPlan, count: int) -> bool:
-        """Return whether an owner may send deferred messages now. A refusal is logged and counted.
+        """Return whether the owner of scheduled messages or wills may send them now.
 
-        Wills and scheduled messages are sent after their owner has gone.
+        A refusal is recorded as an event and counted.
 
         Args:
-          owner: None = unknown, and allowed: an older broker did not store it.
-          plan: What is to be sent, and where to.
+          owner: The owner; None = unknown (stored by an older broker), which is allowed.
+          plan: The plan of the messages.
           count: The number of messages.
         """
         if self.rules is None or owner is None:
@@ -127,7 +126,10 @@ class Authorizer:
         return True
 
     def may_end(self, client: Client, owner: Identity | None, names: Iterable[str]) -> bool:
-        """Return whether a client may end it: its own, or with ``admin`` on all ``names``."""
+        """Return whether a client may end something of ``owner`` at ``names``.
+
+        It may if it is the owner, or has the right ``admin`` on all names.
+        """
         rights = client.rights
         if rights is None or (owner is not None and owner.name == client.identity.name != ""):
             return True
@@ -136,14 +138,14 @@ class Authorizer:
     def check_subscribe(
         self, client: Client, places: Iterable["Place"], kind: Kind, *, browses: bool, lasts: bool
     ) -> None:
-        """SUBSCRIBE to all of ``places``.
+        """Check a SUBSCRIBE to all of ``places``.
 
         Args:
-          client: The client.
+          client: The subscriber.
           places: The targets.
-          kind: The kind of destination.
-          browses: It looks at a queue without consuming.
-          lasts: It makes a durable subscription, or comes back to one.
+          kind: The kind of the targets.
+          browses: It is a browser.
+          lasts: The subscription is durable.
         """
         if client.rights is None:
             return
@@ -151,7 +153,7 @@ class Authorizer:
         action = Action.BROWSE if browses else Action.RECEIVE
         for name, pattern in places:
             if name in own:
-                continue  # making it was judged
+                continue  # checked when it was created
             self._need(client, action, name, pattern)
             if lasts:
                 self._need(client, Action.CREATE, name, pattern)
@@ -165,18 +167,18 @@ class Authorizer:
         is_known: Callable[[Identity], bool],
         host: TurnsHost,
     ) -> Work:
-        """Judge by other rules from now on, and bit by bit those who are here.
+        """Apply new rules, and check connected clients and their subscriptions in pieces.
 
-        Who sends something before is judged then (``judge``); it stays subscribed until its turn.
+        A client that sends a frame meanwhile is checked before it (``judge``).
 
         Args:
-          rules: The new rules.
-          clients: The clients to check.
-          is_known: Whether an identity that was proved before would be today.
-          host: Refuses those who may not stay as they are.
+          rules: The new rules; None = everything is allowed.
+          clients: The connected clients.
+          is_known: Returns whether an authenticated identity is still valid.
+          host: Refuses clients and subscriptions that are no longer allowed.
         """
         for client in list(self.unjudged):
-            self.judge(client)  # of the rules before: each change asks who was known before it
+            self.judge(client)  # finish the previous change: ``is_known`` differs
         self.rules = rules
         self.changes += 1
         here = list(clients)
@@ -206,13 +208,13 @@ class Authorizer:
                 yield
 
     def judge(self, client: Client) -> None:
-        """Judge who has yet to be, before anything else is done for it."""
+        """Check a client before its next frame, if it was not checked since the last change."""
         if client in self.unjudged:
             del self.unjudged[client]
             self._judge(client)
 
     def _check_again(self, client: Client, each: "Subscription") -> None:
-        """Judge what a client is subscribed to again, by rules that have changed."""
+        """Check an existing subscription against new rules."""
         consumer, binding = each.consumer, each.binding
         places = binding.places if binding is not None else each.places
         self.check_subscribe(
@@ -224,22 +226,26 @@ class Authorizer:
         )
 
     def check_temporary(self, client: Client, name: str) -> None:
-        """Make a temporary destination, as its owner calls it."""
+        """Check the creation of a temporary destination, by its owner's name for it."""
         if client.rights is not None:
             self._need(client, Action.CREATE, name)
 
     def check_durable(self, client: Client, binding: "AnyBinding") -> None:
-        """Consume from a durable subscription that is there, replace it or end it for good."""
+        """Check using, replacing or deleting an existing durable subscription."""
         if client.rights is None:
             return
-        # What was made when nobody had to log in belongs to whoever may make the like.
+        # Without an owner, as created without authentication, the right to create is enough.
         action = Action.ADMIN if binding.owner else Action.CREATE
         if binding.owner != client.identity.name or not binding.owner:
             for name, pattern in binding.places:
                 self._need(client, action, name, pattern)
 
     def check_question(self, client: Client) -> None:
-        """Check the command DIAG, which may come before CONNECT."""
+        """Check the command DIAG.
+
+        Raises:
+          ProtocolError: It is denied, or rules require a CONNECT first.
+        """
         if self.rules is None:
             return
         if client.rights is None:

@@ -1,6 +1,6 @@
 """Browsers, which list a queue's messages without consuming them.
 
-Handles: cursors, pages from the store, a time share for each turn.
+Handles: positions, pages from the store, a share of each turn.
 Does not handle: consuming; see ``queues``.
 """
 

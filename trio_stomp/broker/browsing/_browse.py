@@ -1,4 +1,4 @@
-"""Looking at queues without consuming: one browser's place in them."""
+"""A browse: the position of one browser in its queues."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues import Storage
 
 PIECE = 64
-"""Messages that are looked up at once."""
+"""Messages looked up at once."""
 SELECTOR_BYTES = 64
-"""So much text of a selector counts as one message more, whenever it is asked."""
+"""Evaluating this much text of a selector costs as much as one message."""
 
 
 class Need(Enum):
-    """The event that a browse waits for."""
+    """What a browse waits for."""
 
     TURN = "time"
     ROOM = "waiting for its client"
@@ -34,17 +34,18 @@ class Need(Enum):
 
 @define(eq=False, repr=False)
 class Browse:
-    """One browser's place: which queue, which priority, behind which message.
+    """The position of one browser: queue, priority and last message shown.
 
-    It is shown what was in the queues when it began, in order, and each message at most once. What
-    has been consumed before its turn comes is left out. So nothing is kept for any message, but for
-    those of a page of the store while that is being shown.
+    It shows the messages that were in the queues at its beginning, in order, each at most once.
+    Messages consumed meanwhile are skipped. So it needs no memory except for a page of the store.
 
     Args:
-      queues: What it looks into, one after the other; None where it only moves on.
-      newest: The number of the message that was accepted last, when it began.
-      newest_stored: The id that the store gave last, likewise.
-      storage: Where queues are that are not in memory.
+      consumer: The browser.
+      queues: The queues, one after the other; None = a step without a queue.
+      tells_end: Send a MESSAGE ``browser:end`` at the end.
+      newest: The number of the last accepted message at the beginning.
+      newest_stored: The last id in the store at the beginning.
+      storage: Reads paged messages, if there is a store.
     """
 
     consumer: Consumer
@@ -57,17 +58,25 @@ class Browse:
     _queue: Queue | None = None
     _level: int = LEVELS
     _behind: int = 0
-    """Shown up to this number of its level; or in the store, up to this id."""
+    """The number, or in the store the id, of the last message shown on this level."""
     _last: int = 0
-    """The last id of the level that it is shown from the store; 0 = it is in memory still."""
+    """The last id to show from the store on this level; 0 = still showing from memory."""
     _page: deque[Message] = field(factory=deque)
     _page_end: int = 0
-    """Up to this id the store has been read; 0 = there is no page."""
+    """The last id that the page covers; 0 = no page."""
     _charged: int = 0
     _is_over: bool = False
 
     def look(self, steps: int, now: float) -> int:
-        """Show some messages, and return what is left of ``steps``. ``needs`` tells why no more."""
+        """Show messages, and set ``needs`` to what comes next.
+
+        Args:
+          steps: The limit of work, about one step for each message.
+          now: Seconds of the broker's clock.
+
+        Returns:
+          The steps that are left.
+        """
         outbox, selector = self.consumer.subscription.outbox, self.consumer.selector
         weight = 1 if selector is None else 1 + len(selector.text) // SELECTOR_BYTES
         self.needs = Need.TURN
@@ -90,29 +99,29 @@ class Browse:
 
     @property
     def has_page(self) -> bool:
-        """Return whether a page of the store is in memory for it."""
+        """Return whether it has a page of the store in memory."""
         return self._page_end > 0
 
     def end(self) -> None:
-        """Nobody looks any more."""
+        """End the browse."""
         self._is_over = True
         self.forget_page()
 
     def forget_page(self) -> None:
-        """Keep nothing that can be read again."""
+        """Free the page. It can be read again."""
         self._page.clear()
         self._page_end = 0
         self._charge(0)
 
     def ask(self, then: "Callable[[float], None]") -> None:
-        """Have a page read, and ``then`` called, unless this is over."""
+        """Request a page. When it was read, call ``then``, unless the browse has ended."""
         assert self.storage is not None
         assert self._queue is not None
         show = partial(self._read, then)
         self.storage.look(self._queue, self._level, self._behind, self._last, show)
 
     def _following(self) -> list[Message] | None:
-        """Return the next messages: none if it only moved on, None if ``needs`` tells why not."""
+        """Return the next messages; [] = moved to another level or queue, None = see ``needs``."""
         queue = self._queue
         if queue is None:
             try:
@@ -127,7 +136,7 @@ class Browse:
         if self._last:
             return self._following_stored(queue)
         found = queue.waiting.behind(self._level, self._behind, PIECE)
-        # What was in the store then, and is not now, has got its number since.
+        # A message paged in since the beginning may have a newer number: compare its id as well.
         while found and not self._was_there(found[-1]):
             found.pop()
         if not found:
@@ -150,7 +159,7 @@ class Browse:
         return message.number <= self.newest or 0 < message.stored <= self.newest_stored
 
     def _leave_memory(self, queue: Queue) -> None:
-        """Go on with what of a level is in the store alone."""
+        """Continue with the paged messages of the level, if any."""
         paged = queue.waiting.paging(self._level)
         last = 0 if paged is None else min(paged.last, self.newest_stored)
         if paged is not None and paged.after < last:
@@ -159,7 +168,7 @@ class Browse:
             self._descend(queue)
 
     def _descend(self, queue: Queue) -> None:
-        """Go on with the next level, or queue."""
+        """Continue with the next level or queue."""
         self._level = queue.waiting.level_beneath(self._level)
         self._behind = self._last = 0
         if self._level < 0:
@@ -179,7 +188,7 @@ class Browse:
     def _read(
         self, then: "Callable[[float], None]", found: list[Message], after: int, now: float
     ) -> None:
-        """Take a page that was read, up to the id ``after``."""
+        """Take a page that was read. ``after`` is the last id that it covers."""
         if self._is_over:
             return
         self._page.extend(found)
@@ -188,7 +197,7 @@ class Browse:
         then(now)
 
     def _note(self, queue: Queue, accepted: int) -> None:
-        """Note what was just shown, for ``explain``."""
+        """Record the message just shown, for ``explain``."""
         fan_out = self.consumer.fan_out
         if fan_out.event_history is not None:
             subscription = self.consumer.subscription

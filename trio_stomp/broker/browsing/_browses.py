@@ -1,4 +1,4 @@
-"""Who looks into queues: so many messages a turn, for one browse after the other."""
+"""All browses, with a limit of messages in each turn, round-robin."""
 
 from functools import partial
 from itertools import islice
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Subscription
 
 MAX_BROWSES = 16
-"""Browses that a connection is shown at once; further ones wait until one of them has ended."""
+"""Limit of concurrent browses of one connection. Further ones wait."""
 MAX_PAGES = 16
-"""Pages of the store that are read, or in memory, for all of them."""
+"""Limit of pages being read or in memory for all browses."""
 TURN_STEPS = 256
-"""Messages that are looked at in a turn for all of them: some 2 ms."""
+"""Limit of messages in a turn for all browses, about 2 ms."""
 SHARE_STEPS = 64
-"""And for one of them, before it is the next one's turn."""
+"""Limit of messages for one browse before the next one continues."""
 
 
 @frozen
 class BrowseStatistics:
-    """Figures of a moment.
+    """The current figures of browses.
 
     Args:
-      unfinished: Browses that have not been shown everything.
-      begun: Those of them that do not wait for others of their connection.
-      pages: Pages of the store that are read, or in memory, for them.
+      unfinished: Browses that have not ended.
+      begun: Unfinished browses that do not wait for others of their connection.
+      pages: Pages of the store being read or in memory.
     """
 
     unfinished: int
@@ -42,40 +42,40 @@ class BrowseStatistics:
 
 @define(eq=False, repr=False)
 class Browses:
-    """The browses of all connections that have not been shown everything.
+    """The unfinished browses of all connections.
 
     Args:
-      timers: Have the broker's time pass soon, when there is more to do.
+      timers: Schedules another turn if there is more to do.
     """
 
     timers: Timers
     _waiting: "dict[Client, dict[Subscription, Callable[[], Browse]]]" = field(factory=dict)
-    """Those that have not begun, by connection, in order of SUBSCRIBE."""
+    """Browses that have not begun, by connection, in the order of SUBSCRIBE."""
     _begun: "dict[Client, dict[Subscription, Browse]]" = field(factory=dict)
     _ready: "dict[Subscription, Browse]" = field(factory=dict)
-    """Those that are shown more as soon as there is time, in turn."""
+    """Browses that can continue, in round-robin order."""
     _wanting: "dict[Subscription, Browse]" = field(factory=dict)
-    """Those that need a page of the store."""
+    """Browses that need a page of the store."""
     _reading: "dict[Subscription, Browse]" = field(factory=dict)
-    """Those that have one, or are about to."""
+    """Browses that have a page or have requested one."""
     _steps: int = TURN_STEPS
-    """Steps that are left of this turn."""
+    """Steps left in this turn."""
     _is_due: bool = False
-    """The timers have been told."""
+    """Another turn is scheduled."""
 
     def statistics(self) -> "BrowseStatistics":
-        """Return how many there are."""
+        """Return the current figures."""
         begun = sum(map(len, self._begun.values()))
         waiting = sum(map(len, self._waiting.values()))
         return BrowseStatistics(begun + waiting, begun, len(self._reading))
 
     def add(self, subscription: "Subscription", make: "Callable[[], Browse]", now: float) -> None:
-        """Show a newcomer what there is, as soon as its connection is shown less than it may be.
+        """Add a browser. It begins when its connection has less than MAX_BROWSES.
 
         Args:
           subscription: The subscription.
-          make: Makes the browse, of what is in the queues then.
-          now: The time, in seconds of the broker's clock.
+          make: Creates the browse, with the state of the queues at that time.
+          now: Seconds of the broker's clock.
         """
         self._waiting.setdefault(subscription.client, {})[subscription] = make
         self._begin(subscription.client)
@@ -90,7 +90,7 @@ class Browses:
         self._work(now)
 
     def end(self, subscription: "Subscription") -> None:
-        """End a subscription's browsing. The queue keeps all its messages."""
+        """End the browse of a subscription."""
         client = subscription.client
         self._waiting.get(client, {}).pop(subscription, None)
         browse = self._begun.get(client, {}).pop(subscription, None)
@@ -106,28 +106,28 @@ class Browses:
                 del kept[client]
 
     def tick(self, now: float) -> None:
-        """Go on with what there was no time for."""
+        """Continue browses that ran out of time."""
         self._is_due = False
         self._work(now)
 
     def end_turn(self) -> None:
-        """Give the next turn a new time share."""
+        """Reset the limit of messages for the next turn."""
         self._steps = TURN_STEPS
 
     def _begin(self, client: "Client") -> None:
-        """Let as many browses of a connection begin as may be at once."""
+        """Begin waiting browses of a connection up to the limit."""
         waiting = self._waiting.get(client, {})
         begun = self._begun.setdefault(client, {})
         for subscription in list(islice(waiting, max(0, MAX_BROWSES - len(begun)))):
             begun[subscription] = self._ready[subscription] = waiting.pop(subscription)()
 
     def _work(self, now: float) -> None:
-        """Show more to those that are ready, in turn, while there is time in this turn."""
+        """Continue ready browses, round-robin, while steps are left in this turn."""
         while self._ready and self._steps > 0:
             subscription = next(iter(self._ready))
             browse = self._ready.pop(subscription)
             steps = min(SHARE_STEPS, self._steps)
-            # A look at nothing takes time, too.
+            # A browse without messages takes time, too.
             self._steps -= max(1, steps - browse.look(steps, now))
             if not browse.has_page:
                 self._reading.pop(subscription, None)
@@ -141,19 +141,19 @@ class Browses:
         self._call(now)
 
     def _read(self) -> None:
-        """Have pages read for those that need one, as many as may be in memory."""
+        """Request pages for browses that need one, up to the limit."""
         while self._wanting and len(self._reading) < MAX_PAGES:
             subscription = next(iter(self._wanting))
             browse = self._reading[subscription] = self._wanting.pop(subscription)
             browse.ask(partial(self._go_on, subscription, browse))
 
     def _go_on(self, subscription: "Subscription", browse: Browse, now: float) -> None:
-        """Continue a browser with a page that was read."""
+        """Continue a browse with a page that was read."""
         self._ready[subscription] = browse
         self._work(now)
 
     def _call(self, now: float) -> None:
-        """Have the rest done in a later turn, behind whatever else came."""
+        """Schedule another turn if browses are ready."""
         if self._ready and not self._is_due:
             self._is_due = True
             self.timers.call_at(now, noop)

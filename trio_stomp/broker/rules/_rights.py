@@ -1,4 +1,4 @@
-"""What one client may do: the rules that are for it, and what they have answered so far."""
+"""The rights of one client: the rules that apply to it, and a cache of decisions."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_CACHED = 4096
-"""Answers that one client's rights remember."""
+"""Limit of cached decisions."""
 MAX_CACHED_CHARS = 256 * 1024
-"""Characters of the names among them."""
+"""Limit of characters of the names in the cache."""
 PATTERN_CHARS = 512
-"""A wildcard counts as no more than so many: what one SUBSCRIBE asks is remembered until it is
-done."""
+"""The most characters that a wildcard counts as, so that the decisions for one SUBSCRIBE fit."""
 MANY_PATTERNS = 256
-"""To look whether a wildcard is allowed by more patterns than this takes long."""
+"""With more patterns of rules than this, the decision for a wildcard is found in pieces."""
 STEP = 32
-"""Patterns of rules that are looked at in one piece of work."""
+"""Patterns of rules checked in one piece of work."""
 
 _VERBS = {
     "send": "send to",
@@ -37,11 +36,12 @@ _VERBS = {
 
 @frozen
 class Verdict:
-    """The answer whether something is allowed, and why.
+    """A decision with its reason.
 
     Args:
-      rule: The rule that decided; None = none did, which denies.
-      explanation: One line for the operator. Clients are not told it: it says where rules are.
+      allowed: The decision.
+      rule: The rule that decided; None = no rule matched, which denies.
+      explanation: One line for the operator. Clients do not get it, because it names files.
     """
 
     allowed: bool
@@ -51,16 +51,16 @@ class Verdict:
 
 @define(eq=False, repr=False)
 class Rights:
-    """The rights of one client, by rules that do not change, made by ``AccessRules.rights``.
+    """The rights of one user, created by ``AccessRules.rights`` and shared by the connections.
+
+    The cache of decisions is cleared when it is full.
 
     Args:
-      user: The client's name; "" = anonymous.
+      user: The user name; "" = anonymous.
       rules: All rules.
-      index: The place in ``rules`` of each, under each pattern that is the same for all clients.
-      applies: By place, whether the rule is for this client.
-      personal: By place, the patterns that are this client's own; of few rules.
-
-    Limits: remembers MAX_CACHED answers, once for all connections of the user, then begins anew.
+      index: Indexes into ``rules``, by the patterns that are the same for all clients.
+      applies: For each rule, whether it applies to this user.
+      personal: The patterns with ``{user}`` replaced, by index of the rule.
     """
 
     user: str
@@ -69,21 +69,18 @@ class Rights:
     _applies: bytes
     _personal: Mapping[int, tuple[Pattern, ...]]
     cleared: set[str] = field(init=False, factory=set)
-    """Names among the answers that a SEND needs nothing else for: one look tells it."""
+    """Destinations for which a SEND is allowed without further checks."""
     _known: "dict[tuple[Action, str | Pattern], bool]" = field(init=False, factory=dict)
     _known_chars: int = field(init=False, default=0)
     _are_many: bool = field(init=False)
-    """There may be more than MANY_PATTERNS."""
+    """There are more than MANY_PATTERNS patterns."""
 
     def __attrs_post_init__(self) -> None:
         count = len(self._index) + sum(map(len, self._personal.values()))
         self._are_many = count > MANY_PATTERNS
 
     def allows(self, action: "Action", name: str) -> bool:
-        """Return whether the client may do ``action`` at the one destination ``name``.
-
-        One look in a table if it has been asked before.
-        """
+        """Return whether the client may do ``action`` at the destination ``name``. Cached."""
         known = self._known.get((action, name))
         if known is not None:
             return known
@@ -91,12 +88,12 @@ class Rights:
         return self._remember(action, name, len(name), rule is not None and rule.allow)
 
     def allows_pattern(self, action: "Action", name: str, pattern: Pattern) -> bool:
-        """Return whether the client may do ``action`` at all that a wildcard matches.
+        """Return whether the client may do ``action`` at all destinations of a wildcard. Cached.
 
         Args:
           action: The action.
-          name: The wildcard as it was written.
-          pattern: What it is, in the grammar of whoever wrote it.
+          name: The wildcard as text.
+          pattern: The compiled wildcard.
         """
         known = self._known.get((action, pattern))
         if known is not None:
@@ -105,36 +102,36 @@ class Rights:
         return self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
 
     def is_long(self, action: "Action", pattern: Pattern) -> bool:
-        """Return whether ``allows_pattern`` takes long, so that ``asking`` must be done first."""
+        """Return whether ``allows_pattern`` takes long, so that ``asking`` must come first."""
         return self._are_many and (action, pattern) not in self._known
 
     def asking(self, action: "Action", name: str, pattern: Pattern) -> Iterator[None]:
-        """Find out in pieces what ``allows_pattern`` tells then."""
+        """Find and cache the decision of ``allows_pattern`` in pieces."""
         rule, _ = yield from self._deciding_rule(action, pattern)
         self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
 
     def verdict(self, action: "Action", name: str, pattern: Pattern | None = None) -> Verdict:
-        """Return the answer of ``allows`` or ``allows_pattern`` with its reason.
+        """Return the decision of ``allows`` or ``allows_pattern`` with its reason.
 
-        Not for the hot path.
+        It is slow: not for each frame.
         """
-        passed_over: Rule | None = None
+        skipped: Rule | None = None
         if pattern is None:
             rule = self._rule_for(action, name)
         else:
-            rule, passed_over = _at_once(self._deciding_rule(action, pattern))
+            rule, skipped = _at_once(self._deciding_rule(action, pattern))
         who = repr(self.user[:80]) if self.user else ANONYMOUS_NAME
         can = "may" if rule is not None and rule.allow else "may not"
-        said = f"{who} {can} {_VERBS[action]} {name[:80]!r}"
+        text = f"{who} {can} {_VERBS[action]} {name[:80]!r}"
         if rule is not None and rule.allow:
-            return Verdict(True, rule, f"allowed by {rule.place}: {said}")
+            return Verdict(True, rule, f"allowed by {rule.place}: {text}")
         if rule is not None:
             mine = (*rule.fixed, *rule.personal(self.user))
             whole = pattern is None or any(covers(each, pattern) for each in mine)
             part = "" if whole else ", which is for a part of it"
-            return Verdict(False, rule, f"denied by {rule.place}{part}: {said}")
-        some = "" if passed_over is None else f"; {passed_over.place} allows only a part of it"
-        return Verdict(False, None, f"denied, since no rule allows it: {said}{some}")
+            return Verdict(False, rule, f"denied by {rule.place}{part}: {text}")
+        some = "" if skipped is None else f"; {skipped.place} allows only a part of it"
+        return Verdict(False, None, f"denied, since no rule allows it: {text}{some}")
 
     def _remember(self, action: "Action", key: str | Pattern, length: int, allowed: bool) -> bool:
         if len(self._known) >= MAX_CACHED or self._known_chars + length > MAX_CACHED_CHARS:
@@ -146,48 +143,51 @@ class Rights:
         return allowed
 
     def _rule_for(self, action: "Action", name: str) -> "Rule | None":
-        """Return the first rule that is for ``name``."""
+        """Return the first rule that matches ``name``, or None."""
         rules, applies = self._rules, self._applies
-        places = [
-            place
-            for place in self._index.match(name)
-            if applies[place] and action in rules[place].actions
+        indexes = [
+            index
+            for index in self._index.match(name)
+            if applies[index] and action in rules[index].actions
         ]
-        for place, patterns in self._personal.items():
-            if action in rules[place].actions and any(matches(each, name) for each in patterns):
-                places.append(place)
-        return rules[min(places)] if places else None
+        for index, patterns in self._personal.items():
+            if action in rules[index].actions and any(matches(each, name) for each in patterns):
+                indexes.append(index)
+        return rules[min(indexes)] if indexes else None
 
     def _deciding_rule(
         self, action: "Action", pattern: Pattern
     ) -> "Generator[None, None, tuple[Rule | None, Rule | None]]":
-        """Find the deciding rule for all of ``pattern`` and the first skipped one, in pieces.
+        """Find the rule that decides for all of ``pattern``, in pieces.
 
-        What a rule denies a part of, it denies: messages are not judged one by one. What it allows
-        a part of is left to later rules, which may allow the whole.
+        A rule that denies a part denies the whole, because messages are not checked one by one. A
+        rule that allows a part is skipped, because a later one may allow the whole.
+
+        Returns:
+          The rule, and the first skipped rule, if any.
         """
-        passed_over: Rule | None = None
+        skipped: Rule | None = None
         for count, (rule, each) in enumerate(self._patterns(action), 1):
             if count % STEP == 0:
                 yield
             if not rule.allow:
                 if overlaps(each, pattern):
-                    return rule, passed_over
+                    return rule, skipped
             elif covers(each, pattern):
-                return rule, passed_over
-            elif passed_over is None and overlaps(each, pattern):
-                passed_over = rule
-        return None, passed_over
+                return rule, skipped
+            elif skipped is None and overlaps(each, pattern):
+                skipped = rule
+        return None, skipped
 
     def _patterns(self, action: "Action") -> "Iterator[tuple[Rule, Pattern]]":
-        for place, rule in enumerate(self._rules):
-            if self._applies[place] and action in rule.actions:
-                for each in (*rule.fixed, *self._personal.get(place, ())):
+        for index, rule in enumerate(self._rules):
+            if self._applies[index] and action in rule.actions:
+                for each in (*rule.fixed, *self._personal.get(index, ())):
                     yield rule, each
 
 
 def _at_once(work: Generator[None, None, T]) -> T:
-    """Do all pieces of a work, and return what it comes to."""
+    """Do all pieces of a work, and return its result."""
     while True:
         try:
             next(work)

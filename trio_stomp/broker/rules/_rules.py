@@ -1,11 +1,10 @@
-"""Who may do what where: rules in the operator's order, of which the first that matches decides.
+"""Access rules: the first rule that matches, in the operator's order, decides.
 
-What no rule matches is denied. A rule's patterns are those of SUBSCRIBE in the native grammar,
-whatever grammar clients use; ``{user}`` in a word of them stands for the client's name. It is put
-in behind the grammar's back, as text and never as a wildcard, so that a user called ``*`` has the
-rights of one user. A name with a separator would be several words, which an operator who wrote
-``/topic/{user}/**`` did not mean: to such a client nothing is allowed by ``{user}``, while what is
-denied by it is denied to the letter.
+Without a matching rule a request is denied. Patterns are those of SUBSCRIBE in the native grammar,
+whatever grammar clients use. In a word, ``{user}`` stands for the name of the client. It is
+replaced after compilation, as text and never as a wildcard, so that a user called ``*`` is only one
+user. A name with a separator would become several words, which ``/topic/{user}/**`` does not
+intend: for such a user, ``{user}`` allows nothing, but denies literally.
 """
 
 import re
@@ -35,19 +34,19 @@ from trio_stomp.broker.rules._rights import Rights
 from trio_stomp.broker.rules._rights import Verdict as Verdict
 
 USER = "{user}"
-"""Stands for the client's name in a rule's pattern."""
+"""The name of the client in a rule's pattern."""
 _DIAG = "DIAG"
 _KINDS = ("#", _DIAG)
-"""How names begin that are no ordinary topics'."""
+"""Prefixes of work queues and of the broker's own topics."""
 _DIAG_TOPICS = Pattern((), glued=_DIAG)
 _DIAG_STREAMS = Pattern(tuple(split(STREAM)[:-1]), glued=_DIAG)
 _STARS = re.compile(r"\*+")
 MAX_MADE = 1_024
-"""Users whose rights are kept while they may come back."""
+"""Limit of users whose rights are cached."""
 MAX_GLOB = 256
-"""Characters of a glob."""
+"""Limit of characters in a glob."""
 _SOME_USERS = ("\0", "\0.\0", "\0/\0", "")
-"""One of each sort of name, in characters that no pattern is written in."""
+"""Sample names of each sort, in characters that no pattern has."""
 
 
 class Action(StrEnum):
@@ -62,23 +61,23 @@ class Action(StrEnum):
 
 
 Need = tuple[Action, str, Pattern | None]
-"""An action, a destination, and the pattern if that is a wildcard."""
+"""A required right: an action, a destination, and the pattern if it is a wildcard."""
 
 
 @frozen
 class Rule:
-    """One rule.
+    """One rule. It applies to its users and groups; without both, to all who have logged in.
 
     Args:
       allow: Whether it allows or denies.
-      patterns: Destinations, as text.
-      users: Globs of names, ``*`` and ``?``; empty = no matter who.
-      groups: Names of groups; empty = no matter which. With users as well, either is enough; with
-        neither, the rule is for everybody who has logged in.
-      place: Where it is written, for people.
+      actions: The actions.
+      patterns: The destinations, as text.
+      users: Globs of names, with ``*`` and ``?``.
+      groups: Names of groups.
+      place: File and line, for the operator.
 
     Raises:
-      OptionError: it names place, pattern and remedy.
+      OptionError: A pattern or glob is invalid.
     """
 
     allow: bool
@@ -88,7 +87,7 @@ class Rule:
     groups: frozenset[str] = frozenset()
     place: str = ""
     fixed: tuple[Pattern, ...] = field(init=False, repr=False, eq=False)
-    """Those of ``patterns`` that are the same for all clients."""
+    """The patterns without ``{user}``."""
     _personal: tuple[Pattern, ...] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
@@ -107,7 +106,7 @@ class Rule:
 
     @property
     def is_personal(self) -> bool:
-        """Return whether ``{user}`` is in it."""
+        """Return whether a pattern has ``{user}``."""
         return bool(self._personal)
 
     def personal(self, user: str) -> tuple[Pattern, ...]:
@@ -116,7 +115,7 @@ class Rule:
         return tuple(each for each in found if each is not None)
 
     def is_for(self, user: str, groups: frozenset[str]) -> bool:
-        """Return whether the rule applies to ``user`` ("" = anonymous) who is in ``groups``."""
+        """Return whether the rule applies to a user ("" = anonymous) in ``groups``."""
         if not user:
             return ANONYMOUS_NAME in self.users
         if not self.users and not self.groups:
@@ -134,7 +133,7 @@ def _compile(text: str, place: str) -> Pattern:
     if not text:
         raise OptionError(f"{place}: a destination is empty; write ** for all of them")
     try:
-        # A rule for a name that nobody is ever judged by would silently allow or deny nothing.
+        # Refuse names of other brokers: they are never checked, so the rule would have no effect.
         (known,) = resolve(text, dialect(ARTEMIS))
         pattern = compile_pattern(text, "native", max_words=None) or as_pattern(text)
     except ProtocolError as error:
@@ -157,12 +156,12 @@ def _compile(text: str, place: str) -> Pattern:
 
 
 def _insert(pattern: Pattern, user: str, allows: bool) -> Pattern | None:
-    """Return ``pattern`` with ``{user}`` replaced, or None if it matches nothing for that user."""
+    """Return ``pattern`` with ``{user}`` replaced, or None if it must not match for this user."""
     if allows:
         if not user or len(split(user)) > 1:
             return None
         first = pattern.tokens[0] or ""
-        # Nobody shall own work queues or DIAG by what he is called.
+        # A user name must not give access to work queues or DIAG.
         if first.replace(USER, user).startswith(_KINDS) and not first.startswith(_KINDS):
             return None
     tokens: list[Token] = []
@@ -175,30 +174,30 @@ def _insert(pattern: Pattern, user: str, allows: bool) -> Pattern | None:
 
 
 def glob_matches(glob: str, text: str) -> bool:
-    """Return whether ``*`` (any text) and ``?`` (any character) can make ``glob`` be ``text``.
+    """Return whether a glob with ``*`` (any text) and ``?`` (any character) matches ``text``.
 
-    All places of the glob where one may be are the bits of one number, so that the time is linear
-    in the text, whatever the glob.
+    The bits of an integer are the positions in the glob reached so far, so the time is linear.
     """
     glob = _STARS.sub("*", glob)
     places_of: dict[str, int] = {}
-    for place, char in enumerate(glob):
-        places_of[char] = places_of.get(char, 0) | 1 << place
-    star, anything = places_of.pop("*", 0), places_of.pop("?", 0)
+    for index, char in enumerate(glob):
+        places_of[char] = places_of.get(char, 0) | 1 << index
+    star, any_char = places_of.pop("*", 0), places_of.pop("?", 0)
     places = 1 | (1 & star) << 1
     for char in text:
-        places = (places & (places_of.get(char, 0) | anything)) << 1 | places & star
+        places = (places & (places_of.get(char, 0) | any_char)) << 1 | places & star
         places |= (places & star) << 1
     return bool(places >> len(glob))
 
 
 @frozen
 class AccessRules:
-    """All rules, and what they speak of.
+    """All access rules.
 
     Args:
-      groups: Users by group. A token's roles are groups, too.
-      certificates: User by what a client's certificate says; only carried here.
+      rules: The rules in order.
+      groups: Users by group. The roles of tokens are groups, too.
+      certificates: Users by name in client certificates. Not used here.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -208,52 +207,49 @@ class AccessRules:
     _made: dict[tuple[str, frozenset[str]], Rights] = field(
         init=False, factory=dict, repr=False, eq=False
     )
-    """Rights by name and roles: connections of one user share them, and what they remember."""
+    """Cached rights by name and roles, shared by the connections of a user."""
 
     def __attrs_post_init__(self) -> None:
-        for place, rule in enumerate(self.rules):
+        for index, rule in enumerate(self.rules):
             for pattern in rule.fixed:
-                self._index.add(pattern, place)
+                self._index.add(pattern, index)
 
     def rights(self, identity: Identity) -> Rights:
-        """Return the rights of a client.
-
-        Limits: looks at each rule once; so this is for CONNECT, not for every frame.
-        """
-        # No user is called anonymous; should a token say so, it is worth no more than none.
+        """Return the rights of a client. This checks each rule: not for each frame."""
+        # No user is called anonymous. If a token says so, treat it as no name.
         name = "" if identity.name == ANONYMOUS_NAME else identity.name
-        made = self._made.get((name, identity.roles))
-        if made is None:
+        rights = self._made.get((name, identity.roles))
+        if rights is None:
             if len(self._made) >= MAX_MADE:
                 self._made.clear()
-            made = self._made[name, identity.roles] = self._make(name, identity)
-        return made
+            rights = self._made[name, identity.roles] = self._make(name, identity)
+        return rights
 
     def _make(self, name: str, identity: Identity) -> Rights:
         groups = identity.roles | {group for group, users in self.groups.items() if name in users}
         applies = bytes(rule.is_for(name, groups) for rule in self.rules)
         personal = {
-            place: patterns
-            for place, rule in enumerate(self.rules)
-            if rule.is_personal and applies[place] and (patterns := rule.personal(name))
+            index: patterns
+            for index, rule in enumerate(self.rules)
+            if rule.is_personal and applies[index] and (patterns := rule.personal(name))
         }
         return Rights(name, self.rules, self._index, applies, personal)
 
 
 def built_in_rules() -> AccessRules:
-    """Return the rules where users are known, but no rules: any user may use destinations.
+    """Return the rules for a broker with users but without rules: users may use all destinations.
 
-    The roles ``monitor`` and ``admin`` come with users and tokens.
+    Users and tokens may have the roles ``monitor`` and ``admin``.
     """
     everywhere, everybody = ("**",), frozenset[str]()
     use = frozenset({Action.SEND, Action.RECEIVE, Action.BROWSE, Action.CREATE})
     watch = frozenset({Action.MONITOR, Action.RECEIVE})
     rows = (
         (True, frozenset(Action), everywhere, frozenset({"admin"})),
-        # Receive, too: a wildcard needs both if it reaches others' destinations beside DIAG.
+        # RECEIVE as well: a wildcard that also matches ordinary destinations needs both.
         (True, watch, everywhere, frozenset({"monitor"})),
         (False, use, ("DIAG*", f"{DIAG_STREAM}*"), everybody),
-        # Not receive or browse: /queue/* reaches no topic, and by this name one needs monitor.
+        # Not RECEIVE or BROWSE: /queue/* matches no topic, and the name itself needs MONITOR.
         (False, frozenset({Action.SEND, Action.CREATE}), (MONITOR,), everybody),
         (True, use, everywhere, everybody),
     )
@@ -273,15 +269,14 @@ def built_in_rules() -> AccessRules:
 
 
 def is_watching(name: str) -> bool:
-    """Return whether receiving from, or sending to, ``name`` is watching the broker or others."""
+    """Return whether using ``name`` shows the state of the broker, which needs MONITOR."""
     return name.startswith((_DIAG, DIAG_STREAM)) or name == MONITOR
 
 
 def may_reach_watching(name: str, pattern: Pattern | None) -> bool:
-    """Return whether a SUBSCRIBE to ``name`` (``pattern`` if a wildcard) may reach such a name.
+    """Return whether a SUBSCRIBE to ``name`` or ``pattern`` may match such a name.
 
-    Where this is true of a wildcard that reaches others, too, ``receive`` is needed beside
-    ``monitor``: who may look at DIAG may not thereby read what is sent to ``/topic/…``.
+    A wildcard that also matches other names needs RECEIVE in addition to MONITOR.
     """
     if pattern is None:
         return is_watching(name)
@@ -290,12 +285,12 @@ def may_reach_watching(name: str, pattern: Pattern | None) -> bool:
 
 
 def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Need, ...]:
-    """All that must be allowed for ``action`` at a destination.
+    """Return the rights required for ``action`` at a destination.
 
     Args:
       action: The action.
-      name: Our own name of it, composites and foreign names resolved.
-      pattern: What ``name`` is if it is a wildcard.
+      name: The native name, from ``resolve``.
+      pattern: The pattern if ``name`` is a wildcard.
     """
     if action not in (Action.SEND, Action.RECEIVE, Action.BROWSE):
         return ((action, name, pattern),)
@@ -310,7 +305,7 @@ def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Ne
     if action is Action.BROWSE and kind is not Kind.QUEUE:
         action = Action.RECEIVE
     if pattern is None or kind is Kind.QUEUE:
-        return ((action, name, pattern),)  # a wildcard for queues reaches nothing that watches
+        return ((action, name, pattern),)  # a wildcard for queues matches no such name
     if covers(_DIAG_TOPICS, pattern):
         return ((Action.MONITOR, name, pattern),)
     found: list[Need] = [(action, name, pattern)]
@@ -322,25 +317,31 @@ def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Ne
 
 
 def places(destination: str) -> tuple[tuple[str, Pattern | None], ...]:
-    """Return the names that a client means by a destination, each with its pattern if a wildcard.
+    """Return the names of a destination in the native dialect, each with its pattern or None.
 
     Raises:
-      ProtocolError: as SEND and SUBSCRIBE would, in the native dialect.
+      ProtocolError: The destination is invalid.
     """
     names = resolve(destination, dialect(NATIVE))
     return tuple((name, compile_pattern(name, "native")) for name in names)
 
 
 def _topics_of(stream: str) -> tuple[str, ...]:
-    """Return the topics that a stream may be the log of, to whose readers it is open."""
+    """Return the topics to which a stream may belong. Their rights apply to it."""
     path = stream.removeprefix(STREAM.rstrip("/"))
     return (path,) if path == "/" or path.startswith("/topic/") else (path, path[1:])
 
 
 def hides(earlier: Rule, later: Rule, groups: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether ``later`` decides nothing, since ``earlier`` is for all that it is for.
+    """Return whether ``later`` has no effect, because ``earlier`` always decides before.
 
-    Says False where that is hard to see.
+    Args:
+      earlier: A rule.
+      later: A rule after it.
+      groups: Users by group.
+
+    Returns:
+      False also if this is hard to decide.
     """
     if not (later.actions <= earlier.actions and _is_for_all_of(earlier, later, groups)):
         return False
@@ -366,9 +367,9 @@ def _is_for_all_of(earlier: Rule, later: Rule, groups: Mapping[str, frozenset[st
 
 
 def _is_wider(glob: str, other: str) -> bool:
-    """Return whether ``glob`` matches what ``other`` does, or False if that is hard to see.
+    """Return whether ``glob`` matches all that ``other`` matches. False if this is hard to decide.
 
-    A star of ``other`` can be nothing to ``glob`` but a part of what a star of its own matches.
+    A star in ``other`` is an ordinary character here, which only a star in ``glob`` can match.
     """
     is_clear = "?" not in glob or "*" not in other
     return other != ANONYMOUS_NAME and is_clear and glob_matches(glob, other)

@@ -1,9 +1,9 @@
-"""LIKE of selectors: texts with ``%`` (any characters, or none) and ``_`` (any one).
+"""LIKE in selectors: patterns with ``%`` (any characters, or none) and ``_`` (any one).
 
-What stands between two ``%`` is taken where it first fits, for good, and what follows the last one
-is looked for at the end alone: no way back, so the work is that of one search over the text for
-each part. A part with ``_`` in it is looked for at all places at once: for each of its characters
-the places where that stands are one long number, a byte for each character of the text.
+A part between two ``%`` matches at its first occurrence, and the part after the last ``%`` must be
+at the end. So there is no backtracking, and each part costs one search over the text. A part with
+``_`` is searched at all positions at once: for each of its characters, an integer with a byte for
+each character of the text has the positions where it occurs.
 """
 
 from array import array
@@ -13,41 +13,42 @@ from itertools import zip_longest
 from attrs import define, field
 
 PATTERN_STEPS = 3
-"""For each character of the text: to look for what stands between two ``%``, in turn. A step takes
-some 1.5 ns."""
+"""Steps for each character of the text to search all plain parts between two ``%``. A step takes
+about 1.5 ns."""
 CHAR_STEPS = 1
-"""And for each character that stands between two ``%`` together with a ``_``."""
+"""Steps for each character of the text, and each character of a part with ``_``."""
 MAX_STEPS = 2 * PATTERN_STEPS * 16 * 1024
-"""So many steps may all patterns of one selector take: two plain ones look for what stands between
-two ``%`` in the longest header that there is by default."""
+"""Limit of steps of all patterns in one selector: enough for two patterns with plain parts in the
+longest header of the default limits."""
 
 _Segment = list[str | None]
-"""Characters in a row; None for any one."""
+"""Consecutive characters; None = any one."""
 
 
 @define(eq=False)
 class _Holed:
-    """A part of a LIKE pattern between two ``%`` that contains ``_``.
+    """A part of a LIKE pattern that contains ``_``.
 
     Args:
-      runs: Its characters in a row, with ``_`` between them.
-      offsets: Where each of the rows begins in it.
+      size: Its length.
+      runs: The texts between the ``_``.
+      offsets: The index in the part at which each run begins.
     """
 
     size: int
     runs: list[str]
     offsets: "array[int]"
 
-    def stands(self, text: str, place: int) -> bool:
-        """Return whether it fits at a place of a text that is long enough."""
+    def stands(self, text: str, index: int) -> bool:
+        """Return whether it matches at an index of a text that is long enough."""
         for offset, run in zip(self.offsets, self.runs, strict=True):
-            if not text.startswith(run, place + offset):
+            if not text.startswith(run, index + offset):
                 return False
         return True
 
 
 _Part = str | _Holed
-"""A part without ``_`` is a plain text, and takes no more memory."""
+"""A part of a pattern. Without ``_`` it is a plain text, to save memory."""
 
 
 @define(eq=False)
@@ -55,10 +56,10 @@ class Like:
     """A compiled pattern.
 
     Args:
-      first: What a text must begin with.
-      last: What it must end with, behind the first ``%``; None = there is no ``%``.
-      middle: What must stand between two ``%`` each, in order.
-      most_chars: Texts that are longer are not looked through for the ``middle``.
+      first: The part before the first ``%``.
+      last: The part after the last ``%``; None = there is no ``%``.
+      middle: The parts between two ``%``, in order.
+      most_chars: In longer texts ``middle`` is not searched.
     """
 
     first: _Part
@@ -71,30 +72,30 @@ class Like:
 
     @property
     def steps(self) -> int:
-        """Return the cost of looking through a text, for each character of it."""
+        """Return the steps of a search for each character of the text."""
         holed = [part for part in self.middle if not isinstance(part, str)]
         chars = sum(len(run) for part in holed for run in part.runs)
         return PATTERN_STEPS * (len(self.middle) > len(holed)) + CHAR_STEPS * chars
 
     def matches(self, text: str) -> bool | None:
-        """Return whether a whole text matches, or None if it is too long to be sure this way."""
+        """Return whether a whole text matches, or None if it is too long to search."""
         if self.last is None:
             return len(text) == _size(self.first) and _stands(self.first, text, 0)
-        place, stop = _size(self.first), len(text) - _size(self.last)
-        if stop < place or not (_stands(self.first, text, 0) and _stands(self.last, text, stop)):
+        index, stop = _size(self.first), len(text) - _size(self.last)
+        if stop < index or not (_stands(self.first, text, 0) and _stands(self.last, text, stop)):
             return False
         if self.middle and len(text) > self.most_chars:
             return None
         for part in self.middle:
             if isinstance(part, str):
-                place = text.find(part, place, stop)
+                index = text.find(part, index, stop)
                 size = len(part)
             else:
-                place = _find(part, text, place, stop)
+                index = _find(part, text, index, stop)
                 size = part.size
-            if place < 0:
+            if index < 0:
                 return False
-            place += size
+            index += size
         return True
 
 
@@ -103,7 +104,7 @@ def like(pattern: str, escape: str) -> Like:
 
     Args:
       pattern: The pattern of LIKE.
-      escape: The character before a ``%`` or ``_`` that stands for itself; "" = none.
+      escape: The character that makes a ``%`` or ``_`` after it literal; "" = none.
     """
     first, *rest = map(_part, _segments(pattern, escape))
     last = rest.pop() if rest else None
@@ -111,7 +112,7 @@ def like(pattern: str, escape: str) -> Like:
 
 
 def share(likes: Sequence[Like]) -> None:
-    """Bound the work of all patterns of one selector together, by the length of the texts."""
+    """Limit the steps of all patterns of one selector together, by the length of texts."""
     steps = sum(each.steps for each in likes)
     for each in likes:
         each.most_chars = MAX_STEPS // max(1, steps)
@@ -136,12 +137,12 @@ def _part(segment: _Segment) -> _Part:
     if None not in segment:
         return "".join(char or "" for char in segment)
     runs, offsets, begin = [], array("L"), 0
-    for place, char in enumerate([*segment, None]):
+    for index, char in enumerate([*segment, None]):
         if char is None:
-            if begin < place:
-                runs.append("".join(each or "" for each in segment[begin:place]))
+            if begin < index:
+                runs.append("".join(each or "" for each in segment[begin:index]))
                 offsets.append(begin)
-            begin = place + 1
+            begin = index + 1
     return _Holed(len(segment), runs, offsets)
 
 
@@ -149,36 +150,36 @@ def _size(part: _Part) -> int:
     return len(part) if isinstance(part, str) else part.size
 
 
-def _stands(part: _Part, text: str, place: int) -> bool:
-    return text.startswith(part, place) if isinstance(part, str) else part.stands(text, place)
+def _stands(part: _Part, text: str, index: int) -> bool:
+    return text.startswith(part, index) if isinstance(part, str) else part.stands(text, index)
 
 
 _ZEROS = bytes(256)
 
 
 def _find(part: _Holed, text: str, start: int, stop: int) -> int:
-    """Return where a part with ``_`` first fits in a text, between two places, or -1."""
+    """Return the first index of a part with ``_`` in ``text[start:stop]``, or -1."""
     count = stop - start - part.size + 1
     if count < 1 or not part.runs:
         return start if count > 0 else -1
     region = text[start:stop]
     size = len(region)
-    # The first character is the highest byte: what is first is found by the number's length.
+    # The first character is the highest byte, so the bit length has the first match.
     found = int.from_bytes(b"\1" * count + bytes(part.size - 1))
-    known: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for offset, run in zip(part.offsets, part.runs, strict=True):
-        for place, char in enumerate(run, offset):
-            lanes = known.get(char)
-            if lanes is None:
-                lanes = known[char] = int.from_bytes(_where(char, region))
-            found &= lanes << 8 * place
+        for index, char in enumerate(run, offset):
+            mask = positions.get(char)
+            if mask is None:
+                mask = positions[char] = int.from_bytes(_where(char, region))
+            found &= mask << 8 * index
             if not found:
                 return -1
     return start + size - 1 - (found.bit_length() - 1) // 8
 
 
 def _where(char: str, text: str) -> bytes:
-    """Return a byte for each character of a text: 1 where it is ``char``, else 0."""
+    """Return a byte for each character of a text: 1 where it is ``char``, otherwise 0."""
     if text.isascii():
         if not char.isascii():
             return b""

@@ -1,11 +1,11 @@
-"""Message selectors: the SQL-92 conditions of JMS over the headers of a message.
+"""Message selectors: the SQL-92 conditions of JMS on the headers of a message.
 
-Handles: Jakarta Messaging 3.1 section 3.8.1, and what STOMP needs beside it, since a header is
-always a text: one that looks like a number (or like TRUE, FALSE) is converted where the selector
-asks for a number (a condition), as ActiveMQ does for its STOMP clients; one that does not makes
-the comparison UNKNOWN. A ``"quoted name"`` or the prefix ``hyphenated_props:`` reaches names with
-``-``; the JMS names stand for the headers of STOMP.
-Does not handle: XPATH, XQUERY, functions, octal literals, two texts compared by order.
+Handles: Jakarta Messaging 3.1 section 3.8.1, adapted to STOMP, where each header is a text: a text
+that looks like a number (or TRUE, FALSE) is converted where the selector needs a number (a
+condition), as ActiveMQ does for STOMP clients; any other text makes the comparison UNKNOWN. A
+``"quoted name"`` or the prefix ``hyphenated_props:`` allows names with ``-``. JMS names stand for
+STOMP headers.
+Does not handle: XPATH, XQUERY, functions, octal literals, comparing texts by order.
 """
 
 import re
@@ -74,8 +74,8 @@ CHAR_BYTES = 24
 CHAR_BYTES_WITH_HOLES = 640
 SEGMENT_BYTES = 160
 SEGMENT_BYTES_WITH_HOLES = 800
-"""What a compiled selector takes for each word, character, and part of a LIKE between two ``%``,
-measured and rounded up; holes are ``_``."""
+"""Memory of a compiled selector for each word, character, and part of a LIKE between two ``%``,
+measured and rounded up. Holes are ``_``."""
 _TOKEN = re.compile(r"'[^']*+'|[\w$.]+|\S")
 
 _WORDS = {"$END": "the end", "COMMA": ",", "LPAR": "(", "RPAR": ")", "STRING": "a 'text'"}
@@ -83,24 +83,24 @@ _WORDS = {"$END": "the end", "COMMA": ",", "LPAR": "(", "RPAR": ")", "STRING": "
 
 @define(eq=False)
 class Selector:
-    """A compiled condition on headers: one for any number of subscriptions and messages."""
+    """A compiled condition on headers, shared by any number of subscriptions."""
 
     text: str
     _run: Run
     _asked: "list[Selector]"
-    """Those that remember a header block until the turn ends."""
+    """The compiler's list of selectors that remember a header block until the turn ends."""
     users: int = field(default=0, init=False)
-    """Who holds it, as counted by them, so that it is charged once."""
+    """The number of users. They count themselves, so that it is charged once."""
     payer: "Quota | None" = field(default=None, init=False)
-    """Who is charged for it: who held it first."""
+    """The quota charged: that of its first user."""
     _head: Head | None = field(default=None, init=False)
-    """The header block that was last asked about, in this turn."""
+    """The header block evaluated last in this turn."""
     _truth: bool = field(default=False, init=False)
 
     def matches(self, headers: Head | Lookup) -> bool:
         """Return whether the condition is TRUE (not FALSE or UNKNOWN) for ``headers``.
 
-        Asked for one block by all subscriptions in turn, it is evaluated once.
+        The result for the last header block is remembered until the turn ends.
         """
         if not isinstance(headers, Head):
             return self._run(headers) is True
@@ -109,18 +109,18 @@ class Selector:
         return self._truth
 
     def remember(self, head: Head, *, truth: bool) -> None:
-        """Answer so for a header block until the turn ends, or it is asked for another."""
+        """Set the result for a header block, until the turn ends or another block is evaluated."""
         if self._head is None:
             self._asked.append(self)
         self._head, self._truth = head, truth
 
     def forget(self) -> None:
-        """End the turn: forget its header blocks."""
+        """Forget the header block."""
         self._head = None
 
     @property
     def cost(self) -> int:
-        """Return the bytes that it takes at most when compiled, judged by its text alone."""
+        """Return the most memory that it takes compiled, estimated from its text."""
         tokens = sum(1 for _ in _TOKEN.finditer(self.text))
         has_holes = "_" in self.text
         each = SEGMENT_BYTES_WITH_HOLES if has_holes else SEGMENT_BYTES
@@ -133,9 +133,9 @@ class SelectorCompiler:
     """Compiles the text of selectors. The broker owns one.
 
     Args:
-      max_bytes: Longest selector.
-      max_words: Most words in it: names, numbers, texts, signs. Each takes some 7 us to compile.
-      max_cached_bytes: Text of the selectors remembered; compiled, it takes up to 400 times that.
+      max_bytes: Limit of the text.
+      max_words: Limit of words: names, numbers, texts, signs. Each takes about 7 us to compile.
+      max_cached_bytes: Limit of the texts in the cache. Compiled, they take up to 400 times that.
     """
 
     max_bytes: int = 4096
@@ -150,13 +150,12 @@ class SelectorCompiler:
     def compile(self, text: str) -> Selector:
         """Return the selector of ``text``. A blank one matches every message.
 
-        Raises:
-          ProtocolError: ``invalid-selector``, naming the place, the rule and the remedy;
-            ``unsupported`` where the parser library is not installed. Nothing has changed.
+        Limits: ``max_bytes``, ``max_words``, ``MAX_DEPTH`` levels, ``MAX_STEPS`` for LIKE. Time and
+        memory are linear in the text. Spec: Jakarta Messaging 3.1, 3.8.1 "Message selector".
 
-        Limits: ``max_bytes``, ``max_words``, ``MAX_DEPTH`` levels; time and memory grow with the
-          text. What LIKE looks through is bounded by ``MAX_STEPS``.
-        Spec: Jakarta Messaging 3.1, 3.8.1 "Message selector".
+        Raises:
+          ProtocolError: ``invalid-selector``, with the position and the rule; ``unsupported`` if
+            the parser library is not installed.
         """
         if text in self._cache:
             self._cache.move_to_end(text)
@@ -180,7 +179,7 @@ class SelectorCompiler:
         return selector
 
     def end_turn(self) -> None:
-        """Let go of what was asked about."""
+        """Let all selectors forget their header blocks."""
         for selector in self._asked:
             selector.forget()
         self._asked.clear()
@@ -194,7 +193,7 @@ class SelectorCompiler:
         from lark.exceptions import UnexpectedInput
 
         try:
-            # Blanks in place of the prefix keep the positions those of the client's text.
+            # Blanks replace the prefix, so that positions are those of the client's text.
             self._builder.likes.clear()
             term: Any = parser.parse(" " * len(prefix) + body)
             run = convert(term, Kind.TRUTH).run
@@ -226,7 +225,7 @@ class SelectorCompiler:
             self._parsers[hyphens] = Lark(
                 _GRAMMAR.replace("HYPHENS", hyphens),
                 parser="lalr",
-                lexer="basic",  # takes every word for a NAME first, so that ``keyword`` sees it
+                lexer="basic",  # each word is first a NAME, so that ``keyword`` sees it
                 lexer_callbacks={"NAME": TermBuilder.keyword},
                 transformer=self._builder,
             )
@@ -234,7 +233,7 @@ class SelectorCompiler:
 
 
 def _syntax_fault(error: "UnexpectedInput", text: str) -> Fault:
-    """Return the fault for a token, or a character, that may not stand where it does."""
+    """Return the fault for an unexpected token or character."""
     token: Token | None = getattr(error, "token", None)
     if token is None:
         char = text[error.pos_in_stream or 0]

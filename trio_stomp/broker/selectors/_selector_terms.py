@@ -1,4 +1,4 @@
-"""What a selector is compiled to: terms, built from the leaves up, each a small closure."""
+"""The terms of a compiled selector: small closures, built from the leaves up."""
 
 import operator
 import re
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from lark import Token
 
 MAX_DEPTH = 32
-"""Of brackets, NOT and signs; chains of AND, OR, + and * add nothing, however long."""
+"""Limit of nested brackets, NOT and signs. Chains of AND, OR, + and * do not nest."""
 
 Lookup = Callable[[str], str | None]
-"""A header's name → its text, or None."""
+"""Returns the text of a header, or None."""
 
 Run = Callable[[Lookup], Any]
 
@@ -35,7 +35,7 @@ _JMS_HEADERS: dict[str, tuple[str, str | None]] = {
     "JMSTimestamp": ("timestamp", None),
     "JMSType": ("type", None),
 }
-"""The header that a JMS name stands for, and what JMS says of a message without it."""
+"""JMS name → the header, and its default in JMS."""
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -49,7 +49,7 @@ _NUMERIC = re.compile(r" *+[+-]?(?:[0-9]++(\.[0-9]*+)?|(\.[0-9]++))([eE][+-]?[0-
 _TRUTHS = {"true": True, "false": False}
 _LONG = 2**63
 MAX_NUMBER_CHARS = 500
-"""Of a text, blanks included: what is longer is no number, and no TRUE or FALSE."""
+"""Longer texts, blanks included, are neither numbers nor TRUE or FALSE."""
 
 
 _REMEDY = "a header name with - stands in double quotes, a text in single ones"
@@ -64,7 +64,12 @@ class Kind(Enum):
 
 @define
 class Fault(Exception):
-    """A well-formed selector makes no sense. It becomes a ProtocolError when the text is known."""
+    """A selector is syntactically right but invalid. The compiler turns this into a ProtocolError.
+
+    Args:
+      start: The index in the text; None = unknown.
+      rule: What is required there.
+    """
 
     start: int | None
     rule: str
@@ -75,10 +80,10 @@ class Term:
     """A compiled part of a selector.
 
     Args:
-      kind: What ``run`` returns, None apart: a text (NAME, TEXT), a number or a truth value.
-      run: Its value in one message; None is NULL, and UNKNOWN of a truth value.
-      start: Where it begins in the selector.
-      depth: How deep its calls nest.
+      kind: The type of the value: a text (NAME, TEXT), a number or a truth value.
+      run: Returns its value in a message; None = NULL, or UNKNOWN as a truth value.
+      start: The index in the selector.
+      depth: The nesting of its calls.
     """
 
     kind: Kind
@@ -88,10 +93,9 @@ class Term:
 
 
 class TermBuilder:
-    """Builds terms for the parser, rule by rule, from the leaves up: nothing of ours recurses.
+    """Builds terms for the parser, rule by rule, from the leaves up, without recursion.
 
-    Args:
-      likes: The patterns of the selector that is being compiled; emptied by who begins with one.
+    ``likes`` has the LIKE patterns of the current selector. The compiler clears it before each.
     """
 
     def __init__(self) -> None:
@@ -160,9 +164,9 @@ class TermBuilder:
         escape = _unquote(escapes[0]) if escapes else ""
         if escapes and len(escape) != 1:
             raise Fault(escapes[0].start_pos, "ESCAPE takes a text of one character")
-        made = like(_unquote(pattern), escape)
-        self.likes.append(made)
-        match = made.matches
+        compiled = like(_unquote(pattern), escape)
+        self.likes.append(compiled)
+        match = compiled.matches
 
         def question(it: str | None) -> bool | None:
             found = None if it is None else match(it)
@@ -211,7 +215,7 @@ def _condition(run: Run, terms: list[Term]) -> Term:
 
 
 def _reader(name: str) -> Run:
-    """Return the function that reads the text of the header that ``name`` stands for."""
+    """Return a function that reads the header for ``name``."""
     if name == "JMSDeliveryMode":
         return lambda look: "PERSISTENT" if look("persistent") == "true" else "NON_PERSISTENT"
     header, default = _JMS_HEADERS.get(name, (name, None))
@@ -221,7 +225,7 @@ def _reader(name: str) -> Run:
 
 
 def _number(text: str) -> float | None:
-    """Return the number that ``text`` looks like, as a float if it is too long for 64 bits."""
+    """Return the number in ``text``, a float if it is too long for 64 bits, or None."""
     if len(text) < 19 and text.isascii() and text.isdecimal():
         return int(text)
     match = _NUMERIC.fullmatch(text)
@@ -231,15 +235,15 @@ def _number(text: str) -> float | None:
 
 
 def _truth(text: str) -> bool | None:
-    """Return the truth value that ``text`` looks like."""
+    """Return the truth value in ``text``, or None."""
     return _TRUTHS.get(text.strip().lower())
 
 
 def convert(term: Term, kind: Kind) -> Term:
-    """``term`` as a number or a condition.
+    """Convert ``term`` to a number or a condition.
 
     Raises:
-      Fault: it can never be one.
+      Fault: It can never be one.
     """
     if term.kind is kind:
         return term
@@ -257,7 +261,7 @@ def convert(term: Term, kind: Kind) -> Term:
 
 
 def _divide(left: float, right: float) -> float | None:
-    """Divide as Java does: whole numbers towards zero, and NULL instead of an error."""
+    """Divide as in Java: round whole numbers towards zero. Division by 0 is NULL."""
     if not right:
         return None
     if isinstance(left, float) or isinstance(right, float):
@@ -269,7 +273,7 @@ _OPERATIONS = dict(zip("+-*/", (operator.add, operator.sub, operator.mul, _divid
 
 
 def _calculate(children: list[Any]) -> Term:
-    """Return a chain of terms and signs from left to right, NULL where one of them is."""
+    """Return the term for a chain of terms and signs, evaluated from the left. NULL if any is."""
     terms = [convert(term, Kind.NUMBER) for term in children[::2]]
     first, *others = (term.run for term in terms)
     steps = list(zip((_OPERATIONS[sign] for sign in children[1::2]), others, strict=True))
@@ -282,14 +286,14 @@ def _calculate(children: list[Any]) -> Term:
                 return None
             total = operation(total, value)
             if total is not None and not -_LONG <= total < _LONG:
-                total = float(total)  # so that no chain of * makes numbers of thousands of digits
+                total = float(total)  # a chain of * must not make integers of any length
         return total
 
     return Term(Kind.NUMBER, run, terms[0].start, _depth(terms))
 
 
 def _compare(left: Term, sign: str, right: Term) -> Term:
-    """Return a relation of two terms of one kind, UNKNOWN where one of them is NULL."""
+    """Return the term that compares two terms of one kind. UNKNOWN if one of them is NULL."""
     relation, read, read_other = _RELATIONS[sign], left.run, right.run
 
     def test(lookup: Lookup) -> bool | None:
@@ -300,7 +304,16 @@ def _compare(left: Term, sign: str, right: Term) -> Term:
 
 
 def _ask(term: Term, word: str, question: Callable[[str | None], bool | None]) -> Term:
-    """Return a question about a header's text."""
+    """Return the term for a test of a header's text.
+
+    Args:
+      term: The header.
+      word: The operator, for the error.
+      question: Tests the text.
+
+    Raises:
+      Fault: ``term`` is not a header.
+    """
     if term.kind is not Kind.NAME:
         rule = f"{word} asks about a header, not {term.kind.value}; {_REMEDY}"
         raise Fault(term.start, rule)
@@ -314,7 +327,7 @@ def _negate(term: Term) -> Term:
 
 
 def _chain(terms: list[Term], decisive: bool) -> Term:
-    """AND (FALSE is decisive) or OR (TRUE is): a loop, so that long chains do not nest."""
+    """Return the term for AND (FALSE is decisive) or OR (TRUE is). Long chains do not nest."""
     parts = [convert(term, Kind.TRUTH).run for term in terms]
 
     def test(lookup: Lookup) -> bool | None:
