@@ -1,7 +1,7 @@
 """Explanations of why a message did or did not reach a subscriber.
 
-Handles: answers from the event history, traces, stompica's monitor.
-Does not handle: writing the event history; see ``delivery``.
+Handles: answers from the event history, traces, stompserver's ``/queue/monitor``.
+Does not handle: recording the event history; see ``delivery``.
 """
 
 from trio_stomp.broker.explain._explain import Explainer as Explainer

@@ -1,4 +1,4 @@
-"""An event of the chronicle as ``explain`` tells it: fields, and a sentence for people."""
+"""Descriptions of recorded events in answers of ``explain``: fields and a sentence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,34 +16,34 @@ _CAUSES = {
 
 
 def some(count: int, word: str) -> str:
-    """Return a number of things: ``1 ACK``, ``2 ACKs``."""
+    """Return a count with its noun: ``1 ACK``, ``2 ACKs``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def rule_of(event: Event) -> str:
-    """Return the option, policy or header that decided that something was lost, or ""."""
+    """Return the option, policy or header that caused a loss, or ""."""
     fate, destination, rule = event[2], event[3], event[8]
     if fate != LossReason.NO_SUBSCRIBER:
         return str(rule)
-    # Where messages are given a lifetime they are parked for a late subscriber instead.
+    # With a TTL, messages without subscribers are parked, not lost.
     parks = classify(destination) in (Kind.TOPIC, Kind.WORK)
     is_private = destination.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
     return "ttl_ms = 0" if parks and not is_private else ""
 
 
 def why(event: Event) -> str:
-    """Return how something was lost: the reason, and what decided it."""
+    """Return the reason of a loss, with the rule that caused it."""
     rule = rule_of(event)
     return f"{event[2]} by {rule}" if rule else str(event[2])
 
 
 def told(event: Event, now: float, policy_of: Callable[[str, str], str]) -> dict[str, object]:
-    """Return an event as JSON, with a sentence for people.
+    """Return an event as an object for JSON, with a sentence in ``text``.
 
     Args:
       event: The event.
-      now: The time, in seconds of the broker's clock.
-      policy_of: Where a rule of a destination is written, or "" if no policy says so now.
+      now: Seconds of the broker's clock.
+      policy_of: Returns where a rule of a destination is configured, or "".
     """
     what, at, *rest = event
     found: dict[str, object] = {"what": what, "ms_ago": round((now - at) * 1000)}

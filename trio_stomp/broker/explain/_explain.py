@@ -1,9 +1,9 @@
-"""``explain``: what happened to a message, or why a subscriber did not get any.
+"""``explain``: what happened to a message, or why a subscriber got none.
 
-A question is a message id, or words as JSON: ``{"message-id": "…"}``,
-``{"destination": "/topic/x", "session": "…"}`` (``user`` instead of ``session`` does as well). The
-answer is found in the rings of the chronicle and in what the broker is like now, so it knows the
-last few seconds of a busy broker and the last days of a quiet one, and says how far back it goes.
+A question is a message id, or JSON: ``{"message-id": "…"}`` or ``{"destination": "/topic/x",
+"session": "…"}`` (or ``user`` instead of ``session``). The answer comes from the event history and
+the present state of the broker. So it covers the last seconds of a busy broker and the last days of
+a quiet one, and states this horizon.
 """
 
 import json
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
 FORGETFUL = "nothing is known of it: nothing is to be remembered (option explain_events)"
 KEYS = ("message-id", "destination", "session", "user")
 MAX_EVENTS = 200
-"""Events in one answer; the newest ones."""
+"""Limit of events in an answer, the newest ones."""
 MAX_FACTS = 200
-"""Facts in one answer: a composite destination has many names, a user many sessions."""
+"""Limit of facts in an answer. A composite destination and a user with many sessions have many."""
 MAX_LISTED = 400
-"""Characters of destinations that a fact lists."""
+"""Limit of characters of a list of destinations in a fact."""
 MAX_QUESTION_CHARS = 4096
 OWN = "what the broker tells of itself (DIAG, /queue/monitor)"
 
 Answer = tuple[list[str], list[Event]]
 Facts = Generator[str | None, None, None]
-"""Facts, and None where others may have a turn."""
+"""Facts, and None between pieces of work."""
 _time = itemgetter(1)
 
 
 class ExplainHost(Protocol):
-    """The part of the core that explain asks: policies, numbers of deliveries, waiting clients."""
+    """The part of the core that explain uses: policies, delivery numbers, waiting clients."""
 
     book: PolicyBook
     fan_out: FanOut
@@ -81,28 +81,27 @@ class Explainer:
     host: ExplainHost
 
     def explain(self, question: str) -> Pieces[dict[str, object]]:
-        """Return the answer to a question, ready to be JSON.
+        """Return the answer to a question, as an object for JSON.
 
-        It is found in pieces: what it tells of the present is of some moment in between.
-
-        Its ``facts`` are sentences, which ``summary`` joins; ``events`` are what they were found
-        in, and all that happened in the last ``horizon_s`` seconds is known.
+        It is found in pieces, so its parts may be from different moments. ``facts`` are sentences,
+        ``summary`` joins them, ``events`` are their sources. All events of the last ``horizon_s``
+        seconds are known.
 
         Raises:
-          ProtocolError: it is no question; the asker's fault.
+          ProtocolError: The question is invalid.
         """
-        asked = self.read(question)
-        if "message-id" in asked:
-            facts, events = yield from self._message(asked["message-id"])
+        fields = self.read(question)
+        if "message-id" in fields:
+            facts, events = yield from self._message(fields["message-id"])
         else:
-            facts, events = yield from self._subscriber(asked)
+            facts, events = yield from self._subscriber(fields)
         now = self.event_history.now
         shown: list[dict[str, object]] = []
         for event in events[-MAX_EVENTS:]:
             shown.append(told(event, now, self._policy_of))
             yield
         return {
-            "question": asked,
+            "question": fields,
             "summary": "; ".join(facts),
             "facts": facts,
             "events": shown,
@@ -110,20 +109,20 @@ class Explainer:
         }
 
     def read(self, question: str) -> dict[str, str]:
-        """Return what a question asks, by its keys.
+        """Parse a question.
 
         Raises:
-          ProtocolError: as ``explain``.
+          ProtocolError: The question is invalid.
         """
-        asked = _read(question)
-        if "message-id" in asked:
-            self._split(asked["message-id"])
+        fields = _read(question)
+        if "message-id" in fields:
+            self._split(fields["message-id"])
         else:
-            resolve(asked["destination"], self.dialect)
-        return asked
+            resolve(fields["destination"], self.dialect)
+        return fields
 
     def _split(self, name: str) -> tuple[str, str]:
-        """Return the tag and the digits of a message-id."""
+        """Return the tag and the digits of a message id."""
         tag, _, digits = name.rpartition("-")
         if not (tag and digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS + 1):
             raise ProtocolError(
@@ -133,38 +132,38 @@ class Explainer:
         return tag, digits
 
     def _began(self, now: float) -> float:
-        """Since when everything that happened is still known."""
+        """Return the time since which all events are known."""
         rings = [ring for ring in (self.event_history.routine, self.event_history.trouble) if ring]
         forgetful = [ring[0][1] for ring in rings if len(ring) == ring.maxlen]
-        # Where nothing was forgotten yet, the first event is as far as anybody can look.
+        # If no ring is full, this is the time of the first event.
         return float(max(forgetful) if forgetful else min((r[0][1] for r in rings), default=now))
 
     def _policy_of(self, name: str, rule: str) -> str:
-        """Return where today's policies set a rule, or "" if an option did, or it has changed."""
+        """Return the policy that sets a rule now, or "" if an option did, or it has changed."""
         field, _, value = rule.partition(" = ")
         book = self.host.book
         policy = book.policy_for(name)
         is_there = policy is not book.default and repr(getattr(policy, field, None)) == value
         return book.where(name) if is_there else ""
 
-    # What the broker is like now.
+    # The present state.
 
     def subscription_of(self, tag: str) -> "Pieces[Subscription | None]":
-        """Return the subscription whose message-ids begin so, if it is still there."""
+        """Return the subscription with this tag in its message ids, or None."""
         name = tag.encode()
         client = yield from last(list(self.clients), lambda each: name in each.tags)
         return client.tags[name] if client is not None else None
 
     def queue_of(self, name: str) -> "Queue | None":
-        """Return the queue that is found by a name. A subscription's own is not."""
+        """Return the queue of ``name``, or None. Queues of bindings have no name."""
         return queue_of(self.destinations.find(name))
 
     def knows_all_of(self, at: float) -> bool:
-        """Return whether nothing that happened at a time has been forgotten."""
+        """Return whether all events at a time are known."""
         rings = (self.event_history.routine, self.event_history.trouble)
         return all(len(ring) < self.event_history.capacity or ring[0][1] < at for ring in rings)
 
-    # By message-id.
+    # By message id.
 
     def _message(self, name: str) -> Pieces[Answer]:
         tag, digits = self._split(name)
@@ -178,8 +177,7 @@ class Explainer:
             return [_of_stream(subscription, digits)], []
         number = int(digits)
         events = yield from self._all()
-        # The last that says so: a member of a work queue that acknowledges numbers what it was sent
-        # itself, and later.
+        # The last event with this number: a binding in a work queue numbers its messages again.
         claim = yield from last(events, lambda event: claims(event, number))
         if claim is None or not _is_whole(claim, subscription):
             return (yield from self._unknown(events, subscription, number)), []
@@ -190,7 +188,7 @@ class Explainer:
         return (yield from verdict(found, claim, number, events, self)), found
 
     def _of_queue(self, accepted: int) -> Pieces[Answer]:
-        """Return what became of a queue's message, by its ``message-id``."""
+        """Return the answer for a message of a queue, by its number."""
         events = yield from self._all()
         claim = yield from last(
             events, lambda event: event[0] in ("delivered", "shown") and accepted in event[7]
@@ -209,7 +207,7 @@ class Explainer:
     def _unknown(
         self, events: Sequence[Event], subscription: "Subscription | None", number: int
     ) -> Pieces[list[str]]:
-        """Return what can be said of an id that no event tells of."""
+        """Return the facts for a message id that occurs in no event."""
         newest = self.host.fan_out.messages
         if not 0 < number <= newest:
             return [
@@ -237,13 +235,13 @@ class Explainer:
         return [f"no message had that id, or it was of {OWN}, of which deliveries are not noted"]
 
     def _first_known(self, events: Sequence[Event], newest: int) -> Pieces[int]:
-        """Return from which number on all deliveries that are noted at all are still known."""
+        """Return the first delivery number from which on all recorded deliveries are known."""
         if len(self.event_history.routine) < self.event_history.capacity:
             return 0
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             if first := first_of(event):
                 return first
-            if place % LOOKS == 0:
+            if index % LOOKS == 0:
                 yield
         return newest + 1
 
@@ -253,12 +251,12 @@ class Explainer:
         names = resolve(asked["destination"], self.dialect)
         session, user = asked.get("session"), asked.get("user")
         events = yield from self._all()
-        about = frozenset(names)
+        wanted = frozenset(names)
         if session is None and user is None:
             facts = yield from _first(
                 line for name in names for line in self._place(name, len(names) > 1)
             )
-            found = yield from chosen(events, lambda event: _concerns(event, about, None))
+            found = yield from chosen(events, lambda event: _concerns(event, wanted, None))
             return facts, found
         clients = yield from chosen(
             list(self.clients),
@@ -270,7 +268,7 @@ class Explainer:
         else:
             own = yield from chosen(events, lambda each: each[0] == "event" and each[6] == user)
             whose |= {event[3] for event in own}
-        found = yield from chosen(events, lambda event: _concerns(event, about, whose))
+        found = yield from chosen(events, lambda event: _concerns(event, wanted, whose))
         if not clients:
             who = " of ".join(
                 f"{word} {name}"
@@ -338,19 +336,19 @@ class Explainer:
         return "a full queue makes it wait (overflow = block)"
 
     def _all(self) -> Pieces[list[Event]]:
-        """Return all that is remembered, in order of time."""
+        """Return all events of both rings, in order of time."""
         routine: list[Event] = []
         trouble: list[Event] = []
         events: list[Event] = []
-        self.host.turns.collect_young()  # before these lists are long
+        self.host.turns.collect_young()  # while these lists are short
         routine += self.event_history.routine
         trouble += self.event_history.trouble
         done = 0
-        for place in range(0, len(routine), LOOKS):
-            some = routine[place : place + LOOKS]
-            # What happened at the moment of the last one may stand among the next ones, too.
-            end = bisect_left(trouble, _time(some[-1]), done, key=_time)
-            events += sorted((*some, *trouble[done:end]), key=_time)
+        for index in range(0, len(routine), LOOKS):
+            piece = routine[index : index + LOOKS]
+            # Events at the time of the last one may continue in the next piece.
+            end = bisect_left(trouble, _time(piece[-1]), done, key=_time)
+            events += sorted((*piece, *trouble[done:end]), key=_time)
             done = end
             yield
         events += trouble[done:]
@@ -382,7 +380,7 @@ def _invalid(why: str) -> ProtocolError:
 
 
 def _first(facts: "Iterator[str | None]") -> Pieces[list[str]]:
-    """Return as many facts as an answer holds."""
+    """Return the first MAX_FACTS facts."""
     found: list[str] = []
     for fact in facts:
         if fact is None:
@@ -395,7 +393,7 @@ def _first(facts: "Iterator[str | None]") -> Pieces[list[str]]:
 
 
 def _listed(subscriptions: "Iterable[Subscription]") -> str:
-    """Return to what some are subscribed, as much as a fact holds."""
+    """Return the destinations of subscriptions as text, up to MAX_LISTED characters."""
     text = ""
     for each in subscriptions:
         text = f"{text}, {each.destination}" if text else each.destination
@@ -405,7 +403,7 @@ def _listed(subscriptions: "Iterable[Subscription]") -> str:
 
 
 def _is_whole(claim: Event, subscription: "Subscription | None") -> bool:
-    """Return whether a subscription, if it is there, can have got what all were sent."""
+    """Return whether a subscription, if it still exists, can have got the messages of an event."""
     return claim[0] != "sent" or subscription is None or _reaches(subscription, claim[2])
 
 
@@ -425,7 +423,7 @@ def _of_stream(subscription: "Subscription | None", digits: str) -> str:
 
 
 def _hears(subscription: "Subscription") -> bool:
-    """Return whether a subscription is given what the broker tells of itself."""
+    """Return whether a subscription gets messages of the broker's own topics."""
     if any(name.startswith("DIAG") for name, _ in subscription.places):
         return True
     return any(_reaches(subscription, name) for name in (*RESERVED, MONITOR))
@@ -439,7 +437,7 @@ def _reaches(subscription: "Subscription", name: str) -> bool:
 
 
 def _state(subscription: "Subscription") -> Iterator[str]:
-    """Yield what stands between a subscription and its next message."""
+    """Yield facts about a subscription that may delay or prevent its next message."""
     yield f"subscribed as {subscription.destination} (id {subscription.id})"
     if subscription.selector is not None:
         yield "gets only what its selector wants"
@@ -460,12 +458,12 @@ def _state(subscription: "Subscription") -> Iterator[str]:
 
 
 def _concerns(event: Event, names: Collection[str], whose: Collection[str] | None) -> bool:
-    """Return whether an event is of these destinations, and of no session but these.
+    """Return whether an event concerns the destinations and sessions.
 
     Args:
       event: The event.
       names: The names of the destinations.
-      whose: None = anybody's.
+      whose: The ids of the sessions; None = any.
     """
     match event[0]:
         case "sent" | "queued":

@@ -1,4 +1,4 @@
-"""What became of one message: what ``explain`` finds of it, and says of it in a few sentences."""
+"""The outcome of one message: its events, and sentences about them."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues import Queue
 
 MAX_LOSERS = 5
-"""Subscribers that are named each by itself."""
+"""Limit of losses listed one by one."""
 AFTER_DELIVERY = ("rejected", "delivery-limit", "max-exceptions")
-"""Reasons of a death that only what was delivered dies of, if no event tells of that any more."""
+"""Dead-letter reasons that imply a delivery, even if its event was forgotten."""
 MAX_DIGITS = 19
-"""Digits of a delivery's number; more of them are nobody's."""
+"""Limit of digits of a delivery number."""
 _GIVEN = {
     DeliveryReason.PARKED: "it was parked, for nobody was subscribed, and given to",
     DeliveryReason.LAST_VALUE: "it was the last value when somebody subscribed, and given to",
@@ -31,20 +31,20 @@ _GIVEN = {
 
 
 class Present(Protocol):
-    """The broker's present state, as an answer needs it."""
+    """The present state of the broker. Implemented by ``Explainer``."""
 
     def subscription_of(self, tag: str) -> "Pieces[Subscription | None]":
-        """Return the subscription whose message-ids begin so, if it is still there."""
+        """Return the subscription with this tag in its message ids, or None."""
 
     def queue_of(self, name: str) -> "Queue | None":
-        """Return the queue that is found by a name."""
+        """Return the queue of ``name``, or None."""
 
     def knows_all_of(self, at: float) -> bool:
-        """Return whether nothing that happened at a time has been forgotten."""
+        """Return whether all events at a time are known."""
 
 
 def first_of(event: Event) -> int:
-    """Return the number that an event's deliveries begin with, or 0 if it has none."""
+    """Return the first delivery number of an event, or 0 if it has none."""
     match event[0]:
         case "sent":
             return int(event[4])
@@ -54,7 +54,7 @@ def first_of(event: Event) -> int:
 
 
 def claims(event: Event, number: int) -> bool:
-    """Return whether an event tells of a MESSAGE by the number that it was given."""
+    """Return whether an event includes the delivery ``number``."""
     first = first_of(event)
     if not first:
         return False
@@ -63,15 +63,22 @@ def claims(event: Event, number: int) -> bool:
 
 
 def tag_of(event: Event) -> str:
-    """Return the subscription tag of an event's numbers, or "" if they are of all who got it."""
+    """Return the subscription tag of an event, or "" if it is of several subscribers."""
     return "" if event[0] == "sent" else str(event[4])
 
 
-# What belongs to a message.
+# The events of a message.
 
 
 def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> Pieces[list[Event]]:
-    """All events, in order, of the message that ``claim`` tells of as ``tag``-``number``."""
+    """Return all events of a message, in order.
+
+    Args:
+      events: All known events.
+      claim: The event with the delivery.
+      tag: The subscription tag in the message id.
+      number: The delivery number.
+    """
     if claim[0] in ("sent", "given"):
         own = {tag: [number]}
         return (
@@ -89,9 +96,9 @@ def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> Piece
         events, lambda event: event[0] == "delivered" and accepted in event[7]
     )
     numbers: dict[str, list[int]] = {}
-    for place, event in enumerate(given, 1):
+    for index, event in enumerate(given, 1):
         numbers.setdefault(tag_of(event), []).append(number_in(event, accepted))
-        if place % LOOKS == 0:
+        if index % LOOKS == 0:
             yield
     return (
         yield from chosen(events, lambda event: is_of(event, accepted) or _covers(event, numbers))
@@ -99,18 +106,18 @@ def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> Piece
 
 
 def accepted_by(claim: Event, number: int) -> int:
-    """Return the place in order of acceptance of what was delivered as ``number``, or 0."""
+    """Return the number of the queue's message with the delivery ``number``, or 0."""
     numbers = claim[7] if claim[0] in ("delivered", "shown") else ()
     return int(numbers[number - claim[5]]) if numbers else 0
 
 
 def number_in(event: Event, accepted: int) -> int:
-    """Return the number that a message of a queue had in a delivery."""
+    """Return the delivery number of a queue's message in an event."""
     return int(event[5] + list(event[7]).index(accepted))
 
 
 def _is_loss(event: Event, claim: Event, number: int) -> bool:
-    """Return whether a subscription did not get what others did, or may not have."""
+    """Return whether an event is, or may be, a loss of the delivery for a subscription."""
     if event[0] != "lost" or event[3] != claim[2]:
         return False
     if claim[0] == "given" and event[4] != claim[3]:
@@ -118,12 +125,12 @@ def _is_loss(event: Event, claim: Event, number: int) -> bool:
     first, count = event[6]
     if count:
         return bool(first <= number < first + count)
-    # Nobody numbered these: what was staged in the same moment.
+    # Without numbers: losses at the same time may include it.
     return bool(event[2] == LossReason.SLOW_CONSUMER and event[1] == claim[1])
 
 
 def is_of(event: Event, accepted: int) -> bool:
-    """Return whether an event tells of a queue's message by its place in order of acceptance."""
+    """Return whether an event includes the queue's message with number ``accepted``."""
     match event[0]:
         case "queued":
             return bool(event[4] <= accepted < event[4] + event[5])
@@ -136,11 +143,11 @@ def is_of(event: Event, accepted: int) -> bool:
 
 
 def _covers(event: Event, numbers: Mapping[str, list[int]]) -> bool:
-    """Return whether an event tells of an ACK or NACK of one of some deliveries.
+    """Return whether an event is an ACK or NACK of one of some deliveries.
 
     Args:
-      event: Of any kind.
-      numbers: Of them, by the subscription's tag, in order.
+      event: Any event.
+      numbers: The delivery numbers in order, by subscription tag.
     """
     if event[0] not in ("acknowledged", "rejected"):
         return False
@@ -151,19 +158,19 @@ def _covers(event: Event, numbers: Mapping[str, list[int]]) -> bool:
         return False
     if cumulative:
         return bool(known[0] <= end)
-    place = bisect_left(known, min(begin, end))
-    return place < len(known) and known[place] <= max(begin, end)
+    index = bisect_left(known, min(begin, end))
+    return index < len(known) and known[index] <= max(begin, end)
 
 
 def number_of(name: bytes, tag: str) -> int | None:
-    """Return the number in a message-id of the subscription ``tag``, or None if it is not its."""
+    """Return the number in a message id, or None if it does not have this tag."""
     own, _, digits = name.rpartition(b"-")
-    # Of bytes isdigit is about ASCII alone.
+    # bytes.isdigit accepts only ASCII digits.
     is_number = digits.isdigit() and len(digits) <= MAX_DIGITS
     return int(digits) if is_number and own.decode(errors="replace") == tag else None
 
 
-# What is said of it.
+# The sentences.
 
 
 def verdict(
@@ -173,14 +180,14 @@ def verdict(
     events: Sequence[Event],
     present: Present,
 ) -> Pieces[list[str]]:
-    """Return how it ended, or where it is: the first sentence says it, the others say more.
+    """Return sentences on what happened to a message, or where it is. The first has the result.
 
     Args:
-      found: Its ``story``.
-      claim: What gave it its number.
-      number: The number in the message-id.
-      events: All that is remembered.
-      present: What the broker is like now.
+      found: The events of the message, from ``story``.
+      claim: The event with the delivery.
+      number: The delivery number in the message id.
+      events: All known events.
+      present: The present state of the broker.
     """
     match claim[0]:
         case "sent":
@@ -199,19 +206,19 @@ def verdict(
 def _of_topic(
     found: Sequence[Event], sent: Event, events: Sequence[Event], present: Present
 ) -> Pieces[list[str]]:
-    """Of several subscribers each has its own end."""
+    """Return the sentences for a message of a topic, with the losses of each subscriber."""
     copies, reached = sent[6], sent[6]
     certain: list[str] = []
     unsure: list[str] = []
     losses: dict[tuple[str, str, bool], int] = {}
-    for place, event in enumerate((yield from _lost(found)), 1):
+    for index, event in enumerate((yield from _lost(found)), 1):
         key = (event[4], why(event), event[6][1] > 0)
         losses[key] = losses.get(key, 0) + event[5]
-        if place % LOOKS == 0:
+        if index % LOOKS == 0:
             yield
     moment = yield from _moment(events, sent)
-    for place, ((session, reason, is_numbered), count) in enumerate(losses.items(), 1):
-        if place % LOOKS == 0:
+    for index, ((session, reason, is_numbered), count) in enumerate(losses.items(), 1):
+        if index % LOOKS == 0:
             yield
         is_known = present.knows_all_of(sent[1])
         lost = 1 if is_numbered else _lost_copies(reason, count, *moment.of(session)) * is_known
@@ -228,51 +235,57 @@ def _of_topic(
         head = f"it reached {reached} of {some(copies, 'subscriber')}"
     else:
         head = "it did not arrive" if copies == 1 else f"it reached none of {copies} subscribers"
-    said = [*certain, *unsure]
-    more = len(said) - MAX_LOSERS
-    return [head, *said[:MAX_LOSERS], *([f"and {more} more likewise"] if more > 0 else [])]
+    lines = [*certain, *unsure]
+    more = len(lines) - MAX_LOSERS
+    return [head, *lines[:MAX_LOSERS], *([f"and {more} more likewise"] if more > 0 else [])]
 
 
 @define(eq=False, repr=False)
 class _Moment:
-    """What sessions may have been given of a destination in one moment.
+    """The deliveries from a destination at one time.
 
     Args:
-      sent: To all who were subscribed, each with its place among all events.
-      given: To one session alone, likewise.
+      sent: Events of messages to all subscribers, with their index among all events.
+      given: Events of messages to one session, by session, with their index.
     """
 
     sent: list[tuple[int, Event]] = field(factory=list)
     given: dict[str, list[tuple[int, Event]]] = field(factory=dict)
 
     def of(self, session: str) -> tuple[Event, bool]:
-        """Return the first that a session may have been given, and whether that is all."""
+        """Return the first event that a session may have got, and whether it is the only one."""
         given = self.given.get(session, [])
         _, first = min((*self.sent[:1], *given[:1]), key=itemgetter(0))
         return first, len(self.sent) + len(given) == 1
 
 
 def _moment(events: Sequence[Event], claim: Event) -> Pieces[_Moment]:
-    """Return all that was given of a destination when this was."""
+    """Return the deliveries from the destination at the time of ``claim``."""
     moment = _Moment()
-    for place, event in enumerate(events):
+    for index, event in enumerate(events):
         if event[1:3] == claim[1:3] and event[0] in ("sent", "given"):
             is_sent = event[0] == "sent"
-            some = moment.sent if is_sent else moment.given.setdefault(event[3], [])
-            some.append((place, event))
-        if place % LOOKS == 0:
+            entries = moment.sent if is_sent else moment.given.setdefault(event[3], [])
+            entries.append((index, event))
+        if index % LOOKS == 0:
             yield
     return moment
 
 
 def _lost_copies(reason: str, count: int, first: Event, is_all: bool) -> int:
-    """Return how many copies of one message were lost for certain, of ``count`` in a moment.
+    """Return how many copies of one message were certainly lost, of ``count`` lost at one time.
 
-    Nobody noted which they were: it is certain if there is but one run that they can be of.
+    It is not recorded which ones were lost, so this is only certain for a single run.
+
+    Args:
+      reason: The reason of the loss.
+      count: The number of messages lost.
+      first: The first event of this time.
+      is_all: Whether it is the only one.
     """
     is_work = classify(first[2]) is Kind.WORK
     if reason.endswith(f"slow_consumer = {DISCONNECT!r}"):
-        # What waited is gone, and what came behind went nowhere; but work may be another's.
+        # A disconnect loses waiting and later messages. Work may have gone to another member.
         return 0 if is_work and not is_all else 1
     messages = int(first[5] if first[0] == "sent" else first[6])
     is_newest = reason.endswith(f"slow_consumer = {DROP_NEWEST!r}")
@@ -323,13 +336,13 @@ def of_queue(found: Sequence[Event], accepted: int, present: Present) -> Pieces[
         return [f"{delivered}, and needs no ACK (ack:auto)"]
     if number_in(last, accepted) in consumer.unacked:
         return [f"{delivered}, and has not been acknowledged so far"]
-    # An ACK of a transaction is noted nowhere.
+    # ACKs in transactions are not recorded.
     end = "no ACK is awaited any more: it came in a transaction, or the message went back"
     return [f"{delivered}, and no ACK of it is known", end]
 
 
 def _waiting(queue: "Queue | None") -> list[str]:
-    """Return what was accepted and never delivered, as far as is known."""
+    """Return the sentences for a message without known deliveries."""
     if queue is None:
         return ["it waits in its queue, as far as is known"]
     if queue.held:

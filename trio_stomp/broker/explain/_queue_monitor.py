@@ -1,4 +1,4 @@
-"""stompserver's ``/queue/monitor``: a few figures of each queue, as text (SEEDS B8)."""
+"""stompserver's ``/queue/monitor``: figures of each queue, as text."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,35 +10,37 @@ from trio_stomp.broker.queues import Queue, queue_of
 from trio_stomp.broker.routing import Destinations
 
 STEP = 32
-"""Destinations that are looked at in one piece of work."""
+"""Destinations checked in one piece of work."""
 
 
 @define(eq=False, repr=False)
 class Monitor:
-    """Tells of all queues at once, in a text that is made bit by bit.
+    """Publishes the figures of all queues in one text, which is composed in pieces.
 
-    A queue's figures are of one moment, those of the next may be some moments later.
+    Figures of different queues may be from different moments.
 
     Args:
-      publish: Sends a message of the broker's own to a topic.
+      destinations: All destinations.
+      turns: Has the time of the turn.
+      publish: Sends a message of the broker to a topic.
     """
 
     destinations: Destinations
     turns: Turns
     publish: Callable[[str, bytes, Sequence[tuple[str, str]], float], None]
     is_busy: bool = False
-    """Whether a text is being made; to begin another is no use."""
+    """A text is being composed."""
 
     def work(self) -> Work:
-        """Make the text, and publish it, unless there is no queue."""
+        """Compose the text, and publish it unless there are no queues."""
         self.is_busy = True
         try:
             blocks: list[str] = []
-            for place, destination in enumerate(list(self.destinations), 1):
+            for count, destination in enumerate(list(self.destinations), 1):
                 queue = queue_of(destination)
                 if queue is not None:
                     blocks.append(_block(queue))
-                if place % STEP == 0:
+                if count % STEP == 0:
                     yield
             if blocks:
                 self.publish(MONITOR, "".join(blocks).encode(), (), self.turns.now)
@@ -47,9 +49,9 @@ class Monitor:
 
 
 def _block(queue: Queue) -> str:
-    """Return a queue in the form of stompserver's man page.
+    """Return the figures of a queue in the format of stompserver's man page.
 
-    ``size`` counts the messages that wait, ``enqueued`` and ``dequeued`` all since the start.
+    ``size`` counts waiting messages, ``enqueued`` and ``dequeued`` all messages since the start.
     """
     return (
         f"Queue: {queue.name}\nsize: {queue.depth}\ndequeued: {queue.dequeued}\n"

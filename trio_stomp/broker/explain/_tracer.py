@@ -1,8 +1,8 @@
-"""A live trace of frames: of one connection both ways, or of what is sent to one destination.
+"""Live traces of frames: of one connection in both directions, or of SENDs to one destination.
 
-Asked for at ``DIAG/trace`` while the broker runs, told on ``DIAG/event/trace`` and in the log; it
-ends by itself. Bodies are told by their size alone, unless that is asked for, secrets never.
-Nobody pays for it who is not traced.
+A SEND to ``DIAG/trace`` starts a trace; frames appear on ``DIAG/event/trace`` and in the log. It
+ends by itself. Bodies are shown as their size, unless requested; secrets are never shown. Clients
+without a trace have no overhead.
 """
 
 import json
@@ -26,12 +26,12 @@ MAX_TRACES = 8
 MAX_SECONDS = 3600.0
 DEFAULT_SECONDS = 60.0
 MAX_FRAMES = 10_000
-"""Frames that one trace tells; then it has ended."""
+"""Limit of frames of a trace. Then it ends."""
 MAX_BODY = 200
-"""Bytes of a body that are told, if any are."""
+"""Limit of bytes of a body, if bodies are requested."""
 KEYS = ("session", "destination", "seconds", "bodies", "stop")
 IN, OUT = ">>>", "<<<"
-"""To the broker, and from it."""
+"""Frames to the broker, and from it."""
 
 
 @define(eq=False, repr=False)
@@ -39,9 +39,11 @@ class Trace:
     """One trace.
 
     Args:
-      session: Whose frames are told, or "".
-      destination: What is sent there is told, or "".
-      bodies: The beginning of bodies, too.
+      session: The session to trace, or "".
+      destination: The destination to trace, or "".
+      bodies: Show the beginning of bodies.
+      until: The end, in seconds of the broker's clock.
+      left: The number of frames left.
     """
 
     session: str
@@ -53,30 +55,30 @@ class Trace:
 
 @define(eq=False, repr=False)
 class Tracer:
-    """Tells frames to whoever asked for them."""
+    """Runs traces, and publishes the frames."""
 
     events: "BrokerEvents"
     clients: "dict[Client, None]"
     timers: "Timers"
     traces: list[Trace] = field(factory=list)
     log: Callable[[str], None] = noop
-    """Tells the operator."""
+    """Writes to the operator's log."""
 
     @property
     def is_on(self) -> bool:
-        """Return whether anything is traced."""
+        """Return whether any trace runs."""
         return bool(self.traces)
 
     def ask(self, text: str, now: float) -> None:
-        """Begin or end traces, as the body of a SEND to ``DIAG/trace`` says.
+        """Start or stop traces, by the body of a SEND to ``DIAG/trace``.
 
         Raises:
-          ProtocolError: it says nothing that can be done; the asker's fault.
+          ProtocolError: The request is invalid, or there are too many traces.
         """
-        told = _read(text)
-        session, destination = told.get("session", ""), told.get("destination", "")
+        request = _read(text)
+        session, destination = request.get("session", ""), request.get("destination", "")
         self._end(lambda each: (each.session, each.destination) == (session, destination))
-        if told.get("stop"):
+        if request.get("stop"):
             if not (session or destination):
                 self._end(lambda each: True)
             return
@@ -85,15 +87,15 @@ class Tracer:
         client = next((each for each in self.clients if each.session_id == session), None)
         if session and client is None:
             raise _invalid(f"there is no session {session[:40]!r}")
-        until = now + min(float(told.get("seconds", DEFAULT_SECONDS)), MAX_SECONDS)
-        trace = Trace(str(session), str(destination), bool(told.get("bodies")), until)
+        until = now + min(float(request.get("seconds", DEFAULT_SECONDS)), MAX_SECONDS)
+        trace = Trace(str(session), str(destination), bool(request.get("bodies")), until)
         self.traces.append(trace)
         if client is not None:
             _rewire(client, TracingOutbox(client.outbox, self, trace, client))
         self.timers.call_at(until, lambda _: self._end(lambda each: each is trace))
 
     def received(self, client: "Client", events: Sequence[Event], now: float) -> None:
-        """Note the frames that a client sent."""
+        """Trace frames that a client sent."""
         for trace in list(self.traces):
             for event in events:
                 if trace.session == client.session_id or (
@@ -113,7 +115,15 @@ class Tracer:
     def tell(
         self, trace: Trace, client: "Client", way: str, block: bytes, body: bytes | None
     ) -> None:
-        """Tell one frame: its header block without secrets, and of its body what may be told."""
+        """Publish one frame.
+
+        Args:
+          trace: The trace.
+          client: The client.
+          way: The direction, IN or OUT.
+          block: The header block without secrets.
+          body: The body, or None.
+        """
         if trace.left <= 0:
             self._end(lambda each: each is trace)
             return
@@ -135,19 +145,19 @@ class Tracer:
 
 def _read(text: str) -> dict[str, str]:
     try:
-        told = json.loads(text)
+        request = json.loads(text)
     except (ValueError, RecursionError):
         raise _invalid("it is no JSON") from None
-    if not isinstance(told, dict) or set(told) - set(KEYS):
+    if not isinstance(request, dict) or set(request) - set(KEYS):
         raise _invalid(f"its keys are {', '.join(KEYS)}")
-    if not (told.get("session") or told.get("destination") or told.get("stop")):
+    if not (request.get("session") or request.get("destination") or request.get("stop")):
         raise _invalid("it names neither a session nor a destination")
-    seconds = told.get("seconds", DEFAULT_SECONDS)
+    seconds = request.get("seconds", DEFAULT_SECONDS)
     if not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SECONDS:
         raise _invalid(f"seconds are a number up to {MAX_SECONDS:.0f}")
-    if not all(isinstance(told.get(key, ""), str) for key in ("session", "destination")):
+    if not all(isinstance(request.get(key, ""), str) for key in ("session", "destination")):
         raise _invalid("session and destination are texts")
-    return told
+    return request
 
 
 def _invalid(why: str) -> ProtocolError:
@@ -157,7 +167,7 @@ def _invalid(why: str) -> ProtocolError:
 
 
 def _unwire(client: "Client", trace: Trace) -> None:
-    """Take the outbox of a trace out of those that tell a client's frames, wherever it stands."""
+    """Remove the outbox of a trace from a client's chain of tracing outboxes."""
     outbox = client.outbox
     if isinstance(outbox, TracingOutbox) and outbox.trace is trace:
         _rewire(client, outbox.inner)
@@ -178,7 +188,7 @@ def _rewire(client: "Client", outbox: Outbox) -> None:
 
 @define(eq=False, repr=False)
 class TracingOutbox:
-    """An outbox that tells what goes into it."""
+    """An outbox that traces its frames."""
 
     inner: Outbox
     tracer: Tracer

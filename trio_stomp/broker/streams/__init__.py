@@ -1,6 +1,6 @@
-"""Streams: topics whose messages are stored, and can be read from any offset.
+"""Streams: topics whose messages are kept and can be read from any offset.
 
-Handles: offsets, readers, credit, requests for a stream's bounds.
+Handles: offsets, readers, retention, requests for a stream's bounds.
 Does not handle: files; see ``store.streams``.
 """
 

@@ -1,4 +1,4 @@
-"""A stream: the log of a topic, of which the newest part is in memory."""
+"""A stream: the log of a topic, with its newest part in memory."""
 
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Protocol
@@ -13,25 +13,27 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
 
 MAX_AGED = 16
-"""So many runs that are too old are dropped when another comes; the others as time passes."""
+"""Limit of expired runs dropped with each new run. ``expire`` drops the others."""
 MIN_DROP = 16
-"""The front of the window is cut off by so many runs at once, or an eighth of it."""
+"""Dropped runs are removed from the lists when there are this many, or an eighth of all."""
 
 
 class Reader(Protocol):
     """A reader of a stream."""
 
     def more(self) -> None:
-        """There is more behind the end that it had reached."""
+        """Continue: there are new messages after the end."""
 
 
 @define(eq=False, repr=False)
 class StreamRun:
-    """Consecutive messages of a stream with one header block. Not to be changed.
+    """Consecutive messages of a stream with one header block. Shared, so do not change it.
 
     Args:
-      first: Offset of the first.
-      written_ms: When they came, in ms since 1970.
+      first: The offset of the first message.
+      head: The header block.
+      bodies: The bodies.
+      written_ms: The time of the append, in ms since 1970.
     """
 
     first: int
@@ -46,11 +48,11 @@ class StreamRun:
 
     @property
     def end(self) -> int:
-        """The offset behind the last."""
+        """Return the offset after the last message."""
         return self.first + len(self.bodies)
 
     def tails(self, wire: int, epoch: bytes) -> list[bytes]:
-        """Return the back halves of its MESSAGEs, made once for all readers."""
+        """Return the second halves of all MESSAGEs, encoded once for all readers."""
         tails = self._encoded[wire]
         if tails is None:
             tails = self._encoded[wire] = self.encode(0, len(self.bodies), wire, epoch)
@@ -59,21 +61,21 @@ class StreamRun:
     def encode(
         self, start: int, stop: int, wire: int, epoch: bytes, behind: bytes = b""
     ) -> list[bytes]:
-        """Return the back halves of some of its MESSAGEs.
+        """Return the second halves of some MESSAGEs.
 
         Args:
           start: The index of the first message.
           stop: The index after the last message.
           wire: The index of the STOMP version.
           epoch: The epoch of the stream.
-          behind: What stands before the message's number in a second header that repeats it.
+          behind: ``Consumer.repeats_number``, the text between an offset and its repetition.
         """
         block = message_blocks(self.head)[wire]
-        told = b"\nx-stream-offset:%%d\nx-stream-epoch:%b" % _literal(epoch + block)
-        # One formatting for a message, whatever its headers: the number as often as it is told.
+        form = b"\nx-stream-offset:%%d\nx-stream-epoch:%b" % _literal(epoch + block)
+        # One formatting for each message. The offset occurs two or three times.
         if behind:
-            told = _literal(behind) + b"%d" + told
-        lead = b"%d" + told
+            form = _literal(behind) + b"%d" + form
+        lead = b"%d" + form
         bodies = self.bodies[start:stop]
         numbered = enumerate(bodies, self.first + start)
         if self.head.content_length >= 0:
@@ -91,17 +93,19 @@ class StreamRun:
 
 @define(eq=False, repr=False)
 class Stream:
-    """One stream as its readers see it: what is not safe yet is not there.
+    """One stream. Readers see only stored messages.
 
     Args:
       name: ``/stream/…``.
-      destination: Where what is read is counted.
-      epoch: Changes only if the log was lost.
-      first: Offset of the oldest message kept.
-      next: Offset of the message to come.
-      window_limit_bytes: Of the part in memory.
-      max_age_ms: Of messages; 0 = no bound.
-      is_stored: Whether what is no more in memory is in the store.
+      destination: Counts the deliveries.
+      epoch: An id of the log, which changes only if the log was lost.
+      memory: Charged for the window.
+      window_limit_bytes: The limit of the part in memory (the window).
+      max_bytes: The limit on disk; 0 = none.
+      max_age_ms: The limit of age; 0 = none.
+      is_stored: Whether older messages are in the store.
+      first: The offset of the oldest message.
+      next: The offset of the next visible message.
     """
 
     name: str
@@ -115,18 +119,19 @@ class Stream:
     first: int = 0
     next: int = 0
     stored_bytes: int = 0
-    """As the store has told, and what has come since then."""
+    """The size on disk as last reported by the store, plus the messages since."""
     window_bytes: int = 0
     coming: int = field(init=False)
-    """Offset of the next message to be written; between it and ``next`` they are under way."""
+    """The offset of the next message to write. Those from ``next`` on are on their way to the
+    store."""
     stamped_ms: int = 0
-    """When the newest message came that this process has written, or is writing."""
+    """The time of the last append, in ms since 1970, stored or not."""
     lost: int = 0
-    """Messages that readers were not given, since they were gone or damaged."""
+    """Messages that readers missed because they were trimmed or damaged."""
     _firsts: list[int] = field(factory=list)
     _runs: list[StreamRun] = field(factory=list)
     _dropped: int = 0
-    """How many at the front of the lists are no more part of the window."""
+    """The number of dropped runs at the front of both lists."""
     _waiting: dict[Reader, None] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -134,21 +139,21 @@ class Stream:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes that it takes, in the store or in memory."""
+        """Return the size, in the store or otherwise in memory."""
         return self.stored_bytes if self.is_stored else self.window_bytes
 
     @property
     def window_first(self) -> int:
-        """The oldest offset in memory."""
+        """Return the oldest offset in memory."""
         return self._firsts[self._dropped] if self._dropped < len(self._runs) else self.next
 
     @property
     def newest_ms(self) -> int:
-        """Return when the newest message came."""
+        """Return the time of the newest message in memory, in ms since 1970; 0 = none."""
         return self._runs[-1].written_ms if self._dropped < len(self._runs) else 0
 
     def show(self, run: StreamRun) -> None:
-        """Messages are safe: readers may have them."""
+        """Make stored messages visible to readers."""
         self.next = run.end
         self.stored_bytes += sum(map(len, run.bodies))
         self.memory.force_kept(run.size)
@@ -168,11 +173,11 @@ class Stream:
 
     def offset_at(self, written_ms: int) -> int:
         """Return the first offset in memory written at a time or later, or the next one."""
-        place = bisect_left(self._runs, written_ms, self._dropped, key=lambda run: run.written_ms)
-        return self._firsts[place] if place < len(self._runs) else self.next
+        index = bisect_left(self._runs, written_ms, self._dropped, key=lambda run: run.written_ms)
+        return self._firsts[index] if index < len(self._runs) else self.next
 
     def wait(self, reader: Reader) -> None:
-        """Tell a reader as soon as there is more."""
+        """Call ``more`` of a reader as soon as there are new messages."""
         self._waiting[reader] = None
 
     def leave(self, reader: Reader) -> None:
@@ -180,34 +185,34 @@ class Stream:
         self._waiting.pop(reader, None)
 
     def trimmed(self, first: int, stored_bytes: int) -> None:
-        """Note that the store has dropped everything before an offset."""
+        """Record that the store has dropped all messages before an offset."""
         self.first = max(self.first, min(first, self.next))
         self.stored_bytes = stored_bytes
 
     def expire(self, now_ms: int, limit: int) -> int:
-        """Drop at most ``limit`` runs that have become too old from memory, and return how many."""
+        """Drop up to ``limit`` expired runs from memory, and return how many."""
         return self._shrink(now_ms, limit)
 
     def clear(self) -> None:
-        """Give the memory back."""
+        """Free the window."""
         self.memory.give_kept(self.window_bytes)
         self.window_bytes = self._dropped = 0
         self._runs.clear()
         self._firsts.clear()
 
     def _shrink(self, now_ms: int, most: int = MAX_AGED) -> int:
-        """Drop the excess, and up to ``most`` expired runs. Return the number of runs dropped."""
+        """Drop runs above the memory limit, and up to ``most`` expired ones. Return how many."""
         limit, newest = self.window_limit_bytes, len(self._runs) - 1
         dropped = 0
         while self._dropped <= newest:
             run = self._runs[self._dropped]
             is_old = 0 < self.max_age_ms < now_ms - run.written_ms
             is_much = self.window_bytes > limit or self.memory.is_short
-            # The newest run stays, however large it is, for those who wait for it.
+            # Keep the newest run for waiting readers, whatever its size.
             is_much = is_much and self._dropped < newest
             if not is_much and (not is_old or dropped >= most):
                 break
-            # Let go of now: a thousand at a time, not all when the front is cut off.
+            # Free the run now. Freeing all when the lists are cut would take long.
             self._runs[self._dropped] = self._runs[newest]
             self._dropped += 1
             dropped += 1
@@ -222,5 +227,5 @@ class Stream:
 
 
 def _literal(text: bytes) -> bytes:
-    """Bytes that stand for themselves in what is formatted."""
+    """Return text as a literal part of a format."""
     return text.replace(b"%", b"%%")

@@ -1,4 +1,4 @@
-"""SENDs to a stream's own name: each asks what the stream holds."""
+"""Requests for the bounds of a stream: SENDs to its name."""
 
 from collections.abc import Callable
 
@@ -16,10 +16,14 @@ from trio_stomp.frames import FrameRun, Head
 
 @define(eq=False, repr=False)
 class StreamQueries:
-    """Answers them, to where they say.
+    """Answers requests for the bounds of streams.
 
     Args:
-      send: Sends a run that has no sender, for whom; how many of its messages were taken.
+      dialect: The dialect of the broker.
+      destinations: All destinations.
+      streams: All streams.
+      overflow: Sends without raising.
+      send: Sends a run of the broker, charged to a quota. Returns the number of messages accepted.
     """
 
     dialect: Dialect
@@ -29,10 +33,10 @@ class StreamQueries:
     send: Callable[[FrameRun, Quota | None, float], int]
 
     def check(self, name: str, options: SendOptions | None) -> None:
-        """Refuse what is sent to a stream and asks nothing.
+        """Check a SEND to a stream.
 
         Raises:
-          ProtocolError: nobody can be answered, or there is no such stream.
+          ProtocolError: It has no valid ``reply-to``, or there is no such stream.
         """
         if options is None or not options.reply_to or options.reply_to.startswith(STREAM):
             raise ProtocolError(
@@ -44,14 +48,14 @@ class StreamQueries:
         self.streams.find(name, self.destinations.open)
 
     def answer(self, publication: Publication, now: float) -> None:
-        """Answer each message of a run."""
+        """Answer each message of a run, to ``reply-to``."""
         options, name = publication.options, publication.destination.name
         assert options is not None
         headers, body = self.streams.answer(self.streams.find(name, self.destinations.open))
         correlation = publication.head.get("correlation-id")
         if correlation is not None:
             headers = (*headers, ("correlation-id", correlation))
-        told = (("destination", options.reply_to), ("content-type", "application/json"), *headers)
+        fields = (("destination", options.reply_to), ("content-type", "application/json"), *headers)
         bodies = [body] * len(publication.bodies)
-        run = FrameRun(Head("SEND", told, len(body), options.reply_to), bodies, [])
+        run = FrameRun(Head("SEND", fields, len(body), options.reply_to), bodies, [])
         self.overflow.send_quietly(lambda: self.send(run, publication.quota, now))

@@ -1,4 +1,4 @@
-"""Who reads a stream: a place in it that moves on as far as its connection has room."""
+"""A reader of a stream: a position that advances as far as its consumer has credit."""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues import DeadLetterReason
 
 ONCE = DestinationPolicy(max_redeliveries=0)
-"""What comes back is not handed out again."""
+"""The policy of readers: no redelivery."""
 _NO_HEAD = Head("SEND", ())
 
 
 @define(eq=False, repr=False)
 class StreamReader:
-    """Stands where a queue stands for other consumers, and hands out without giving away.
+    """The source of a consumer that reads a stream. It takes the place of a queue.
 
     Args:
-      at: Offset of what it is given next.
-      until: It ends before this offset; None = it does not end.
-      timers: Tell it when it may begin.
-      mark: Have it pumped at the end of the turn.
-      load: Have messages read from the store, from an offset on.
+      consumer: The consumer.
+      stream: The stream.
+      at: The offset of the next message.
+      until: The offset before which reading ends; None = no end.
+      timers: Schedules a delayed beginning.
+      mark: Schedules its hand-out at the end of the turn.
+      load: Requests messages from the store, from an offset on.
     """
 
     consumer: Consumer
@@ -41,34 +43,34 @@ class StreamReader:
     mark: "Callable[[StreamReader], None]"
     load: "Callable[[StreamReader, int], None]"
     starts_at: float = 0.0
-    """Nothing is given before, in seconds of the broker's clock."""
+    """Time of the first delivery, in seconds of the broker's clock."""
     since_ms: int = 0
-    """What was written before, in ms since 1970, is passed over, up to the first that was not."""
+    """Skip messages written before this time, in ms since 1970, up to the first later one."""
     is_ended: bool = False
-    """It was given the end marker, or has gone."""
+    """It has got the end marker, or its subscription has ended."""
     is_marked: bool = False
     is_trimmed: bool = False
-    """What it asked for is gone: its next MESSAGE says so."""
+    """Requested messages are gone. The next MESSAGE has ``x-stream-first``."""
     is_loading: bool = False
     is_seeking: bool = False
-    """The store looks for where it begins."""
+    """The store is searching for the first offset."""
     policy: DestinationPolicy = ONCE
     unacked: int = 0
     nacked: int = 0
     redelivered: int = 0
     pass_on: Callable[[Message, float], bool] | None = None
     _own: deque[StreamRun] = field(factory=deque)
-    """Runs that were read from the store for it."""
+    """Runs read from the store for this reader."""
     _alarm: int = 0
-    """The timer that tells it to begin; 0 = none."""
+    """The number of the timer for a delayed beginning; 0 = none."""
 
     @property
     def may_give_up(self) -> bool:
-        """The stream keeps it for others."""
+        """Return True: the stream keeps refused messages for others."""
         return True
 
     def wait_until(self, due: float) -> None:
-        """Give it nothing before a time."""
+        """Deliver nothing before a time."""
         self.starts_at = due
         self._alarm = self.timers.call_at(due, self._begin)
 
@@ -77,12 +79,12 @@ class StreamReader:
         self.mark(self)
 
     def pump(self, now: float) -> None:
-        """Hand out what its consumer takes now."""
+        """Deliver messages as far as the consumer has credit."""
         stream, consumer = self.stream, self.consumer
         while not self.is_ended and now >= self.starts_at and not self.is_seeking:
             if not consumer.is_ready:
                 if stream.memory.is_short:
-                    # It is read again when there is room for it.
+                    # They can be read again when there is room.
                     self._own.clear()
                 return
             if self.until is not None and self.at >= self.until:
@@ -105,17 +107,17 @@ class StreamReader:
                     self._give(run, now)
 
     def more(self) -> None:
-        """There is more behind the end that it had reached."""
+        """Continue: there are new messages after the end."""
         self.mark(self)
 
     def loaded(self, runs: list[StreamRun]) -> None:
-        """Take the runs that it had asked the store for."""
+        """Take runs that were read from the store."""
         self.is_loading = False
         if self.is_ended:
             return
         self._own.extend(runs)
         if not runs and self.at < self.stream.window_first:
-            # It is not there, damaged or trimmed: go on where there is something.
+            # They are damaged or trimmed: continue with the window.
             self._leap(self.stream.window_first)
         self.mark(self)
 
@@ -131,7 +133,7 @@ class StreamReader:
         self.mark(self)
 
     def _end(self, until: int) -> None:
-        """Tell it that this was all that it had asked for."""
+        """Send the end marker before offset ``until``, and end."""
         consumer, stream = self.consumer, self.stream
         subscription = consumer.subscription
         rules = subscription.client.rules
@@ -151,7 +153,7 @@ class StreamReader:
         self.close()
 
     def close(self) -> None:
-        """Give it nothing more."""
+        """End the reader."""
         self.is_ended = True
         self.stream.leave(self)
         self._own.clear()
@@ -159,14 +161,14 @@ class StreamReader:
             self.timers.cancel(self._alarm)
             self._alarm = 0
 
-    # As a queue, for acknowledgements: nothing comes back, nothing dies.
+    # Source: acknowledgements. Nothing is redelivered or dead-lettered.
 
     def settle(self, message: Message) -> None:
         """Take an ACK."""
         self.unacked -= 1
 
     def settle_all(self, messages: list[Message]) -> None:
-        """Messages were acknowledged."""
+        """Take a run of ACKs."""
         self.unacked -= len(messages)
 
     def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
@@ -174,7 +176,7 @@ class StreamReader:
         self.unacked -= 1
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
-        """Do nothing: a refused message is as good as acknowledged, and has been counted."""
+        """Do nothing: a returned message counts as acknowledged, and was counted by the caller."""
 
     def detach(self, consumer: Consumer) -> None:
         """Detach from a leaving consumer."""
@@ -189,7 +191,7 @@ class StreamReader:
         self.is_trimmed = True
 
     def _run(self) -> StreamRun | None:
-        """Return the run that holds the next message, or None if it has to be read first."""
+        """Return the run with the next message, or None if it must be read first."""
         found = self.stream.run_at(self.at)
         if found is not None:
             self._own.clear()
@@ -205,7 +207,7 @@ class StreamReader:
         return None
 
     def _give(self, run: StreamRun, now: float) -> None:
-        """Stage a run, and with it what follows at once: as much as is fit for one delivery."""
+        """Stage a run and the following ones, as much as fits in one delivery."""
         subscription = self.consumer.subscription
         publication = self._publication(run.head, now)
         tails = [b""]
@@ -220,7 +222,7 @@ class StreamReader:
         self.consumer.fan_out.stage(subscription, delivery)
 
     def _following(self) -> StreamRun | None:
-        """Return the next run if it is in memory and fits the consumer's window."""
+        """Return the next run if it is in memory and the consumer has credit."""
         at, consumer = self.at, self.consumer
         if at >= self.stream.next or at == self.until:
             return None
@@ -232,11 +234,11 @@ class StreamReader:
         return own[0] if own and own[0].first <= at else self.stream.run_at(at)
 
     def _take(self, run: StreamRun, publication: Publication) -> list[bytes]:
-        """Return the back halves of the MESSAGEs of a run that it is given now."""
+        """Advance over a run, and return the second halves of the MESSAGEs to deliver."""
         consumer = self.consumer
         subscription = consumer.subscription
         start = self.at - run.first
-        # The store may know of more than has been told to be safe.
+        # A run from the store may have messages that are not visible yet.
         stop = min(len(run.bodies), self.stream.next - run.first)
         if self.until is not None:
             stop = min(stop, self.until - run.first)
@@ -261,12 +263,12 @@ class StreamReader:
         return tails
 
     def _credited(self, run: StreamRun, start: int, stop: int) -> int:
-        """Return how far its credit goes, at least one message."""
+        """Return the index in a run up to which credit suffices, for at least one message."""
         left = self.consumer.bytes_left
-        for place in range(start, min(stop, start + self.consumer.count_left)):
-            left -= len(run.bodies[place])
+        for index in range(start, min(stop, start + self.consumer.count_left)):
+            left -= len(run.bodies[index])
             if left <= 0:
-                return place + 1
+                return index + 1
         return min(stop, start + self.consumer.count_left)
 
     def _track(self, number: int, body: bytes, publication: Publication) -> None:

@@ -1,4 +1,4 @@
-"""All streams: made by policy, written by publishers, read by subscribers, asked by anybody."""
+"""All streams: creation by policy, appends, readers, retention."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
 
 MAX_STREAMS = 1_000
 MAX_EXPIRED = 1_000
-"""Runs of all streams that are dropped in one turn, since they are too old."""
+"""Limit of expired runs of all streams dropped in one turn."""
 _ROOT = STREAM.rstrip("/")
 STRETCH_BYTES = 1024 * 1024
-"""What is read of a stream at once."""
+"""The bytes of one read from the store."""
 WINDOW_BYTES = 4 * 1024 * 1024
-"""What of a stream is kept in memory beside the store."""
+"""The part of a stored stream that is also in memory."""
 
 
 @value
 class Retention:
-    """The bounds of what is kept of a stream.
+    """The retention limits of a stream.
 
     Args:
-      max_bytes: On disk; 0 = no bound.
-      oldest_ms: What is older than this goes, in ms since 1970; 0 = no bound.
+      stream: The name of the stream.
+      max_bytes: The limit on disk; 0 = none.
+      oldest_ms: Messages from before this time, in ms since 1970, are dropped; 0 = none.
     """
 
     stream: str
@@ -50,7 +51,7 @@ class Retention:
 
 @define(eq=False, repr=False)
 class StreamAppended(WrittenAgain):
-    """Messages of a stream that its readers see as soon as the store has them."""
+    """The effect of storing messages of a stream: readers see them."""
 
     stream: Stream
     run: StreamRun
@@ -62,7 +63,7 @@ class StreamAppended(WrittenAgain):
         self.stream.show(self.run)
 
     def withdraw(self, now: float) -> None:
-        """Implement ``Effect.withdraw``. Its offset is given to others."""
+        """Implement ``Effect.withdraw``. ``Streams.again`` reuses the offsets."""
 
 
 @define(eq=False, repr=False)
@@ -70,7 +71,12 @@ class Streams:
     """The streams of a broker.
 
     Args:
-      new_epoch: A word that no stream ever had as its epoch.
+      memory: Charged for windows.
+      timers: For readers with a delayed beginning.
+      log: The log, if there is a store.
+      mark: Schedules the hand-out of a reader.
+      new_epoch: Returns a unique epoch.
+      wall: Converts times.
     """
 
     memory: MemoryBudget
@@ -80,20 +86,20 @@ class Streams:
     new_epoch: Callable[[], str]
     wall: WallTime
     known: "dict[str, StreamState]" = field(factory=dict)
-    """What the store holds of streams that are not in use yet."""
+    """The states of streams recovered from the store, by name."""
     warn: Callable[[str], None] = noop
-    """Tells the operator."""
+    """Writes a warning to the operator's log."""
     refused: int = 0
-    """Times that a topic could not be given the stream that its policy wants."""
+    """How often a topic did not get its stream because there were too many."""
     _streams: dict[str, Stream] = field(factory=dict)
 
     def __iter__(self) -> Iterator[Stream]:
         return iter(list(self._streams.values()))
 
-    # Making.
+    # Creating.
 
     def of_topic(self, name: str, policy: "DestinationPolicy") -> Stream | None:
-        """Return the stream of a topic whose policy wants one, or None if there are too many."""
+        """Return the stream of a topic with this policy, or None if there are too many streams."""
         stream = stream_name(name)
         if stream not in self._streams and len(self._streams) >= MAX_STREAMS:
             if not self.refused:
@@ -107,13 +113,13 @@ class Streams:
         return self.open(stream, policy.stream_max_bytes, policy.stream_max_age_ms)
 
     def open(self, name: str, max_bytes: int, max_age_ms: int, window_bytes: int = 0) -> Stream:
-        """Return a stream, begun if need be.
+        """Return the stream of ``name``, created if needed.
 
         Args:
-          name: The name.
-          max_bytes: The maximum size of the stream on disk.
-          max_age_ms: The maximum age of its messages.
-          window_bytes: Of the part in memory; 0 = what is fit.
+          name: The name of the stream.
+          max_bytes: The limit on disk; 0 = none.
+          max_age_ms: The limit of age; 0 = none.
+          window_bytes: The limit in memory; 0 = the default.
         """
         stream = self._streams.get(name)
         if stream is None:
@@ -133,7 +139,7 @@ class Streams:
         return stream
 
     def _window_bytes(self, max_bytes: int) -> int:
-        """Return the bytes kept in memory: without a store all, as long as there is room."""
+        """Return the default limit in memory. Without a store, it is the limit of the stream."""
         return WINDOW_BYTES if self.log is not None else max_bytes or self.memory.limit_bytes
 
     def _begin(self, stream: Stream) -> None:
@@ -158,19 +164,19 @@ class Streams:
         sender: "Client | None" = None,
         is_urgent: bool = True,
     ) -> int:
-        """Put messages behind all others, and return the offset of the first.
+        """Append messages, and return the offset of the first.
 
         Args:
           stream: The stream.
-          head: The header block of the messages.
-          bodies: The bodies of the messages.
-          now: The time, in seconds of the broker's clock.
-          sender: Who is told if the store cannot; None = nobody, it is tried again.
-          is_urgent: Readers are waiting for them.
+          head: The header block.
+          bodies: The bodies.
+          now: Seconds of the broker's clock.
+          sender: The client that gets an ERROR if the store fails; None = retry.
+          is_urgent: Do not delay the append to the store.
         """
         if any(name.startswith(STREAMS) for name, _ in head.headers):
             head = without_places(head)
-        # In order, though the wall clock is set back: who begins at a time finds it by halving.
+        # Never backwards, even if the wall clock is set back: times are searched by bisection.
         stream.stamped_ms = max(stream.stamped_ms, self.wall.ms(now))
         run = StreamRun(stream.coming, head, bodies, stream.stamped_ms)
         stream.coming = run.end
@@ -180,32 +186,35 @@ class Streams:
             self._write(self.log, StreamAppended(stream, run, is_urgent, sender))
         return run.first
 
-    def _write(self, log: Log, showing: StreamAppended) -> None:
-        run = showing.run
+    def _write(self, log: Log, effect: StreamAppended) -> None:
+        run = effect.run
         lines = head_lines(run.head)
-        record = Append(showing.stream.name, run.first, lines, run.bodies, run.written_ms)
-        log.write(record, size=run.size, is_urgent=showing.is_urgent)
-        log.when_safe(showing)
+        record = Append(effect.stream.name, run.first, lines, run.bodies, run.written_ms)
+        log.write(record, size=run.size, is_urgent=effect.is_urgent)
+        log.when_safe(effect)
 
     def again(self, effects: Sequence[WrittenAgain]) -> None:
-        """Write again what was not withdrawn after a failure of the store, without a gap."""
-        unshown = [each for each in effects if isinstance(each, StreamAppended)]
-        for stream in {showing.stream: None for showing in unshown}:
+        """Write messages again that a failure of the store interrupted, without gaps in offsets.
+
+        Messages with a sender are dropped: it got an ERROR.
+        """
+        interrupted = [each for each in effects if isinstance(each, StreamAppended)]
+        for stream in {effect.stream: None for effect in interrupted}:
             stream.coming = stream.next
-        for showing in unshown:
-            if showing.client is None and self.log is not None:
-                run, stream = showing.run, showing.stream
+        for effect in interrupted:
+            if effect.client is None and self.log is not None:
+                run, stream = effect.run, effect.stream
                 if run.first != stream.coming:
                     run = StreamRun(stream.coming, run.head, run.bodies, run.written_ms)
                 stream.coming = run.end
-                self._write(self.log, StreamAppended(stream, run, showing.is_urgent))
+                self._write(self.log, StreamAppended(stream, run, effect.is_urgent))
 
     # Reading.
 
     def join(
         self, consumer: "Consumer", stream: Stream, options: StreamOptions, now: float
     ) -> None:
-        """Let a consumer read a stream."""
+        """Create a reader of a stream for a consumer."""
         start = self._start(stream, options)
         timers = self.timers
         reader = StreamReader(
@@ -230,14 +239,14 @@ class Streams:
         self.mark(reader)
 
     def find(self, name: str, open_topic: Callable[[str], object]) -> Stream:
-        """Return a stream that is there, or begins now since its topic's policy says so.
+        """Return the stream of ``name``, created if the policy of its topic enables it.
 
         Args:
           name: The name of the stream.
-          open_topic: Opens a topic, and with it the stream that it may have.
+          open_topic: Opens a topic, and with it its stream.
 
         Raises:
-          ProtocolError: there is none.
+          ProtocolError: There is no such stream.
         """
         if name not in self._streams:
             for topic in topics_of(name):
@@ -275,7 +284,7 @@ class Streams:
         if runs is None:
             reader.retry()
         else:
-            # Whoever begins at a time must be told how old each message is.
+            # To find the first message by time, runs must keep their own times.
             reader.loaded(_runs_of(runs, joins=not reader.since_ms))
 
     def _seek(self, reader: StreamReader) -> None:
@@ -290,10 +299,10 @@ class Streams:
         elif not reader.is_ended:
             self._seek(reader)
 
-    # Keeping.
+    # Retention.
 
     def retentions(self, now: float) -> list[Retention]:
-        """Return how much of each stored stream is to be kept."""
+        """Return the retention limits of all stored streams that have any."""
         found = []
         now_ms = self.wall.ms(now)
         for stream in self._streams.values():
@@ -303,7 +312,13 @@ class Streams:
         return found
 
     def retain(self, name: str, state: "StreamState", before: int) -> None:
-        """Apply retention: have the store drop everything before an offset."""
+        """Apply retention: write a record to drop all messages before an offset.
+
+        Args:
+          name: The name of the stream.
+          state: Its state in the store.
+          before: The first offset to keep.
+        """
         stream = self._streams.get(name)
         if stream is None or self.log is None:
             return
@@ -313,13 +328,14 @@ class Streams:
 
     @property
     def window_bytes(self) -> int:
-        """Return the bytes of all streams that are in memory."""
+        """Return the bytes of all streams in memory."""
         return sum(stream.window_bytes for stream in self._streams.values())
 
     def expire(self, now: float) -> bool:
-        """Let time pass: drop from memory what is too old, or too much while memory is short.
+        """Drop expired runs from memory, and others while memory is short.
 
-        Returns: whether there is more to drop, for another turn.
+        Returns:
+          Whether more are left for another turn.
         """
         now_ms = self.wall.ms(now)
         left = MAX_EXPIRED
@@ -330,8 +346,8 @@ class Streams:
         return False
 
     def answer(self, stream: Stream) -> tuple[tuple[tuple[str, str], ...], bytes]:
-        """Return headers and body that answer a question about a stream."""
-        told = {
+        """Return headers and body with the bounds of a stream."""
+        fields = {
             "stream": stream.name,
             "epoch": stream.epoch,
             "first": stream.first,
@@ -339,8 +355,8 @@ class Streams:
             "bytes": stream.bytes,
         }
         headers = [("x-stream", stream.name)]
-        headers += [(f"x-stream-{key}", str(told[key])) for key in list(told)[1:]]
-        return tuple(headers), json.dumps(told, separators=(",", ":")).encode()
+        headers += [(f"x-stream-{key}", str(fields[key])) for key in list(fields)[1:]]
+        return tuple(headers), json.dumps(fields, separators=(",", ":")).encode()
 
 
 def stream_name(topic: str) -> str:
@@ -349,7 +365,7 @@ def stream_name(topic: str) -> str:
 
 
 def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
-    """Return what the store has read, neighbours with one header block as one run if ``joins``."""
+    """Return runs that the store has read. With ``joins``, merge those with equal header blocks."""
     spans: list[tuple[Streamed, list[bytes]]] = []
     for each in found:
         first, bodies = spans[-1] if spans else (each, [])
@@ -365,7 +381,7 @@ def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
 
 
 def topics_of(name: str) -> tuple[str, ...]:
-    """Return the topics whose stream may be called so."""
+    """Return the topics whose stream may have this name."""
     path = name.removeprefix(_ROOT)
     return (path, path[1:]) if len(path) > 1 else ()
 
