@@ -1,4 +1,4 @@
-"""Carry out large ACKs and NACKs in pieces, and answer each once its outcome is safe."""
+"""Large ACKs and NACKs in pieces, and RECEIPTs of all."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from trio_stomp.protocol import Acked, Event, Refused
 
 @define(eq=False, repr=False)
 class Acking:
-    """Carries out large ACKs and NACKs, and answers all."""
+    """Carries out large ACKs and NACKs, and answers all ACKs and NACKs."""
 
     acknowledger: Acknowledger
     event_history: EventHistory
@@ -25,16 +25,16 @@ class Acking:
     def begin(
         self, client: Client, event: Acked, later: Sequence[Event], now: float
     ) -> tuple[Work, Sequence[Event]]:
-        """Begin an ACK or NACK of many messages. It is carried out even if its client goes.
+        """Begin an ACK or NACK of many messages. It is finished even if its client leaves.
 
         Args:
-          client: The client.
-          event: The ACK or NACK.
-          later: The events that the client sent after it.
-          now: The time, in seconds of the broker's clock.
+          client: The sender.
+          event: The ACKs or NACKs.
+          later: The client's events after it.
+          now: Seconds of the broker's clock.
 
         Returns:
-          The work that is left, and the events to carry out after it.
+          The work, and the events to apply after it: ``later``, or the error.
         """
         claims, error = claim_all(self.acknowledger, client, (event,))
         if error is not None:
@@ -57,7 +57,7 @@ class Acking:
             self.answer(client, event, is_stored=True)
 
     def answer(self, client: Client, event: Acked, *, is_stored: bool) -> None:
-        """Answer an ACK or NACK that was carried out, once it is safe."""
+        """Send the RECEIPTs of ACKs or NACKs that were applied, as soon as they are stored."""
         if is_stored and self.log is not None:
             client.acked = self.log.turn
         if self.event_history.is_kept:

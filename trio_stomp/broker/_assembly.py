@@ -1,4 +1,4 @@
-"""What the core is made of, and how the parts are joined."""
+"""Composition of the core from its parts."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -75,16 +75,16 @@ class Parts:
     """The parts of a core.
 
     Args:
-      policies: Bounds and policies of the whole broker.
-      memory: The budget of the process.
-      server: Tells the figures that only it knows.
-      boot: A short word that no other start of this broker used; part of most message ids.
-      server_name: The ``server`` header of CONNECTED, or "" for none.
-      book: Policies by destination.
-      dialect: How the real conflicts between brokers are decided.
+      policies: Limits and policies of the whole broker.
+      memory: The memory budget of the process.
+      server: Supplies figures of the server.
+      boot: A short word, unique for each start of this broker; part of most message ids.
+      server_name: The ``server`` header of CONNECTED; "" = none.
+      book: Policies of destinations.
+      dialect: The dialect for conflicting behaviours of brokers.
       wall: The time of day.
-      log: Of the store, or None if nothing is to survive.
-      rules: What clients may do; None = everything.
+      log: The log; None = no store.
+      rules: The access rules; None = everything is allowed.
     """
 
     policies: BrokerPolicies
@@ -140,11 +140,11 @@ class Parts:
         self._make_publisher(temporary)
 
     def use_wall(self, offset_s: float, now: float) -> None:
-        """Apply a new setting of the wall clock to everything that begins or ends at a time of day.
+        """Apply a step of the wall clock to everything that begins or ends at a time of day.
 
         Args:
-          offset_s: Wall time less the broker's clock, in seconds.
-          now: The time, in seconds of the broker's clock.
+          offset_s: Wall clock minus broker's clock, in seconds.
+          now: Seconds of the broker's clock.
         """
         if self.log is None:
             self.wall.offset_s = offset_s
@@ -156,7 +156,7 @@ class Parts:
 
     @property
     def is_monitored(self) -> bool:
-        """Return whether ``publish_monitor`` would reach a subscriber."""
+        """Return whether ``/queue/monitor`` has subscribers."""
         destination = self.destinations.known(MONITOR)
         return destination is not None and bool(destination.subscribers)
 
@@ -168,21 +168,21 @@ class Parts:
         headers: Sequence[tuple[str, str]],
         now: float,
     ) -> None:
-        """Put a message of the broker's own into a stream, unless the store is far behind."""
+        """Append a message of the broker to a stream, unless the store is far behind."""
         if self.log is None or not self.log.is_full:
             head = Head("SEND", (("destination", name), *headers), len(body), name)
             self.streams.append(stream, head, [body], now, is_urgent=False)
 
     def has_subscribers(self, name: str) -> bool:
-        """Return whether ``publish`` to ``name`` would reach a subscriber."""
+        """Return whether the broker's own topic ``name`` has subscribers."""
         return bool(self.destinations.own(name).subscribers)
 
     def note_capacity(self, limit_bytes: int) -> None:
-        """Note how much messages may take in the store, as it says; 0 = it does not know."""
+        """Set the limit of messages in the store, as the store reports it; 0 = unknown."""
         self.memory.stored_limit = limit_bytes
 
     def _make_places(self) -> None:
-        """Make the parts in which messages are on their way, or wait."""
+        """Create the parts that route and keep messages."""
         policies, memory = self.policies, self.memory
         memory.quota_percent = policies.max_share_per_user
         self.timers = Timers(self.wall)
@@ -222,12 +222,12 @@ class Parts:
         self.overflow = Overflow(memory, self.queues)
 
     def _forget_route(self, destination: Destination) -> None:
-        """Drop what other parts hold of a destination that was forgotten."""
+        """Remove the state of a forgotten destination from other parts."""
         self.known.forget(destination)
         self.queues.forget(destination)
 
     def _is_there(self, name: str) -> bool:
-        """Return whether a queue need not be created first."""
+        """Return whether a queue exists or a policy names it."""
         destination = self.destinations.find(name)
         return self.book.names(name) or (destination is not None and destination.queue is not None)
 

@@ -1,7 +1,7 @@
 """The messaging core: synchronous, single-threaded, without a clock.
 
-Only the dispatcher calls it. Each call is atomic: it validates, then changes, then has staged all
-that clients will see of it. Nothing here waits for anybody.
+Only the dispatcher calls it. Each call is atomic: it validates, changes the state, and stages the
+frames to clients. No call waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Broker(Parts):
-    """Destinations, subscriptions, and what passes between them.
+    """The messaging core of a broker.
 
-    Handles: topics, work queues, queues, acknowledgements, transactions, the stale queue, the
-    seed's DIAG requests, receipts, errors.
-    Does not handle: sockets, time (told as ``now``), who a client is.
+    Handles: topics, work queues, queues, acknowledgements, transactions, the stale queue, DIAG
+    requests, receipts, errors.
+    Does not handle: sockets, clocks (``now`` is a parameter), authentication.
 
     Its arguments are those of ``Parts``.
     """
@@ -73,7 +73,7 @@ class Broker(Parts):
     monitor: Monitor = field(init=False)
     _nowhere: Nowhere = field(init=False)
     _is_cut: bool = field(init=False)
-    """The last turn was too short for all producers that had room again."""
+    """The last turn was too short for all blocked producers with room again."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -109,18 +109,20 @@ class Broker(Parts):
             self.publisher, self.acknowledger, self.queues, self.overflow
         )
 
-    # What the dispatcher calls.
+    # For the dispatcher.
 
     def apply(
         self, client: Client, events: Sequence[Event], received_at: float, now: float
     ) -> None:
-        """Apply one client's events, in order, and stop at the first violation.
+        """Apply events of a client, in order, up to the first error.
+
+        Events beyond the client's time share are held for a later turn.
 
         Args:
           client: The sender.
-          events: From its session. Work beyond a turn's share is deferred.
+          events: The events of its session.
           received_at: When their bytes were read, in seconds of the broker's clock.
-          now: The same clock, now.
+          now: Seconds of the broker's clock.
         """
         self.event_history.now = now
         if self.tracer.is_on:
@@ -136,41 +138,43 @@ class Broker(Parts):
     ) -> None:
         if self.authorizer.unjudged:
             self.authorizer.judge(client)
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             if client.is_refused:
                 return
-            if place and self.turns.is_over():
-                self.wait_turn(client, iter(()), events[place:], received_at)
+            if index and self.turns.is_over():
+                self.wait_turn(client, iter(()), events[index:], received_at)
                 return
             if client.awaited and self.durability.must_wait(client, event):
-                self.durability.hold(client, events[place:], received_at)
+                self.durability.hold(client, events[index:], received_at)
                 return
             try:
                 if type(event) is FrameRun:
                     rest = self._send(client, event, received_at, now)
                     if rest is not None:
-                        self._block(client, rest, [rest, *events[place + 1 :]], received_at)
+                        self._block(client, rest, [rest, *events[index + 1 :]], received_at)
                         return
                 elif type(event) is Acked:
                     event = self.acknowledger.resolve(client, event)
                     if self.acknowledger.is_much(client, event):
-                        acking, behind = self.acking.begin(client, event, events[place + 1 :], now)
-                        self.wait_turn(client, acking, behind, received_at)
+                        acking, following = self.acking.begin(
+                            client, event, events[index + 1 :], now
+                        )
+                        self.wait_turn(client, acking, following, received_at)
                         return
                     is_stored = self.acknowledger.apply(client, event, now)
                     self.acking.answer(client, event, is_stored=is_stored)
                 else:
                     work = self._apply_rare(client, event, now)
                     if work is not None and not self.turns.finishes(work):
-                        self.wait_turn(client, work, events[place + 1 :], received_at)
+                        self.wait_turn(client, work, events[index + 1 :], received_at)
                         return
             except NotYet as later:
-                self.wait_turn(client, later.work, events[place:], received_at)
+                self.wait_turn(client, later.work, events[index:], received_at)
                 return
             except Begun as begun:
                 work = self._giving(client, event, begun.giving)
                 if not self.turns.finishes(work):
-                    self.wait_turn(client, work, events[place + 1 :], received_at)
+                    self.wait_turn(client, work, events[index + 1 :], received_at)
                     return
             except RemoteError as error:
                 self.destinations.forget_new()
@@ -179,7 +183,7 @@ class Broker(Parts):
                 if not error.excerpt:
                     error.excerpt = quoted(event)
                 if client.awaited and self.durability.is_awaited(client):
-                    # Earlier promises come first, and nothing follows an ERROR.
+                    # Earlier replies must come first: nothing follows an ERROR.
                     self.durability.hold(client, [Refused(error.kept())], received_at)
                     return
                 self.refuse(client, error.kept(), now)
@@ -189,7 +193,7 @@ class Broker(Parts):
     def use_policies(self, book: PolicyBook) -> None:
         """Apply new policies, also to existing destinations.
 
-        Messages beyond a new bound stay: bounds apply to new messages. With very many destinations,
+        Messages above a new limit stay: limits apply to new messages. With very many destinations,
         some follow in later turns.
         """
         self.book = self.queues.policies = book
@@ -201,19 +205,19 @@ class Broker(Parts):
     ) -> None:
         """Apply new access rules.
 
-        Clients that are no longer known, or are subscribed to something that they may no longer
-        receive, get an ERROR and are disconnected; they may reconnect. With many clients, some
-        follow in later turns, but before anything that they send.
+        Clients that no longer exist, or may no longer receive from a subscription, get an ERROR and
+        are disconnected. With many clients, some follow in later turns, but each before its next
+        frame.
 
         Args:
-          rules: None = everything is allowed.
-          is_known: Whether an identity that was authenticated before is still valid.
+          rules: The new rules; None = everything is allowed.
+          is_known: Returns whether an authenticated identity is still valid.
           now: Seconds of the broker's clock.
         """
         self.turns.start(self.authorizer.judging(rules, self.clients, is_known, self), now)
 
     def end_turn(self, now: float) -> None:
-        """Resume waiting clients, and hand out new messages of queues, while there is time."""
+        """Resume waiting clients, and hand out messages of queues, while there is time."""
         self.event_history.now = now
         turns, overflow = self.turns, self.overflow
         self.durability.go_on(now)
@@ -221,7 +225,7 @@ class Broker(Parts):
         turns.begin(PUMP_S)
         self.queues.pump(now)
         self._is_cut = False
-        # Repeat: nothing may start another turn if an auto consumer took everything.
+        # Repeat here: there may be no other turn if an auto consumer took everything.
         while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
             for client in ready:
                 self.unblock(client, now)
@@ -229,7 +233,7 @@ class Broker(Parts):
             self._is_cut = turns.is_over()
         while self.fan_out.slow:
             self._settle_slow(now, tells=True)
-            # Hand out their messages now: nothing may start another turn.
+            # Hand out their messages now: there may be no other turn.
             self.queues.pump(now)
         self.destinations.lent.end_turn()
         self.subscriber.selectors.end_turn()
@@ -237,7 +241,7 @@ class Broker(Parts):
 
     @property
     def has_more(self) -> bool:
-        """Return whether something is left for another turn, once other tasks had theirs."""
+        """Return whether work is left for another turn."""
         is_waiting = len(self.turns) > 0 or self.queues.is_marked
         return self._is_cut or is_waiting or self.durability.has_more
 
@@ -248,14 +252,13 @@ class Broker(Parts):
         now: float,
         forgotten: Callable[[], None] = noop,
     ) -> None:
-        """Release a disconnected client: finish what it sent before, then end its subscriptions.
+        """Release a disconnected client: finish its earlier events, then end its subscriptions.
 
         Args:
           client: The client.
           reason: Why its connection ended.
           now: Seconds of the broker's clock.
-          forgotten: Called at the end, which may be after an answer of the store, and after several
-            turns if there is much to do.
+          forgotten: Called at the end, which may be several turns later.
         """
         client.is_gone = True
         if self.durability.keeps(client, reason, forgotten):
@@ -271,7 +274,7 @@ class Broker(Parts):
         client.is_lost |= not client.is_refused and reason in LOST
         client.is_refused = True
         self.leaving.leave(client, now, partial(self._forget, client, reason, forgotten))
-        client.outbox.close(reason)  # if it takes longer: nothing more is for it
+        client.outbox.close(reason)  # its subscriptions may end later: stage nothing more
 
     def _forget(self, client: Client, reason: CloseReason, forgotten: Callable[[], None]) -> None:
         try:
@@ -289,7 +292,7 @@ class Broker(Parts):
         return self.leaving.is_over and not self.has_more
 
     def finish(self, now: float) -> None:
-        """Finish all deferred work, as no more input follows."""
+        """Finish all deferred work, at the end of the broker."""
         while self.has_more:
             self.end_turn(now)
         self.leaving.finish(now)
@@ -303,7 +306,7 @@ class Broker(Parts):
             self._settle_slow(now, tells=True)
 
     def unsent(self, delivery: Delivery, now: float) -> None:
-        """Messages expired before they were written, which their consumer would have had to ACK."""
+        """Dead-letter deliveries of a consumer that expired before they were written."""
         if delivery.ticket is not None:
             consumer, first = delivery.ticket
             assert isinstance(consumer, Consumer)
@@ -311,14 +314,14 @@ class Broker(Parts):
             self.acknowledger.take_unsent(consumer, numbers, now)
 
     def tick(self, now: float) -> None:
-        """Advance the time: run due timers, and drop expired messages, in pieces if many."""
+        """Run due timers, and drop expired messages, in pieces if many."""
         self.timers.run(now)
         self.leaving.go_on(now)
         self.event_history.now = now
         self.subscriber.initial_delivery.browses.tick(now)
         is_more = self.stale.sweep(now)
         if self.streams.expire(now) or is_more:
-            # The caller of the timers returns soon, and lets other work run first.
+            # A due timer requests another turn soon, after other work.
             self.timers.call_at(now, noop)
 
     def publish_monitor(self, now: float) -> None:
@@ -329,26 +332,26 @@ class Broker(Parts):
     def publish(
         self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
     ) -> None:
-        """Send a message of the broker's own to the topic ``name``. It is never parked."""
+        """Send a message to one of the broker's own topics. It is never parked."""
         destination = self.destinations.own(name)
         if destination.subscribers:
             pairs = (("destination", name), *headers)
             head = Head("SEND", pairs, len(body), name)
             self.fan_out.to_all(Publication(destination, head, [body], now, NEVER))
             if self.fan_out.slow:
-                # An event about lost events would be lost in turn, and double each turn.
+                # No events: an event about a lost event would be lost again, in each turn.
                 self._settle_slow(now, tells=False)
 
     # The store.
 
     def committed(self, number: int, now: float) -> None:
-        """Publish everything up to a commit number, now that it is stored."""
+        """Carry out the effects up to a stored commit number."""
         self.durability.committed(number, now)
         if self.fan_out.slow:
             self._settle_slow(now, tells=True)
 
     def uncommitted(self, error: str, now: float) -> None:
-        """Withdraw everything that the store refused, and report the loss to its senders."""
+        """Withdraw records that the store refused, and send an ERROR to their senders."""
         self.durability.uncommitted(error, now)
 
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
@@ -360,7 +363,7 @@ class Broker(Parts):
     def _send(
         self, client: Client, run: FrameRun, received_at: float, now: float
     ) -> FrameRun | None:
-        """Send a run with its receipts. Return the part that must wait for room, or None."""
+        """Send a run with its RECEIPTs. Return the part that must wait for room, or None."""
         try:
             taken, evidence = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
@@ -376,7 +379,7 @@ class Broker(Parts):
         return FrameRun(run.head, run.bodies[taken:], later)
 
     def _giving(self, client: Client, event: Event, giving: Giving) -> Work:
-        """Give a run that was sent to very many. Its receipts are answered when all have it."""
+        """Return the work of a fan-out in pieces, which ends with the RECEIPTs of the run."""
         assert isinstance(event, FrameRun)
         giving.tell = partial(self.receipts.of_run, client, event, len(event.bodies))
         return giving.pieces()
@@ -384,25 +387,25 @@ class Broker(Parts):
     def _block(
         self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
     ) -> None:
-        """Block a producer on a full queue: process nothing more of it until there is room."""
+        """Block a producer on a full queue: hold its events until there is room."""
         self.overflow.wait(client, rest.bodies[0])
         self.hold(client, events, received_at)
 
     def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
     ) -> None:
-        """Defer a client's ``work``, and then its ``events``, to later turns."""
+        """Continue a client's ``work``, and then its ``events``, in later turns."""
         self.turns.wait(client, work)
         self.hold(client, events, received_at)
 
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
-        """Defer a client's events, ahead of those deferred before, and pause reading."""
+        """Hold a client's events, before those already held, and pause reading."""
         client.is_blocked = True
         self.held.put_back(client, events, received_at)
         client.outbox.pause_reading(paused=True)
 
     def unblock(self, client: Client, now: float) -> None:
-        """Apply a client's deferred events."""
+        """Apply a client's held events."""
         client.is_blocked = False
         while client.held and not client.is_blocked:
             events, received_at = self.held.pop(client)
@@ -414,10 +417,10 @@ class Broker(Parts):
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
 
-    # Everything else.
+    # Other events.
 
     def _apply_rare(self, client: Client, event: Event, now: float) -> Work | None:
-        """Apply a rare event, and return the rest of its work if it is large."""
+        """Apply an event other than SEND and ACK, and return its work if it is large."""
         match event:
             case Opened():
                 self.sessions.open(client, event)
@@ -435,7 +438,7 @@ class Broker(Parts):
                 return self.unsubscriber.unsubscribe(client, event, now)
             case Received(receipts, head, acked, returned):
                 if head is not None and client.rights is not None:
-                    self.publisher.plan(client, head)  # COMMIT asks again
+                    self.publisher.plan(client, head)  # check now; COMMIT checks again
                 for _, name in receipts:
                     self.receipts.give(client, name)
                 if acked or returned:
@@ -453,7 +456,7 @@ class Broker(Parts):
         return None
 
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
-        """Send a client its last frame: an ERROR."""
+        """Send an ERROR to a client and end its connection, unless the dialect keeps it."""
         client.outbox.stage_frame(error_frame(error, client.rules, self.dialect.error_texts))
         self.quotas.note_refused(client.quota, error)
         if self.dialect.keeps_socket_after_error and error.is_survivable:
@@ -464,7 +467,7 @@ class Broker(Parts):
         self.leaving.leave(client, now)
 
     def _settle_slow(self, now: float, *, tells: bool) -> None:
-        """Report slow subscribers, and end those whose connection that closed."""
+        """Record events for slow subscribers, and end the subscriptions of those disconnected."""
         slow, self.fan_out.slow = self.fan_out.slow, []
         if tells:
             self.events.tell_slow(slow)

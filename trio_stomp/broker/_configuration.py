@@ -1,4 +1,4 @@
-"""What a new destination is told of its policy, or of the options where no policy names it."""
+"""Applying policies and options to destinations."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from trio_stomp.broker.topics import Bindings
 
 STEP = 8
-"""Destinations that are given their policies in one piece of work."""
+"""Destinations configured in one piece of work."""
 
 
 class ConfigurationHost(Protocol):
-    """The part of the core that policies are applied to."""
+    """The part of the core that applying policies uses."""
 
     policies: "BrokerPolicies"
     book: "PolicyBook"
@@ -25,7 +25,7 @@ class ConfigurationHost(Protocol):
 
 
 def configure(destination: "Destination", host: ConfigurationHost) -> None:
-    """Give a route what holds for it, when it is made and when policies change."""
+    """Apply policy and options to a destination, at its creation and when policies change."""
     policy = host.book.policy_for(destination.name)
     is_named = policy is not host.book.default
     ttl_ms = policy.ttl_ms
@@ -48,18 +48,18 @@ def configure(destination: "Destination", host: ConfigurationHost) -> None:
 def configuring(
     destinations: "Destinations", bindings: "Bindings", host: ConfigurationHost
 ) -> "Work":
-    """Give all that is there already what holds for it by then, bit by bit."""
-    for place, destination in enumerate(list(destinations)):
+    """Apply policies to all existing destinations and bindings, in pieces."""
+    for index, destination in enumerate(list(destinations)):
         if destinations.has(destination):
             configure(destination, host)
             for binding in destination.exact:
                 if isinstance(binding, Binding):
                     _configure_feed(binding, host)
-        if place % STEP == STEP - 1:
+        if index % STEP == STEP - 1:
             yield
-    for place, binding in enumerate(list(bindings.durables)):
+    for index, binding in enumerate(list(bindings.durables)):
         _configure_feed(binding, host)
-        if place % STEP == STEP - 1:
+        if index % STEP == STEP - 1:
             yield
 
 

@@ -1,4 +1,4 @@
-"""Events of clients that have to wait, kept in order and charged to memory."""
+"""Held events of waiting clients, in order and charged to memory."""
 
 from typing import TYPE_CHECKING
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from trio_stomp.protocol import Event
 
 EVENT_BYTES = 512
-"""Bytes that an event takes, about; most take much less."""
+"""Approximate bytes of an event. Most take much less."""
 ITEM_BYTES = 64
-"""Bytes that a body, or the id in an ACK, takes beside its own."""
+"""Overhead of a body, or of the id in an ACK."""
 
 
 @define(eq=False, repr=False)
 class DeferredEvents:
-    """Keeps what was read of clients that wait. Nothing more is read of them meanwhile.
+    """Holds events of waiting clients. The broker does not read from these clients meanwhile.
 
-    It is charged apart from messages: it can become messages only when there is room for those.
+    The charge is apart from messages, because held SENDs need room for messages to continue.
     """
 
     memory: MemoryBudget
 
     def append(self, client: "Client", events: "Sequence[Event]", received_at: float) -> None:
-        """Keep what has just been read, behind all that was kept before."""
+        """Hold new events, after those already held."""
         client.held.append((events, received_at, self._charge(events)))
 
     def put_back(self, client: "Client", events: "Sequence[Event]", received_at: float) -> None:
-        """Keep what is left of something that was begun, ahead of all that was kept before."""
+        """Hold the rest of events that were begun, before those already held."""
         client.held.insert(0, (events, received_at, self._charge(events)))
 
     def pop(self, client: "Client") -> "tuple[Sequence[Event], float]":
-        """Take what is to be done next, and when it was received."""
+        """Remove and return the next events, and the time when they were received."""
         events, received_at, cost = client.held.pop(0)
         self.memory.held_bytes -= cost
         return events, received_at
@@ -50,7 +50,7 @@ class DeferredEvents:
 
 
 def _cost_of(events: "Sequence[Event]") -> int:
-    """Return the bytes that large events take, about, with head blocks as if none were shared."""
+    """Return the approximate bytes of events, as if no header blocks were shared."""
     cost = EVENT_BYTES * len(events)
     for event in events:
         if isinstance(event, FrameRun):

@@ -1,4 +1,4 @@
-"""SENDs to DIAG destinations: the figures that a body asks for go with its MESSAGE (SEEDS A8)."""
+"""Answers to SENDs to DIAG destinations: stompica's statistics, ``explain``, traces, schedules."""
 
 import json
 from collections.abc import Callable, Generator, Sized
@@ -15,12 +15,12 @@ from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import FrameRun, Head
 
 _ASKED_BYTES = 64
-"""No question is longer."""
+"""Requests for statistics are not longer."""
 
 
 @define(eq=False, repr=False)
 class Answers:
-    """Answers the seed's questions from the figures of the moment."""
+    """Answers requests at DIAG destinations. The broker sets the callbacks."""
 
     server: TakesCensus
     fan_out: FanOut
@@ -29,18 +29,18 @@ class Answers:
     clients: Sized
     destinations: Destinations
     explain: Callable[[str], Generator[None, None, dict[str, object]]] = field(init=False)
-    """Answers what is asked at ``DIAG/explain``, in pieces; joined by the broker."""
+    """Answers a request at ``DIAG/explain``, in pieces."""
     read: Callable[[str], object] = field(init=False)
-    """Raises ``ProtocolError`` if a text is no question of that kind; likewise."""
+    """Checks a request to ``DIAG/explain``, and raises ``ProtocolError`` if it is invalid."""
     left: Callable[[str], dict[str, object]] = field(init=False)
-    """What is asked at ``DIAG/left``; likewise."""
+    """Answers a request at ``DIAG/left``."""
     trace: Callable[[str], None] = field(init=False)
-    """Does what is asked at ``DIAG/trace``; likewise."""
+    """Carries out a request at ``DIAG/trace``."""
     send: Callable[[FrameRun, Quota | None], None] = field(init=False)
-    """Sends an answer to where its asker wants it; likewise."""
+    """Sends an answer to ``reply-to``."""
 
     def queries(self) -> DiagQueries:
-        """Answers to the seed's questions about this moment."""
+        """Return stompica's statistics with the current figures."""
         return DiagQueries(
             self.server.census(),
             len(self.clients),
@@ -50,19 +50,22 @@ class Answers:
         )
 
     def check(self, bodies: list[bytes]) -> None:
-        """Look whether all of these can be asked at ``DIAG/explain``.
+        """Check requests to ``DIAG/explain``.
 
         Raises:
-          ProtocolError: one cannot.
+          ProtocolError: One is invalid.
         """
         for body in bodies:
             self.read(body.decode(errors="replace"))
 
     def to_topic(self, publication: Publication) -> Gift | None:
-        """Send a publication on, each of its messages with what its body asks for.
+        """Answer the messages of a publication to a DIAG destination.
+
+        By default, deliver each message to its subscribers with the statistics that its body
+        requests, in headers.
 
         Returns:
-          What is left to do: answers take long at ``DIAG/explain``.
+          The rest of the work, for ``DIAG/explain``, where answers take long.
         """
         head = publication.head
         if publication.destination.name == EXPLAIN:
@@ -79,8 +82,8 @@ class Answers:
         for body in publication.bodies:
             figures = queries.headers(body[:_ASKED_BYTES].decode(errors="replace"))
             kept = {name: text for name, text in head.headers if name not in figures}
-            told = (*kept.items(), *figures.items())
-            answer = Head(head.command, told, len(body), head.destination)
+            headers = (*kept.items(), *figures.items())
+            answer = Head(head.command, headers, len(body), head.destination)
             self.fan_out.to_all(
                 Publication(
                     publication.destination,
@@ -96,39 +99,39 @@ class Answers:
         return None
 
     def tell(self, publication: Publication, answer: dict[str, object]) -> None:
-        """Send an answer to ``reply-to``, or to all who listen where it was asked for."""
+        """Send an answer to ``reply-to``, or to the subscribers of the request's destination."""
         head, options = publication.head, publication.options
         reply_to = options.reply_to if options is not None else ""
         where = reply_to or publication.destination.name
-        told = [("destination", where), ("content-type", "application/json")]
+        headers = [("destination", where), ("content-type", "application/json")]
         correlation = head.get("correlation-id")
         if correlation is not None:
-            told.append(("correlation-id", correlation))
+            headers.append(("correlation-id", correlation))
         text = json.dumps(answer).encode()
-        made = Head("SEND", tuple(told), len(text), where)
+        reply = Head("SEND", tuple(headers), len(text), where)
         if reply_to:
-            self.send(FrameRun(made, [text], []), publication.quota)
+            self.send(FrameRun(reply, [text], []), publication.quota)
             return
         at, until = publication.received_at, publication.expires_at
         destination, end = publication.destination, publication.end
         self.destinations.refresh(destination)
-        self.fan_out.to_all(Publication(destination, made, [text], at, until, end=end))
+        self.fan_out.to_all(Publication(destination, reply, [text], at, until, end=end))
 
 
 @define(eq=False, repr=False)
 class Answering:
-    """Questions at ``DIAG/explain`` that are answered in pieces: a ``Gift``."""
+    """Requests at ``DIAG/explain``, answered in pieces. A ``Gift``."""
 
     answers: Answers
     publication: Publication
     taken: int
 
     def pieces(self) -> Work:
-        """Answer one after the other."""
+        """Answer one request after the other."""
         for body in self.publication.bodies:
             try:
                 answer = yield from self.answers.explain(body.decode(errors="replace"))
             except ProtocolError:
-                continue  # nobody is there who could be told: it was due
+                continue  # an invalid scheduled request: there is no sender to get an ERROR
             self.answers.tell(self.publication, answer)
             yield

@@ -1,6 +1,6 @@
-"""The seed's statistics on request (SEEDS A8): the DIAG command and SENDs to DIAG destinations.
+"""stompica's statistics on request: the command DIAG, and SENDs to DIAG destinations.
 
-The words, header names and JSON keys are stompica's, so that its clients work unchanged.
+Requests, header names and JSON keys are those of stompica, so that its clients work unchanged.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from trio_stomp.broker.delivery import Census
 
 _MAX_LISTED = 4000
-"""Bytes of destinations that ``subs`` lists, as in the seed."""
+"""Limit of bytes in the list of ``subs``, as in stompica."""
 
 
 def _sizes(census: Census, connected: int, subscriptions: int) -> dict[str, int]:
@@ -21,14 +21,15 @@ def _sizes(census: Census, connected: int, subscriptions: int) -> dict[str, int]
 
 
 class DiagQueries:
-    """Answers to the seed's questions, from the figures of one moment.
+    """Statistics in stompica's formats.
 
     Args:
-      census: What the server knows.
+      census: Figures of the server.
       connected: Open STOMP sessions.
       subscriptions: Subscriptions of all clients.
       stale: Messages in the stale queue.
-      destinations: What is subscribed to, in order of subscription; called only for ``subs``.
+      destination_names: Returns the destinations of all subscriptions, in order. Called only for
+        ``subs``.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class DiagQueries:
         self._destination_names = destination_names
 
     def headers(self, body: str) -> dict[str, str]:
-        """Return the headers of a MESSAGE whose body asks ``body``, or none if it asks nothing."""
+        """Return the headers with the statistics that a body requests, or {}."""
         sizes = _sizes(self._census, self._connected, self._subscriptions)
         for name, figure in sizes.items():
             if body.startswith(name):
@@ -61,7 +62,7 @@ class DiagQueries:
         return {}
 
     def command(self, query: str) -> str | None:
-        """Return the answer to the DIAG command, or None if the seed does not know the query."""
+        """Return the answer to the command DIAG, or None if stompica does not know the query."""
         query = query.strip("\n\r")
         sizes = _sizes(self._census, self._connected, self._subscriptions)
         if query in sizes:

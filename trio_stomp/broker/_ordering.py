@@ -1,8 +1,8 @@
-"""What a client must wait for: nothing may overtake what it sent before and is not safe yet.
+"""The order of a client's frames while the store is behind.
 
-A client's stored SENDs and its ACKs go on while earlier ones are under way; whatever else it sends
-is held, so that its order, its RECEIPTs and its ERROR mean what they say. Other clients do not
-notice.
+While earlier frames of a client are on their way to the store, its durable SENDs and its ACKs
+continue, and all other frames are held. So its order, RECEIPTs and ERROR stay right. Other clients
+do not wait.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,23 +20,23 @@ from trio_stomp.protocol import Acked, Event, Left
 
 
 class SendOrderHost(Protocol):
-    """The part of the core that it uses."""
+    """The part of the core that ``SendOrder`` uses."""
 
     clients: dict[Client, None]
 
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
-        """Tell a client what was wrong, and that it was the last it will be told."""
+        """Send an ERROR to a client and end its connection."""
 
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
-        """Keep back what a client sent, ahead of all that was kept before, and read no more."""
+        """Hold a client's events, before those already held, and pause reading."""
 
     def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
     ) -> None:
-        """Defer a client's ``work``, and then its ``events``, to later turns."""
+        """Continue a client's ``work``, and then its ``events``, in later turns."""
 
     def unblock(self, client: Client, now: float) -> None:
-        """Do what was kept back while its client had to wait."""
+        """Apply a client's held events."""
 
     def forget(
         self, client: Client, reason: CloseReason, now: float, forgotten: Callable[[], None]
@@ -46,25 +46,25 @@ class SendOrderHost(Protocol):
 
 @define(eq=False, repr=False)
 class SendOrder:
-    """Lets clients wait for the store. Without one (``log`` is None) none ever does."""
+    """Lets clients wait for the store. Without a store (``log`` is None) they never wait."""
 
     log: Log | None
     publisher: Publisher
     streams: Streams
     host: SendOrderHost
     _has_seen: bool = False
-    """What the store has answered was seen to in this turn."""
+    """Effects were already carried out in this turn."""
 
     def is_awaited(self, client: Client) -> bool:
-        """Return whether something that ``client`` sent is not safe yet."""
+        """Return whether any record of ``client`` is not stored yet."""
         return self.log is not None and self.log.is_awaited_by(client)
 
     def must_wait(self, client: Client, event: Event) -> bool:
-        """Return whether an event must not overtake what its client sent before."""
+        """Return whether an event must wait for its client's earlier frames."""
         log = self.log
         if log is None or not log.is_awaited_by(client):
             if self.publisher.lines.has(client):
-                return True  # it is safe, but there was no time to have all of it seen
+                return True  # stored, but still waiting in a topic's line
             client.awaited = 0
             return False
         if type(event) is FrameRun:
@@ -72,7 +72,7 @@ class SendOrder:
         return type(event) is not Acked
 
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
-        """Keep events back until what their client sent before is safe."""
+        """Hold events until their client's earlier frames are stored and visible."""
         assert self.log is not None
         if self.log.is_awaited_by(client):
             self.log.waiting[client] = None
@@ -82,7 +82,7 @@ class SendOrder:
             self.host.wait_turn(client, work, events, received_at)
 
     def holds_leaving(self, client: Client, event: Left) -> bool:
-        """Return whether a DISCONNECT must wait: its RECEIPT says that ACKs before it are safe."""
+        """Hold a DISCONNECT with a RECEIPT until ACKs are stored. Return False if it need not."""
         if self.log is None or event.receipt is None or client.acked <= self.log.committed:
             return False
         client.awaited = client.acked
@@ -90,21 +90,21 @@ class SendOrder:
         return True
 
     def keeps(self, client: Client, reason: CloseReason, forgotten: Callable[[], None]) -> bool:
-        """Return whether a client that is gone cannot be forgotten yet. It will be later."""
+        """Defer ``forget`` of a client with records on their way. Return False if it has none."""
         if self.log is None or not self.log.is_awaited_by(client):
             return False
         self.log.leaving.append((client, reason, forgotten))
         return True
 
     def tell(self, client: Client, frame: bytes, receipt_id: bytes) -> None:
-        """Send a RECEIPT, behind whatever must be safe first."""
+        """Send a RECEIPT as soon as all records of the client are stored."""
         if self.log is None:
             client.outbox.stage_frame(frame)
         else:
             self.log.stage_when_safe(client, frame, receipt_id)
 
     def committed(self, number: int, now: float) -> None:
-        """Publish everything up to a commit number, now that it is stored."""
+        """Carry out the effects up to a stored commit number."""
         assert self.log is not None
         turns, self._has_seen = self.publisher.lines.turns, True
         turns.begin(SHARE_S)
@@ -113,11 +113,11 @@ class SendOrder:
 
     @property
     def has_more(self) -> bool:
-        """Return whether more is to be done of what the store has answered."""
+        """Return whether effects of stored records are left."""
         return self.log is not None and self.log.has_more
 
     def go_on(self, now: float) -> None:
-        """Do more of it, once in a turn."""
+        """Begin a turn, and carry out more effects unless this turn already did."""
         log, has_seen, self._has_seen = self.log, self._has_seen, False
         if log is None:
             return
@@ -130,21 +130,23 @@ class SendOrder:
         self._go_on(log, now)
 
     def uncommitted(self, error: str, now: float) -> None:
-        """Withdraw everything that the store refused, and report the loss to its senders."""
+        """Withdraw records that the store refused, and send an ERROR to their senders."""
         assert self.log is not None
         withdrawn = self.log.fail(now)
         self.streams.again(self.log.take_unshown())
-        told: dict[Client, bytes | None] = {}
+        losers: dict[Client, bytes | None] = {}
         for effect in withdrawn:
             client = effect.client
             assert client is not None
-            if told.setdefault(client, None) is None and isinstance(effect, (Callback, FrameReply)):
-                told[client] = effect.receipt_id
+            if losers.setdefault(client, None) is None and isinstance(
+                effect, (Callback, FrameReply)
+            ):
+                losers[client] = effect.receipt_id
         for client in self.host.clients:
-            # What is tried again has other numbers now.
+            # Retried records have other commit numbers now.
             client.awaited = min(client.awaited, self.log.turn)
             client.acked = min(client.acked, self.log.turn)
-        for client, receipt_id in told.items():
+        for client, receipt_id in losers.items():
             client.awaited = 0
             if not client.is_refused:
                 refusal = ProtocolError("storage", error, reason=CloseReason.STORAGE)
@@ -153,7 +155,7 @@ class SendOrder:
         self._go_on(self.log, now)
 
     def _go_on(self, log: Log, now: float) -> None:
-        """Let those go on who waited for what is safe now, or never will be."""
+        """Resume clients whose records are stored or withdrawn."""
         for client in [each for each in log.waiting if not log.is_awaited_by(each)]:
             del log.waiting[client]
             self.host.unblock(client, now)

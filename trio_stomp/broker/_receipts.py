@@ -1,4 +1,4 @@
-"""RECEIPTs: what a client is told of what it sent, behind whatever it must wait for."""
+"""RECEIPTs."""
 
 from attrs import define
 
@@ -11,12 +11,18 @@ from trio_stomp.protocol import Committed
 
 @define(eq=False, repr=False)
 class Receipts:
-    """Answers frames that have been done."""
+    """Sends the RECEIPTs of frames."""
 
     durability: SendOrder
 
     def give(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
-        """Answer a frame, behind what its client sent before and is not safe yet."""
+        """Send a RECEIPT, after the client's earlier frames are stored.
+
+        Args:
+          client: The client.
+          name: The id, escaped.
+          evidence: Further header lines.
+        """
         frame = encode_receipt(name, evidence)
         if client.awaited:
             self.durability.tell(client, frame, name)
@@ -24,20 +30,20 @@ class Receipts:
             client.outbox.stage_frame(frame)
 
     def of_run(self, client: Client, run: FrameRun, taken: int, evidence: bytes) -> None:
-        """Answer a run of SENDs, as far as its messages were taken.
+        """Send the RECEIPTs of a run of SENDs, for the accepted messages.
 
         Args:
-          client: The client.
-          run: The run of SENDs.
-          taken: How many of its messages were accepted.
-          evidence: What the last of those is told.
+          client: The sender.
+          run: The run.
+          taken: The number of accepted messages.
+          evidence: Header lines for the last of them.
         """
-        for place, name in run.receipts:
-            if place <= taken:
-                self.give(client, name, of_earlier(evidence, taken - place))
+        for count, name in run.receipts:
+            if count <= taken:
+                self.give(client, name, of_earlier(evidence, taken - count))
 
     def of_commit(self, client: Client, event: Committed, evidence: bytes) -> None:
-        """Answer a COMMIT, and the SENDs of its transaction that wait for theirs."""
+        """Send the RECEIPTs of a COMMIT, and of SENDs in its transaction that wait for it."""
         if event.receipt is not None:
             self.give(client, event.receipt, evidence)
         for action in event.actions:

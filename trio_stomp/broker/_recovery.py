@@ -1,4 +1,4 @@
-"""From what a store holds to the core's state, before the first client comes."""
+"""Recovery: restoring the state of the core from the store, before clients connect."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -25,28 +25,30 @@ PAGE_BYTES = 1024 * 1024
 
 @define(eq=False, repr=False)
 class Recovery:
-    """Gives a new broker what the last one left.
+    """Restores the state of the last broker.
 
     Args:
-      read: Reads a page of a place's level behind an id; as ``Store.read``.
+      broker: The new broker.
+      recovered: The summary of the store.
+      read: ``Store.read``.
     """
 
     broker: "Broker"
     recovered: "Recovered"
     read: "Callable[[str, int, int, int], Page]"
     failures: list[str] = field(factory=list)
-    """What could not be taken over, a line each; it stays in the store."""
+    """A line for each thing that could not be restored. It stays in the store."""
     _owners: dict[Identity, Identity] = field(factory=dict)
 
     def run(self) -> None:
-        """Take everything over. Queues stay in the store until somebody consumes them."""
+        """Restore everything. Messages of queues stay in the store until they are consumed."""
         self.broker.wall.restore(self.recovered.settings.get(STEPS, ""))
         self.broker.streams.known = dict(self.recovered.streams)
         self.broker.destinations.is_restoring = self.broker.memory.is_promised = True
-        if self.broker.log is not None:  # pragma: no branch (there is one where a store is)
+        if self.broker.log is not None:  # pragma: no branch (set if there is a store)
             self.broker.log.failed.restore(self.recovered.settings)
             if self.recovered.places:
-                self.broker.log.identify()  # they were put there before stores had a name
+                self.broker.log.identify()  # an older broker wrote them without an identity
         for key, text in self.recovered.settings.items():
             if key.startswith(DURABLE):
                 self._guarded(key, lambda k=key, text=text: self._restore_durable(k, text))  # type: ignore[misc]
@@ -104,15 +106,15 @@ class Recovery:
             queue.host.mark(queue)
 
     def _restore_schedule(self, run: "Stored", known: list[Progress]) -> None:
-        # It may be a part of what came with one SEND: the last that began at it or before it.
+        # A run may be part of a longer one: find the last progress that began at or before it.
         first = run.ids[0]
-        place = bisect_right(known, first, key=lambda each: each.first) - 1
-        progress = known[place] if place >= 0 and first <= known[place].last else None
+        index = bisect_right(known, first, key=lambda each: each.first) - 1
+        progress = known[index] if index >= 0 and first <= known[index].last else None
         head, owner = parted(decode_head(run.head))
         self.broker.scheduler.restore(run, head, progress, self._same(owner))
 
     def _same(self, owner: Identity | None) -> Identity | None:
-        """One object for all that a user left."""
+        """Return one shared object for equal owners, to save memory."""
         return None if owner is None else self._owners.setdefault(owner, owner)
 
     def _restore_seen(self, place: str, level: int) -> None:

@@ -1,4 +1,4 @@
-"""CONNECT, DISCONNECT and DIAG: what a session asks of the broker itself."""
+"""Sessions: the commands CONNECT, DISCONNECT and DIAG."""
 
 from attrs import define
 
@@ -26,7 +26,7 @@ class Sessions:
     authorizer: Authorizer
 
     def open(self, client: Client, event: Opened) -> None:
-        """CONNECT: remember who it is, and answer CONNECTED."""
+        """Begin a session: set the identity of the client, and answer CONNECTED."""
         headers = dict(event.headers)
         client.version = event.version
         client.identity = event.identity
@@ -51,9 +51,10 @@ class Sessions:
         self.events.tell("connect", client, detail=detail)
 
     def leave(self, client: Client, receipt: bytes | None, now: float) -> Work | None:
-        """DISCONNECT: end its subscriptions, answer, and close.
+        """Apply a DISCONNECT: end all subscriptions, send the RECEIPT, and close.
 
-        Where the socket stays, the session ends here, which is the work that is left.
+        Returns:
+          If the dialect keeps the socket, the work that ends the session; otherwise None.
         """
         if self.dialect.keeps_socket_after_disconnect:
             return self._end_session(client, receipt, now)
@@ -65,7 +66,7 @@ class Sessions:
         return None
 
     def _end_session(self, client: Client, receipt: bytes | None, now: float) -> Work:
-        # It may subscribe to something else at once.
+        # Its subscriptions end here: it may open another session at once.
         yield from self.leaving.ending_all(client, now)
         if client not in self.clients:
             return  # its connection has ended meanwhile
@@ -74,7 +75,7 @@ class Sessions:
         del self.clients[client]
         reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
         self.events.tell("disconnect", client, reason=reason, detail=detail)
-        # Who comes next on this connection is somebody else.
+        # The next session on this connection may have another user.
         client.identity, client.user, client.rights = ANONYMOUS, "", None
         client.quota = None
 
@@ -82,7 +83,7 @@ class Sessions:
         """Answer the command DIAG with the requested figures.
 
         Raises:
-          ProtocolError: it asks for something else, or may not ask.
+          ProtocolError: The query is unknown, or denied.
         """
         self.authorizer.check_question(client)
         answer = self.answers.queries().command(query)
@@ -92,8 +93,8 @@ class Sessions:
                 f"Invalid message! DIAG does not know the query {query[:40]!r}; it knows session,"
                 " ws_buffer, stale, subs and the four …-size words",
             )
-        told = [("content-type", "text/plain")]
-        client.outbox.stage_frame(encode_frame("DIAG", told, client.rules, answer.encode()))
+        headers = [("content-type", "text/plain")]
+        client.outbox.stage_frame(encode_frame("DIAG", headers, client.rules, answer.encode()))
 
 
 def _heartbeat_header(plan: HeartbeatPlan) -> str:
