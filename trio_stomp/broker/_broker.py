@@ -368,14 +368,14 @@ class Broker(Parts):
             taken, evidence = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
             self.receipts.of_run(client, run, error.taken, self.publisher.stored(run.head))
-            following = (name for place, name in run.receipts if place == error.taken + 1)
+            following = (name for count, name in run.receipts if count == error.taken + 1)
             error.receipt_id = next(following, None)
             raise
         if run.receipts:
             self.receipts.of_run(client, run, taken, evidence)
         if taken == len(run.bodies):
             return None
-        later = [(place - taken, name) for place, name in run.receipts if place > taken]
+        later = [(count - taken, name) for count, name in run.receipts if count > taken]
         return FrameRun(run.head, run.bodies[taken:], later)
 
     def _giving(self, client: Client, event: Event, giving: Giving) -> Work:

@@ -81,8 +81,8 @@ class Answers:
         queries = self.queries()
         for body in publication.bodies:
             figures = queries.headers(body[:_ASKED_BYTES].decode(errors="replace"))
-            kept = {name: text for name, text in head.headers if name not in figures}
-            headers = (*kept.items(), *figures.items())
+            others = {name: text for name, text in head.headers if name not in figures}
+            headers = (*others.items(), *figures.items())
             answer = Head(head.command, headers, len(body), head.destination)
             self.fan_out.to_all(
                 Publication(

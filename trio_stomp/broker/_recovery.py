@@ -86,11 +86,11 @@ class Recovery:
         if place.startswith(RETAINED):
             self._restore_last_value(place.removeprefix(RETAINED), place, level)
         elif place == SCHEDULED:
-            known = read_progress(self.recovered.settings)
+            progresses = read_progress(self.recovered.settings)
             for run in self._runs(place, level):
                 self._guarded(
                     f"{place}{run.ids[0]}",
-                    lambda run=run: self._restore_schedule(run, known),  # type: ignore[misc]
+                    lambda run=run: self._restore_schedule(run, progresses),  # type: ignore[misc]
                 )
         elif place.startswith(SEEN):
             self._restore_seen(place, level)
@@ -105,11 +105,11 @@ class Recovery:
             self.broker.storage.restore(queue, level, state, self.recovered.next_id - 1)
             queue.host.mark(queue)
 
-    def _restore_schedule(self, run: "Stored", known: list[Progress]) -> None:
+    def _restore_schedule(self, run: "Stored", progresses: list[Progress]) -> None:
         # A run may be part of a longer one: find the last progress that began at or before it.
         first = run.ids[0]
-        index = bisect_right(known, first, key=lambda each: each.first) - 1
-        progress = known[index] if index >= 0 and first <= known[index].last else None
+        index = bisect_right(progresses, first, key=lambda each: each.first) - 1
+        progress = progresses[index] if index >= 0 and first <= progresses[index].last else None
         head, owner = parted(decode_head(run.head))
         self.broker.scheduler.restore(run, head, progress, self._same(owner))
 
@@ -132,8 +132,8 @@ class Recovery:
             head, owner = parted(decode_head(run.head))
             origin = broker.storage.origin_of(destination, run, head)
             for id, body in zip(run.ids, run.bodies, strict=True):
-                kept = origin.with_bodies(destination, [body])
-                broker.last_values.restore(kept, id, self._same(owner))
+                value = origin.with_bodies(destination, [body])
+                broker.last_values.restore(value, id, self._same(owner))
 
     def _runs(self, place: str, level: int) -> "list[Stored]":
         runs: list[Stored] = []

@@ -43,9 +43,9 @@ class Sessions:
             answer.append(("server", self.server_name))
         if client.user:
             answer.append(("user-name", client.user))
-        asked = headers.get("request-id") or headers.get("receipt")
-        if self.dialect.connected_receipt and asked is not None:
-            answer += [("response-id", asked), ("receipt-id", asked)]
+        request_id = headers.get("request-id") or headers.get("receipt")
+        if self.dialect.connected_receipt and request_id is not None:
+            answer += [("response-id", request_id), ("receipt-id", request_id)]
         client.outbox.stage_frame(encode_frame("CONNECTED", answer, OPENING))
         detail = f"STOMP {event.version.name} over {client.transport} from {client.remote}"
         self.events.tell("connect", client, detail=detail)

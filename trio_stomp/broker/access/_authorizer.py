@@ -181,8 +181,8 @@ class Authorizer:
             self.judge(client)  # finish the previous change: ``is_known`` differs
         self.rules = rules
         self.changes += 1
-        here = list(clients)
-        self.unjudged = dict.fromkeys(here)
+        present = list(clients)
+        self.unjudged = dict.fromkeys(present)
 
         def judge(client: Client) -> None:
             self.admit(client)
@@ -195,7 +195,7 @@ class Authorizer:
                 host.refuse(client, error, self.turns.now)
 
         self._judge = judge
-        for client in here:
+        for client in present:
             self.judge(client)
             yield
             for each in list(client.subscriptions.values()):
@@ -276,9 +276,9 @@ class Authorizer:
         self.events.tell(
             "auth", client, destination=name, reason="not-authorized", detail=action.value
         )
-        who = client.identity.name or ANONYMOUS_NAME
+        user = client.identity.name or ANONYMOUS_NAME
         return ProtocolError(
             "not-authorized",
-            f"{who[:60]} may not {action.value} {name[:80]}; the operator's rules can allow it",
+            f"{user[:60]} may not {action.value} {name[:80]}; the operator's rules can allow it",
             reason=CloseReason.NOT_AUTHORIZED,
         )

@@ -220,9 +220,9 @@ class Publication:
         """
         if self.sender is None:
             return self
-        made = self.with_bodies(self.destination, self.bodies)
-        made.sender = None  # the copy is not shared yet
-        return made
+        copy = self.with_bodies(self.destination, self.bodies)
+        copy.sender = None  # the copy is not shared yet
+        return copy
 
     def with_bodies(self, destination: Destination, bodies: list[bytes]) -> "Publication":
         """Return a copy with other bodies at another ``Destination``. It has no ``stake``."""
@@ -241,9 +241,9 @@ class Publication:
 
     def of(self, quota: "Quota | None") -> "Publication":
         """Return a copy whose messages are charged to ``quota``."""
-        made = self.with_bodies(self.destination, self.bodies)
-        made.quota = quota
-        return made
+        copy = self.with_bodies(self.destination, self.bodies)
+        copy.quota = quota
+        return copy
 
     def with_head(self, head: Head) -> "Publication":
         """Return a copy with another header block. It has no ``stake``."""

@@ -119,18 +119,18 @@ class EventHistory:
           accepted: The number of the message.
         """
         session, tag = subscription.client.session_id, subscription.tag
-        before = self._before(("shown", self.now, queue, session, tag), first)
-        numbers = _followed(before[7], accepted) if before is not None else None
-        if before is None or numbers is None:
+        newest = self._before(("shown", self.now, queue, session, tag), first)
+        numbers = _followed(newest[7], accepted) if newest is not None else None
+        if newest is None or numbers is None:
             single: Sequence[int] = range(accepted, accepted + 1)
             self.routine.append(("shown", self.now, queue, session, tag, first, 1, single))
         else:
-            self.routine[-1] = (*before[:6], before[6] + 1, numbers)
+            self.routine[-1] = (*newest[:6], newest[6] + 1, numbers)
 
     def browsed(self, subscription: "Subscription", number: int) -> None:
         """Record the MESSAGE with delivery number ``number`` that ended a browser's listing."""
-        session, place = subscription.client.session_id, subscription.places[0][0]
-        self.routine.append(("browsed", self.now, place, session, subscription.tag, number))
+        session, destination = subscription.client.session_id, subscription.places[0][0]
+        self.routine.append(("browsed", self.now, destination, session, subscription.tag, number))
 
     def given(
         self,
@@ -150,9 +150,9 @@ class EventHistory:
           cause: Why they were delivered late.
         """
         session, tag = subscription.client.session_id, subscription.tag
-        before = self._before(("given", self.now, destination, session, tag), first)
-        if before is not None and before[7] == cause:
-            self.routine[-1] = (*before[:6], before[6] + count, cause)
+        newest = self._before(("given", self.now, destination, session, tag), first)
+        if newest is not None and newest[7] == cause:
+            self.routine[-1] = (*newest[:6], newest[6] + count, cause)
         else:
             begin = ("given", self.now, destination, session, tag)
             self.routine.append((*begin, first, count, cause))

@@ -38,12 +38,12 @@ class WallTime:
         """Convert ms since 1970 to a time of the broker's clock."""
         return wall_ms / 1000 - self.offset_s
 
-    def stored_s(self, told_ms: int, id: int) -> float:
+    def stored_s(self, stored_ms: int, id: int) -> float:
         """Convert a stored time of message ``id`` to the broker's clock.
 
         Correct it for the steps of the wall clock since, so that durations stay right.
         """
-        return self.clock_s(told_ms + sum([ms for before, ms in self.steps if id < before]))
+        return self.clock_s(stored_ms + sum([ms for before, ms in self.steps if id < before]))
 
     @property
     def set_ms(self) -> int:

@@ -45,19 +45,19 @@ def told(event: Event, now: float, policy_of: Callable[[str, str], str]) -> dict
       now: Seconds of the broker's clock.
       policy_of: Returns where a rule of a destination is configured, or "".
     """
-    what, at, *rest = event
-    found: dict[str, object] = {"what": what, "ms_ago": round((now - at) * 1000)}
-    match what:
+    word, at, *rest = event
+    found: dict[str, object] = {"what": word, "ms_ago": round((now - at) * 1000)}
+    match word:
         case "sent" | "queued":
             found |= _sent(*rest)
         case "delivered" | "shown" | "given":
-            found |= _delivered(what, *rest)
+            found |= _delivered(word, *rest)
         case "browsed":
             destination, session, tag, number = rest
             text = f"session {session} was told that there is no more, by {tag}-{number}"
             found |= {"destination": destination, "session": session, "text": text}
         case "acknowledged" | "rejected":
-            found |= _settled(what, *rest)
+            found |= _settled(word, *rest)
         case "event":
             name, session, destination, reason, user = rest
             found |= {"session": session, "user": user, "destination": destination}
@@ -77,16 +77,16 @@ def _sent(
     text = f"{count} from session {session}" if session else f"{count} from the broker"
     if copies is not None:
         text += f", to {some(copies, 'subscriber')}"
-    place = {"destination": destination, "session": session}
-    return place | {"first": first, "count": count, "text": text}
+    origin = {"destination": destination, "session": session}
+    return origin | {"first": first, "count": count, "text": text}
 
 
 def _delivered(
-    what: str, destination: str, session: str, tag: str, first: int, count: int, detail: object
+    word: str, destination: str, session: str, tag: str, first: int, count: int, detail: object
 ) -> dict[str, object]:
     names = _span(f"{tag}-{first}", f"{tag}-{first + count - 1}", count)
     text = f"{count} to session {session} as {names}"
-    if what == "shown":
+    if word == "shown":
         text += ", to look at"
     found: dict[str, object] = {"destination": destination, "session": session, "first": first}
     found["count"] = count
@@ -97,10 +97,10 @@ def _delivered(
 
 
 def _settled(
-    what: str, session: str, first: bytes, last: bytes, count: int, cumulative: bool
+    word: str, session: str, first: bytes, last: bytes, count: int, cumulative: bool
 ) -> dict[str, object]:
     names = _span(first.decode(errors="replace"), last.decode(errors="replace"), count)
-    text = f"{some(count, 'ACK' if what == 'acknowledged' else 'NACK')}: {names}"
+    text = f"{some(count, 'ACK' if word == 'acknowledged' else 'NACK')}: {names}"
     text += ", and all before" if cumulative else ""
     return {"session": session, "count": count, "text": text}
 

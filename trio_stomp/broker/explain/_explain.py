@@ -213,10 +213,10 @@ class Explainer:
             return [
                 f"no message has had that id: {newest} is the last number that was given to one"
             ]
-        whose = f"session {subscription.client.session_id}" if subscription is not None else ""
+        owner = f"session {subscription.client.session_id}" if subscription is not None else ""
         if subscription is not None and _hears(subscription):
             return [
-                f"what the broker tells of itself is not noted, so this may be of {whose},"
+                f"what the broker tells of itself is not noted, so this may be of {owner},"
                 f" subscribed to {subscription.destination}",
                 "/stream/DIAG can be read again",
             ]
@@ -229,7 +229,7 @@ class Explainer:
             ]
         if subscription is not None:
             return [
-                f"no message had that id: {whose} was not given that number"
+                f"no message had that id: {owner} was not given that number"
                 f" by its subscription to {subscription.destination}"
             ]
         return [f"no message had that id, or it was of {OWN}, of which deliveries are not noted"]
@@ -247,9 +247,9 @@ class Explainer:
 
     # By subscriber.
 
-    def _subscriber(self, asked: dict[str, str]) -> Pieces[Answer]:
-        names = resolve(asked["destination"], self.dialect)
-        session, user = asked.get("session"), asked.get("user")
+    def _subscriber(self, fields: dict[str, str]) -> Pieces[Answer]:
+        names = resolve(fields["destination"], self.dialect)
+        session, user = fields.get("session"), fields.get("user")
         events = yield from self._all()
         wanted = frozenset(names)
         if session is None and user is None:
@@ -262,20 +262,20 @@ class Explainer:
             list(self.clients),
             lambda each: session in (None, each.session_id) and user in (None, each.user),
         )
-        whose = {client.session_id for client in clients}
+        sessions = {client.session_id for client in clients}
         if session is not None:
-            whose.add(session)
+            sessions.add(session)
         else:
-            own = yield from chosen(events, lambda each: each[0] == "event" and each[6] == user)
-            whose |= {event[3] for event in own}
-        found = yield from chosen(events, lambda event: _concerns(event, wanted, whose))
+            named = yield from chosen(events, lambda each: each[0] == "event" and each[6] == user)
+            sessions |= {event[3] for event in named}
+        found = yield from chosen(events, lambda event: _concerns(event, wanted, sessions))
         if not clients:
-            who = " of ".join(
+            absent = " of ".join(
                 f"{word} {name}"
                 for word, name in (("session", session), ("user", user))
                 if name is not None
             )
-            return [f"{who} is not connected"], found
+            return [f"{absent} is not connected"], found
         lines = (line for client in clients for line in self._client(client, names))
         return (yield from _first(lines)), found
 
@@ -293,11 +293,11 @@ class Explainer:
             f"{name}: {takers}, {destination.enqueued} sent, {destination.delivered} delivered,"
             f" {destination.dropped} dropped, {destination.expired} expired"
         )
-        lead = f"{name}: " if is_one_of_many else ""
+        prefix = f"{name}: " if is_one_of_many else ""
         if queue is not None:
             verb = "waits" if queue.depth == 1 else "wait"
-            yield f"{lead}{queue.depth} {verb}, {queue.unacked} unacknowledged"
-        yield f"{lead}policy: {self.host.book.where(name)}"
+            yield f"{prefix}{queue.depth} {verb}, {queue.unacked} unacknowledged"
+        yield f"{prefix}policy: {self.host.book.where(name)}"
 
     def _client(self, client: "Client", names: Sequence[str]) -> Facts:
         yield f"session {client.session_id} ({client.user or 'nobody'}) from {client.remote}"
@@ -309,19 +309,19 @@ class Explainer:
                     verdict = client.rights.verdict(action, place, pattern)
                     if not verdict.allowed:
                         yield verdict.explanation
-            here: dict[Subscription, None] = {}
+            matching: dict[Subscription, None] = {}
             left = LOOKS
             for each in subscriptions:
                 if _reaches(each, name):
-                    here[each] = None
+                    matching[each] = None
                 left -= len(each.places)
                 if left <= 0:
                     left = LOOKS
                     yield None
-            reached |= here
-            if not here:
-                has = _listed(subscriptions) or "none at all"
-                yield f"has no subscription that reaches {name}; it has {has}"
+            reached |= matching
+            if not matching:
+                listed = _listed(subscriptions) or "none at all"
+                yield f"has no subscription that reaches {name}; it has {listed}"
         for subscription in reached:
             yield from _state(subscription)
         if client.is_blocked:
@@ -457,21 +457,23 @@ def _state(subscription: "Subscription") -> Iterator[str]:
         yield "does not read what is sent to it: its outbox is full"
 
 
-def _concerns(event: Event, names: Collection[str], whose: Collection[str] | None) -> bool:
+def _concerns(event: Event, names: Collection[str], sessions: Collection[str] | None) -> bool:
     """Return whether an event concerns the destinations and sessions.
 
     Args:
       event: The event.
       names: The names of the destinations.
-      whose: The ids of the sessions; None = any.
+      sessions: The ids of the sessions; None = any.
     """
     match event[0]:
         case "sent" | "queued":
             return event[2] in names
         case "delivered" | "shown" | "given" | "browsed":
-            return event[2] in names and (whose is None or event[3] in whose)
+            return event[2] in names and (sessions is None or event[3] in sessions)
         case "event":
-            return whose is not None and event[3] in whose
+            return sessions is not None and event[3] in sessions
         case "lost":
-            return event[3] in names and (whose is None or event[4] == "" or event[4] in whose)
+            return event[3] in names and (
+                sessions is None or event[4] == "" or event[4] in sessions
+            )
     return False

@@ -113,14 +113,14 @@ class Tracer:
             self.tell(trace, client, IN, block, body)
 
     def tell(
-        self, trace: Trace, client: "Client", way: str, block: bytes, body: bytes | None
+        self, trace: Trace, client: "Client", direction: str, block: bytes, body: bytes | None
     ) -> None:
         """Publish one frame.
 
         Args:
           trace: The trace.
           client: The client.
-          way: The direction, IN or OUT.
+          direction: IN or OUT.
           block: The header block without secrets.
           body: The body, or None.
         """
@@ -132,7 +132,7 @@ class Tracer:
         if body:
             shown = repr(body[:MAX_BODY]) if trace.bodies else ""
             text = f"{text} | {len(body)} bytes {shown}".rstrip()
-        line = f"{way} {text}"
+        line = f"{direction} {text}"
         self.log(f"trace {client.session_id} {line}")
         self.events.tell("trace", client, destination=trace.destination, detail=line)
 
@@ -200,8 +200,10 @@ class TracingOutbox:
         is_taken = self.inner.stage(prefix, delivery)
         for tail in delivery.tails[1:]:
             block, _, body = (prefix + tail).partition(b"\n\n")
-            way = OUT if is_taken else f"{OUT} NOT SENT:"
-            self.tracer.tell(self.trace, self.client, way, excerpt(block), body[: -len(FRAME_END)])
+            direction = OUT if is_taken else f"{OUT} NOT SENT:"
+            self.tracer.tell(
+                self.trace, self.client, direction, excerpt(block), body[: -len(FRAME_END)]
+            )
         return is_taken
 
     def stage_frame(self, frame: bytes) -> None:

@@ -48,16 +48,16 @@ def without_places(head: Head) -> Head:
 
 def _without(head: Head, prefixes: str | tuple[str, ...], exact: str = "") -> Head:
     folded = [_folded(name) for name, _ in head.headers]
-    kept = tuple(
+    others = tuple(
         [
             pair
             for name, pair in zip(folded, head.headers, strict=True)
             if not name.startswith(prefixes) and (not exact or name != exact)
         ]
     )
-    if len(kept) == len(head.headers):
+    if len(others) == len(head.headers):
         return head
-    return Head(head.command, kept, head.content_length, head.destination)
+    return Head(head.command, others, head.content_length, head.destination)
 
 
 def claims(headers: Headers) -> tuple[tuple[str, str], ...]:

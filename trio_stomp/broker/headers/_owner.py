@@ -28,8 +28,8 @@ def parted(head: Head) -> tuple[Head, Identity | None]:
     text = head.get(HEADER)
     if text is None:
         return head, None
-    kept = tuple(pair for pair in head.headers if pair[0] != HEADER)
-    return Head(head.command, kept, head.content_length, head.destination), _read(text)
+    others = tuple(pair for pair in head.headers if pair[0] != HEADER)
+    return Head(head.command, others, head.content_length, head.destination), _read(text)
 
 
 def _read(text: str) -> Identity | None:

@@ -35,30 +35,30 @@ def hint_of(name: str) -> str:
     return HINTS.get(nearly(name), b"").decode().removeprefix(_HINT.decode()).rstrip()
 
 
-def of_earlier(evidence: bytes, behind: int) -> bytes:
+def of_earlier(evidence: bytes, later: int) -> bytes:
     """Return the lines of an earlier RECEIPT in a run.
 
     Args:
       evidence: The lines for the whole run.
-      behind: The number of messages after the RECEIPT's one. Its numbers are lower by this.
+      later: The number of messages after the RECEIPT's one. Its numbers are lower by this.
     """
-    if not behind:
+    if not later:
         return evidence
-    return _NUMBERED.sub(lambda line: b"%b:%d" % (line[1], int(line[2]) - behind), evidence)
+    return _NUMBERED.sub(lambda line: b"%b:%d" % (line[1], int(line[2]) - later), evidence)
 
 
-def together(told: list[bytes]) -> bytes:
+def together(parts: list[bytes]) -> bytes:
     """Combine the lines of all parts of a composite SEND.
 
     The matches are added up, ``duplicate`` must hold for all parts, and ``stored`` is the weakest.
     """
-    lines = b"".join(told).splitlines()
+    lines = b"".join(parts).splitlines()
     matched = [int(line[8:]) for line in lines if line.startswith(b"matched:")]
     evidence = b"matched:%d\n" % sum(matched) if matched else b""
     hints = sorted({line for line in lines if line.startswith(_HINT)})
     if hints and not sum(matched):
         evidence += hints[0] + b"\n"
-    if all(DUPLICATE in each for each in told):
+    if all(DUPLICATE in each for each in parts):
         evidence += DUPLICATE
     stored = sorted(line for line in lines if line.startswith(b"stored:"))
     # The weakest promise counts for the whole: "stored:memory", if any.

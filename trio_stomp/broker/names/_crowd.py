@@ -125,10 +125,10 @@ class Crowd(Generic[T]):
                 found |= candidates & self._set("rest", index, token)
             for length in self._lengths.get(index, ()):
                 found |= candidates & self._set("glued", index, name[offset : offset + length])
-            here = self._set("at", index, token)
+            matching = self._set("at", index, token)
             if is_word and token:
-                here |= self._set("at", index, ONE_WORD)
-            candidates &= here
+                matching |= self._set("at", index, ONE_WORD)
+            candidates &= matching
             if not candidates:
                 break
             offset += len(token)

@@ -357,14 +357,14 @@ class Consumer:
                 is_plain = head.content_length >= 0 and not self.always_tell_redelivered
                 last = head
             message.deliveries += 1
-            name, own = in_store if message.stored else in_memory, message.number
+            name, id = in_store if message.stored else in_memory, message.number
             if is_plain and message.deliveries == 1:  # the usual case, in one step
                 if says_ack:
-                    tails.append(b"%d%b%d%b%b\0\n" % (number, name, own, block, body))
+                    tails.append(b"%d%b%d%b%b\0\n" % (number, name, id, block, body))
                 else:
-                    tails.append(b"%b%d%b%b\0\n" % (name, own, block, body))
+                    tails.append(b"%b%d%b%b\0\n" % (name, id, block, body))
                 continue
-            lead = b"%d%b%d" % (number, name, own) if says_ack else b"%b%d" % (name, own)
+            lead = b"%d%b%d" % (number, name, id) if says_ack else b"%b%d" % (name, id)
             if message.deliveries > 1:
                 lead += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
             elif self.always_tell_redelivered:

@@ -21,7 +21,7 @@ one."""
 MOST_BYTES = 1024 * 1024
 """Limit of bytes in one step. The last message may exceed it."""
 SCAN_LIMIT = 2_000
-"""Limit of messages that no present consumer matches, behind which a scan continues."""
+"""A scan passes up to this many messages that no present consumer matches."""
 PIECE = 64
 """Messages looked up at once."""
 FEW_PASSED = 16
@@ -258,8 +258,8 @@ class FilteredMessages:
         Returns:
           The number of messages that stay.
         """
-        waiting, places = self.queue.waiting, self._passed.on_level(level)
-        behind = min([places.get(each, 0) for each in self.ready])
+        waiting, positions = self.queue.waiting, self._passed.on_level(level)
+        behind = min([positions.get(each, 0) for each in self.ready])
         count = waiting.count_up_to(level, behind) if behind else 0
         while before + count < SCAN_LIMIT and not self._is_over:
             piece = waiting.behind(level, behind, min(PIECE, SCAN_LIMIT - before - count))
@@ -327,11 +327,11 @@ class FilteredMessages:
           -1 if no consumer matches or the time is up.
         """
         ready, groups = self.ready, self.queue.groups
-        places = self._passed.on_level(level)
+        positions = self._passed.on_level(level)
         group = message.group
         owner = groups.owners.get(group) if group else None
         if owner is not None:
-            is_here = owner in self._members and places.get(owner, 0) < message.number
+            is_here = owner in self._members and positions.get(owner, 0) < message.number
             if is_here and owner.wants(message):
                 return ready.index(owner)
             self._weight += ASKED_WEIGHT
@@ -340,7 +340,7 @@ class FilteredMessages:
         for offset in range(len(ready)):
             chosen = (self.place + offset) % len(ready)
             consumer = ready[chosen]
-            if places.get(consumer, 0) >= message.number:
+            if positions.get(consumer, 0) >= message.number:
                 continue
             if consumer.wants(message):
                 if group:

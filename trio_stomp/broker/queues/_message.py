@@ -141,10 +141,10 @@ class Paged:
 
         The charges found at a start are estimates. A message may cost more than is left of them.
         """
-        known = self.charged.get(quota, 0)
-        self.charged[quota] = max(0, known - cost)
-        if cost > known:
-            memory.force_stored(cost - known, quota)
+        recorded = self.charged.get(quota, 0)
+        self.charged[quota] = max(0, recorded - cost)
+        if cost > recorded:
+            memory.force_stored(cost - recorded, quota)
 
     def give_back(self, memory: MemoryBudget) -> None:
         """Release all charges."""

@@ -323,9 +323,9 @@ class Queue:
 
     def look_ahead(self) -> None:
         """Start loading stored messages that will be needed soon."""
-        wanted = self.waiting.wanted(SCAN_LIMIT if self.is_choosy else LOW_COUNT)
-        if wanted is not None:
-            self.host.page_in(self, *wanted)
+        request = self.waiting.wanted(SCAN_LIMIT if self.is_choosy else LOW_COUNT)
+        if request is not None:
+            self.host.page_in(self, *request)
 
     def let_go(self, message: Message) -> None:
         """Release a message that leaves the queue for another destination."""

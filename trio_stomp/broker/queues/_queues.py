@@ -247,9 +247,9 @@ class QueueBook:
         self, publication: Publication, bodies: list[bytes], level: int, stored: int
     ) -> list[Message]:
         """Return messages that are in the store with the ids from ``stored`` on."""
-        kept = publication.without_sender()
+        origin = publication.without_sender()
         return [
-            Message(n, publication=kept, body=body, level=level, deliveries=0, stored=n)
+            Message(n, publication=origin, body=body, level=level, deliveries=0, stored=n)
             for n, body in enumerate(bodies, stored)
         ]
 
@@ -265,8 +265,8 @@ class QueueBook:
             self.storage.accept(queue, origin, bodies, level, size)
         else:
             # For no-local, a member of a work queue keeps the sender: it may pass the message on.
-            kept = origin if queue.pass_on is not None else origin.without_sender()
-            messages = self.messages(kept, bodies, level)
+            source = origin if queue.pass_on is not None else origin.without_sender()
+            messages = self.messages(source, bodies, level)
             if self.event_history is not None:
                 first = messages[0].number
                 self.event_history.queued(queue.name, origin.sender, first, len(messages))

@@ -48,9 +48,9 @@ class Readers:
     _beyond: dict[Quota, Queue] = field(factory=dict)
     """The queue of the page that a user has over quota."""
 
-    def let_in(self, wanted: PageRead, paged: Paged) -> bool:
+    def let_in(self, request: PageRead, paged: Paged) -> bool:
         """Find a quota for a page and reserve memory. Return False if the page must wait."""
-        queue = wanted.queue
+        queue = request.queue
         readers = list(dict.fromkeys(_readers(queue)))
         if not readers or None in readers:
             return True
@@ -59,7 +59,7 @@ class Readers:
             if quota is not None and self._admits(quota, queue, cost):
                 if cost > self.memory.kept_room_for(quota):
                     self._note_beyond(quota, queue)
-                wanted.reader, wanted.kept = quota, cost
+                request.reader, request.kept = quota, cost
                 self.memory.force_kept(cost, quota)
                 return True
         for quota in readers:
@@ -67,10 +67,10 @@ class Readers:
                 self.held.setdefault(quota, {})[queue] = None
         return False
 
-    def end(self, wanted: PageRead) -> None:
+    def end(self, request: PageRead) -> None:
         """Release the memory reserved for a page, at the end of its read."""
-        if wanted.kept:
-            self.memory.give_kept(wanted.kept, wanted.reader)
+        if request.kept:
+            self.memory.give_kept(request.kept, request.reader)
 
     def go_on(self) -> None:
         """Let one queue of each user who has room again retry."""

@@ -225,10 +225,10 @@ class Storage:
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
         """Request the next page of a queue's level, if a consumer's quota has room."""
-        wanted = PageRead(queue, level, paged.last)
-        if self.readers.let_in(wanted, paged):
+        request = PageRead(queue, level, paged.last)
+        if self.readers.let_in(request, paged):
             paged.is_loading = True
-            self._read(queue, level, paged.after, partial(self._loaded, wanted))
+            self._read(queue, level, paged.after, partial(self._loaded, request))
 
     def look(self, queue: Queue, level: int, after: int, last: int, shown: Shown) -> None:
         """Request a page of a queue's level for browsing. It changes nothing.
@@ -249,9 +249,9 @@ class Storage:
         read = partial(_read_page, queue.place, level, after)
         self.log.reads.append(StoreRead(read, PAGE_BYTES, take))
 
-    def _loaded(self, wanted: PageRead, page: "Page | None", now: float) -> None:
-        queue, level = wanted.queue, wanted.level
-        self.readers.end(wanted)
+    def _loaded(self, request: PageRead, page: "Page | None", now: float) -> None:
+        queue, level = request.queue, request.level
+        self.readers.end(request)
         paged = queue.waiting.paging(level)
         if paged is None or queue.heir is not None:
             return
@@ -261,10 +261,10 @@ class Storage:
             return
         messages: list[Message] = []
         for run in page.runs:
-            messages += self.messages(wanted, run, paged.last)
+            messages += self.messages(request, run, paged.last)
         paged.after = page.next
         # More may have been paged out since the request.
-        is_last = page.is_last and wanted.last == paged.last
+        is_last = page.is_last and request.last == paged.last
         is_last |= page.next >= paged.last or len(messages) >= paged.count
         self.lost += page.lost
         for message in messages:
@@ -274,16 +274,16 @@ class Storage:
                 paged.uncharge(self.memory, origin.stake.quota, size + origin.stake.each)
         queue.load(level, messages, is_last)
 
-    def messages(self, wanted: PageRead, run: "Stored", last: int) -> list[Message]:
+    def messages(self, request: PageRead, run: "Stored", last: int) -> list[Message]:
         """Return the messages of a run that was read back, up to id ``last``.
 
         A run with an unreadable header block is counted as lost.
         """
-        level, origin = wanted.level, self._origin(wanted.queue, run)
+        level, origin = request.level, self._origin(request.queue, run)
         if origin is None:
             self.lost += len(run.ids)
             return []
-        origin.quota = wanted.reader  # this copy is not shared yet
+        origin.quota = request.reader  # this copy is not shared yet
         found: list[Message] = []
         for id, body in zip(run.ids, run.bodies, strict=True):
             if id <= last:

@@ -49,18 +49,18 @@ class WildcardQueues:
         """Return whether a search for messages is unfinished."""
         return bool(self._searching)
 
-    def add(self, consumer: Consumer, said: str, pattern: Pattern) -> None:
+    def add(self, consumer: Consumer, text: str, pattern: Pattern) -> None:
         """Let ``consumer`` join new queues that a wildcard matches.
 
         ``join`` is for existing ones.
 
         Args:
           consumer: The consumer.
-          said: The wildcard as text.
+          text: The wildcard as text.
           pattern: The wildcard.
         """
         self._trie.add(pattern, consumer)
-        self._patterns.setdefault(consumer, []).append((said, pattern))
+        self._patterns.setdefault(consumer, []).append((text, pattern))
 
     def enter(self, queue: Queue) -> None:
         """Add a new queue, and attach the consumers whose wildcards match.
@@ -111,7 +111,7 @@ class WildcardQueues:
 
     def _let_in(self, queue: Queue, consumer: Consumer) -> None:
         patterns = self._patterns.get(consumer, ())
-        if any(reaches(said, pattern, queue.name) for said, pattern in patterns):
+        if any(reaches(text, pattern, queue.name) for text, pattern in patterns):
             self.memory.force_table(JOIN_BYTES, consumer.subscription.quota)
             self._attach(queue, consumer)
 
@@ -127,13 +127,13 @@ class WildcardQueues:
             for named in list(consumer.queues):
                 yield from self.until_entered(named)
         quota = consumer.subscription.quota
-        for said, pattern in self._patterns.get(consumer, ()):
-            for index, queue in enumerate(self.walk(said, pattern)):
+        for text, pattern in self._patterns.get(consumer, ()):
+            for index, queue in enumerate(self.walk(text, pattern)):
                 if consumer not in self._patterns or consumer.subscription.client.is_leaving:
                     return
                 if queue is not None and queue not in consumer.queues:
                     if not self.memory.take_table(JOIN_BYTES, quota):
-                        raise no_table_memory(self.memory, f"what {said[:80]} reaches", quota)
+                        raise no_table_memory(self.memory, f"what {text[:80]} reaches", quota)
                     self._attach(queue, consumer)
                 if index % STEP == STEP - 1:
                     yield
@@ -160,19 +160,19 @@ class WildcardQueues:
         consumer.joined -= returned
         self.memory.give_table(JOIN_BYTES * returned, consumer.subscription.quota)
 
-    def walk(self, said: str, pattern: Pattern) -> Iterator[Queue | None]:
+    def walk(self, text: str, pattern: Pattern) -> Iterator[Queue | None]:
         """Yield the queues that a wildcard matches, in order of name, and None for other names.
 
         Queues may come and go between two steps.
         """
-        beginning = since = _beginning(pattern)
-        while names := self.names.since(since):
+        beginning = start = _beginning(pattern)
+        while names := self.names.since(start):
             for name in names:
                 if not name.startswith(beginning):
                     return
                 queue = queue_of(self.destinations.find(name))
-                yield queue if queue is not None and reaches(said, pattern, name) else None
-            since = names[-1] + "\0"
+                yield queue if queue is not None and reaches(text, pattern, name) else None
+            start = names[-1] + "\0"
 
     # The search for messages.
 
@@ -202,17 +202,17 @@ class WildcardQueues:
     def _around(self, consumer: Consumer) -> Iterator[Queue | None]:
         """Yield the queues that the wildcards of ``consumer`` match, in endless rounds."""
         while True:
-            for said, pattern in self._patterns[consumer]:
-                yield from self.walk(said, pattern)
+            for text, pattern in self._patterns[consumer]:
+                yield from self.walk(text, pattern)
             yield None
 
 
-def reaches(said: str, pattern: Pattern, name: str) -> bool:
+def reaches(text: str, pattern: Pattern, name: str) -> bool:
     """Return whether a wildcard matches a queue.
 
     It matches dead-letter queues only if it begins with their prefix.
     """
-    if name.startswith(DEAD_PREFIX) and not said.startswith(DEAD_PREFIX):
+    if name.startswith(DEAD_PREFIX) and not text.startswith(DEAD_PREFIX):
         return False
     return matches(pattern, name)
 

@@ -44,8 +44,8 @@ class Asker:
         Raises:
           NotYet: The sender's share of the turn ended first.
         """
-        asked, self._asked = self._asked, None
-        if asked is head or self.must_not_wait:
+        evaluated, self._asked = self._asked, None
+        if evaluated is head or self.must_not_wait:
             return
         work = self._asking(head, parts)
         if not self.turns.finishes(work):

@@ -29,9 +29,9 @@ class Quiet:
         """Remove a destination that is in use again or was forgotten."""
         del self._all[destination]
         if destination.quota is not None:
-            own = self._by_quota[destination.quota]
-            del own[destination]
-            if not own:
+            idle = self._by_quota[destination.quota]
+            del idle[destination]
+            if not idle:
                 del self._by_quota[destination.quota]
 
     def take(self, quota: "Quota | None" = None) -> "Destination | None":

@@ -121,16 +121,16 @@ class Quotas:
 
     def _sweep(self) -> None:
         """Forget unused quotas of clients that are gone."""
-        here = {client.quota for client in self.clients()}
+        present = {client.quota for client in self.clients()}
         for key, quota in list(self._quotas.items()):
-            if quota.is_unused and quota not in here:
+            if quota.is_unused and quota not in present:
                 del self._quotas[key]
         self._sweep_at = max(MIN_KNOWN, 2 * len(self._quotas))
 
 
-def beyond_quota(code: str, told: str) -> ProtocolError:
+def beyond_quota(code: str, text: str) -> ProtocolError:
     """Return the error for a full quota."""
-    error = ProtocolError(code, told, reason=CloseReason.LIMIT_EXCEEDED)
+    error = ProtocolError(code, text, reason=CloseReason.LIMIT_EXCEEDED)
     error.is_by_quota = True
     return error
 

@@ -81,9 +81,9 @@ class Rights:
 
     def allows(self, action: "Action", name: str) -> bool:
         """Return whether the client may do ``action`` at the destination ``name``. Cached."""
-        known = self._known.get((action, name))
-        if known is not None:
-            return known
+        cached = self._known.get((action, name))
+        if cached is not None:
+            return cached
         rule = self._rule_for(action, name)
         return self._remember(action, name, len(name), rule is not None and rule.allow)
 
@@ -95,9 +95,9 @@ class Rights:
           name: The wildcard as text.
           pattern: The compiled wildcard.
         """
-        known = self._known.get((action, pattern))
-        if known is not None:
-            return known
+        cached = self._known.get((action, pattern))
+        if cached is not None:
+            return cached
         rule, _ = _at_once(self._deciding_rule(action, pattern))
         return self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
 
@@ -120,9 +120,9 @@ class Rights:
             rule = self._rule_for(action, name)
         else:
             rule, skipped = _at_once(self._deciding_rule(action, pattern))
-        who = repr(self.user[:80]) if self.user else ANONYMOUS_NAME
-        can = "may" if rule is not None and rule.allow else "may not"
-        text = f"{who} {can} {_VERBS[action]} {name[:80]!r}"
+        user = repr(self.user[:80]) if self.user else ANONYMOUS_NAME
+        verb = "may" if rule is not None and rule.allow else "may not"
+        text = f"{user} {verb} {_VERBS[action]} {name[:80]!r}"
         if rule is not None and rule.allow:
             return Verdict(True, rule, f"allowed by {rule.place}: {text}")
         if rule is not None:
@@ -130,8 +130,8 @@ class Rights:
             whole = pattern is None or any(covers(each, pattern) for each in mine)
             part = "" if whole else ", which is for a part of it"
             return Verdict(False, rule, f"denied by {rule.place}{part}: {text}")
-        some = "" if skipped is None else f"; {skipped.place} allows only a part of it"
-        return Verdict(False, None, f"denied, since no rule allows it: {text}{some}")
+        note = "" if skipped is None else f"; {skipped.place} allows only a part of it"
+        return Verdict(False, None, f"denied, since no rule allows it: {text}{note}")
 
     def _remember(self, action: "Action", key: str | Pattern, length: int, allowed: bool) -> bool:
         if len(self._known) >= MAX_CACHED or self._known_chars + length > MAX_CACHED_CHARS:

@@ -134,13 +134,13 @@ def _compile(text: str, place: str) -> Pattern:
         raise OptionError(f"{place}: a destination is empty; write ** for all of them")
     try:
         # Refuse names of other brokers: they are never checked, so the rule would have no effect.
-        (known,) = resolve(text, dialect(ARTEMIS))
+        (native,) = resolve(text, dialect(ARTEMIS))
         pattern = compile_pattern(text, "native", max_words=None) or as_pattern(text)
     except ProtocolError as error:
         raise OptionError(f"{place}: {error}") from None
-    if known != text:
+    if native != text:
         raise OptionError(
-            f"{place}: {text[:80]!r} is another broker's name of {known[:80]!r}; write that"
+            f"{place}: {text[:80]!r} is another broker's name of {native[:80]!r}; write that"
         )
     if USER in (pattern.glued or ""):
         raise OptionError(
@@ -183,11 +183,11 @@ def glob_matches(glob: str, text: str) -> bool:
     for index, char in enumerate(glob):
         places_of[char] = places_of.get(char, 0) | 1 << index
     star, any_char = places_of.pop("*", 0), places_of.pop("?", 0)
-    places = 1 | (1 & star) << 1
+    positions = 1 | (1 & star) << 1
     for char in text:
-        places = (places & (places_of.get(char, 0) | any_char)) << 1 | places & star
-        places |= (places & star) << 1
-    return bool(places >> len(glob))
+        positions = (positions & (places_of.get(char, 0) | any_char)) << 1 | positions & star
+        positions |= (positions & star) << 1
+    return bool(positions >> len(glob))
 
 
 @frozen

@@ -59,7 +59,7 @@ class StreamRun:
         return tails
 
     def encode(
-        self, start: int, stop: int, wire: int, epoch: bytes, behind: bytes = b""
+        self, start: int, stop: int, wire: int, epoch: bytes, repeat: bytes = b""
     ) -> list[bytes]:
         """Return the second halves of some MESSAGEs.
 
@@ -68,23 +68,23 @@ class StreamRun:
           stop: The index after the last message.
           wire: The index of the STOMP version.
           epoch: The epoch of the stream.
-          behind: ``Consumer.repeats_number``, the text between an offset and its repetition.
+          repeat: ``Consumer.repeats_number``, the text between an offset and its repetition.
         """
         block = message_blocks(self.head)[wire]
         form = b"\nx-stream-offset:%%d\nx-stream-epoch:%b" % _literal(epoch + block)
         # One formatting for each message. The offset occurs two or three times.
-        if behind:
-            form = _literal(behind) + b"%d" + form
+        if repeat:
+            form = _literal(repeat) + b"%d" + form
         lead = b"%d" + form
         bodies = self.bodies[start:stop]
         numbered = enumerate(bodies, self.first + start)
         if self.head.content_length >= 0:
             whole = lead + b"%b\0\n"
-            if behind:
+            if repeat:
                 return [whole % (n, n, n, body) for n, body in numbered]
             return [whole % (n, n, body) for n, body in numbered]
         whole, empty = lead + b"content-length:%d\n\n%b\0\n", lead + b"\n\0\n"
-        repeats = 3 if behind else 2
+        repeats = 3 if repeat else 2
         return [
             whole % (*(n,) * repeats, len(body), body) if body else empty % ((n,) * repeats)
             for n, body in numbered

@@ -144,9 +144,9 @@ class StreamReader:
             b"x-stream-first:%d\nx-stream-next:%d\n" % (stream.first, stream.next),
             encode_header("x-stream-epoch", stream.epoch, rules),
         ]
-        behind = consumer.repeats_number
+        repeat = consumer.repeats_number
         mark = END_MARK + b"%d" % number
-        front = subscription.prefix + mark + (behind + mark if behind else b"") + b"\n"
+        front = subscription.prefix + mark + (repeat + mark if repeat else b"") + b"\n"
         subscription.outbox.stage_frame(front + b"".join(lines) + b"\n\0\n")
         if consumer.tracks:
             self._track(number, b"", self._publication(_NO_HEAD, 0.0))
@@ -245,9 +245,9 @@ class StreamReader:
         if consumer.tracks:
             stop = self._credited(run, start, stop)
         epoch = self.stream.epoch.encode()
-        behind = consumer.repeats_number
-        if behind or self.is_trimmed:
-            tails = run.encode(start, stop, subscription.wire, epoch, behind)
+        repeat = consumer.repeats_number
+        if repeat or self.is_trimmed:
+            tails = run.encode(start, stop, subscription.wire, epoch, repeat)
             if self.is_trimmed:
                 self.is_trimmed = False
                 front, _, rest = tails[0].partition(b"\n")
