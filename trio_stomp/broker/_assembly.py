@@ -150,7 +150,7 @@ class Parts:
             self.wall.offset_s = offset_s
         else:
             self.wall.set(offset_s, self.log.next_id)
-            self.log.keep(STEPS, self.wall.told())
+            self.log.keep(STEPS, self.wall.as_setting())
         self.stale.judge_anew()
         self.scheduler.judge_anew(now)
 
@@ -200,9 +200,9 @@ class Parts:
             turns=self.turns,
         )
         self.stale = StaleQueue(policies, memory)
-        told = b"\nredelivered:false" if self.dialect.redelivered_always else b""
+        extra_lines = b"\nredelivered:false" if self.dialect.redelivered_always else b""
         names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
-        self.fan_out = FanOut(policies, names=names, event_history=noted, told=told)
+        self.fan_out = FanOut(policies, names=names, event_history=noted, extra_lines=extra_lines)
         self.events = BrokerEvents(self.destinations)
         self.quotas = Quotas(lambda: self.clients)
         self.authorizer = Authorizer(

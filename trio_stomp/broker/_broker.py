@@ -29,7 +29,7 @@ from trio_stomp.broker.delivery import (
     Work,
 )
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
-from trio_stomp.broker.headers import asked_receipt, error_frame, quoted
+from trio_stomp.broker.headers import error_frame, excerpt_of, receipt_of
 from trio_stomp.broker.queues import Consumer, QueueFull
 from trio_stomp.broker.routing import Begun, Giving, PolicyBook
 from trio_stomp.broker.sending import TransactionCommitter
@@ -179,9 +179,9 @@ class Broker(Parts):
             except RemoteError as error:
                 self.destinations.forget_new()
                 if error.receipt_id is None:
-                    error.receipt_id = asked_receipt(event)
+                    error.receipt_id = receipt_of(event)
                 if not error.excerpt:
-                    error.excerpt = quoted(event)
+                    error.excerpt = excerpt_of(event)
                 if client.awaited and self.durability.is_awaited(client):
                     # Earlier replies must come first: nothing follows an ERROR.
                     self.durability.hold(client, [Refused(error.kept())], received_at)

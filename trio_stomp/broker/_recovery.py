@@ -8,7 +8,7 @@ from attrs import define, field
 
 from trio_stomp.base import Identity, RemoteError
 from trio_stomp.broker.delivery import STEPS
-from trio_stomp.broker.headers import decode_head, parted
+from trio_stomp.broker.headers import decode_head, split_owner
 from trio_stomp.broker.queues import PLACE as QUEUE
 from trio_stomp.broker.sending import SCHEDULED, SEEN, Progress, read_progress
 from trio_stomp.broker.topics import PLACE as RETAINED
@@ -110,7 +110,7 @@ class Recovery:
         first = run.ids[0]
         index = bisect_right(progresses, first, key=lambda each: each.first) - 1
         progress = progresses[index] if index >= 0 and first <= progresses[index].last else None
-        head, owner = parted(decode_head(run.head))
+        head, owner = split_owner(decode_head(run.head))
         self.broker.scheduler.restore(run, head, progress, self._same(owner))
 
     def _same(self, owner: Identity | None) -> Identity | None:
@@ -129,7 +129,7 @@ class Recovery:
         assert broker.storage is not None
         destination = broker.destinations.open(name)
         for run in self._runs(place, level):
-            head, owner = parted(decode_head(run.head))
+            head, owner = split_owner(decode_head(run.head))
             origin = broker.storage.origin_of(destination, run, head)
             for id, body in zip(run.ids, run.bodies, strict=True):
                 value = origin.with_bodies(destination, [body])

@@ -445,7 +445,7 @@ def test_how_the_clock_was_set_is_told_to_the_store_before_what_comes_after() ->
     assert turn is not None
     kinds = [type(each).__name__ for each in turn.records if isinstance(each, Record)]
     assert kinds == ["Keep", "Put"]
-    assert json.loads(core.broker.wall.told()) == [[2, 5000]]
+    assert json.loads(core.broker.wall.as_setting()) == [[2, 5000]]
     core.turns.append(turn)
     core.answers()
     assert core.restarts().broker.wall.steps == [(2, 5000)]

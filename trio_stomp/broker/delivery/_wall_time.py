@@ -63,7 +63,7 @@ class WallTime:
             self.steps[:2] = [(before, first + second)]
         self.offset_s = offset_s
 
-    def told(self) -> str:
+    def as_setting(self) -> str:
         """Return the steps as text for the store's setting."""
         return json.dumps(self.steps, separators=(",", ":"))
 

@@ -37,7 +37,7 @@ def why(event: Event) -> str:
     return f"{event[2]} by {rule}" if rule else str(event[2])
 
 
-def told(event: Event, now: float, policy_of: Callable[[str, str], str]) -> dict[str, object]:
+def describe(event: Event, now: float, policy_of: Callable[[str, str], str]) -> dict[str, object]:
     """Return an event as an object for JSON, with a sentence in ``text``.
 
     Args:

@@ -18,17 +18,17 @@ from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import EventHistory, Turns
 from trio_stomp.broker.durability import Log
-from trio_stomp.broker.explain._description import Event, some, told
+from trio_stomp.broker.explain._description import Event, describe, some
 from trio_stomp.broker.explain._outcome import (
     MAX_DIGITS,
-    claims,
+    events_of,
     first_of,
+    includes,
     is_of,
     number_in,
     of_queue,
-    story,
+    outcome_of,
     tag_of,
-    verdict,
 )
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
@@ -98,7 +98,7 @@ class Explainer:
         now = self.event_history.now
         shown: list[dict[str, object]] = []
         for event in events[-MAX_EVENTS:]:
-            shown.append(told(event, now, self._policy_of))
+            shown.append(describe(event, now, self._policy_of))
             yield
         return {
             "question": fields,
@@ -178,14 +178,14 @@ class Explainer:
         number = int(digits)
         events = yield from self._all()
         # The last event with this number: a binding in a work queue numbers its messages again.
-        claim = yield from last(events, lambda event: claims(event, number))
+        claim = yield from last(events, lambda event: includes(event, number))
         if claim is None or not _is_whole(claim, subscription):
             return (yield from self._unknown(events, subscription, number)), []
         if tag_of(claim) not in ("", tag):
             other = f"{tag_of(claim)}-{number}"
             return [f"no message had that id: the delivery of that number was {other}"], []
-        found = yield from story(events, claim, tag, number)
-        return (yield from verdict(found, claim, number, events, self)), found
+        found = yield from events_of(events, claim, tag, number)
+        return (yield from outcome_of(found, claim, number, events, self)), found
 
     def _of_queue(self, accepted: int) -> Pieces[Answer]:
         """Return the answer for a message of a queue, by its number."""
@@ -201,8 +201,8 @@ class Explainer:
                 return [FORGETFUL], []
             return ["nothing is known of a message of that id, or not any more"], []
         number = number_in(claim, accepted)
-        found = yield from story(events, claim, tag_of(claim), number)
-        return (yield from verdict(found, claim, number, events, self)), found
+        found = yield from events_of(events, claim, tag_of(claim), number)
+        return (yield from outcome_of(found, claim, number, events, self)), found
 
     def _unknown(
         self, events: Sequence[Event], subscription: "Subscription | None", number: int

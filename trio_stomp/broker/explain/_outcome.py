@@ -53,7 +53,7 @@ def first_of(event: Event) -> int:
     return 0
 
 
-def claims(event: Event, number: int) -> bool:
+def includes(event: Event, number: int) -> bool:
     """Return whether an event includes the delivery ``number``."""
     first = first_of(event)
     if not first:
@@ -70,7 +70,7 @@ def tag_of(event: Event) -> str:
 # The events of a message.
 
 
-def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> Pieces[list[Event]]:
+def events_of(events: Sequence[Event], claim: Event, tag: str, number: int) -> Pieces[list[Event]]:
     """Return all events of a message, in order.
 
     Args:
@@ -173,7 +173,7 @@ def number_of(name: bytes, tag: str) -> int | None:
 # The sentences.
 
 
-def verdict(
+def outcome_of(
     found: Sequence[Event],
     claim: Event,
     number: int,
@@ -183,7 +183,7 @@ def verdict(
     """Return sentences on what happened to a message, or where it is. The first has the result.
 
     Args:
-      found: The events of the message, from ``story``.
+      found: The events of the message, from ``events_of``.
       claim: The event with the delivery.
       number: The delivery number in the message id.
       events: All known events.

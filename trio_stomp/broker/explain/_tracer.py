@@ -13,7 +13,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, ProtocolError, noop
 from trio_stomp.broker.delivery import Outbox
-from trio_stomp.broker.headers import quote, quoted
+from trio_stomp.broker.headers import excerpt_of, quote
 from trio_stomp.broker.names import TRACE
 from trio_stomp.frames import FRAME_END, FrameRun, excerpt
 from trio_stomp.protocol import Event
@@ -105,7 +105,7 @@ class Tracer:
 
     def _tell_event(self, trace: Trace, client: "Client", event: Event) -> None:
         if not isinstance(event, FrameRun):
-            text = quoted(event) or type(event).__name__.encode()
+            text = excerpt_of(event) or type(event).__name__.encode()
             self.tell(trace, client, IN, text, None)
             return
         block = quote("SEND", event.head.headers)

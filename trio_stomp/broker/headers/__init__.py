@@ -4,8 +4,8 @@ Handles: dialects, options, schedules, forged headers, RECEIPT headers, ERROR fr
 Does not handle: carrying out the requests.
 """
 
-from trio_stomp.broker.headers._blame import asked_receipt as asked_receipt
-from trio_stomp.broker.headers._blame import quoted as quoted
+from trio_stomp.broker.headers._blame import excerpt_of as excerpt_of
+from trio_stomp.broker.headers._blame import receipt_of as receipt_of
 from trio_stomp.broker.headers._dialect import ARTEMIS as ARTEMIS
 from trio_stomp.broker.headers._dialect import DSUB as DSUB
 from trio_stomp.broker.headers._dialect import NATIVE as NATIVE
@@ -19,7 +19,7 @@ from trio_stomp.broker.headers._error_frame import quote as quote
 from trio_stomp.broker.headers._forged_headers import STREAMS as STREAMS
 from trio_stomp.broker.headers._forged_headers import without_places as without_places
 from trio_stomp.broker.headers._owner import owner_line as owner_line
-from trio_stomp.broker.headers._owner import parted as parted
+from trio_stomp.broker.headers._owner import split_owner as split_owner
 from trio_stomp.broker.headers._plan import SendPlan as SendPlan
 from trio_stomp.broker.headers._plan import make_plan as make_plan
 from trio_stomp.broker.headers._receipt_headers import DUPLICATE as DUPLICATE
@@ -29,7 +29,7 @@ from trio_stomp.broker.headers._receipt_headers import hint_of as hint_of
 from trio_stomp.broker.headers._receipt_headers import of_earlier as of_earlier
 from trio_stomp.broker.headers._receipt_headers import together as together
 from trio_stomp.broker.headers._receipt_headers import unmatched as unmatched
-from trio_stomp.broker.headers._receipt_headers import volatile_told as volatile_told
+from trio_stomp.broker.headers._receipt_headers import volatile_warning as volatile_warning
 from trio_stomp.broker.headers._schedule import ACTION as ACTION
 from trio_stomp.broker.headers._schedule import MAX_NUMBER as MAX_NUMBER
 from trio_stomp.broker.headers._schedule import Removal as Removal

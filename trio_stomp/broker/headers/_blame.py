@@ -5,7 +5,7 @@ from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Acked, Committed, Event, Left, Subscribed, Unsubscribed
 
 
-def quoted(event: Event) -> bytes:
+def excerpt_of(event: Event) -> bytes:
     """Return the start of the event's frame without secrets, or b"" if it is not known."""
     match event:
         case FrameRun(head=head):
@@ -19,7 +19,7 @@ def quoted(event: Event) -> bytes:
     return b""
 
 
-def asked_receipt(event: Event) -> bytes | None:
+def receipt_of(event: Event) -> bytes | None:
     """Return the ``receipt`` header of the event's frame, or None."""
     if isinstance(event, FrameRun):
         # The first frame of a run is at fault. A later one may have requested the receipt.

@@ -19,7 +19,7 @@ def owner_line(owner: Identity) -> bytes:
     return encode_header(HEADER, json.dumps(fields), V1_2)
 
 
-def parted(head: Head) -> tuple[Head, Identity | None]:
+def split_owner(head: Head) -> tuple[Head, Identity | None]:
     """Split a stored header block into the client's headers and the owner.
 
     Messages of older brokers have no owner (None). If a client of an older broker sent this header,

@@ -66,7 +66,7 @@ def together(parts: list[bytes]) -> bytes:
     return evidence + (weakest + b"\n" if weakest else b"")
 
 
-def volatile_told(name: str) -> str:
+def volatile_warning(name: str) -> str:
     """Return the log line for a persistent message on a broker without a store."""
     return (
         f"a message to {name[:80]} is persistent, but this broker stores nothing on disk: start "

@@ -194,7 +194,7 @@ class Consumer:
                 if self.lent is not None:
                     for number, message in enumerate(span, first + start):
                         self.lent[message.number] = (self, number)
-            publication = _told_of(span[0].publication, destination)
+            publication = _publication_at(span[0].publication, destination)
             delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
             delivery.returns = tracks
             if tracks and publication.expires_at != NEVER:
@@ -235,7 +235,7 @@ class Consumer:
         deliveries = message.deliveries
         tails = self._encode([message], self.fan_out.number(1))
         message.deliveries = deliveries
-        publication = _told_of(message.publication, shown)
+        publication = _publication_at(message.publication, shown)
         delivery = Delivery(tails, 1, len(tails[1]) + SHOWN_BYTES, publication)
         delivery.returns = True  # if this is not sent, the message is not lost
         self.fan_out.show(self.subscription, delivery)
@@ -378,7 +378,7 @@ class Consumer:
         return tails
 
 
-def _told_of(origin: Publication, destination: Destination) -> Publication:
+def _publication_at(origin: Publication, destination: Destination) -> Publication:
     """Return the publication of a delivery: ``origin`` at another destination, without bodies."""
     at, until = origin.received_at, origin.expires_at
     return Publication(destination, origin.head, [], at, until, end=origin.end)

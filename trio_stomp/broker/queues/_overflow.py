@@ -12,7 +12,7 @@ from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, c
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.routing import beyond_quota, kept_told, stored_told
+from trio_stomp.broker.routing import beyond_quota, kept_rule, stored_rule
 
 REJECT = "reject"
 OLDEST = "drop-oldest"
@@ -196,7 +196,7 @@ class Overflow:
         if quota is not None and cost <= self.memory.kept_room:
             return beyond_quota(
                 "quota-exceeded",
-                f"there is no room for a message to {name[:80]}: {kept_told(self.memory, quota)};"
+                f"there is no room for a message to {name[:80]}: {kept_rule(self.memory, quota)};"
                 " consume some of them, or send fewer",
             )
         return ProtocolError(
@@ -256,7 +256,7 @@ class Overflow:
         error = QueueFull(
             "quota-exceeded",
             f"there is no room in the store for a message to {queue.name[:80]}:"
-            f" {stored_told(self.memory, quota)}; have some consumed, or send fewer",
+            f" {stored_rule(self.memory, quota)}; have some consumed, or send fewer",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
         error.taken, error.is_by_quota = taken, True
@@ -268,7 +268,7 @@ class Overflow:
         why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
         is_by_quota = quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room
         if quota is not None and is_by_quota:
-            why = f", and no room for more: {kept_told(memory, quota)}"
+            why = f", and no room for more: {kept_rule(memory, quota)}"
         error = QueueFull(
             "queue-full",
             f"{queue.name[:80]} has {queue.held} messages of {queue.size} bytes{why}; consume some,"

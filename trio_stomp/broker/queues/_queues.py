@@ -384,9 +384,9 @@ class QueueBook:
         self.deaths.buried[death] += 1
         if self.event_history is not None:
             at = (message.number, 1)
-            rule = self._deadly(queue, message, death)
+            rule = self._rule_of(queue, message, death)
             self.event_history.lost(death.value, queue.name, numbers=at, rule=rule)
-        name = self._grave(queue, death)
+        name = self._dead_letter_name(queue, death)
         if name and name != queue.name and self._keep_dead(name, queue, message, death, now):
             self.deaths.kept[death] += 1
         else:
@@ -454,7 +454,7 @@ class QueueBook:
         assert self.storage is not None
         self.storage.page_in(queue, level, paged)
 
-    def _deadly(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
+    def _rule_of(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
         """Return the policy or header that caused a dead letter, or "" for a NACK."""
         if death is DeadLetterReason.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
@@ -467,7 +467,7 @@ class QueueBook:
             return f"header max-exceptions = {options.max_exceptions}"
         return ""
 
-    def _grave(self, queue: Queue, death: DeadLetterReason) -> str:
+    def _dead_letter_name(self, queue: Queue, death: DeadLetterReason) -> str:
         if death is DeadLetterReason.EXPIRED and not queue.policy.dead_letter_expired:
             return ""
         if death is DeadLetterReason.MAX_EXCEPTIONS:

@@ -28,8 +28,8 @@ from trio_stomp.broker.routing._foresight import Foresight as Foresight
 from trio_stomp.broker.routing._lines import Lines as Lines
 from trio_stomp.broker.routing._quotas import Quotas as Quotas
 from trio_stomp.broker.routing._quotas import beyond_quota as beyond_quota
-from trio_stomp.broker.routing._quotas import kept_told as kept_told
-from trio_stomp.broker.routing._quotas import stored_told as stored_told
+from trio_stomp.broker.routing._quotas import kept_rule as kept_rule
+from trio_stomp.broker.routing._quotas import stored_rule as stored_rule
 from trio_stomp.broker.routing._table_costs import BINDING_BYTES as BINDING_BYTES
 from trio_stomp.broker.routing._table_costs import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.broker.routing._table_costs import PASSED_BYTES as PASSED_BYTES

@@ -52,7 +52,7 @@ class FanOut:
     """The history of events, for ``explain``."""
     slow: list[tuple[Subscription, int]] = field(factory=list)
     """Slow subscribers and the number of messages that each lost, for the broker's next steps."""
-    told: bytes = b""
+    extra_lines: bytes = b""
     """Header lines that the dialect adds to each MESSAGE that is not a redelivery."""
     foreseen: Foreseen = field(factory=dict)
     """Results of selectors for the SEND of a transaction that is being carried out."""
@@ -67,7 +67,7 @@ class FanOut:
         destination, bodies = publication.destination, publication.bodies
         first = self.number(len(bodies))
         origin = publication.without_bodies()
-        one = encode(origin, self.told + blocks[2], bodies, first)
+        one = encode(origin, self.extra_lines + blocks[2], bodies, first)
         copies = 0
         if blocks[0] is blocks[2] and blocks[1] is blocks[2]:
             for subscription in destination.direct:
@@ -86,7 +86,7 @@ class FanOut:
             wire = member.wire
             delivery = encoded[wire]
             if delivery is None:
-                delivery = encode(origin, self.told + blocks[wire], bodies, first)
+                delivery = encode(origin, self.extra_lines + blocks[wire], bodies, first)
                 encoded[wire] = delivery
             if member.receive(publication, delivery, give):
                 copies += 1
@@ -153,7 +153,7 @@ class FanOut:
     def _encode_alone(
         self, subscription: Subscription, publication: Publication, bodies: list[bytes]
     ) -> Delivery:
-        block = self.told + message_blocks(publication.head)[subscription.wire]
+        block = self.extra_lines + message_blocks(publication.head)[subscription.wire]
         return encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:

@@ -85,7 +85,7 @@ class Share:
 
     def _encode(self, block: bytes, first: int) -> "Delivery":
         origin = self.publication.without_bodies()
-        return encode(origin, self.fan_out.told + block, self.publication.bodies, first)
+        return encode(origin, self.fan_out.extra_lines + block, self.publication.bodies, first)
 
     def _stage(
         self, subscriptions: "Sequence[Subscription]", deliveries: "Sequence[Delivery]"

@@ -145,7 +145,7 @@ def no_names(memory: MemoryBudget, quota: Quota, what: str) -> ProtocolError:
     )
 
 
-def kept_told(memory: MemoryBudget, quota: Quota) -> str:
+def kept_rule(memory: MemoryBudget, quota: Quota) -> str:
     """Explain that a user's waiting messages have filled the quota."""
     return (
         f"messages of {quota.owner[:60]} that wait take {quota.kept_bytes} bytes, as much as"
@@ -153,7 +153,7 @@ def kept_told(memory: MemoryBudget, quota: Quota) -> str:
     )
 
 
-def stored_told(memory: MemoryBudget, quota: Quota) -> str:
+def stored_rule(memory: MemoryBudget, quota: Quota) -> str:
     """Explain that a user's stored messages have filled the quota."""
     return (
         f"messages of {quota.owner[:60]} take {quota.stored_bytes} bytes in the store, as much as"

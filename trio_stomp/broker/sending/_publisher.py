@@ -24,7 +24,7 @@ from trio_stomp.broker.headers import (
     SendPlan,
     make_plan,
     together,
-    volatile_told,
+    volatile_warning,
 )
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import QueueBook
@@ -447,7 +447,7 @@ class Publisher:
 
     def _note_volatile(self, destination: Destination) -> None:
         if not self.volatile:
-            self.warn(volatile_told(destination.name))
+            self.warn(volatile_warning(destination.name))
         self.volatile += 1
 
     def _count(

@@ -22,7 +22,7 @@ from tests.support.owners import (
 from tests.support.share_fakes import MOST, ClockedDurable
 from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.headers._owner import HEADER, owner_line, parted
+from trio_stomp.broker.headers._owner import HEADER, owner_line, split_owner
 from trio_stomp.broker.headers._stored_head import decode_head
 from trio_stomp.broker.topics._last_values import JUDGED
 from trio_stomp.frames import V1_2, encode_header
@@ -169,17 +169,17 @@ def test_nobody_sees_whose_it_was_and_nobody_can_say_it() -> None:
 
 def test_what_an_older_broker_took_of_it_does_not_count() -> None:
     lines = owner_line(ALICE) + b"destination:/queue/q\n" + owner_line(BOB) + b"x:y\n"
-    head, owner = parted(decode_head(lines))
+    head, owner = split_owner(decode_head(lines))
     assert owner == ALICE
     assert head.headers == (("destination", "/queue/q"), ("x", "y"))
     no_users = ("x", "[]", '{"user":7}', '{"user":"a","method":"","roles":[7]}', '{"user":"a"}')
     for wrong in (*no_users, '{"user":"a","method":"","roles":7}'):
-        _, owner = parted(decode_head(encode_header(HEADER, wrong, V1_2)))
+        _, owner = split_owner(decode_head(encode_header(HEADER, wrong, V1_2)))
         assert owner is None
     bare = decode_head(b"destination:/queue/q\n")
-    assert parted(bare) == (bare, None)
+    assert split_owner(bare) == (bare, None)
     for who in (ANONYMOUS, OPS, Identity("a:b\nc\\ö", method="certificate")):
-        assert parted(decode_head(owner_line(who)))[1] == who
+        assert split_owner(decode_head(owner_line(who)))[1] == who
 
 
 def test_what_cannot_be_sent_at_all_is_lost_as_that() -> None:

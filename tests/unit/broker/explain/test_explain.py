@@ -13,7 +13,7 @@ from trio_stomp.base._identity import Identity
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.broker.delivery._event_history import _compact
 from trio_stomp.broker.delivery._policies import BrokerPolicies
-from trio_stomp.broker.explain._description import told
+from trio_stomp.broker.explain._description import describe
 from trio_stomp.protocol import Acked
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
@@ -335,7 +335,7 @@ def test_acks_tell_nothing_of_why_somebody_got_none() -> None:
 
 
 def test_an_event_of_another_kind_is_told_by_its_name_and_time() -> None:
-    told_so = told(("novel", 3.0, "/topic/t"), 5.5, lambda name, rule: "")
+    told_so = describe(("novel", 3.0, "/topic/t"), 5.5, lambda name, rule: "")
     assert told_so == {"what": "novel", "ms_ago": 2500}
 
 
