@@ -301,6 +301,7 @@ class BrokerModel(RuleBasedStateMachine):
 
     def go_on(self, reader: Reader) -> None:
         self.core.broker.writable(reader.peer.client, self.core.now)
+        self.core.broker.end_turn(self.core.now)
         for member in reader.members:
             if member.claims is not None:
                 self.revive(member)
@@ -405,7 +406,7 @@ class BrokerModel(RuleBasedStateMachine):
     def parked_messages_are_where_the_model_has_them(self) -> None:
         stale = self.core.broker.stale
         assert {
-            parked.destination.name: (parked.size, parked.bytes, parked.claimed)
+            parked.destination.name: (parked.size, parked.bytes, parked.claim is not None)
             for parked in stale.largest(99)
         } == {
             name: (sum(len(run.bodies) for run in parked.runs), parked.cost, parked.claimed)

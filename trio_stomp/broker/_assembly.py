@@ -361,4 +361,6 @@ class Parts:
         )
         self.scheduler.turns = self.turns
         self.publisher.later = SendLater(self.destinations, self.known, self.scheduler, self.log)
-        self.answers.left = LeftBehind(self.scheduler, self.destinations, self.quotas).answer
+        self.answers.left = LeftBehind(
+            self.scheduler, self.destinations, self.last_values, self.quotas
+        ).answer

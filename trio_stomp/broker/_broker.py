@@ -130,7 +130,7 @@ class Broker(Parts):
         if client.is_blocked:
             self.held.append(client, events, received_at)
             return
-        self.turns.ends_at = now + SHARE_S
+        self.turns.now, self.turns.ends_at = now, now + SHARE_S
         self._carry_out(client, events, received_at, now)
 
     def _carry_out(
@@ -430,9 +430,6 @@ class Broker(Parts):
                 if self.lines.busy:
                     places = self.subscriber.places(client, event)
                     subscribe = partial(self.lines.subscribe, places, subscribe, event.receipt)
-                if self.last_values.must_judge:
-                    find_places = partial(self.subscriber.places, client, event)
-                    return self.last_values.subscribe(event, find_places, subscribe)
                 return subscribe()
             case Unsubscribed():
                 return self.unsubscriber.unsubscribe(client, event, now)

@@ -444,7 +444,7 @@ def _state(subscription: "Subscription") -> Iterator[str]:
     if subscription.no_local:
         yield "does not want what its own connection sends (no-local)"
     if subscription.catch_up is not None:
-        yield "still gets what was parked before it"
+        yield "still gets what was there before it"
     consumer = subscription.consumer
     if isinstance(consumer, Consumer) and consumer.tracks:
         yield (

@@ -25,6 +25,7 @@ from trio_stomp.broker.names._pattern_sets import as_pattern as as_pattern
 from trio_stomp.broker.names._pattern_sets import covers as covers
 from trio_stomp.broker.names._pattern_sets import overlaps as overlaps
 from trio_stomp.broker.names._sorted_names import SortedNames as SortedNames
+from trio_stomp.broker.names._sorted_names import walk as walk
 from trio_stomp.broker.names._trie import WildcardTrie as WildcardTrie
 from trio_stomp.broker.names._trie import matches as matches
 from trio_stomp.broker.names._wildcards import ONE_WORD as ONE_WORD

@@ -1,8 +1,12 @@
 """Sorted names, to find those with a common prefix."""
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define, field
+
+from trio_stomp.broker.names._trie import matches
+from trio_stomp.broker.names._wildcards import Pattern, beginning
 
 CHUNK_SIZE = 512
 """Names of one chunk, which is split at twice as many. Moving this many takes less than 1 µs."""
@@ -50,6 +54,24 @@ class SortedNames:
     def _place(self, name: str) -> int:
         """Return the index of the chunk for a name."""
         return max(0, bisect_right(self._chunks, name, key=_first) - 1)
+
+
+def walk(pattern: Pattern, since: Callable[[str], Sequence[str]]) -> Iterator[str | None]:
+    """Yield the names that a pattern matches, in order, and None at others.
+
+    Names may come and go between two steps.
+
+    Args:
+      pattern: The pattern.
+      since: Returns some names from a name on, in order, or none if there are no more.
+    """
+    start = following = beginning(pattern)
+    while names := since(following):
+        for name in names:
+            if not name.startswith(start):
+                return
+            yield name if matches(pattern, name) else None
+        following = names[-1] + "\0"
 
 
 def _first(chunk: list[str]) -> str:

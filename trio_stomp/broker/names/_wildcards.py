@@ -95,6 +95,16 @@ def compile_pattern(
     return Pattern((*before, *_words(name, [last])))
 
 
+def beginning(pattern: Pattern) -> str:
+    """Return the longest text that each name begins with that ``pattern`` matches."""
+    text = ""
+    for token in pattern.tokens:
+        if token is ONE_WORD:
+            return text
+        text += token
+    return text + (pattern.glued or "")
+
+
 def _words(name: str, tokens: list[str]) -> tuple[Token, ...]:
     out: list[Token] = []
     for token in tokens:

@@ -223,17 +223,12 @@ class QueueBook:
     def _lose(self, message: Message, now: float) -> None:
         message.publication.destination.dropped += 1
 
-    def messages(self, publication: Publication, bodies: list[bytes], level: int) -> list[Message]:
-        """Return new messages, numbered in order of acceptance."""
-        first = self._number(len(bodies))
-        return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
-
     @property
     def accepted(self) -> int:
         """Return the number of the last accepted message."""
         return self._accepted if self.storage is None else self.storage.log.next_id - 1
 
-    def _number(self, count: int) -> int:
+    def reserve(self, count: int) -> int:
         """Reserve numbers in the order of acceptance, and return the first.
 
         With a store they are its ids.
@@ -264,13 +259,28 @@ class QueueBook:
         if self.storage is not None and self.storage.gets(queue, origin, level):
             self.storage.accept(queue, origin, bodies, level, size)
         else:
-            # For no-local, a member of a work queue keeps the sender: it may pass the message on.
-            source = origin if queue.pass_on is not None else origin.without_sender()
-            messages = self.messages(source, bodies, level)
-            if self.event_history is not None:
-                first = messages[0].number
-                self.event_history.queued(queue.name, origin.sender, first, len(messages))
-            queue.put_all(level, messages, size)
+            first = self.reserve(len(bodies))
+            self.insert(queue, origin, bodies, level, size=size, first=first)
+
+    def insert(
+        self,
+        queue: Queue,
+        origin: Publication,
+        bodies: list[bytes],
+        level: int,
+        size: int,
+        first: int,
+    ) -> None:
+        """Put messages where their numbers belong into a queue, in memory alone.
+
+        They have room there, are charged for, and are numbered from ``first`` on.
+        """
+        # For no-local, a member of a work queue keeps the sender: it may pass the message on.
+        source = origin if queue.pass_on is not None else origin.without_sender()
+        messages = [Message(n, source, body, level) for n, body in enumerate(bodies, first)]
+        if self.event_history is not None:
+            self.event_history.queued(queue.name, origin.sender, first, len(messages))
+        queue.put_all(level, messages, size)
 
     def note_dropped(self, queue: Queue) -> None:
         """Record a message that a full queue dropped, for ``explain``."""

@@ -6,7 +6,7 @@ from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import Stop, Turns, Work
-from trio_stomp.broker.names import ONE_WORD, Pattern, SortedNames, WildcardTrie, matches
+from trio_stomp.broker.names import Pattern, SortedNames, WildcardTrie, matches, walk
 from trio_stomp.broker.queues._consumer import Consumer, Source
 from trio_stomp.broker.queues._queue import Queue, queue_of
 from trio_stomp.broker.routing import JOIN_BYTES, Destinations, no_table_memory
@@ -165,14 +165,11 @@ class WildcardQueues:
 
         Queues may come and go between two steps.
         """
-        beginning = start = _beginning(pattern)
-        while names := self.names.since(start):
-            for name in names:
-                if not name.startswith(beginning):
-                    return
+        for name in walk(pattern, self.names.since):
+            queue = None
+            if name is not None and not _is_hidden(text, name):
                 queue = queue_of(self.destinations.find(name))
-                yield queue if queue is not None and reaches(text, pattern, name) else None
-            start = names[-1] + "\0"
+            yield queue
 
     # The search for messages.
 
@@ -212,16 +209,9 @@ def reaches(text: str, pattern: Pattern, name: str) -> bool:
 
     It matches dead-letter queues only if it begins with their prefix.
     """
-    if name.startswith(DEAD_PREFIX) and not text.startswith(DEAD_PREFIX):
-        return False
-    return matches(pattern, name)
+    return not _is_hidden(text, name) and matches(pattern, name)
 
 
-def _beginning(pattern: Pattern) -> str:
-    """Return the longest prefix common to all names that ``pattern`` matches."""
-    text = ""
-    for token in pattern.tokens:
-        if token is ONE_WORD:
-            return text
-        text += token
-    return text + (pattern.glued or "")
+def _is_hidden(text: str, name: str) -> bool:
+    """Return whether a queue is a dead-letter queue, and a wildcard not for those."""
+    return name.startswith(DEAD_PREFIX) and not text.startswith(DEAD_PREFIX)

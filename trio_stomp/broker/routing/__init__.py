@@ -15,7 +15,6 @@ from trio_stomp.broker.routing._destination_policy import DestinationPolicy as D
 from trio_stomp.broker.routing._destination_policy import PolicyBook as PolicyBook
 from trio_stomp.broker.routing._destination_policy import read_policy as read_policy
 from trio_stomp.broker.routing._destinations import Destinations as Destinations
-from trio_stomp.broker.routing._destinations import LastValueOwner as LastValueOwner
 from trio_stomp.broker.routing._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker.routing._events import BrokerEvents as BrokerEvents
 from trio_stomp.broker.routing._events import hint_at as hint_at

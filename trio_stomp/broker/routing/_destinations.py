@@ -1,11 +1,11 @@
 """The destinations in use, with their subscribers and counters."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota, noop
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota, noop
 from trio_stomp.broker.delivery import (
     MANY_TAKERS,
     STALE_GENERATION,
@@ -14,6 +14,7 @@ from trio_stomp.broker.delivery import (
     Destination,
     Histogram,
     Member,
+    Place,
     Stop,
     Turns,
     Work,
@@ -28,7 +29,6 @@ from trio_stomp.broker.names import (
     check_length,
     classify,
     is_reserved,
-    matches,
 )
 from trio_stomp.broker.routing._idle import Quiet
 from trio_stomp.broker.routing._lent_takers import LentTakers
@@ -40,21 +40,6 @@ LOOKING = -2
 """The ``generation`` of a destination whose subscribers are being looked up in pieces."""
 MAX_FORGOTTEN = 64
 """Destinations forgotten at once. A refused frame cannot have named many more."""
-
-
-@define(eq=False, repr=False)
-class LastValueOwner:
-    """The owner of a last value.
-
-    Args:
-      owner: The sender; None = unknown.
-      judged: The authorizer's generation of the access rules that allowed it.
-      id: The value's id in the store; 0 = in memory only.
-    """
-
-    owner: Identity | None
-    judged: int
-    id: int = 0
 
 
 def _nowhere() -> Destination:
@@ -80,8 +65,6 @@ class Destinations:
     """The budget that pays for each destination."""
     is_restoring: bool = False
     """Recovery is running: restored destinations are charged but never refused."""
-    retaining: dict[Destination, LastValueOwner] = field(factory=dict)
-    """Destinations that keep a last value."""
     past: Destination = field(factory=_nowhere)
     """The sums of the counters of forgotten destinations, and the delivery times of the queues of
     wildcard subscriptions.
@@ -274,13 +257,6 @@ class Destinations:
         if self._destinations.get(destination.name) is destination:
             self._quiet.note(destination)
 
-    def matching(self, name: str, pattern: Pattern | None) -> list[Destination]:
-        """Return the destinations with a last value that a subscription matches."""
-        if pattern is None:
-            destination = self._destinations.get(name)
-            return [] if destination is None or destination.retained is None else [destination]
-        return [destination for destination in self.retaining if matches(pattern, destination.name)]
-
     def detached(
         self, name: str, pattern: Pattern | None, quota: Quota | None = None
     ) -> Destination:
@@ -297,6 +273,14 @@ class Destinations:
         """Start a new generation: all lists of subscribers are out of date."""
         self._generation += 1
         self.lent.last = None
+
+    def outdate(self, places: Sequence[Place]) -> None:
+        """Note a change of a member that is subscribed to the places."""
+        for name, pattern in places:
+            if pattern is None:
+                self._outdate(self._destinations[name])
+            else:
+                self.note_change()
 
     def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
         """Check whether ``add`` would accept a subscription. Create the destination if needed.

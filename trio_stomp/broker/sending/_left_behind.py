@@ -11,6 +11,7 @@ from trio_stomp.base import ANONYMOUS_NAME, Identity, ProtocolError
 from trio_stomp.broker.headers import MAX_NUMBER
 from trio_stomp.broker.routing import Destinations, Quotas
 from trio_stomp.broker.sending._scheduler import Scheduler
+from trio_stomp.broker.topics import LastValues
 
 if TYPE_CHECKING:
     from trio_stomp.broker.sending._scheduler import Scheduled
@@ -31,6 +32,7 @@ class LeftBehind:
 
     scheduler: Scheduler
     destinations: Destinations
+    last_values: LastValues
     quotas: Quotas
 
     def answer(self, question: str) -> dict[str, object]:
@@ -74,14 +76,16 @@ class LeftBehind:
         }
 
     def _last_values(self, after: int) -> Iterator[tuple[int, Row]]:
-        found = islice(self.destinations.retaining.items(), after, None)
-        for place, (destination, keeper) in enumerate(found, after + 1):
+        found = islice(self.last_values.owners.items(), after, None)
+        for place, (name, keeper) in enumerate(found, after + 1):
+            destination = self.destinations.find(name)
+            assert destination is not None
             assert destination.retained is not None
             yield (
                 place,
                 {
                     "user": _name(keeper.owner),
-                    "destination": destination.name,
+                    "destination": name,
                     "bytes": len(destination.retained.bodies[-1]),
                     "stored": bool(destination.retained_id),
                 },

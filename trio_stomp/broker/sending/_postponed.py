@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from trio_stomp.base import MemoryBudget
     from trio_stomp.broker.delivery import Client, Member, Publication, Work
     from trio_stomp.broker.durability import Log
-    from trio_stomp.broker.routing import Destinations, Foreseen, Foresight, LastValueOwner, Lines
+    from trio_stomp.broker.routing import Destinations, Foreseen, Foresight, Lines
     from trio_stomp.broker.sending._to_topic import TopicSender
+    from trio_stomp.broker.topics import LastValueOwner
 
 MAX_REMEMBERED = 64 * 1024
 """So many answers of selectors are remembered until the store has answered; others are asked

@@ -13,11 +13,10 @@ from trio_stomp.broker.routing import (
     FanOut,
     FanOutInPieces,
     Gift,
-    LastValueOwner,
     hint_at,
 )
 from trio_stomp.broker.streams import Stream, Streams
-from trio_stomp.broker.topics import LastValues, StaleQueue
+from trio_stomp.broker.topics import LastValueOwner, LastValues, StaleQueue
 
 
 @define(eq=False, repr=False)

@@ -72,7 +72,8 @@ class Subscriber:
         """Subscribe. The RECEIPT is staged before the first MESSAGE.
 
         Returns:
-          What is left to do: to join the queues that its wildcards reach.
+          What is left to do: to join the queues that its wildcards reach, or to be given what was
+          there before it.
 
         Raises:
           NotYet: so many rules are to be looked at first, for a wildcard, that it takes long.
@@ -151,20 +152,20 @@ class Subscriber:
         now: float,
     ) -> Work | None:
         """Start a subscription once it is safe, and return the rest of its work."""
+        give = self.initial_delivery.prepare(subscription, kind, options)
 
-        def begin(at: float) -> None:
+        def begin(at: float) -> Work | None:
             if receipt_id is not None:
                 subscription.client.outbox.stage_frame(encode_receipt(receipt_id))
-            self.initial_delivery.give(subscription, kind, options, at)
+            return give(at)
 
         if options.durable and self.log is not None:
             self._begin_when_safe(self.log, subscription, begin, receipt_id)
-        else:
-            begin(now)
-        consumer = subscription.consumer
+            return None
+        work, consumer = begin(now), subscription.consumer
         if kind is Kind.QUEUE and isinstance(consumer, Consumer) and not options.browser:
             return self.queues.reach.join(consumer)
-        return None
+        return work
 
     def _make(
         self,
@@ -201,7 +202,7 @@ class Subscriber:
         self,
         log: Log,
         subscription: Subscription,
-        begin: Callable[[float], None],
+        begin: Callable[[float], Work | None],
         receipt_id: bytes | None,
     ) -> None:
         """Let a durable subscription begin once nothing can make it forgotten."""
@@ -212,7 +213,9 @@ class Subscriber:
         def safe(now: float) -> None:
             consumer.is_early = False
             if subscription in self._all and not subscription.client.is_leaving:
-                begin(now)
+                work = begin(now)
+                if work is not None:
+                    self.destinations.turns.carry_out(work)
                 self.queues.want(consumer)
 
         log.when_safe(Callback(subscription.client, safe, receipt_id))
@@ -314,13 +317,12 @@ class Subscriber:
             self.add(client, event, 0.0)
 
     def go_on(self, client: Client, now: float) -> None:
-        """Resume delivery to a client: parked messages, browsing, and its queues."""
+        """Resume delivery to a client: earlier messages, browsing, and its queues."""
         for subscription in list(client.subscriptions.values()):
             consumer = subscription.consumer
             if isinstance(consumer, Consumer):
                 self.queues.want(consumer)
-            if self.initial_delivery.is_unfinished(subscription):
-                self.initial_delivery.go_on(subscription, now)
+        self.initial_delivery.go_on(client)
         self.initial_delivery.go_on_browsing(client, now)
 
     def ending(self, subscription: Subscription, now: float) -> Work:

@@ -14,6 +14,7 @@ from trio_stomp.broker.topics._durables import unknown as unknown
 from trio_stomp.broker.topics._initial_delivery import InitialDelivery as InitialDelivery
 from trio_stomp.broker.topics._last_values import NOBODY as NOBODY
 from trio_stomp.broker.topics._last_values import PLACE as PLACE
+from trio_stomp.broker.topics._last_values import LastValueOwner as LastValueOwner
 from trio_stomp.broker.topics._last_values import LastValues as LastValues
 from trio_stomp.broker.topics._stale import ParkedDestination as ParkedDestination
 from trio_stomp.broker.topics._stale import StaleQueue as StaleQueue

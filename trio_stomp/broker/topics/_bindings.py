@@ -1,6 +1,7 @@
 """Feeds: topic and work-queue subscriptions with acknowledgements, and durable ones."""
 
 from functools import partial
+from itertools import count, repeat
 
 from attrs import define, field
 
@@ -33,7 +34,6 @@ from trio_stomp.broker.routing import (
     release_selector,
 )
 from trio_stomp.broker.topics._binding import Binding
-from trio_stomp.broker.topics._catch_up import CatchUp
 from trio_stomp.broker.topics._durable_record import forget, place_of, remember
 from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
 from trio_stomp.broker.topics._stale import StaleQueue
@@ -132,47 +132,57 @@ class Bindings:
         if not binding.queue.consumers:
             self._end(binding, now)
 
-    def revive(self, binding: Binding, catch_up: CatchUp, now: float) -> None:
-        """Put all that was parked into a feed's queue."""
-        while (found := catch_up.next_parked(now)) is not None:
-            if binding.wants(found.publication):
-                binding.take(found.publication, found.publication.bodies)
-            else:
-                self.fan_out.refuse(found.publication)
-
-    def enqueue(self, binding: Binding, publication: Publication, bodies: list[bytes]) -> int:
+    def enqueue(
+        self, binding: Binding, publication: Publication, bodies: list[bytes], first: int = 0
+    ) -> int:
         """Put messages into a binding's queue as far as policy lets them in, and return how many.
 
         A publisher to a topic does not suffer for one subscriber: a full feed loses messages of
         its own, or its client, by the policy for slow consumers.
+
+        Args:
+          binding: The binding.
+          publication: The messages.
+          bodies: Their bodies.
+          first: The number reserved for the first of them, which says where they belong; 0 =
+            behind all others.
         """
         origin = publication.without_bodies()
         origin.quota = binding.quota  # it is nobody else's yet
-        if self._put(binding, origin, bodies):
+        if self._put(binding, origin, bodies, first):
             return len(bodies)
-        return sum(self._put_or_drop(binding, origin, body) for body in bodies)
+        numbers = count(first) if first else repeat(0)
+        return sum(map(partial(self._put_or_drop, binding, origin), bodies, numbers))
 
-    def _put(self, binding: Binding, origin: Publication, bodies: list[bytes]) -> bool:
+    def _put(self, binding: Binding, origin: Publication, bodies: list[bytes], first: int) -> bool:
         """Put messages into a feed's queue, if there is room for all of them."""
         queue, size = binding.queue, sum(map(len, bodies))
         bound = 0 if binding.durable else self.policies.max_backlog_bytes
         if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
             return False
         storage = self.queues.storage
-        if storage is not None and storage.lacks_room(queue, origin, len(bodies), size):
+        if (
+            not first
+            and storage is not None
+            and storage.lacks_room(queue, origin, len(bodies), size)
+        ):
             return False
         if not charge(self.memory, origin.head, len(bodies), size, binding.quota):
             return False
         level = origin.options.priority if origin.options else PRIORITY_DEFAULT
-        self.queues.accept(queue, origin, bodies, level, size)
+        if first:
+            level = queue.level_of(level)
+            self.queues.insert(queue, origin, bodies, level, size=size, first=first)
+        else:
+            self.queues.accept(queue, origin, bodies, level, size)
         return True
 
-    def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes) -> bool:
+    def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes, number: int) -> bool:
         """Put one message, or apply policy and return False if it does not fit."""
         queue = binding.queue
         policy = queue.destination.slow_consumer or self.policies.slow_consumer
         while True:
-            if self._put(binding, origin, [body]):
+            if self._put(binding, origin, [body], number):
                 return True
             self._count_drop(queue.destination)
             if policy == DROP_OLDEST and queue.drop_oldest() is not None:

@@ -1,40 +1,38 @@
-"""A late subscriber's messages: first what was parked, then what came meanwhile.
+"""What one subscription gets before it is like any other."""
 
-Parked messages leave the stale queue only as fast as the subscriber takes them. What is published
-in the meantime waits behind them, so that order is kept.
-"""
-
-import heapq
 from collections import deque
 
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.delivery import Delivery
-from trio_stomp.broker.topics._stale import ParkedDestination, ParkedRun, StaleQueue
+from trio_stomp.broker.delivery import Delivery, Work
+from trio_stomp.broker.topics._claim import Claim
 
 
 @define(eq=False, repr=False)
 class CatchUp:
-    """The messages that one subscription still has to be given before it is like any other.
+    """Earlier messages that a subscription is being given, and later ones that wait behind them.
 
     Args:
-      stale: Where the parked messages lie.
-      memory: Charged for what waits behind them.
-      max_waiting_bytes: Bound of what waits behind them.
+      claim: To parked messages.
+      memory: Charged for what waits.
+      max_waiting_bytes: Bound of what waits.
     """
 
-    stale: StaleQueue
+    claim: Claim
     memory: MemoryBudget
     max_waiting_bytes: int
-    _parked: list[tuple[int, ParkedDestination]] = field(factory=list)
+    steps: Work = field(init=False)
+    """What is left to be done. It ends when the subscription has caught up."""
+    is_giving: bool = False
+    """Whether its next step gives messages, so that the client must have room."""
     _waiting: deque[Delivery] = field(factory=deque)
     _waiting_bytes: int = 0
 
-    def start(self, claimed: list[ParkedDestination]) -> None:
-        """Give these destinations' messages, oldest first over all of them."""
-        self._parked = [(parked.first.number, parked) for parked in claimed]
-        heapq.heapify(self._parked)
+    @property
+    def is_followed(self) -> bool:
+        """Return whether later messages wait."""
+        return bool(self._waiting)
 
     def follow(self, delivery: Delivery) -> bool:
         """Keep what was published meanwhile, or return False and keep nothing if it is too much."""
@@ -45,22 +43,6 @@ class CatchUp:
         self._waiting.append(delivery)
         return True
 
-    def next_parked(self, now: float) -> ParkedRun | None:
-        """Return the oldest parked run that still lives, or None if there is no more."""
-        while self._parked:
-            number, parked = heapq.heappop(self._parked)
-            if not self.stale.refresh(parked, now):
-                continue
-            if parked.first.number != number:
-                # What stood first has expired; another destination's may be older now.
-                heapq.heappush(self._parked, (parked.first.number, parked))
-                continue
-            run = self.stale.take(parked)
-            if self.stale.holds(parked):
-                heapq.heappush(self._parked, (parked.first.number, parked))
-            return run
-        return None
-
     def next_waiting(self) -> Delivery | None:
         """Return the next delivery published meanwhile, or None if there is no more."""
         if not self._waiting:
@@ -69,14 +51,3 @@ class CatchUp:
         self._waiting_bytes -= delivery.size
         self.memory.give(delivery.size)
         return delivery
-
-    def abandon(self) -> list[Delivery]:
-        """Leave the parked messages to the next subscriber, and return the lost ones."""
-        for _, parked in self._parked:
-            self.stale.release(parked)
-        self._parked.clear()
-        lost = list(self._waiting)
-        self.memory.give(self._waiting_bytes)
-        self._waiting.clear()
-        self._waiting_bytes = 0
-        return lost

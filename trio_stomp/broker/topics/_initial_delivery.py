@@ -1,8 +1,10 @@
-"""What a newcomer is given first: a browser's view, last values, and what was parked for it."""
+"""What a new subscription gets first: a browser's view, last values, and parked messages."""
 
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 
-from attrs import define
+from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.browsing import Browse, Browses
@@ -12,8 +14,10 @@ from trio_stomp.broker.delivery import (
     Delivery,
     DeliveryReason,
     LossReason,
+    Publication,
     Span,
     Subscription,
+    Work,
 )
 from trio_stomp.broker.headers import SubscribeOptions
 from trio_stomp.broker.names import Kind
@@ -22,13 +26,23 @@ from trio_stomp.broker.routing import Destinations, FanOut
 from trio_stomp.broker.topics._binding import Binding
 from trio_stomp.broker.topics._bindings import Bindings
 from trio_stomp.broker.topics._catch_up import CatchUp
+from trio_stomp.broker.topics._claim import Claim
 from trio_stomp.broker.topics._last_values import LastValues
 from trio_stomp.broker.topics._stale import StaleQueue
+
+DONE = object()
+STEP = 128
+"""Deliveries that waited behind earlier messages and are staged in one piece of work."""
 
 
 @define(eq=False, repr=False)
 class InitialDelivery:
-    """Gives subscriptions what was there before them, as fast as their clients take it."""
+    """Gives subscriptions what was there before them, in pieces, as fast as their clients take it.
+
+    What is published meanwhile waits behind it, so that the order of each destination is kept: for
+    a plain subscription in its ``CatchUp``; for a binding in its queue, which hands nothing out
+    before all that is older is in it.
+    """
 
     policies: BrokerPolicies
     memory: MemoryBudget
@@ -39,38 +53,44 @@ class InitialDelivery:
     bindings: Bindings
     browses: Browses
     last_values: LastValues
+    _resumed: dict[Client, None] = field(factory=dict)
+    """Clients that are given more in a later turn."""
 
-    def give(
-        self, subscription: Subscription, kind: Kind, options: SubscribeOptions, now: float
-    ) -> None:
-        """Begin with a newcomer: a browser's view, last values, what was parked."""
+    def prepare(
+        self, subscription: Subscription, kind: Kind, options: SubscribeOptions
+    ) -> Callable[[float], Work | None]:
+        """Settle what a new subscription is given before all that is sent from now on.
+
+        Returns:
+          A call that begins with it, at a time in seconds of the broker's clock, and returns the
+          rest of the work. It may be called later, or never.
+        """
         if kind is Kind.STREAM:
-            return
+            return _nothing
         if kind is Kind.QUEUE:
-            consumer = subscription.consumer
-            if options.browser and isinstance(consumer, Consumer):
-                for name, pattern in subscription.places:
-                    if pattern is None:
-                        self.queues.open(name, subscription.quota)
-                make = partial(self._browse, consumer, options)
-                self.browses.add(subscription, make, now)
-            return
-        self._give_retained(subscription, now)
-        claimed = []
-        for name, pattern in subscription.places:
-            claimed += self.stale.claim(name, pattern)
-        if not claimed:
-            return
-        catch_up = CatchUp(self.stale, self.memory, self.policies.max_backlog_bytes)
-        catch_up.start(claimed)
-        binding = subscription.binding
+            return partial(self._begin_browsing, subscription, options)
+        places, binding = subscription.places, subscription.binding
+        if not (self.last_values.may_reach(places) or self.stale.may_reach(places)):
+            if isinstance(binding, Binding):
+                binding.is_welcomed = True
+            return _nothing
+        newest = self.last_values.newest
         if isinstance(binding, Binding):
-            self.bindings.revive(binding, catch_up, now)
-            return
-        subscription.catch_up = catch_up
-        self._note_direct(subscription)
-        subscription.client.catching_up += 1
-        self.go_on(subscription, now)
+            count = len(self.last_values.owners) + self.stale.size
+            first = self.queues.reserve(count)
+            return partial(self._fill, binding, newest, iter(range(first, first + count)))
+        return partial(self._begin, subscription, newest)
+
+    def _begin_browsing(
+        self, subscription: Subscription, options: SubscribeOptions, now: float
+    ) -> None:
+        consumer = subscription.consumer
+        if options.browser and isinstance(consumer, Consumer):
+            for name, pattern in subscription.places:
+                if pattern is None:
+                    self.queues.open(name, subscription.quota)
+            make = partial(self._browse, consumer, options)
+            self.browses.add(subscription, make, now)
 
     def _browse(self, consumer: Consumer, options: SubscribeOptions) -> Browse:
         """Let a browser begin, with what there is now."""
@@ -84,30 +104,129 @@ class InitialDelivery:
             storage=storage,
         )
 
-    def _give_retained(self, subscription: Subscription, now: float) -> None:
-        binding = subscription.binding
-        if isinstance(binding, Binding):
-            if binding.is_welcomed:
-                return
-            binding.is_welcomed = True
-        for name, pattern in subscription.places:
-            for destination in self.destinations.matching(name, pattern):
-                kept = destination.retained
-                if kept is None or kept.is_over(now) or not subscription.wants(kept):
-                    continue
-                if not self.last_values.may_be_given(destination):
-                    continue
-                if binding is not None:
-                    binding.take(kept, kept.bodies)
-                else:
-                    delivery = self.fan_out.encode_for(
-                        subscription, kept, kept.bodies, DeliveryReason.LAST_VALUE
-                    )
-                    self.fan_out.give(subscription, delivery)
+    # Bindings.
 
-    def is_unfinished(self, subscription: Subscription) -> bool:
-        """Return whether there is more to give, once its client takes it."""
-        return subscription.catch_up is not None
+    def _fill(self, binding: Binding, newest: int, numbers: Iterator[int], now: float) -> Work:
+        """Put what was there before it into the queue of a binding, in front of what came since."""
+        claim = Claim(self.stale)
+        putting = self._putting(binding, claim, 0 if binding.is_welcomed else newest, numbers)
+        binding.is_welcomed = True
+        self.queues.freeze([binding.queue])
+        return self._filling(binding, claim, putting)
+
+    def _filling(self, binding: Binding, claim: Claim, putting: Work) -> Work:
+        try:
+            while not binding.is_ended and next(putting, DONE) is not DONE:
+                yield
+        finally:
+            claim.end()
+            self.queues.thaw([binding.queue])
+
+    def _putting(self, binding: Binding, claim: Claim, newest: int, numbers: Iterator[int]) -> Work:
+        turns = self.destinations.turns
+        yield from claim.gather(binding.places)
+        for name in self.last_values.reached(binding.places, newest):
+            kept = self.last_values.given(name, newest, turns.now) if name else None
+            if kept is not None and binding.wants(kept):
+                self._put(binding, kept, numbers)
+            yield
+        while not claim.is_empty:
+            run = claim.next_run(turns.now)
+            if run is not None and binding.wants(run.publication):
+                self._put(binding, run.publication, numbers)
+            elif run is not None:
+                self.fan_out.refuse(run.publication)
+            yield
+
+    def _put(self, binding: Binding, publication: Publication, numbers: Iterator[int]) -> None:
+        """Put messages into a binding's queue, in the order of their numbers."""
+        first, *_ = [*islice(numbers, len(publication.bodies)), 0]
+        self.bindings.enqueue(binding, publication, publication.bodies, first)
+
+    # Plain subscriptions.
+
+    def _begin(self, subscription: Subscription, newest: int, now: float) -> Work:
+        """Give a plain subscription what was there before it."""
+        claim = Claim(self.stale)
+        catch_up = CatchUp(claim, self.memory, self.policies.max_backlog_bytes)
+        catch_up.steps = self._steps(subscription, catch_up, newest)
+        subscription.catch_up = catch_up
+        subscription.client.catching_up += 1
+        self._note_direct(subscription)
+        return self._giving(subscription, catch_up)
+
+    def _giving(self, subscription: Subscription, catch_up: CatchUp) -> Work:
+        """Do the next steps of a catch-up, as far as the client takes what they give."""
+        while not catch_up.is_giving or subscription.outbox.has_room():
+            if next(catch_up.steps, DONE) is DONE:
+                return
+            yield
+
+    def _steps(self, subscription: Subscription, catch_up: CatchUp, newest: int) -> Work:
+        places, turns = subscription.places, self.destinations.turns
+        yield from catch_up.claim.gather(places)
+        for name in self.last_values.reached(places, newest):
+            catch_up.is_giving = name is not None
+            yield
+            kept = self.last_values.given(name, newest, turns.now) if name else None
+            if kept is not None and subscription.wants(kept):
+                self._stage(subscription, kept, DeliveryReason.LAST_VALUE)
+        claim = catch_up.claim
+        catch_up.is_giving = catch_up.is_followed or not claim.is_empty
+        while catch_up.is_giving:
+            yield
+            if not claim.is_empty:
+                self._stage_parked(subscription, claim)
+            elif catch_up.is_followed:
+                self._stage_waiting(subscription, catch_up)
+            else:
+                catch_up.is_giving = False
+        self._caught_up(subscription)
+
+    def _stage_parked(self, subscription: Subscription, claim: Claim) -> None:
+        """Stage the next parked run."""
+        run = claim.next_run(self.destinations.turns.now)
+        if run is not None and subscription.wants(run.publication):
+            self._stage(subscription, run.publication, DeliveryReason.PARKED)
+        elif run is not None:
+            self.fan_out.refuse(run.publication)
+
+    def _stage(
+        self, subscription: Subscription, publication: Publication, reason: DeliveryReason
+    ) -> None:
+        """Stage earlier messages, which the client takes at its own pace."""
+        delivery = self.fan_out.encode_for(subscription, publication, publication.bodies, reason)
+        delivery.is_paced = reason is DeliveryReason.PARKED
+        self.fan_out.stage(subscription, delivery)
+
+    def _stage_waiting(self, subscription: Subscription, catch_up: CatchUp) -> None:
+        """Stage some deliveries that waited behind earlier ones, as far as there is room."""
+        for _ in range(STEP):
+            delivery = catch_up.next_waiting() if subscription.outbox.has_room() else None
+            if delivery is None:
+                return
+            if delivery.publication.is_over(self.destinations.turns.now):
+                session, span = subscription.client.session_id, _span(delivery)
+                self.fan_out.expire(delivery.publication, delivery.count, session, span)
+            else:
+                self.fan_out.stage(subscription, delivery)
+
+    def go_on(self, client: Client) -> None:
+        """Give a client more in this turn, as far as there is time: its outbox has room again."""
+        if client.catching_up and client not in self._resumed:
+            self._resumed[client] = None
+            self.destinations.turns.carry_out(self._going_on(client))
+
+    def _going_on(self, client: Client) -> Work:
+        try:
+            for subscription in list(client.subscriptions.values()):
+                catch_up = subscription.catch_up
+                if isinstance(catch_up, CatchUp):
+                    yield from self._giving(subscription, catch_up)
+                    if subscription.catch_up is catch_up:
+                        return  # there is no room, and the client will be resumed
+        finally:
+            del self._resumed[client]
 
     def go_on_browsing(self, client: Client, now: float) -> None:
         """Show a client more of what it browses."""
@@ -115,48 +234,29 @@ class InitialDelivery:
             self.fan_out.event_history.now = now
         self.browses.resume(client, now)
 
-    def go_on(self, subscription: Subscription, now: float) -> None:
-        """Give more, as far as its client takes it."""
-        if self.fan_out.event_history is not None:
-            # A writer that has room again begins no turn.
-            self.fan_out.event_history.now = now
-        catch_up = subscription.catch_up
-        while isinstance(catch_up, CatchUp) and subscription.outbox.has_room():
-            run = catch_up.next_parked(now)
-            if run is not None:
-                if not subscription.wants(run.publication):
-                    self.fan_out.refuse(run.publication)
-                    continue
-                delivery = self.fan_out.encode_for(
-                    subscription, run.publication, run.publication.bodies, DeliveryReason.PARKED
-                )
-                delivery.is_paced = True
-            else:
-                waiting = catch_up.next_waiting()
-                if waiting is None:
-                    self._caught_up(subscription)
-                    return
-                if waiting.publication.is_over(now):
-                    session, span = subscription.client.session_id, _span(waiting)
-                    self.fan_out.expire(waiting.publication, waiting.count, session, span)
-                    continue
-                delivery = waiting
-            self.fan_out.stage(subscription, delivery)
-
     def end(self, subscription: Subscription) -> None:
         """End a subscription's initial delivery. The rest is lost, or stays parked."""
         self.browses.end(subscription)
         catch_up = subscription.catch_up
         if isinstance(catch_up, CatchUp):
-            lost = catch_up.abandon()
+            catch_up.steps = iter(())
+            catch_up.claim.end()
+            self._caught_up(subscription)
+            if catch_up.is_followed:
+                losing = self._losing(catch_up, subscription.client.session_id)
+                self.destinations.turns.carry_out(losing)
+
+    def _losing(self, catch_up: CatchUp, session: str) -> Work:
+        """Count what waited behind earlier messages, and is lost."""
+        while lost := list(islice(iter(catch_up.next_waiting, None), STEP)):
             for delivery in lost:
                 self.fan_out.drops.backlog_abandoned += delivery.count
                 delivery.publication.destination.dropped += delivery.count
-            self._note_abandoned(subscription, lost)
-            self._caught_up(subscription)
+            self._note_lost(lost, session)
+            yield
 
-    def _note_abandoned(self, subscription: Subscription, lost: list[Delivery]) -> None:
-        """Note what waited behind parked messages and is lost, an event for each destination."""
+    def _note_lost(self, lost: list[Delivery], session: str) -> None:
+        """Note what waited behind earlier messages and is lost, an event for each destination."""
         event_history = self.fan_out.event_history
         if event_history is None:
             return
@@ -170,7 +270,7 @@ class InitialDelivery:
                 LossReason.BACKLOG_ABANDONED,
                 name,
                 count=count,
-                session=subscription.client.session_id,
+                session=session,
                 deliveries=(begin, end - begin),
             )
 
@@ -181,7 +281,11 @@ class InitialDelivery:
 
     def _note_direct(self, subscription: Subscription) -> None:
         subscription.note_direct()
-        self.destinations.note_change()
+        self.destinations.outdate(subscription.places)
+
+
+def _nothing(now: float) -> None:
+    """Begin with nothing."""
 
 
 def _span(delivery: Delivery) -> Span:

@@ -3,32 +3,46 @@
 Each is known by who sent it, and ends if he may not send it any more when it is wanted next.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from itertools import islice
 
-from attrs import define
+from attrs import define, field
+from sortedcontainers import SortedDict
 
-from trio_stomp.base import Identity, MemoryBudget, RemoteError
+from trio_stomp.base import Identity, MemoryBudget
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, Destination, Place, Publication, Work, after
+from trio_stomp.broker.delivery import Client, Destination, Place, Publication
 from trio_stomp.broker.headers import RETAIN_SET, SendPlan
-from trio_stomp.broker.names import Kind, matches
+from trio_stomp.broker.names import Kind, Pattern, matches, walk
 from trio_stomp.broker.queues import Storage, cost_alone
-from trio_stomp.broker.routing import Destinations, LastValueOwner
-from trio_stomp.protocol import Subscribed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from trio_stomp.broker.names import Pattern
+from trio_stomp.broker.routing import Destinations
 
 PLACE = "retained:"
 """How the store's places for them begin."""
-JUDGED = 8
-"""Last values that are judged in one piece of work, which takes some 60 µs."""
+STEP = 32
+"""Names that are looked up at once."""
 UNJUDGED = -1
 """In a ``LastValueOwner``: of what was found in the store."""
+
+
+@define(eq=False, repr=False)
+class LastValueOwner:
+    """The owner of a last value.
+
+    Args:
+      owner: The sender; None = unknown.
+      judged: The generation of the rules that allowed it, as the authorizer counts them.
+      id: The value's id in the store; 0 = in memory only.
+      number: The value's place in the order in which last values were kept.
+    """
+
+    owner: Identity | None
+    judged: int
+    id: int = 0
+    number: int = 0
+
+
 NOBODY = LastValueOwner(None, 0)
 """Of what does not become a last value."""
 
@@ -41,10 +55,12 @@ class LastValues:
     destinations: Destinations
     authorizer: Authorizer
     storage: Storage | None = None
+    owners: "SortedDict[str, LastValueOwner]" = field(factory=SortedDict)
+    """By the name of the destination."""
+    newest: int = 0
+    """The number of the one that was kept last."""
     _owner: Identity | None = None
     """The owner of the scheduled message that is being sent."""
-    _judged: int = UNJUDGED
-    """The change of rights since which all of them have been judged."""
 
     @contextmanager
     def left_by(self, owner: Identity | None) -> Iterator[None]:
@@ -96,7 +112,7 @@ class LastValues:
     def keep(self, publication: Publication, asked: str, keeper: LastValueOwner) -> None:
         """Keep a topic's last message for later subscribers, or forget the one kept."""
         destination = publication.destination
-        self._drop(destination)
+        self._release(destination)
         if asked == RETAIN_SET:
             kept = Publication(
                 destination,
@@ -109,9 +125,11 @@ class LastValues:
             )
             if self.memory.take_kept(_cost(kept), kept.quota):
                 destination.retained = kept
-                self.destinations.retaining[destination] = keeper
+                self.newest += 1
+                keeper.number = self.newest
+                self.owners[destination.name] = keeper
         if destination.retained is None:
-            self.destinations.note_quiet(destination)
+            self._forget(destination)
 
     def restore(self, publication: Publication, id: int, owner: Identity | None) -> None:
         """Restore a last value from the store. Of several, the last one counts."""
@@ -125,7 +143,7 @@ class LastValues:
 
     def may_be_given(self, destination: Destination) -> bool:
         """Return whether the owner of a last value may send it today, and end the value if not."""
-        keeper = self.destinations.retaining[destination]
+        keeper = self.owners[destination.name]
         if keeper.judged == self.authorizer.changes:
             return True
         is_good = self.authorizer.lets_send(keeper.owner, SendPlan((destination.name,)), 1)
@@ -135,45 +153,47 @@ class LastValues:
             self._end(destination, keeper)
         return is_good
 
-    @property
-    def must_judge(self) -> bool:
-        """Return whether rights have changed since all of many were judged."""
-        authorizer = self.authorizer
-        return (
-            authorizer.rules is not None
-            and self._judged != authorizer.changes
-            and len(self.destinations.retaining) > JUDGED
-        )
+    def may_reach(self, places: Sequence[Place]) -> bool:
+        """Return whether a subscription to the places may be given any."""
+        if not self.owners:
+            return False
+        return any(pattern is not None or name in self.owners for name, pattern in places)
 
-    def subscribe(
-        self,
-        event: Subscribed,
-        find_places: "Callable[[], list[Place]]",
-        subscribe: "Callable[[], Work | None]",
-    ) -> Work:
-        """Judge what the wildcards of a SUBSCRIBE reach, bit by bit, and subscribe then."""
-        try:
-            patterns = [pattern for _, pattern in find_places() if pattern is not None]
-            if patterns:
-                yield from self._judging(patterns)
-            yield from after(subscribe)
-        except RemoteError as error:
-            error.receipt_id = error.receipt_id or event.receipt
-            raise
+    def reached(self, places: Sequence[Place], newest: int) -> Iterator[str | None]:
+        """Yield the names of destinations whose last value a new subscription may be given.
 
-    def _judging(self, patterns: "Sequence[Pattern]") -> Work:
-        retaining, changes, are_all = self.destinations.retaining, self.authorizer.changes, True
-        for place, destination in enumerate(list(retaining), 1):
-            keeper = retaining.get(destination)
-            if keeper is not None and keeper.judged != self.authorizer.changes:
-                if any(matches(each, destination.name) for each in patterns):
-                    self.may_be_given(destination)
-                else:
-                    are_all = False
-            if place % JUDGED == 0:
-                yield
-        if are_all:
-            self._judged = changes
+        Yields None after a look in vain. Last values may be kept, replaced and removed between two
+        steps.
+
+        Args:
+          places: The places of the subscription.
+          newest: The newest one when it began: it gets later ones as it gets other messages.
+        """
+        for place, (said, pattern) in enumerate(places):
+            for name in self._names(said, pattern):
+                owner = self.owners.get(name) if name is not None else None
+                is_given = owner is not None and owner.number <= newest
+                yield name if name and is_given and not _reach(places[:place], name) else None
+
+    def _names(self, name: str, pattern: Pattern | None) -> Iterator[str | None]:
+        """Yield the names of destinations that may have one. Yield None after a look in vain."""
+        return iter((name,)) if pattern is None else walk(pattern, self._since)
+
+    def _since(self, name: str) -> list[str]:
+        """Return some names of destinations with a last value from ``name`` on, in order."""
+        return list(islice(self.owners.irange(name), STEP))
+
+    def given(self, name: str, newest: int, now: float) -> Publication | None:
+        """Return a last value that ``reached`` found, or None if it is there no more."""
+        keeper = self.owners.get(name)
+        if keeper is None or keeper.number > newest:
+            return None
+        destination = self.destinations.find(name)
+        assert destination is not None
+        assert destination.retained is not None
+        if destination.retained.is_over(now) or not self.may_be_given(destination):
+            return None
+        return destination.retained
 
     def _end(self, destination: Destination, keeper: LastValueOwner) -> None:
         """Forget a destination's last value for good. Another may be on its way to the store."""
@@ -181,14 +201,19 @@ class LastValues:
             assert self.storage is not None
             self.storage.log.finish(destination.retained_id)
             destination.retained_id = 0
-        self._drop(destination)
-        self.destinations.note_quiet(destination)
+        self._release(destination)
+        self._forget(destination)
 
-    def _drop(self, destination: Destination) -> None:
+    def _release(self, destination: Destination) -> None:
+        """Let go of a destination's last value, which is forgotten or replaced."""
         if destination.retained is not None:
             self.memory.give_kept(_cost(destination.retained), destination.retained.quota)
             destination.retained = None
-            del self.destinations.retaining[destination]
+
+    def _forget(self, destination: Destination) -> None:
+        """Note that a destination has no last value any more."""
+        self.owners.pop(destination.name, None)
+        self.destinations.note_quiet(destination)
 
 
 @define(eq=False, repr=False)
@@ -211,3 +236,10 @@ class _Replacing:
 
 def _cost(publication: Publication) -> int:
     return cost_alone(publication.head, 1, len(publication.bodies[-1]))
+
+
+def _reach(places: Sequence[Place], name: str) -> bool:
+    """Return whether any of the places of a subscription reaches ``name``."""
+    return any(
+        said == name if pattern is None else matches(pattern, name) for said, pattern in places
+    )

@@ -6,17 +6,19 @@ channel, since a channel cannot be looked into.
 """
 
 import heapq
-from itertools import islice, takewhile
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import inf
 from operator import attrgetter
+from typing import Protocol
 
 import trio
 from attrs import define, field
 from sortedcontainers import SortedDict
 
 from trio_stomp.base import MemoryBudget, Quota
-from trio_stomp.broker.delivery import DROP_OLDEST, BrokerPolicies, Destination, Publication
-from trio_stomp.broker.names import Pattern, matches
+from trio_stomp.broker.delivery import DROP_OLDEST, BrokerPolicies, Destination, Place, Publication
+from trio_stomp.broker.names import Pattern, walk
 from trio_stomp.frames import head_cost
 
 MESSAGE_OVERHEAD_BYTES = 64
@@ -29,6 +31,14 @@ DESTINATION_SWEEPS = 5
 """The last run of a destination, and with it that, takes as long as so many others."""
 MAX_RANKED = 100_000
 """So many destinations are ranked by size: 12 ms."""
+STEP = 32
+"""Names that are looked up at once, and runs that expire in one piece of work."""
+
+
+class AnyClaim(Protocol):
+    """A subscription's claim to parked messages: ``Claim``."""
+
+    is_over: bool
 
 
 @define(eq=False, repr=False)
@@ -57,8 +67,19 @@ class ParkedDestination:
     """Who is charged for those: whose messages came first."""
     sender: "trio.MemorySendChannel[ParkedRun] | None" = None
     receiver: "trio.MemoryReceiveChannel[ParkedRun] | None" = None
-    claimed: bool = False
-    """Whether a subscription is being given these messages, so that no other gets them."""
+    _claim: AnyClaim | None = None
+
+    @property
+    def claim(self) -> AnyClaim | None:
+        """The claim of the subscription that is being given these messages, so no other gets them.
+
+        None if there is none, or it is over.
+        """
+        return None if self._claim is None or self._claim.is_over else self._claim
+
+    @claim.setter
+    def claim(self, claim: AnyClaim) -> None:
+        self._claim = claim
 
     def append(self, run: ParkedRun, capacity: int) -> None:
         """Park behind what is there."""
@@ -150,37 +171,39 @@ class StaleQueue:
         self._charge(parked, opening, parked.quota)
         self._charge(parked, run.size, publication.quota)
 
-    def claim(self, name: str, pattern: Pattern | None) -> list[ParkedDestination]:
-        """Promise what is parked, and promised to no other, to a new subscription, and return it.
+    def destinations(self) -> int:
+        """Return the number of destinations with parked messages."""
+        return len(self._parked)
 
-        Costs nothing for destinations that the pattern's literal beginning rules out.
-        """
+    def may_reach(self, places: Sequence[Place]) -> bool:
+        """Return whether a subscription to the places may be given any."""
         if not self._parked:
-            return []
-        if pattern is None:
-            candidates = [name] if name in self._parked else []
-        else:
-            start = _literal_start(pattern)
-            names = takewhile(lambda each: each.startswith(start), self._parked.irange(start))
-            candidates = [each for each in names if matches(pattern, each)]
-        found = [self._parked[each] for each in candidates]
-        found = [parked for parked in found if not parked.claimed]
-        for parked in found:
-            parked.claimed = True
-        return found
+            return False
+        return any(pattern is not None or name in self._parked for name, pattern in places)
 
-    def release(self, parked: ParkedDestination) -> None:
-        """Let the next subscriber have what is left."""
-        parked.claimed = False
+    def matching(self, name: str, pattern: Pattern | None) -> Iterator[ParkedDestination | None]:
+        """Yield the destinations with parked messages that a place names. None: a look in vain.
+
+        Others may come and go between two steps.
+        """
+        if pattern is None:
+            yield self._parked.get(name)
+            return
+        for found in walk(pattern, self._since):
+            yield self._parked.get(found) if found is not None else None
+
+    def _since(self, name: str) -> list[str]:
+        """Return some names of destinations with parked messages from ``name`` on, in order."""
+        return list(islice(self._parked.irange(name), STEP))
 
     def holds(self, parked: ParkedDestination) -> bool:
         """Return whether ``parked`` still has messages."""
         return self._parked.get(parked.destination.name) is parked
 
     def refresh(self, parked: ParkedDestination, now: float) -> bool:
-        """Drop what has expired at its front, and return whether anything is left."""
+        """Drop expired runs at its front, some if many, and return whether any others are left."""
         if self.holds(parked):
-            self._drop_expired(parked, now)
+            self._drop_expired(parked, now, STEP)
         return self.holds(parked)
 
     def take(self, parked: ParkedDestination) -> ParkedRun:
@@ -207,10 +230,6 @@ class StaleQueue:
                 if self.holds(parked):
                     self._note_due(parked.first.publication.ends_at, name)
         return False
-
-    def destinations(self) -> int:
-        """Return how many destinations have parked messages."""
-        return len(self._parked)
 
     def depth(self, name: str) -> int:
         """Return how many messages are parked at ``name``."""
@@ -336,13 +355,3 @@ def _cost(publication: Publication) -> int:
     return (
         head_cost(publication.head) + sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
     )
-
-
-def _literal_start(pattern: Pattern) -> str:
-    """Return the beginning of every name that the pattern matches."""
-    words: list[str] = []
-    for token in pattern.tokens:
-        if token is None:
-            return "".join(words)
-        words.append(token)
-    return "".join(words) + (pattern.glued or "")

@@ -213,8 +213,8 @@ def empties(core: Bench) -> None:
         core.passes(1000)
     for binding in list(core.broker.bindings.durables):
         core.broker.bindings.end_durable(binding, core.now)
-    for destination in list(core.broker.destinations.retaining):
-        core.broker.last_values._end(destination, core.broker.destinations.retaining[destination])
+    for name, owner in list(core.broker.last_values.owners.items()):
+        core.broker.last_values._end(core.broker.destinations.open(name), owner)
     core.ends()
     quotas = core.broker.quotas._quotas.values()
     assert {(each.kept_bytes, each.scheduled) for each in quotas} == {(0, 0)}

@@ -7,7 +7,7 @@ from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, internal_error
 from trio_stomp.broker.delivery._delivery import Publication
-from trio_stomp.broker.routing._destinations import LastValueOwner
+from trio_stomp.broker.topics import LastValueOwner
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
 

@@ -120,6 +120,7 @@ def test_a_slow_late_subscriber_gets_parked_and_new_messages_in_order(core: Core
     assert core.memory.used_bytes > core.broker.stale.bytes
     reader.outbox.write(core.now)
     core.broker.writable(reader.client, core.now)
+    core.broker.end_turn(core.now)
     assert reader.bodies() == ["p0", "p1", "p2", "p3"]
     publisher.sends("a0", "n2")
     reader.drains()
@@ -213,6 +214,7 @@ def test_what_expires_while_a_slow_subscriber_is_revived_is_not_delivered(core: 
     core.now += 1
     reader.outbox.write(core.now)
     core.broker.writable(reader.client, core.now)
+    core.broker.end_turn(core.now)
     assert reader.bodies() == ["alive"]
     assert core.broker.stale.statistics.expired == 2
     assert core.broker.fan_out.drops.expired == 1
