@@ -36,6 +36,7 @@ idle broker, and 200 ms; ``/livez`` answers within 1 s; RSS as above.
     commits      16 COMMITs of 1,024 frames, by two connections
     topics       a COMMIT of 1,023 frames to a topic with 1,024 subscriptions
     pages        /metrics and /queuez, again and again, beside 60,000 queues
+    lasts        40 subscriptions to 20,000 last values
     names        30 connections that send to 4,090 long names each
 
 With ``--tree DIRECTORY`` it is the broker of another checkout that is attacked. The exit code is 1

@@ -278,6 +278,19 @@ def pages(port: int, begin: Begin) -> list[Attacker]:
     return [attacker]
 
 
+def lasts(port: int, begin: Begin) -> list[Attacker]:
+    """Subscriptions to 20,000 last values, half of them with acknowledgements, in one write."""
+    attackers = [Attacker(port) for _ in range(4)]
+    _fill(attackers[0], (send(f"/topic/last.{n}", "x", "retain:set\n") for n in range(20_000)))
+    begin()
+    for attacker in attackers:
+        acks = ("", "ack:client-individual\n") * 5
+        attacker.say(*[subscribe(n, "/topic/last.*", ack) for n, ack in enumerate(acks)])
+    for attacker in attackers:
+        attacker.ask()
+    return attackers
+
+
 def _get(port: int, path: str) -> bytes:
     """Ask for a page; the whole answer."""
     with socket.create_connection((HOST, port), PATIENCE_S) as line:
@@ -311,5 +324,6 @@ ASSAULTS = (
     Assault("commits", commits),
     Assault("topics", topics),
     Assault("pages", pages),
+    Assault("lasts", lasts),
     Assault("names", cleared, 64 * MIB, rules=ANYBODY),
 )

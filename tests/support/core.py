@@ -591,10 +591,13 @@ class Core:
         while not self.broker.leaving.is_over:
             self.passes(0)
         self.passes(1e9)
-        for queue in list(self.broker.queues):
+        queues = list(self.broker.queues)
+        for queue in queues:
             assert queue.unacked == queue.delayed == 0
             self.broker.queues.end(queue.name, self.now)
-            assert queue.size == queue.held == 0
+        while self.broker.has_more:
+            self.turn()
+        assert not any(queue.size or queue.held for queue in queues)
         assert self.broker.stale.size == self.broker.stale.bytes == 0
         assert self.memory.used_bytes == self.memory.kept_bytes == self.memory.stored_bytes == 0
         assert self.memory.tables_bytes == lasting_bytes(self.broker)

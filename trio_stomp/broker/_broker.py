@@ -302,8 +302,6 @@ class Broker(Parts):
         if client.is_leaving:
             return
         self.subscriber.go_on(client, now)
-        if self.fan_out.slow:
-            self._settle_slow(now, tells=True)
 
     def unsent(self, delivery: Delivery, now: float) -> None:
         """Dead-letter deliveries of a consumer that expired before they were written."""

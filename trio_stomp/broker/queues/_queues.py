@@ -210,10 +210,18 @@ class QueueBook:
         if destination is not None and queue is not None:
             for consumer in list(queue.consumers):
                 queue.detach(consumer)
-            queue.end(self._lose, now)
+            self.end_messages(queue, self._lose, now)
             self.forget(destination)
             destination.queue = None
             self.destinations.note_quiet(destination)
+
+    def end_messages(
+        self, queue: Queue, heir: Callable[[Message, float], None], now: float
+    ) -> None:
+        """Give all that waits in a queue to ``heir``, in pieces if it is much: it has ended."""
+        work = queue.end(heir, now)
+        if not self.turns.finishes(work):
+            self.turns.carry_out(work)
 
     def forget(self, destination: Destination) -> None:
         """Forget the name of a queue that has ended."""

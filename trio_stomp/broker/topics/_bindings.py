@@ -330,15 +330,15 @@ class Bindings:
         self._refund(binding)
         for name, pattern in binding.places:
             self.destinations.remove(binding, name, pattern)
-        binding.queue.end(self._hand_on, now)
+        self.queues.end_messages(binding.queue, self._hand_on, now)
         binding.queue.pass_on = None  # it knows the feed, which knows its queue
 
     def _hand_on(self, message: Message, now: float) -> None:
         """Give what a member of a work queue left to another member, else park it, else drop it."""
         origin = message.publication
-        destination = self.destinations.open(origin.destination.name)
-        if destination.kind is not Kind.WORK:
+        if origin.destination.kind is not Kind.WORK:
             return
+        destination = self.destinations.open(origin.destination.name)
         takers = destination.takers(origin)
         if takers:
             self._give(destination, takers[destination.rotation % len(takers)], message)

@@ -122,11 +122,12 @@ def test_parked_messages_are_given_in_pieces(kind: str, destinations: int):
     sender = parked(desk, destinations)
     reader = desk.actor()
     subscribe(reader, kind)
-    sender.sends("/topic/0", "new")
+    for number in range(200):
+        sender.sends("/topic/0", f"new {number}")
     desk.settles()
     assert max(desk.pieces) <= MOST
     assert len(desk.pieces) > 3
-    assert bodies(reader) == [*NUMBERED, "new"]
+    assert bodies(reader) == [*NUMBERED, *(f"new {number}" for number in range(200))]
     assert desk.broker.stale.size == 0
 
 
@@ -143,13 +144,14 @@ def test_parked_messages_that_nobody_wants_are_refused_in_pieces(kind: str):
     assert desk.broker.fan_out.drops.no_subscriber == MANY - 1
 
 
+@pytest.mark.parametrize("kind", ["plain", "client-individual"])
 @pytest.mark.parametrize("destinations", [1, MANY])
-def test_parked_messages_that_have_expired_are_dropped_in_pieces(destinations: int):
+def test_parked_messages_that_have_expired_are_dropped_in_pieces(kind: str, destinations: int):
     desk = Clocked(book=TTL)
     parked(desk, destinations)
     desk.now += 70
     reader = desk.actor()
-    subscribe(reader, "plain")
+    subscribe(reader, kind)
     desk.settles()
     assert max(desk.pieces) <= MOST
     assert bodies(reader) == []
@@ -167,12 +169,13 @@ def test_last_values_come_as_fast_as_their_reader_takes_them():
     desk.settles()
     got = bodies(reader)
     assert got == NUMBERED[:5]
-    while got[-1] != "behind them":
+    sender.sends("/topic/0005", "removed", retain="remove")
+    while got[-1] != "removed":
         desk.broker.writable(reader.client, desk.now)
         desk.settles()
         got += (more := bodies(reader))
         assert 0 < len(more) <= 5
-    assert got == [*NUMBERED, "behind them"]
+    assert got == [*NUMBERED[:5], *NUMBERED[6:], "behind them", "removed"]
     assert reader.client.catching_up == 0
 
 
