@@ -2,12 +2,11 @@
 
 from bisect import insort
 from collections.abc import Callable
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import NEVER, Publication, Work
+from trio_stomp.broker.delivery import NEVER, Publication
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
@@ -25,8 +24,6 @@ PLACE = "queue:"
 """Prefix of the keys of queues in the store."""
 SWEEP_S = 1.0
 """Minimum interval of sweeps for expired messages in a queue."""
-ENDED = 16
-"""Messages of an ended queue that are released in one piece of work."""
 LOW_COUNT = 1_000
 """With fewer messages than this in memory, a queue loads paged messages."""
 
@@ -395,25 +392,11 @@ class Queue:
             self._release(message)
             self.host.bury(self, message, death, now)
 
-    def end(self, heir: Callable[[Message, float], None], now: float) -> Work:
-        """End the queue: release its messages and give them to ``heir``, now or when they return.
-
-        Paged messages are only forgotten here.
-
-        Returns:
-          The work of releasing those that wait.
-        """
+    def end(self, heir: Callable[[Message, float], None]) -> None:
+        """End the queue: ``heir`` gets the messages that return, and paged ones are forgotten."""
         self.heir = heir
         for paged in self.waiting.forget_all_paged():
             self._forget(paged)
-        return self._ending(heir, now)
-
-    def _ending(self, heir: Callable[[Message, float], None], now: float) -> Work:
-        while messages := list(islice(iter(self.waiting.pop, None), ENDED)):
-            for message in messages:
-                self._release(message)
-                heir(message, now)
-            yield
 
     def _release(self, message: Message) -> None:
         size = len(message.body)

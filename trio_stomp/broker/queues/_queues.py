@@ -21,6 +21,7 @@ from trio_stomp.broker.delivery import (
     Subscription,
     Timers,
     Turns,
+    Work,
     lifetime_rule,
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, Kind, Pattern
@@ -218,10 +219,16 @@ class QueueBook:
     def end_messages(
         self, queue: Queue, heir: Callable[[Message, float], None], now: float
     ) -> None:
-        """Give all that waits in a queue to ``heir``, in pieces if it is much: it has ended."""
-        work = queue.end(heir, now)
+        """End a queue, and give its messages to ``heir``, in later turns if they are many."""
+        queue.end(heir)
+        work = self._ending(queue, heir, now)
         if not self.turns.finishes(work):
             self.turns.carry_out(work)
+
+    def _ending(self, queue: Queue, heir: Callable[[Message, float], None], now: float) -> Work:
+        while (message := queue.drop_oldest()) is not None:
+            heir(message, now)
+            yield
 
     def forget(self, destination: Destination) -> None:
         """Forget the name of a queue that has ended."""
