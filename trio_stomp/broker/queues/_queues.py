@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,6 @@ from trio_stomp.broker.delivery import (
     EventHistory,
     LossReason,
     NotYet,
-    Place,
     Publication,
     Subscription,
     Timers,
@@ -30,7 +29,7 @@ from trio_stomp.broker.queues._dead_head import MAX_HOPS, dead_head, hops_of
 from trio_stomp.broker.queues._message import Message, Paged, cost_alone, force
 from trio_stomp.broker.queues._queue import PLACE, Queue, queue_of
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, DeathCounters
-from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues, reaches
+from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.routing import Destinations, PolicyBook
 from trio_stomp.frames import Head
 
@@ -186,23 +185,6 @@ class QueueBook:
             if pattern is None and (named := self.find(name)) is not None:
                 self.mark(named)
         self.reach.search(consumer)
-
-    def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
-        """Yield the queues that the places of a SUBSCRIBE name or match, each once.
-
-        None stands for a name that is skipped. Queues may come and go between two steps.
-        """
-        for number, (name, pattern) in enumerate(places):
-            if pattern is None:
-                walk: Iterator[Queue | None] = iter((self.find(name),))
-            else:
-                walk = self.reach.walk(name, pattern)
-            for queue in walk:
-                seen = queue is None or any(
-                    text == queue.name if earlier is None else reaches(text, earlier, queue.name)
-                    for text, earlier in places[:number]
-                )
-                yield None if seen else queue
 
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""

@@ -1,11 +1,11 @@
 """Wildcard consumers and their queues: joining, leaving and searching in pieces."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.delivery import Stop, Turns, Work
+from trio_stomp.broker.delivery import Place, Stop, Turns, Work
 from trio_stomp.broker.names import Pattern, SortedNames, WildcardTrie, matches, walk
 from trio_stomp.broker.queues._consumer import Consumer, Source
 from trio_stomp.broker.queues._queue import Queue, queue_of
@@ -170,6 +170,23 @@ class WildcardQueues:
             if name is not None and not _is_hidden(text, name):
                 queue = queue_of(self.destinations.find(name))
             yield queue
+
+    def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
+        """Yield the queues that the places of a SUBSCRIBE name or match, each once.
+
+        None stands for a name that is skipped. Queues may come and go between two steps.
+        """
+        for number, (name, pattern) in enumerate(places):
+            if pattern is None:
+                walk: Iterator[Queue | None] = iter((queue_of(self.destinations.find(name)),))
+            else:
+                walk = self.walk(name, pattern)
+            for queue in walk:
+                seen = queue is None or any(
+                    text == queue.name if earlier is None else reaches(text, earlier, queue.name)
+                    for text, earlier in places[:number]
+                )
+                yield None if seen else queue
 
     # The search for messages.
 

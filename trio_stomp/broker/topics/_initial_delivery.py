@@ -97,7 +97,7 @@ class InitialDelivery:
         storage = self.queues.storage
         return Browse(
             consumer,
-            queues=self.queues.reached(consumer.subscription.places),
+            queues=self.queues.reach.reached(consumer.subscription.places),
             tells_end=options.browser_end,
             newest=self.queues.accepted,
             newest_stored=storage.log.next_id - 1 if storage is not None else 0,
