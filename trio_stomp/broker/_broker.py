@@ -24,7 +24,7 @@ from trio_stomp.broker.delivery import (
     Client,
     Delivery,
     NotYet,
-    Nowhere,
+    NullOutbox,
     Publication,
     Work,
 )
@@ -71,13 +71,13 @@ class Broker(Parts):
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
     monitor: Monitor = field(init=False)
-    _nowhere: Nowhere = field(init=False)
+    _null_outbox: NullOutbox = field(init=False)
     _is_cut: bool = field(init=False)
     """The last turn was too short for all blocked producers with room again."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        self._nowhere = Nowhere()
+        self._null_outbox = NullOutbox()
         self._is_cut = False
         self.sessions = Sessions(
             self.server_name,
@@ -282,7 +282,7 @@ class Broker(Parts):
                 del self.clients[client]
                 detail = f"from {client.remote}"
                 self.events.tell("disconnect", client, reason=reason.text, detail=detail)
-            client.outbox = self._nowhere
+            client.outbox = self._null_outbox
         finally:
             forgotten()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import ANONYMOUS_NAME, CloseReason, Identity, ProtocolError, RemoteError
-from trio_stomp.broker.delivery import Client, NotYet, Nowhere, Turns, TurnsHost, Work, after
+from trio_stomp.broker.delivery import Client, NotYet, NullOutbox, Turns, TurnsHost, Work, after
 from trio_stomp.broker.headers import Dialect, SendOptions, SendPlan, resolve
 from trio_stomp.broker.names import PRIVATE_QUEUE, TRACE, Kind, Pattern, classify
 from trio_stomp.broker.routing import BrokerEvents, Quotas
@@ -114,7 +114,7 @@ class Authorizer:
         """
         if self.rules is None or owner is None:
             return True
-        absent = Client("", Nowhere(), user=owner.name, identity=owner)
+        absent = Client("", NullOutbox(), user=owner.name, identity=owner)
         self.admit(absent)
         try:
             if not self.exists(owner):

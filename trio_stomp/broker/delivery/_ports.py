@@ -36,7 +36,7 @@ class TakesCensus(Protocol):
         """Return the current figures."""
 
 
-class Nowhere:
+class NullOutbox:
     """The outbox of a client that is gone. It discards everything; the real one is freed."""
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:

@@ -57,13 +57,13 @@ class SortedNames:
 
 
 def walk(pattern: Pattern, since: Callable[[str], Sequence[str]]) -> Iterator[str | None]:
-    """Yield the names that a pattern matches, in order, and None at others.
+    """Yield the names that a pattern matches, in order, and None for others.
 
     Names may come and go between two steps.
 
     Args:
       pattern: The pattern.
-      since: Returns some names from a name on, in order, or none if there are no more.
+      since: Returns the next names from a name on, in order; empty = no more.
     """
     start = following = beginning(pattern)
     while names := since(following):

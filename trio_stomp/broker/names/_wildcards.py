@@ -96,7 +96,7 @@ def compile_pattern(
 
 
 def beginning(pattern: Pattern) -> str:
-    """Return the longest text that each name begins with that ``pattern`` matches."""
+    """Return the longest prefix common to all names that ``pattern`` matches."""
     text = ""
     for token in pattern.tokens:
         if token is ONE_WORD:

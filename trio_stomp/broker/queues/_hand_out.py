@@ -82,7 +82,7 @@ def hand_out(
     """
     served: dict[Consumer, list[Message]] = {}
     most = MOST if len(ready) <= MOST_CONSUMERS else MOST_CONSUMERS
-    if not queue.is_choosy:
+    if not queue.has_selectors:
         while most and ready:
             count = _deal(queue, ready, now, served, most)
             if not count:
@@ -91,7 +91,7 @@ def hand_out(
     if not ready or not most or not queue.waiting.count:
         return served, False
     place = 0
-    if not queue.is_choosy and not queue.groups.owners:
+    if not queue.has_selectors and not queue.groups.owners:
         place = _hand_out_singly(queue, ready, now, served, most)
         if place < 0:
             return served, False

@@ -67,7 +67,7 @@ class Queue:
     heir: Callable[[Message, float], None] | None = None
     """Set when the queue has ended: takes messages that return later."""
     is_marked: bool = False
-    is_choosy: bool = False
+    has_selectors: bool = False
     last_served: Consumer | None = None
     """The consumer served last. Round-robin continues after it."""
     _sweep_at: float = NEVER
@@ -241,7 +241,7 @@ class Queue:
                 self.groups.keep_only(active)
                 self._forget_passed()
         if consumer.selector is not None:
-            self.is_choosy = True
+            self.has_selectors = True
         self.host.mark(self)
 
     def detach(self, consumer: Consumer) -> None:
@@ -256,7 +256,7 @@ class Queue:
         if self.passed is not None:
             self.passed.leave(consumer)
         if consumer.selector is not None:
-            self._note_choosy()
+            self._update_has_selectors()
         if self.consumers:
             self.host.mark(self)
         self.host.note_quiet(self)
@@ -265,8 +265,8 @@ class Queue:
         if self.passed is not None:
             self.passed.forget()
 
-    def _note_choosy(self) -> None:
-        self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
+    def _update_has_selectors(self) -> None:
+        self.has_selectors = any(consumer.selector is not None for consumer in self.consumers)
 
     def oldest_waiting_age_s(self, now: float) -> float | None:
         """Return the seconds since the oldest waiting message was received; 0 = none waits.
@@ -323,7 +323,7 @@ class Queue:
 
     def look_ahead(self) -> None:
         """Start loading stored messages that will be needed soon."""
-        request = self.waiting.wanted(SCAN_LIMIT if self.is_choosy else LOW_COUNT)
+        request = self.waiting.wanted(SCAN_LIMIT if self.has_selectors else LOW_COUNT)
         if request is not None:
             self.host.page_in(self, *request)
 
@@ -393,7 +393,7 @@ class Queue:
             self.host.bury(self, message, death, now)
 
     def end(self, heir: Callable[[Message, float], None]) -> None:
-        """End the queue: ``heir`` gets the messages that return, and paged ones are forgotten."""
+        """End the queue: pass messages that return to ``heir``, and forget paged ones."""
         self.heir = heir
         for paged in self.waiting.forget_all_paged():
             self._forget(paged)
@@ -457,7 +457,7 @@ class Queue:
           beneath: Return only consumers of a lower priority than this.
         """
         active = self._active()
-        if len(active) > MOST_CONSUMERS and not self.is_choosy:
+        if len(active) > MOST_CONSUMERS and not self.has_selectors:
             return some_ready(active, self.last_served, beneath)
         found: list[Consumer] = []
         for consumer in active:

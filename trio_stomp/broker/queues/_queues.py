@@ -201,7 +201,7 @@ class QueueBook:
     def end_messages(
         self, queue: Queue, heir: Callable[[Message, float], None], now: float
     ) -> None:
-        """End a queue, and give its messages to ``heir``, in later turns if they are many."""
+        """End a queue, and pass its messages to ``heir``, in later turns if there are many."""
         queue.end(heir)
         work = self._ending(queue, heir, now)
         if not self.turns.finishes(work):
@@ -268,9 +268,9 @@ class QueueBook:
         size: int,
         first: int,
     ) -> None:
-        """Put messages where their numbers belong into a queue, in memory alone.
+        """Insert messages in memory at the positions of their numbers.
 
-        They have room there, are charged for, and are numbered from ``first`` on.
+        They fit, have been charged, and are numbered from ``first`` on.
         """
         # For no-local, a member of a work queue keeps the sender: it may pass the message on.
         source = origin if queue.pass_on is not None else origin.without_sender()

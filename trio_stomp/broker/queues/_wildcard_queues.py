@@ -230,5 +230,5 @@ def reaches(text: str, pattern: Pattern, name: str) -> bool:
 
 
 def _is_hidden(text: str, name: str) -> bool:
-    """Return whether a queue is a dead-letter queue, and a wildcard not for those."""
+    """Return whether a queue has dead letters and the wildcard does not begin with their prefix."""
     return name.startswith(DEAD_PREFIX) and not text.startswith(DEAD_PREFIX)

@@ -42,7 +42,7 @@ MAX_FORGOTTEN = 64
 """Destinations forgotten at once. A refused frame cannot have named many more."""
 
 
-def _nowhere() -> Destination:
+def _sums() -> Destination:
     """Return a destination that adds up the counters of forgotten ones."""
     return Destination("", Kind.TOPIC, ingress=Histogram(), delivery=Histogram())
 
@@ -65,7 +65,7 @@ class Destinations:
     """The budget that pays for each destination."""
     is_restoring: bool = False
     """Recovery is running: restored destinations are charged but never refused."""
-    past: Destination = field(factory=_nowhere)
+    past: Destination = field(factory=_sums)
     """The sums of the counters of forgotten destinations, and the delivery times of the queues of
     wildcard subscriptions.
     """

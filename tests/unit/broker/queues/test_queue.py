@@ -194,7 +194,7 @@ def test_selectors_choose_and_others_overtake(desk: Bench):
     rest.subscribes(Q)
     assert rest.bodies() == ["0", "2"]
     red.unsubscribes()
-    assert not desk.queue(Q).is_choosy
+    assert not desk.queue(Q).has_selectors
 
 
 def test_turns_go_on_among_those_who_want_a_message(desk: Bench):
