@@ -16,12 +16,9 @@ class Receipts:
     durability: SendOrder
 
     def give(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
-        """Send a RECEIPT, after the client's earlier frames are stored.
+        """Send a RECEIPT with an escaped id and further header lines.
 
-        Args:
-          client: The client.
-          name: The id, escaped.
-          evidence: Further header lines.
+        It waits until the client's earlier frames are stored.
         """
         frame = encode_receipt(name, evidence)
         if client.awaited:
@@ -30,13 +27,9 @@ class Receipts:
             client.outbox.stage_frame(frame)
 
     def of_run(self, client: Client, run: FrameRun, taken: int, evidence: bytes) -> None:
-        """Send the RECEIPTs of a run of SENDs, for the accepted messages.
+        """Send the RECEIPTs of the first ``taken`` messages of a run.
 
-        Args:
-          client: The sender.
-          run: The run.
-          taken: The number of accepted messages.
-          evidence: Header lines for the last of them.
+        ``evidence`` has the header lines for the last of them.
         """
         for count, name in run.receipts:
             if count <= taken:
