@@ -112,39 +112,6 @@ async def test_each_delivery_has_an_id_of_its_own(
 # Which headers an ACK needs.
 
 
-@pytest.mark.covers("A06", "A07", "A08", "R06")
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
-@pytest.mark.parametrize(
-    ("version", "given", "lacking"),
-    [
-        ("1.0", ("id", "subscription"), "message-id"),
-        ("1.1", ("id", "subscription"), "message-id"),
-        ("1.2", ("subscription",), "id"),
-    ],
-)
-async def test_an_ack_without_its_header(
-    dial: Dial, command: str, version: str, given: tuple[str, ...], lacking: str
-) -> None:
-    if command == "NACK" and version == "1.0":
-        return  # is unknown there
-    client = await dial.connect(version)
-    await subscribe(client, "/queue/a", "client")
-    await client.publish("/queue/a", b"x")
-    message = await client.receive()
-    every = {
-        "id": message.get("ack") or message["message-id"],
-        "message-id": message["message-id"],
-        "subscription": "1",
-    }
-    headers = {name: text for name, text in every.items() if name in given}
-    await client.send(command, {**headers, "receipt": "r"})
-    error = await client.expect_error("header-missing")
-    assert error["receipt-id"] == "r"
-    assert f"needs the header {lacking}" in error["message"]
-    # It settled nothing.
-    assert bodies(await what_is_left(dial, "/queue/a")) == [b"x"]
-
-
 @pytest.mark.covers("A06", "A07", "A08")
 @every_version
 @both_modes
@@ -275,16 +242,6 @@ async def test_a_nack_without_requeue_buries_the_message(dial: Dial, version: st
     assert await ack(client, await client.receive(), "NACK", requeue="false") == []
     (dead,) = await what_is_left(dial, "/queue/DLQ.a")
     assert (dead.body, dead["original-destination"]) == (b"x", "/queue/a")
-
-
-@pytest.mark.covers("A12")
-async def test_1_0_has_no_nack(dial: Dial) -> None:
-    client = await dial.connect("1.0")
-    await subscribe(client, "/queue/a", "client")
-    await client.publish("/queue/a", b"x")
-    message = await client.receive()
-    await client.send("NACK", {"message-id": message["message-id"], "receipt": "r"})
-    assert (await client.expect_error("unknown-command"))["receipt-id"] == "r"
 
 
 # ACKs of what is not there.

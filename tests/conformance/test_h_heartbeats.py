@@ -2,7 +2,7 @@
 
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair
+from trio.testing import memory_stream_pair
 from wsproto.events import Ping
 
 from tests.support.fakes import Client, Dial, StreamPipe, frame_bytes, gaps_between, open_dial
@@ -32,16 +32,6 @@ async def time_of_death(client: Client) -> float:
     raise AssertionError("closed without an ERROR")
 
 
-@pytest.mark.covers("H01")
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
-@pytest.mark.parametrize("header", ["a,b", "1", "-1,0", "1,2,3", "", ",", "1.5,0", " 1,2", "1,٣"])
-async def test_nonsense_is_refused(dial: Dial, version: str, header: str) -> None:
-    client = await dial.open()
-    pairs = {"accept-version": version, "host": "x", "heart-beat": header}
-    await client.send("CONNECT", pairs)
-    await client.expect_error("invalid-heart-beat")
-
-
 @pytest.mark.covers("H01", "H03", "H04")
 @pytest.mark.parametrize(
     ("asked", "answered"),
@@ -59,16 +49,8 @@ async def test_what_is_agreed(dial: Dial, asked: str, answered: str) -> None:
     assert connected["heart-beat"] == answered
 
 
-@pytest.mark.covers("H01")
-async def test_huge_values_are_clamped(dial: Dial) -> None:
-    client = await dial.open()
-    connected = await client.connect("1.2", {"heart-beat": f"{10**400},{10**400}"})
-    assert all(int(part) < 2**32 for part in connected["heart-beat"].split(","))
-    assert await client.fence() == []
-
-
 @pytest.mark.covers("H02", "H12")
-async def test_none_asked_none_given(timed_dial: Dial, autojump_clock: MockClock) -> None:
+async def test_none_asked_none_given(timed_dial: Dial, autojump_clock) -> None:
     timed_dial.use(**SILENT_WEBSOCKETS)
     client = await timed_dial.open()
     connected = await client.connect("1.2")
@@ -80,7 +62,7 @@ async def test_none_asked_none_given(timed_dial: Dial, autojump_clock: MockClock
 @pytest.mark.covers("H03", "H04")
 @pytest.mark.parametrize("options", [{"heartbeat_send_ms": 0}, {"heartbeat_expect_ms": 0}])
 async def test_a_broker_that_does_not_want_them(
-    timed_dial: Dial, autojump_clock: MockClock, options: dict[str, object]
+    timed_dial: Dial, autojump_clock, options: dict[str, object]
 ) -> None:
     timed_dial.use(**SILENT_WEBSOCKETS, **options)
     client = await timed_dial.open()
@@ -99,7 +81,7 @@ async def test_a_broker_that_does_not_want_them(
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize(("wanted_ms", "every_s"), [(1, 1.0), (1000, 1.0), (10_000, 10.0)])
 async def test_no_gap_is_longer_than_agreed(
-    timed_dial: Dial, autojump_clock: MockClock, version: str, wanted_ms: int, every_s: float
+    timed_dial: Dial, autojump_clock, version: str, wanted_ms: int, every_s: float
 ) -> None:
     client = await timed_dial.open()
     await client.connect(version, {"heart-beat": f"0,{wanted_ms}"})
@@ -113,7 +95,7 @@ async def test_no_gap_is_longer_than_agreed(
 @pytest.mark.covers("H06")
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 async def test_a_heart_beat_is_one_line_feed(
-    timed_dial: Dial, autojump_clock: MockClock, version: str
+    timed_dial: Dial, autojump_clock, version: str
 ) -> None:
     client = await timed_dial.open()
     await client.connect(version, {"heart-beat": "0,1000"})
@@ -123,7 +105,7 @@ async def test_a_heart_beat_is_one_line_feed(
 
 @pytest.mark.covers("H05")
 async def test_connected_comes_before_the_first_heart_beat(
-    timed_dial: Dial, autojump_clock: MockClock
+    timed_dial: Dial, autojump_clock
 ) -> None:
     client = await timed_dial.open()
     pairs = {"accept-version": "1.2", "host": "x", "heart-beat": "1000,1000"}
@@ -133,7 +115,7 @@ async def test_connected_comes_before_the_first_heart_beat(
 
 @pytest.mark.covers("H05")
 async def test_messages_count_as_heart_beats_and_gaps_stay_short(
-    timed_dial: Dial, autojump_clock: MockClock
+    timed_dial: Dial, autojump_clock
 ) -> None:
     client = await timed_dial.open()
     await client.connect("1.2", {"heart-beat": "0,1000"})
@@ -162,11 +144,7 @@ async def test_messages_count_as_heart_beats_and_gaps_stay_short(
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize(("promised_ms", "dead_after_s"), [(10, 2.0), (1000, 2.0), (8000, 16.0)])
 async def test_a_silent_client_is_dead_after_twice_its_interval(
-    timed_dial: Dial,
-    autojump_clock: MockClock,
-    version: str,
-    promised_ms: int,
-    dead_after_s: float,
+    timed_dial: Dial, autojump_clock, version: str, promised_ms: int, dead_after_s: float
 ) -> None:
     timed_dial.use(**SILENT_WEBSOCKETS)
     client = await timed_dial.open()
@@ -176,7 +154,7 @@ async def test_a_silent_client_is_dead_after_twice_its_interval(
 
 
 @pytest.mark.covers("H08")
-async def test_the_error_margin_can_be_chosen(timed_dial: Dial, autojump_clock: MockClock) -> None:
+async def test_the_error_margin_can_be_chosen(timed_dial: Dial, autojump_clock) -> None:
     timed_dial.use(heartbeat_tolerance=5.0, heartbeat_margin_s=0.0, **SILENT_WEBSOCKETS)
     client = await timed_dial.open()
     await client.connect("1.2", {"heart-beat": "2000,0"})
@@ -184,9 +162,7 @@ async def test_the_error_margin_can_be_chosen(timed_dial: Dial, autojump_clock: 
 
 
 @pytest.mark.covers("H07", "H08", "X08")
-async def test_a_client_that_keeps_its_promise_lives(
-    timed_dial: Dial, autojump_clock: MockClock
-) -> None:
+async def test_a_client_that_keeps_its_promise_lives(timed_dial: Dial, autojump_clock) -> None:
     client = await timed_dial.open()
     await client.connect("1.2", {"heart-beat": "1000,0"})
     for _ in range(100):
@@ -196,7 +172,7 @@ async def test_a_client_that_keeps_its_promise_lives(
 
 
 @pytest.mark.covers("H07", "H09")
-async def test_half_a_frame_is_life_enough(timed_dial: Dial, autojump_clock: MockClock) -> None:
+async def test_half_a_frame_is_life_enough(timed_dial: Dial, autojump_clock) -> None:
     client = await timed_dial.open()
     await client.connect("1.2", {"heart-beat": "1000,0"})
     await client.subscribe("/t")
@@ -208,7 +184,7 @@ async def test_half_a_frame_is_life_enough(timed_dial: Dial, autojump_clock: Moc
 
 
 @pytest.mark.covers("H09")
-async def test_a_websocket_ping_is_life_enough(autojump_clock: MockClock) -> None:
+async def test_a_websocket_ping_is_life_enough(autojump_clock) -> None:
     async with open_dial("ws-memory", **SILENT_WEBSOCKETS) as dial:
         client = await dial.open()
         await client.connect("1.2", {"heart-beat": "1000,0"})
@@ -219,7 +195,7 @@ async def test_a_websocket_ping_is_life_enough(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.covers("H09")
-async def test_the_brokers_pings_keep_a_background_tab_alive(autojump_clock: MockClock) -> None:
+async def test_the_brokers_pings_keep_a_background_tab_alive(autojump_clock) -> None:
     """A tab in the background runs no JavaScript, but its browser answers pings."""
     async with open_dial("ws-memory") as dial:
         client = await dial.open()
@@ -230,7 +206,7 @@ async def test_the_brokers_pings_keep_a_background_tab_alive(autojump_clock: Moc
 
 
 @pytest.mark.covers("H07")
-async def test_a_websocket_that_answers_no_ping_is_dead(autojump_clock: MockClock) -> None:
+async def test_a_websocket_that_answers_no_ping_is_dead(autojump_clock) -> None:
     async with open_dial("ws-memory") as dial:
         client = await dial.open()
         await client.connect("1.2", {"heart-beat": "10000,0"})
@@ -239,7 +215,7 @@ async def test_a_websocket_that_answers_no_ping_is_dead(autojump_clock: MockCloc
 
 
 @pytest.mark.covers("H10")
-async def test_1_0_has_no_heart_beats(timed_dial: Dial, autojump_clock: MockClock) -> None:
+async def test_1_0_has_no_heart_beats(timed_dial: Dial, autojump_clock) -> None:
     timed_dial.use(**SILENT_WEBSOCKETS)
     client = await timed_dial.open()
     connected = await client.connect("1.0", {"heart-beat": "1000,1000"})
@@ -252,7 +228,7 @@ async def test_1_0_has_no_heart_beats(timed_dial: Dial, autojump_clock: MockCloc
 @pytest.mark.covers("H11")
 @pytest.mark.parametrize("margin_s", [0.0, 1.0])
 async def test_whoever_we_do_not_read_from_is_not_dead(
-    timed_dial: Dial, autojump_clock: MockClock, margin_s: float
+    timed_dial: Dial, autojump_clock, margin_s: float
 ) -> None:
     """Memory is nearly full: readers pause. The client beats in time, but nobody listens."""
     timed_dial.use(
@@ -276,9 +252,7 @@ async def test_whoever_we_do_not_read_from_is_not_dead(
 
 
 @pytest.mark.covers("H13")
-async def test_a_client_that_does_not_read_is_sent_no_flood_of_heart_beats(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_client_that_does_not_read_is_sent_no_flood_of_heart_beats(autojump_clock) -> None:
     async with open_dial(write_stall_s=1000.0) as dial:
         await dial.start()
         stream = dial.listener.connect_narrow()
@@ -296,7 +270,7 @@ async def test_a_client_that_does_not_read_is_sent_no_flood_of_heart_beats(
 
 
 @pytest.mark.covers("H13")
-async def test_a_slow_reader_gets_something_in_every_interval(autojump_clock: MockClock) -> None:
+async def test_a_slow_reader_gets_something_in_every_interval(autojump_clock) -> None:
     """What it gets are the bytes that wait: a line feed behind them would come no sooner."""
     async with open_dial() as dial:
         await dial.start()

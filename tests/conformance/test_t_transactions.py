@@ -36,69 +36,6 @@ def wrong_ack(version: str) -> dict[str, str]:
     return {"message-id": "x-1", "subscription": "1"}
 
 
-@pytest.mark.covers("T01", "R06", "R08")
-@every_version
-@pytest.mark.parametrize("command", ["BEGIN", "COMMIT", "ABORT"])
-async def test_a_transaction_has_a_name(dial: Dial, version: str, command: str) -> None:
-    client = await dial.connect(version)
-    await client.send(command, {"receipt": "r", "id": "tx"})
-    error = await client.expect_error("header-missing")
-    assert error["receipt-id"] == "r"
-    assert "transaction" in error["message"]
-
-
-@pytest.mark.covers("T02", "R01", "R08")
-@every_version
-async def test_a_transaction_is_begun_once(dial: Dial, version: str) -> None:
-    other = await dial.connect(version)
-    await other.send("BEGIN", IN_TX)  # of another connection: no clash
-    client = await dial.connect(version)
-    await client.send("BEGIN", {**IN_TX, "receipt": "1"})
-    assert await client.receive_until_receipt("1") == []
-    await client.send("BEGIN", {**IN_TX, "receipt": "2"})
-    assert (await client.expect_error("duplicate-transaction"))["receipt-id"] == "2"
-    assert await other.fence() == []
-
-
-@pytest.mark.covers("T02")
-@every_version
-@pytest.mark.parametrize("how", ["COMMIT", "ABORT"])
-async def test_a_name_may_be_used_again(dial: Dial, version: str, how: str) -> None:
-    client = await dial.connect(version)
-    for number in range(3):
-        await client.send("BEGIN", IN_TX)
-        await client.publish("/queue/a", b"%d" % number, headers=IN_TX)
-        assert await end(client, how) == []
-    expected = [b"0", b"1", b"2"] if how == "COMMIT" else []
-    assert await what_is_left(dial, "/queue/a") == expected
-
-
-@pytest.mark.covers("T03", "S03", "R06", "R08")
-@every_version
-@pytest.mark.parametrize("command", ["SEND", "ACK", "NACK", "COMMIT", "ABORT"])
-@pytest.mark.parametrize("before", ["nothing", "another", "ended"])
-async def test_an_unknown_transaction(dial: Dial, version: str, command: str, before: str) -> None:
-    if command == "NACK" and version == "1.0":
-        return  # is unknown there
-    client = await dial.connect(version)
-    if before == "another":
-        await client.send("BEGIN", {"transaction": "TX"})
-    elif before == "ended":
-        await client.send("BEGIN", IN_TX)
-        await end(client, "COMMIT")
-    await client.subscribe("/queue/a", headers={"ack": "client"})
-    await client.publish("/queue/a", b"1")
-    message = await client.receive()
-    name = message.get("ack") or message["message-id"]
-    told = {"id": name, "message-id": name, "subscription": "1"}
-    headers = {"destination": "/queue/a"} if command == "SEND" else told
-    await client.send(command, {**headers, **IN_TX, "receipt": "r"})
-    error = await client.expect_error("unknown-transaction")
-    assert error["receipt-id"] == "r"
-    # Nothing was sent, and nothing was acknowledged.
-    assert await what_is_left(dial, "/queue/a") == [b"1"]
-
-
 @pytest.mark.covers("T04", "T06", "T08")
 @every_version
 @every_kind
@@ -290,55 +227,6 @@ async def test_each_frame_of_a_transaction_has_its_own_receipt_in_order(
     assert [frame["receipt-id"] for frame in got] == [f"r{n}" for n in range(len(frames))]
     # What became of a message is not known before COMMIT.
     assert [frame.get("stored") for frame in got[:-1]] == [None] * (len(frames) - 1)
-
-
-@pytest.mark.covers("T09")
-@every_version
-@pytest.mark.parametrize(
-    ("options", "sizes"),
-    [
-        ({"max_transaction_actions": 3}, [1, 1, 1]),
-        ({"max_transaction_bytes": 5500}, [1000, 1000, 1000]),
-    ],
-    ids=["actions", "bytes"],
-)
-async def test_a_transaction_is_bounded(
-    dial: Dial, version: str, options: dict[str, int], sizes: list[int]
-) -> None:
-    dial.use(**options)
-    watcher = await dial.connect()
-    await watcher.subscribe("/queue/a")
-    client = await dial.connect(version)
-    for _ in range(2):  # up to the bound all is well, and again when it has ended
-        await client.send("BEGIN", IN_TX)
-        await client.publish("/queue/a", *[b"x" * size for size in sizes], headers=IN_TX)
-        await end(client, "COMMIT")
-        assert len(bodies(await watcher.receive_many(3))) == 3
-    await client.send("BEGIN", IN_TX)
-    await client.publish("/queue/a", *[b"x" * size for size in sizes], headers=IN_TX, receipt=True)
-    more = {"destination": "/queue/a", **IN_TX, "receipt": "r"}
-    await client.send("SEND", more, b"x" * sizes[0])
-    error = await client.expect_error("transaction-too-large")
-    assert error["receipt-id"] == "r"
-    assert next(iter(options)) in error["message"]
-    assert bodies(await settled(watcher)) == []
-    await client.aclose()
-    await until(lambda: dial.server.memory.used_bytes == 0)
-
-
-@pytest.mark.covers("T09")
-@every_version
-async def test_open_transactions_are_bounded(dial: Dial, version: str) -> None:
-    dial.use(max_transactions=2)
-    client = await dial.connect(version)
-    await client.send("BEGIN", {"transaction": "1"})
-    await client.send("BEGIN", {"transaction": "2"})
-    await end(client, "ABORT", "1")
-    await client.send("BEGIN", {"transaction": "3"})
-    await client.send("BEGIN", {"transaction": "4", "receipt": "r"})
-    error = await client.expect_error("transaction-too-large")
-    assert error["receipt-id"] == "r"
-    assert "max_transactions" in error["message"]
 
 
 @pytest.mark.covers("T10")

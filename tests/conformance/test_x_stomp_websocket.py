@@ -2,7 +2,6 @@
 
 import pytest
 import trio
-from trio.testing import MockClock
 from wsproto.events import Ping, TextMessage
 
 from tests.support.fakes import (
@@ -120,7 +119,7 @@ async def test_one_frame_in_each_message(ws_dial: Dial) -> None:
 
 
 @pytest.mark.covers("X08", "H06")
-async def test_a_heart_beat_is_a_message_of_its_own(autojump_clock: MockClock) -> None:
+async def test_a_heart_beat_is_a_message_of_its_own(autojump_clock) -> None:
     async with open_dial(WS_MEMORY) as dial:
         client = await dial.open()
         await client.connect("1.2", {"heart-beat": "0,1000"})
@@ -131,9 +130,7 @@ async def test_a_heart_beat_is_a_message_of_its_own(autojump_clock: MockClock) -
 
 @pytest.mark.covers("H05", "X08")
 @pytest.mark.parametrize("pinging", ["broker", "client"])
-async def test_pings_and_pongs_are_no_stomp_heart_beats(
-    autojump_clock: MockClock, pinging: str
-) -> None:
+async def test_pings_and_pongs_are_no_stomp_heart_beats(autojump_clock, pinging: str) -> None:
     """A browser shows its JavaScript neither: only messages keep a STOMP client content."""
     async with open_dial(WS_MEMORY, websocket_ping_s=3.0 if pinging == "broker" else 0.0) as dial:
         client = await dial.open()
@@ -194,7 +191,7 @@ async def test_going_away_is_1001(ws_dial: Dial) -> None:
 
 
 @pytest.mark.covers("X10", "H07")
-async def test_a_dead_heart_beat_is_1008(autojump_clock: MockClock) -> None:
+async def test_a_dead_heart_beat_is_1008(autojump_clock) -> None:
     async with open_dial(WS_MEMORY, websocket_ping_s=0.0) as dial:
         client = await dial.open()
         await client.connect("1.2", {"heart-beat": "1000,0"})

@@ -40,7 +40,6 @@ from trio_stomp.store import (
     MemoryStore,
     Put,
     StoreBroken,
-    StoreError,
     StoreLocked,
     StoreUnavailable,
     Turn,
@@ -102,25 +101,6 @@ async def test_neither_receipt_nor_message_comes_before_the_commit(transport: st
             assert receipts(told) == ["r"]
             assert bodies(got) == [b"m"]
             assert b"\nstored:memory\n" in told[0].raw
-
-
-async def test_what_many_sent_during_an_append_is_one_append() -> None:
-    async with dialled() as dial:
-        store = gated(dial)
-        producers = [await dial.connect() for _ in range(20)]
-        store.hang()
-        await save(producers[0], "/queue/q", b"0", "r")
-        await eventually(lambda: store.asked)
-        before = len(store.asked)
-        for number, producer in enumerate(producers[1:], 1):
-            await save(producer, "/queue/q", b"%d" % number, "r")
-            await wait_all_tasks_blocked()
-        store.go_on()
-        for producer in producers:
-            assert (await producer.receive())["receipt-id"] == "r"
-        assert len(store.asked) == before + 1
-        assert store.sizes[-1] == 19
-        assert len(dial.stored("/queue/q")) == 20
 
 
 async def test_what_a_client_sends_behind_what_is_under_way_does_not_overtake_it() -> None:
@@ -478,24 +458,6 @@ async def test_a_failure_is_an_error_for_who_sent_and_red_for_who_asks(
             await eventually(lambda: not dial.stored("/queue/q"))
 
 
-async def test_a_failure_costs_only_who_had_something_under_way(soon: None) -> None:
-    async with dialled() as dial:
-        store = gated(dial)
-        one, two, three = [await dial.connect() for _ in range(3)]
-        store.hang()
-        store.faults.append(FULL)
-        await save(one, "/queue/q", b"1", "r")
-        await eventually(lambda: store.asked)
-        await save(two, "/queue/q", b"2", "r")
-        await wait_all_tasks_blocked()
-        store.go_on()
-        for client in (one, two):
-            error = await client.expect_error("storage")
-            assert error["receipt-id"] == "r"
-        await three.publish("/queue/q", b"3", headers=SAVED, receipt=True)
-        assert dial.stored("/queue/q") == [b"3"]
-
-
 async def test_an_ack_holds_although_the_disk_failed_meanwhile(soon: None) -> None:
     async with dialled() as dial:
         store = gated(dial)
@@ -691,12 +653,6 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert str(tmp_path / "file" / "data") in line
-
-
-async def test_a_directory_that_cannot_be_written_is_the_callers_to_see(tmp_path: Path) -> None:
-    (tmp_path / "journal").write_text("")
-    with pytest.raises(StoreError, match="cannot be opened"):
-        await serve(Settings.of(port=0, data_dir=str(tmp_path)))
 
 
 @pytest.mark.parametrize(("progress_s", "lines"), [(0.0, 2), (3600.0, 0)])

@@ -374,9 +374,7 @@ async def test_nobody_connects_after_a_hard_stop() -> None:
     assert await stream.receive_some() == b""
 
 
-async def test_a_connection_in_memory_is_bounded_and_a_slow_reader_slow(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_connection_in_memory_is_bounded_and_a_slow_reader_slow(autojump_clock) -> None:
     """What nobody reads waits in the outbox, which has a bound; not in the stream."""
     settings = Settings.of(**QUIET, max_outbox_bytes=100_000, slow_consumer="disconnect")
     async with broker(settings) as handle:

@@ -16,7 +16,6 @@ import pytest
 import trio
 import trio.testing
 from attrs import frozen
-from trio.testing import MockClock
 
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, StreamPipe, frame_bytes, open_dial, until
 from tests.support.hostile import (
@@ -192,7 +191,7 @@ SMUGGLE_CASES = [
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 @pytest.mark.parametrize(("case", "version"), SMUGGLE_CASES)
 async def test_bytes_mean_one_thing_and_nothing_is_believed_behind_a_fault(
-    autojump_clock: MockClock, case: Smuggle, version: str, transport: str
+    autojump_clock, case: Smuggle, version: str, transport: str
 ) -> None:
     async with open_dial(transport, **QUIET) as dial:
         watcher = await dial.connect()
@@ -239,7 +238,7 @@ def test_ids_of_smuggles_are_unique() -> None:
     ],
 )
 async def test_nothing_is_done_for_who_is_not_connected(
-    autojump_clock: MockClock, raw: bytes, code: str
+    autojump_clock, raw: bytes, code: str
 ) -> None:
     async with open_dial(**QUIET) as dial:
         watcher = await dial.connect()
@@ -261,9 +260,7 @@ async def test_nothing_is_done_for_who_is_not_connected(
 
 
 @pytest.mark.covers("C03", "C04", "F36")
-async def test_the_version_of_what_follows_is_that_of_the_first_header(
-    autojump_clock: MockClock,
-) -> None:
+async def test_the_version_of_what_follows_is_that_of_the_first_header(autojump_clock) -> None:
     """In one packet: 1.1 by the first accept-version, so a CR LF is no line end behind it."""
     async with open_dial(**QUIET) as dial:
         stream = await dial.stream()
@@ -322,7 +319,7 @@ def test_a_bomb_within_the_limits_costs_in_proportion_to_its_bytes(name: str) ->
     ],
 )
 async def test_a_bomb_beyond_the_limits_is_refused_before_its_end(
-    autojump_clock: MockClock, bomb: bytes, code: str
+    autojump_clock, bomb: bytes, code: str
 ) -> None:
     """No blank line ever comes: it must not be waited for once a limit is passed for good."""
     async with open_dial(**QUIET) as dial:
@@ -336,7 +333,7 @@ async def test_a_bomb_beyond_the_limits_is_refused_before_its_end(
 
 @pytest.mark.covers("F21", "F40")
 @pytest.mark.parametrize("name", ["colons", "as-much-as-may-be", "repeated", "wide"])
-async def test_bombs_pass_and_leave_nothing(autojump_clock: MockClock, name: str) -> None:
+async def test_bombs_pass_and_leave_nothing(autojump_clock, name: str) -> None:
     """What 1.0 writes raw is escaped for others, twice as long: charged, and given back."""
     async with open_dial(**QUIET) as dial:
         reader, sender = await dial.connect("1.2"), await dial.connect("1.0")
@@ -350,7 +347,7 @@ async def test_bombs_pass_and_leave_nothing(autojump_clock: MockClock, name: str
         assert dial.server.memory.used_bytes == 0
 
 
-async def test_header_blocks_of_all_kinds_do_not_pile_up(autojump_clock: MockClock) -> None:
+async def test_header_blocks_of_all_kinds_do_not_pile_up(autojump_clock) -> None:
     """10,000 blocks that are all different, in each version: what is remembered is bounded."""
     async with open_dial(**QUIET) as dial:
         codecs = None
@@ -412,7 +409,7 @@ def test_text_is_hashed_under_a_secret() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("step", [10_000, 7])
 async def test_a_handshake_that_two_readers_might_read_in_two_ways(
-    autojump_clock: MockClock, raw: bytes, status: int, step: int
+    autojump_clock, raw: bytes, status: int, step: int
 ) -> None:
     async with open_dial(**QUIET) as dial:
         stream = await dial.stream()
@@ -447,9 +444,7 @@ async def test_a_handshake_that_two_readers_might_read_in_two_ways(
     ],
 )
 @pytest.mark.parametrize("step", [10_000, 5])
-async def test_a_frame_behind_http_is_no_frame(
-    autojump_clock: MockClock, head: bytes, step: int
-) -> None:
+async def test_a_frame_behind_http_is_no_frame(autojump_clock, head: bytes, step: int) -> None:
     """A web page may POST any text to any port: it must not thereby become a STOMP client."""
     body = HELLO + EVIL
     raw = head % len(body) + body
@@ -470,7 +465,7 @@ async def test_a_frame_behind_http_is_no_frame(
 
 @pytest.mark.covers("W08")
 @pytest.mark.parametrize("count", [2, 50])
-async def test_of_requests_in_a_row_one_is_answered(autojump_clock: MockClock, count: int) -> None:
+async def test_of_requests_in_a_row_one_is_answered(autojump_clock, count: int) -> None:
     """The second may be an upgrade that a proxy takes for a part of something else."""
     async with open_dial(**QUIET) as dial:
         stream = await dial.stream()
@@ -481,9 +476,7 @@ async def test_of_requests_in_a_row_one_is_answered(autojump_clock: MockClock, c
 
 
 @pytest.mark.covers("X11")
-async def test_stomp_behind_an_upgrade_is_no_frame_but_a_broken_websocket(
-    autojump_clock: MockClock,
-) -> None:
+async def test_stomp_behind_an_upgrade_is_no_frame_but_a_broken_websocket(autojump_clock) -> None:
     async with open_dial(**QUIET) as dial:
         watcher = await dial.connect()
         await watcher.subscribe("/secret")
@@ -496,7 +489,7 @@ async def test_stomp_behind_an_upgrade_is_no_frame_but_a_broken_websocket(
 
 
 @pytest.mark.covers("X11", "X12")
-async def test_http_behind_stomp_is_no_request(autojump_clock: MockClock) -> None:
+async def test_http_behind_stomp_is_no_request(autojump_clock) -> None:
     async with open_dial(**QUIET) as dial:
         stream = await dial.stream()
         client = Client(StreamPipe(stream))

@@ -14,7 +14,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from tests.support.core import head_bytes
 from tests.support.fakes import MEMORY, WS_MEMORY, frame_bytes, open_dial, until
@@ -165,7 +164,7 @@ def test_the_cases_are_those_of_the_table() -> None:
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 @pytest.mark.parametrize("case", LIMITS, ids=id_of)
 async def test_at_the_limit_it_is_served_and_one_above_refused(
-    autojump_clock: MockClock, case: Limit, transport: str
+    autojump_clock, case: Limit, transport: str
 ) -> None:
     async with open_dial(transport, **QUIET, **case.options) as dial:
         for excess in (0, 1):
@@ -193,7 +192,7 @@ async def test_at_the_limit_it_is_served_and_one_above_refused(
 
 @pytest.mark.covers("F41")
 @pytest.mark.parametrize("step", [1, 100])
-async def test_the_limit_of_a_command(autojump_clock: MockClock, step: int) -> None:
+async def test_the_limit_of_a_command(autojump_clock, step: int) -> None:
     """At 32 bytes it is a command, if an unknown one; at 33 nobody waits for its end."""
     async with open_dial(**QUIET) as dial:
         for data, code in (
@@ -209,7 +208,7 @@ async def test_the_limit_of_a_command(autojump_clock: MockClock, step: int) -> N
 @pytest.mark.parametrize(("parts", "code"), [(64, None), (65, "invalid-destination")])
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 async def test_the_limit_of_a_composite(
-    autojump_clock: MockClock, command: str, parts: int, code: str | None
+    autojump_clock, command: str, parts: int, code: str | None
 ) -> None:
     assert MAX_COMPOSITE == 64
     name = ",".join(f"/t/{number}" for number in range(parts))
@@ -242,7 +241,7 @@ def http_of(size: int) -> bytes:
 @pytest.mark.covers("C15", "W24")
 @pytest.mark.parametrize("step", [1, 100, 2000])
 @pytest.mark.parametrize("speech", ["stomp", "http", "noise"])
-async def test_the_limit_of_an_opening(autojump_clock: MockClock, speech: str, step: int) -> None:
+async def test_the_limit_of_an_opening(autojump_clock, speech: str, step: int) -> None:
     build = {"stomp": connect_of, "http": http_of, "noise": lambda n: b"\n" * n}[speech]
     async with open_dial(**QUIET, max_opening_bytes=1024) as dial:
         for size in (1024, 1025):
@@ -275,7 +274,7 @@ async def test_the_limit_of_an_opening(autojump_clock: MockClock, speech: str, s
 
 
 @pytest.mark.covers("C15", "W24")
-async def test_the_opening_of_a_websocket_counts_its_frames(autojump_clock: MockClock) -> None:
+async def test_the_opening_of_a_websocket_counts_its_frames(autojump_clock) -> None:
     """Handshake, pings and all: who has said nothing of STOMP is in its opening."""
     async with open_dial(**QUIET, max_opening_bytes=1024) as dial:
         for excess in (0, 1):
@@ -303,7 +302,7 @@ async def test_the_opening_of_a_websocket_counts_its_frames(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("speech", [MEMORY, WS_MEMORY, "http"])
-async def test_the_limit_of_connections(autojump_clock: MockClock, speech: str) -> None:
+async def test_the_limit_of_connections(autojump_clock, speech: str) -> None:
     async with open_dial(**QUIET, max_connections=3) as dial:
         clients = [await dial.connect() for _ in range(3)]
         for client in clients:
@@ -323,9 +322,7 @@ async def test_the_limit_of_connections(autojump_clock: MockClock, speech: str) 
         assert await (await dial.connect()).fence() == []
 
 
-async def test_the_limit_of_one_address(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_limit_of_one_address(autojump_clock, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts: list[str] = []
 
     def far_wire(stream: trio.abc.Stream, _: object) -> Wire:
@@ -352,7 +349,7 @@ async def test_the_limit_of_one_address(
 
 
 @pytest.mark.covers("S02")
-async def test_the_limit_of_what_waits_in_queues(autojump_clock: MockClock) -> None:
+async def test_the_limit_of_what_waits_in_queues(autojump_clock) -> None:
     """Four fifths of the memory: the byte that does not fit is refused, all before it is kept."""
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
         share, each = (1 << 20) * 4 // 5, 50_000
@@ -383,7 +380,7 @@ async def test_the_limit_of_what_waits_in_queues(autojump_clock: MockClock) -> N
 
 
 @pytest.mark.parametrize("most", [0, 1, 4])
-async def test_the_limit_of_redeliveries(autojump_clock: MockClock, most: int) -> None:
+async def test_the_limit_of_redeliveries(autojump_clock, most: int) -> None:
     """One delivery more than redeliveries; then it is dead, and comes from there alone."""
     async with open_dial(**QUIET, max_redeliveries=most) as dial:
         client = await dial.connect()

@@ -6,52 +6,21 @@ import ssl
 import threading
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import jwt
 import pytest
 import trio
-from attrs import define, field
 
 from tests.support.fakes import TCP, Client, Dial, StreamPipe, WebSocketPipe, open_dial, until
+from tests.support.served import QUIET, served
 from tests.support.site import Reply, add_all, ask_over_wire, parse
 from tests.support.tls import authority
-from trio_stomp import OptionError, ServerHandle, Settings, serve
+from trio_stomp import OptionError, Settings, serve
 from trio_stomp.security import Accounts, PasscodeChecker, UserBook
 
-QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
-
 OLD, NEW = "the old secret, which has leaked to others", "the new secret, which nobody else knows"
-
-
-@define
-class Standing:
-    """A broker that was started as an operator starts it."""
-
-    handle: ServerHandle
-    clients: list[Client] = field(factory=list)
-
-    async def open(self) -> Client:
-        host, _, port = self.handle.addresses[0].rpartition(":")
-        client = Client(StreamPipe(await trio.open_tcp_stream(host, int(port))))
-        self.clients.append(client)
-        return client
-
-
-@asynccontextmanager
-async def standing(**options: object) -> AsyncIterator[Standing]:
-    async with trio.open_nursery() as nursery:
-        settings = Settings.of(port=0, **QUIET, **options)
-        broker = Standing(await nursery.start(serve, settings))
-        try:
-            yield broker
-        finally:
-            for client in broker.clients:
-                client.abort()
-            broker.handle.stop()
 
 
 def bearer(secret: str, **claims: object) -> dict[str, str]:
@@ -96,7 +65,7 @@ async def test_who_forged_tokens_with_a_leaked_key_goes_with_the_key(tmp_path: P
     key = tmp_path / "key"
     key.write_text(OLD)
     key.chmod(0o600)
-    async with standing(token_key_file=str(key)) as broker:
+    async with served(token_key_file=str(key)) as broker:
         forger = await broker.open()
         await forger.connect("1.2", bearer(OLD, exp=1e300))
         await broker.handle.reload()  # the same key: nobody is sent away
@@ -131,7 +100,7 @@ async def test_the_start_warns_of_files_that_give_rights_away(
     key.chmod(0o644)
     users.write_text("alice:wonder\nbob:\n")
     users.chmod(0o600)
-    async with standing(token_key_file=str(key), passwd_file=str(users)) as broker:
+    async with served(token_key_file=str(key), passwd_file=str(users)) as broker:
         bob = await broker.open()
         await bob.send("CONNECT", {"accept-version": "1.2", "login": "bob", "passcode": ""})
         await bob.expect_error("authentication-failed")
@@ -407,16 +376,16 @@ async def test_a_broker_for_others_does_not_start_without_tls_unless_that_is_cho
         ({"tls": "required", "tls_cert": authority().certificate}, False),
     ):
         caplog.clear()
-        async with standing(**given, **remedied):
+        async with served(**given, **remedied):
             assert ("in the clear" in caplog.text) is warns, remedied
 
 
 async def test_a_broker_for_this_machine_needs_no_tls(
     users: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with standing(passwd_file=str(users)) as broker:
+    async with served(passwd_file=str(users)) as broker:
         await (await broker.open()).connect("1.2", ALICE)
-    async with standing(insecure=True, host="0.0.0.0"):
+    async with served(insecure=True, host="0.0.0.0"):
         pass
     assert "in the clear" not in caplog.text
 

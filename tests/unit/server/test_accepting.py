@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair
+from trio.testing import memory_stream_pair
 
 from trio_stomp.server._accepting import RETRY_S, accept_from
 
@@ -53,10 +53,7 @@ async def test_each_is_served_and_the_listener_closed_at_the_end(nursery: trio.N
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])
 async def test_an_exhausted_system_is_asked_again(
-    number: int,
-    nursery: trio.Nursery,
-    autojump_clock: MockClock,
-    caplog: pytest.LogCaptureFixture,
+    number: int, nursery: trio.Nursery, autojump_clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = Listener([OSError(number, ""), memory_stream_pair()[0]])
     served = trio.Event()

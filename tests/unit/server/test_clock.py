@@ -13,7 +13,6 @@ import pytest
 import stomp
 import trio
 from attrs import define, field
-from trio.testing import MockClock
 
 from tests.support.fakes import TCP, bodies, open_dial
 from tests.support.foreign import LISTENING, ROOT
@@ -54,7 +53,7 @@ class Clocks:
         self.day_s += seconds
 
 
-async def test_a_clock_that_nobody_sets_says_nothing(autojump_clock: MockClock) -> None:
+async def test_a_clock_that_nobody_sets_says_nothing(autojump_clock) -> None:
     clocks = Clocks()
     for _ in range(10):
         clocks.passes(1000)
@@ -91,7 +90,7 @@ def test_what_is_slewed_counts_when_it_is_worth_it() -> None:
     assert told <= 8
 
 
-async def test_what_the_machine_slept_has_passed(autojump_clock: MockClock) -> None:
+async def test_what_the_machine_slept_has_passed(autojump_clock) -> None:
     clocks = Clocks()
     before = clocks.clock.now()
     clocks.sleeps(HOUR)

@@ -476,9 +476,7 @@ async def stored(host: Host) -> None:
     host.told.clear()
 
 
-async def test_what_is_read_is_given_to_the_core(
-    mock_clock: MockClock,
-) -> None:
+async def test_what_is_read_is_given_to_the_core(mock_clock: MockClock) -> None:
     store = GatedStore()
     async with running(store) as host:
         await stored(host)
@@ -506,9 +504,7 @@ async def test_reads_go_on_while_an_append_hangs(mock_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
 async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_again(
-    mock_clock: MockClock,
-    caplog: pytest.LogCaptureFixture,
-    fault: Exception,
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
     store = GatedStore(read_faults=[fault])
     async with running(store) as host:

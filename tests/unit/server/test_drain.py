@@ -2,7 +2,6 @@
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, StreamPipe, open_dial, until
 
@@ -28,7 +27,7 @@ async def expect_farewell(client: Client, farewell: str) -> None:
 
 @FAREWELLS
 async def test_it_is_not_ready_while_it_drains_and_takes_no_more_sessions(
-    autojump_clock: MockClock, farewell: str
+    autojump_clock, farewell: str
 ) -> None:
     async with open_dial(**QUIET, farewell=farewell, drain_s=10) as dial:
         busy = await dial.connect()
@@ -57,7 +56,7 @@ async def test_it_is_not_ready_while_it_drains_and_takes_no_more_sessions(
 @FAREWELLS
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_clients_are_sent_away_at_an_even_pace(
-    autojump_clock: MockClock, transport: str, farewell: str
+    autojump_clock, transport: str, farewell: str
 ) -> None:
     async with open_dial(transport, **QUIET, farewell=farewell, drain_s=4) as dial:
         clients = [await dial.connect() for _ in range(50)]
@@ -82,7 +81,7 @@ async def test_clients_are_sent_away_at_an_even_pace(
         assert left[6] < 15
 
 
-async def test_who_never_gets_done_goes_at_the_end(autojump_clock: MockClock) -> None:
+async def test_who_never_gets_done_goes_at_the_end(autojump_clock) -> None:
     async with open_dial(**QUIET, drain_s=3) as dial:
         holder = await dial.connect()
         await holder.subscribe("/queue/q", headers={"ack": "client"})
@@ -96,7 +95,7 @@ async def test_who_never_gets_done_goes_at_the_end(autojump_clock: MockClock) ->
         dial.server.broker.queues.end("/queue/q", 0.0)
 
 
-async def test_without_time_to_drain_it_stops_at_once(autojump_clock: MockClock) -> None:
+async def test_without_time_to_drain_it_stops_at_once(autojump_clock) -> None:
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
         await client.send("BEGIN", {"transaction": "t"})

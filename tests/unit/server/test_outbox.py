@@ -311,9 +311,7 @@ async def test_a_wire_that_does_not_gather_gets_one_piece(rig: Rig) -> None:
     assert rig.wire.writes == [2 * (BIG_TAIL_BYTES + 2)]
 
 
-async def test_large_messages_that_expire_while_they_wait_are_not_sent(
-    autojump_clock: MockClock,
-) -> None:
+async def test_large_messages_that_expire_while_they_wait_are_not_sent(autojump_clock) -> None:
     await trio.sleep(1)
     async with open_rig() as rig:
         now = trio.current_time()
@@ -510,7 +508,7 @@ async def test_room_is_offered_as_soon_as_little_waits() -> None:
         assert rig.outbox.waiting_bytes > 0
 
 
-async def test_room_is_offered_when_the_rest_has_expired(autojump_clock: MockClock) -> None:
+async def test_room_is_offered_when_the_rest_has_expired(autojump_clock) -> None:
     """Nothing is written, but there is room: whoever waits for it would wait for ever."""
     await trio.sleep(1)
     async with open_rig() as rig:
@@ -666,7 +664,7 @@ async def test_what_is_thrown_away_twice_is_freed_too(rig: Rig) -> None:
     assert sys.getrefcount(tail) == before
 
 
-async def test_the_expired_are_not_written(autojump_clock: MockClock) -> None:
+async def test_the_expired_are_not_written(autojump_clock) -> None:
     await trio.sleep(1)
     async with open_rig() as rig:
         now = trio.current_time()
@@ -686,7 +684,7 @@ async def test_the_expired_are_not_written(autojump_clock: MockClock) -> None:
         rig.assert_settled()
 
 
-async def test_what_expires_within_the_turn_is_not_sent_inline(autojump_clock: MockClock) -> None:
+async def test_what_expires_within_the_turn_is_not_sent_inline(autojump_clock) -> None:
     await trio.sleep(1)
     async with open_rig() as rig:
         rig.wire.allow(math.inf)
@@ -697,7 +695,7 @@ async def test_what_expires_within_the_turn_is_not_sent_inline(autojump_clock: M
         rig.assert_settled()
 
 
-async def test_sending_nothing_is_no_sign_of_life(autojump_clock: MockClock) -> None:
+async def test_sending_nothing_is_no_sign_of_life(autojump_clock) -> None:
     """Heart-beats are due when nothing was sent, whatever expired meanwhile."""
     await trio.sleep(1)
     async with open_rig() as rig:
@@ -1076,9 +1074,7 @@ async def test_what_is_paced_is_taken_though_the_budget_is_spent() -> None:
         rig.assert_settled()
 
 
-async def test_a_wire_that_takes_nothing_for_a_while_is_stuck(
-    rig: Rig, autojump_clock: MockClock
-) -> None:
+async def test_a_wire_that_takes_nothing_for_a_while_is_stuck(rig: Rig, autojump_clock) -> None:
     assert not rig.outbox.is_stuck(trio.current_time() + STUCK_S)
     await trio.sleep(1)
     rig.stage(b"a")

@@ -25,9 +25,7 @@ class Suspect:
         return self.answers.pop(0) if self.answers else math.inf
 
 
-async def test_the_earliest_is_looked_at_first(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_the_earliest_is_looked_at_first(autojump_clock, nursery: trio.Nursery) -> None:
     watchdog = Watchdog()
     late, early = Suspect(), Suspect()
     watchdog.watch(late, 20.0)
@@ -39,9 +37,7 @@ async def test_the_earliest_is_looked_at_first(
     assert (early.looks, late.looks) == ([10.0], [20.0])
 
 
-async def test_a_nearer_deadline_shortens_the_sleep(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_a_nearer_deadline_shortens_the_sleep(autojump_clock, nursery: trio.Nursery) -> None:
     watchdog = Watchdog()
     nursery.start_soon(watchdog.run)
     suspect = Suspect()
@@ -54,9 +50,7 @@ async def test_a_nearer_deadline_shortens_the_sleep(
     assert suspect.looks == [5.0]
 
 
-async def test_the_answer_is_the_next_look(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_the_answer_is_the_next_look(autojump_clock, nursery: trio.Nursery) -> None:
     watchdog = Watchdog()
     nursery.start_soon(watchdog.run)
     suspect = Suspect(answers=[3.0, 7.5, math.inf])
@@ -68,9 +62,7 @@ async def test_the_answer_is_the_next_look(
     assert suspect.looks == [2.0, 3.0, 7.5, 150.0]
 
 
-async def test_whoever_has_ended_is_left_alone(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_whoever_has_ended_is_left_alone(autojump_clock, nursery: trio.Nursery) -> None:
     watchdog = Watchdog()
     nursery.start_soon(watchdog.run)
     suspect = Suspect()
@@ -80,9 +72,7 @@ async def test_whoever_has_ended_is_left_alone(
     assert suspect.looks == []
 
 
-async def test_looking_may_ask_to_be_watched(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_looking_may_ask_to_be_watched(autojump_clock, nursery: trio.Nursery) -> None:
     """A heart-beat that blocks makes the outbox ask for a look at its stall."""
     watchdog = Watchdog()
 
@@ -117,7 +107,7 @@ async def test_a_late_watchdog_looks_at_all_that_is_due(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_nothing_to_watch_costs_nothing(
-    autojump_clock: MockClock, nursery: trio.Nursery, when: str
+    autojump_clock, nursery: trio.Nursery, when: str
 ) -> None:
     watchdog = Watchdog()
     suspect = Suspect()
@@ -132,7 +122,7 @@ async def test_nothing_to_watch_costs_nothing(
 
 
 async def test_thousands_due_at_once_are_looked_at_between_other_tasks(
-    autojump_clock: MockClock, nursery: trio.Nursery
+    autojump_clock, nursery: trio.Nursery
 ) -> None:
     watchdog = Watchdog()
     suspects = [Suspect() for _ in range(1000)]
@@ -150,7 +140,7 @@ async def test_thousands_due_at_once_are_looked_at_between_other_tasks(
 
 
 async def test_those_who_came_and_went_are_not_remembered(
-    autojump_clock: MockClock, nursery: trio.Nursery
+    autojump_clock, nursery: trio.Nursery
 ) -> None:
     """Thousands connect and leave within the ten seconds they are watched for."""
     watchdog = Watchdog()
@@ -167,7 +157,7 @@ async def test_those_who_came_and_went_are_not_remembered(
 
 
 async def test_nobody_is_looked_at_twice_in_the_same_moment(
-    autojump_clock: MockClock, nursery: trio.Nursery
+    autojump_clock, nursery: trio.Nursery
 ) -> None:
     # Else an answer of "now", as of a sum that was rounded down, would stop the broker for good.
     watchdog = Watchdog()

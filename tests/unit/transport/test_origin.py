@@ -1,5 +1,7 @@
 """Whose web pages may connect."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from trio_stomp.transport.http._http import HttpError, HttpRequest
@@ -87,6 +89,23 @@ def test_what_a_browser_adds_is_believed_of_the_same_scheme_host_and_port(
     origin: str | None, host: str, is_secret: bool, allowed: str, is_ours: bool
 ) -> None:
     assert check_origin(request(origin, host), allowed, is_secret=is_secret) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "is_welcome"),
+    [
+        ("http://localhost:8000", "localhost:61613", True),
+        ("http://127.0.0.1:8000", "localhost:61613", True),
+        ("http://192.168.1.5", "192.168.1.5:61613", True),
+        ("http://rebound.example", "rebound.example:61613", False),
+    ],
+)
+def test_where_nobody_logs_in_a_name_proves_nothing(
+    origin: str, host: str, is_welcome: bool
+) -> None:
+    """DNS rebinding: the name of a page may have been made to mean this machine."""
+    with nullcontext() if is_welcome else pytest.raises(HttpError, match="allowed-origins"):
+        check_origin(request(origin, host), "", local_only=True)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Certificates of clients that were taken back: what is read of lists, and what a broker does."""
 
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.support.fakes import Client, StreamPipe
+from tests.support.fakes import Client
+from tests.support.served import Served, served
 from tests.support.tls import authority
-from trio_stomp import OptionError, ServerHandle, Settings, serve
+from trio_stomp import OptionError, Settings
 from trio_stomp.transport.tls._revocation import certificate_key, read_revoked, revocation_warnings
 
-QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)
 
@@ -136,44 +135,25 @@ def test_what_is_no_certificate_has_no_key(der: bytes) -> None:
 # --- a broker -------------------------------------------------------------------------------------
 
 
-@frozen
-class Door:
-    """A broker that wants certificates, and who came to it."""
-
-    handle: ServerHandle
-    clients: list[Client]
-
-    async def enter(self, who: Employee) -> Client:
-        host, _, port = self.handle.addresses[0].rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
-        client = Client(StreamPipe(trio.SSLStream(stream, who.context(), server_hostname=host)))
-        self.clients.append(client)
-        await client.connect()
-        return client
-
-    async def refuses(self, who: Employee) -> None:
-        with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
-            await self.enter(who)
+async def enter(broker: Served, who: Employee) -> Client:
+    client = await broker.open(who.context())
+    await client.connect()
+    return client
 
 
-@asynccontextmanager
-async def guarded(crl: Path | None, way: str = "required") -> AsyncIterator[Door]:
-    settings = Settings.of(
-        port=0,
+async def refuses(broker: Served, who: Employee) -> None:
+    with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
+        await enter(broker, who)
+
+
+def guarded(crl: Path | None, way: str = "required") -> AbstractAsyncContextManager[Served]:
+    """A broker that wants certificates."""
+    return served(
         tls_cert=authority().certificate,
         tls_client_ca=authority().file,
         tls_client_certificates=way,
         tls_client_crl=str(crl or ""),
-        **QUIET,
     )
-    async with trio.open_nursery() as nursery:
-        door = Door(await nursery.start(serve, settings), [])
-        try:
-            yield door
-        finally:
-            for client in door.clients:
-                client.abort()
-            door.handle.stop()
 
 
 @pytest.mark.parametrize("way", ["required", "optional"])
@@ -184,19 +164,19 @@ async def test_a_revoked_certificate_is_refused_and_its_connections_end_at_sighu
     thief, owner, later = (Employee.of(name, ca) for name in ("thief", "owner", "later"))
     put(crl, revocation_list(ca, thief))
     async with guarded(crl, way) as door:
-        await door.refuses(thief)
-        stays, goes = await door.enter(owner), await door.enter(later)
+        await refuses(door, thief)
+        stays, goes = await enter(door, owner), await enter(door, later)
         put(crl, revocation_list(ca, thief, later))
         await door.handle.reload()
         error = await goes.expect_error("authentication-failed")
         assert "revoked" in error["message"]
         assert await stays.fence() == []
-        await door.refuses(later)
+        await refuses(door, later)
         put(crl, b"nonsense")
         with pytest.raises(OptionError, match="tls_client_crl"):
             await door.handle.reload()
-        await door.refuses(later)
-        await door.enter(owner)
+        await refuses(door, later)
+        await enter(door, owner)
 
 
 async def test_a_list_that_is_too_old_lets_no_certificate_in(
@@ -205,12 +185,12 @@ async def test_a_list_that_is_too_old_lets_no_certificate_in(
     put(crl, revocation_list(ca, until=NOW - DAY))
     async with guarded(crl) as door:
         assert "expired on" in caplog.text
-        await door.refuses(Employee.of("owner", ca))
+        await refuses(door, Employee.of("owner", ca))
 
 
 async def test_without_a_list_nobody_is_asked_for_one(ca: trustme.CA) -> None:
     async with guarded(None) as door:
-        await door.enter(Employee.of("owner", ca))
+        await enter(door, Employee.of("owner", ca))
 
 
 def test_lists_need_certificates() -> None:

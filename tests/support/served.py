@@ -1,0 +1,54 @@
+"""A broker that was started as a program starts one, over real sockets."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from attrs import define, field
+
+from tests.support.fakes import Client, StreamPipe
+from trio_stomp import ServerHandle, Settings, serve
+
+QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
+
+
+@define
+class Served:
+    """The broker, and the clients that came to it."""
+
+    handle: ServerHandle
+    clients: list[Client] = field(factory=list)
+
+    async def stream(self) -> trio.SocketStream:
+        """Open a connection."""
+        host, _, port = self.handle.addresses[0].rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
+    async def open(self, context: ssl.SSLContext | None = None) -> Client:
+        """A client that has said nothing, in the clear or over TLS."""
+        stream: trio.abc.Stream = await self.stream()
+        if context is not None:
+            stream = trio.SSLStream(stream, context, server_hostname="127.0.0.1")
+        client = Client(StreamPipe(stream))
+        self.clients.append(client)
+        return client
+
+    async def connect(self, headers: dict[str, str]) -> Client:
+        """A client with a session."""
+        client = await self.open()
+        await client.connect("1.2", headers)
+        return client
+
+
+@asynccontextmanager
+async def served(**options: object) -> AsyncIterator[Served]:
+    """Run a broker until the block ends, and hang up on its clients."""
+    async with trio.open_nursery() as nursery:
+        made = Served(await nursery.start(serve, Settings.of(port=0, **QUIET, **options)))
+        try:
+            yield made
+        finally:
+            for client in made.clients:
+                client.abort()
+            made.handle.stop()
