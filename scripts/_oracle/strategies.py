@@ -33,21 +33,11 @@ SMALL = FrameLimits(
 
 ERROR_CODES = frozenset(
     {
-        "bare-carriage-return",
-        "body-not-allowed",
-        "body-too-large",
-        "header-line-too-long",
-        "headers-too-large",
-        "invalid-command",
-        "invalid-content-length",
-        "invalid-escape",
-        "invalid-header",
-        "invalid-utf8",
-        "missing-blank-line",
-        "missing-nul",
-        "too-many-headers",
+        "bare-carriage-return", "body-not-allowed", "body-too-large", "header-line-too-long",
+        "headers-too-large", "invalid-command", "invalid-content-length", "invalid-escape",
+        "invalid-header", "invalid-utf8", "missing-blank-line", "missing-nul", "too-many-headers",
     }
-)
+)  # fmt: skip
 """Every code that the decoder may refuse bytes with."""
 
 
@@ -347,13 +337,7 @@ _COMMANDS = [b"SEND", b"SEND", b"SUBSCRIBE", b"CONNECT", b"DIAG", b"send", b"MES
 _COMMANDS += [b"ACK", b"ACK", b"NACK", b"BEGIN", b"COMMIT", b"ABORT"]
 _LINES = [
     *[
-        b"destination:/a",
-        b"destination: /b",
-        b"a:b",
-        b"a:\\c",
-        b"a:\\t",
-        b"a:\\",
-        b"a:b\rc",
+        b"destination:/a", b"destination: /b", b"a:b", b"a:\\c", b"a:\\t", b"a:\\", b"a:b\rc",
         b"a:\r",
     ],
     *[b"content-length:0", b"content-length:3", b"content-length:20", b"content-length:21"],
@@ -363,7 +347,7 @@ _LINES = [
     *[b"id:1.a-2", b"id:1\\c2", b"id:", b"subscription:s", b"message-id:m"],
     *[b"transaction:t", b"transaction:t", b"transaction:", b"requeue:false"],
     *[b":x", b"x", b"\xff:x", b"\xc3\xa9:\\\\", b"0123456789:0123456789", b"", b"\0"],
-]
+]  # fmt: skip
 _ENDS = [b"\n", b"\n", b"\n", b"\r\n", b"\r\n", b"\r"]
 _BODIES = [b"", b"", b"", b"hi", b"\0\0\0", b"\n", b"a\n\nb", b"\r\n\r\n", b"0123456789" * 2]
 _NOISE = [b"", b"", b"\n", b"\r\n", b"\r", b"\0", b"\x01", b"A" * 33]
@@ -404,25 +388,3 @@ def streams() -> st.SearchStrategy[bytes]:
 def cuts() -> st.SearchStrategy[list[int]]:
     """Where to cut a stream."""
     return st.lists(st.integers(0, 400), max_size=8)
-
-
-__all__ = [
-    "ALL_RULES",
-    "ERROR_CODES",
-    "SMALL",
-    "VERSIONS",
-    "Decoded",
-    "chunkings",
-    "cuts",
-    "frames",
-    "frames_in",
-    "frames_of",
-    "header_lists",
-    "header_texts",
-    "naive_decode",
-    "naive_escape",
-    "outcome",
-    "read_server_frames",
-    "split",
-    "streams",
-]

@@ -3,13 +3,12 @@
 import random
 from collections.abc import Iterable
 
-from _oracle.naive_decoder import Bounds, NaiveFrame, read
-from _oracle.strategies import ERROR_CODES, SMALL
+from _oracle.strategies import ERROR_CODES, SMALL, VERSIONS, naive_decode
 
 from _fuzz.target import Target, check, check_equal, cut
 from _fuzz.targets import stomp
 from trio_stomp.base._memory import MemoryBudget
-from trio_stomp.frames import AckRun, FrameLimits, FrameRun
+from trio_stomp.frames import OPENING, AckRun, Frame, FrameLimits, FrameRun
 from trio_stomp.protocol import (
     Acked,
     Asked,
@@ -149,20 +148,21 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
 
 def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
     """What is sent outside of transactions is what the naive decoder reads, in order."""
-    greeting = read(stream, "CONNECT", Bounds())
-    if not greeting.frames or greeting.frames[0].command not in ("CONNECT", "STOMP"):
-        return
+    greeting = naive_decode(stream, OPENING, FrameLimits()).frames[:1]
     opened = [each for each in said if each[0] == "opened"]
-    if not opened:
+    if not opened or not greeting or greeting[0].command not in ("CONNECT", "STOMP"):
         return
-    offered = greeting.frames[0].headers.get("accept-version", "1.0").split(",")
-    version = max(set(map(str.strip, offered)) & {"1.0", "1.1", "1.2"})
-    check_equal(opened[0][1], version, "version")
-    frames = read(after_first_frame(stream, greeting.frames[0]), version, Bounds()).frames
+    offered = (greeting[0].get("accept-version") or "1.0").split(",")
+    rules = max(
+        (each for each in VERSIONS if each.name in map(str.strip, offered)),
+        key=lambda each: each.name,
+    )
+    check_equal(opened[0][1], rules.name, "version")
+    frames = naive_decode(after_first_frame(stream, greeting[0]), rules, FrameLimits()).frames
     wanted = [
-        (frame.headers.get("destination"), frame.body)
+        (frame.get("destination"), frame.body)
         for frame in frames
-        if frame.command == "SEND" and "transaction" not in frame.headers
+        if frame.command == "SEND" and frame.get("transaction") is None
     ]
     shown = [(each[4], each[2]) for each in said if each[0] == "send"]
     check_equal(shown[: len(wanted)], wanted[: len(shown)], "SENDs")
@@ -170,7 +170,7 @@ def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
         check(len(shown) >= len(wanted), f"SENDs lost: {wanted[len(shown) :]}")
 
 
-def after_first_frame(stream: bytes, first: NaiveFrame) -> bytes:
+def after_first_frame(stream: bytes, first: Frame) -> bytes:
     """What follows the frame that ends with the first NUL behind a command."""
     start = stream.index(first.command.encode())
     return stream[stream.index(b"\0", start) + 1 :]
