@@ -170,14 +170,7 @@ def test_stomp_py_is_told_what_was_wrong(port: int) -> None:
         mailbox.ended.get(timeout=PATIENCE_S)
 
 
-BODIES = [
-    b"",
-    b"plain",
-    "Grüße, 茶".encode(),
-    bytes(range(256)) * 3,
-    b"\0" * 100,
-    b"x" * 1_000_000,
-]
+BODIES = [b"", b"plain", "Grüße, 茶".encode(), bytes(range(256)) * 3, b"\0" * 100, b"x" * 1_000_000]
 # stompjs trims the values of headers, and takes an escaped backslash before an n for a line end.
 TEXTS = ["plain", "a:b:c", "back\\slash", "two\nlines", "Grüße 茶"]
 

@@ -424,9 +424,7 @@ def test_rabbitmq_temp_queue_in_reply_to(connect: Connect, name: str) -> None:
     server.subscribe(f"/queue/{name}")
     for peer in (client, other):
         peer.send(
-            f"/queue/{name}",
-            "Hello World!",
-            {"reply-to": "/temp-queue/foo", "correlation-id": "7"},
+            f"/queue/{name}", "Hello World!", {"reply-to": "/temp-queue/foo", "correlation-id": "7"}
         )
     requests = [server.get(), server.get()]
     addresses = [request.headers["reply-to"] for request in requests]

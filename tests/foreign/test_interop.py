@@ -166,8 +166,7 @@ def record(name: str, transport: str, about: dict[str, Any], steps: list[dict[st
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def table() -> ModuleType:
     return importlib.import_module("interop_table")
 
 

@@ -73,8 +73,7 @@ def test_every_close_reason_is_documented_with_its_websocket_code() -> None:
     assert missing == []
 
 
-def test_the_table_of_options_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def test_the_table_of_options_is_true() -> None:
     script = importlib.import_module("options_table")
     reference = read("reference/configuration.md")
     assert script.updated(reference) == reference, "run: python scripts/options_table.py --write"

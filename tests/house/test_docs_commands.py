@@ -26,10 +26,7 @@ DOCS = ROOT / "docs"
 STATIC = ROOT / "trio_stomp" / "web" / "static"
 
 TUTORIAL = "start/tutorial.md"
-PAGES = (
-    "../README.md",
-    *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")),
-)
+PAGES = ("../README.md", *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))
 
 # Only something broken takes so long.
 PATIENCE_S = 60

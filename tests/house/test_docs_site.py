@@ -22,14 +22,12 @@ pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
-def hooks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def hooks() -> ModuleType:
     return importlib.import_module("mkdocs_hooks")
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def table() -> ModuleType:
     return importlib.import_module("conformance_table")
 
 

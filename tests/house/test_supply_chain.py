@@ -131,10 +131,7 @@ def test_no_lock_has_a_known_hole(name: str) -> None:
     ("name", "extras"),
     [("requirements-dev.txt", ["dev"]), ("requirements-image.txt", ["security", "jms", "metrics"])],
 )
-def test_a_lock_is_of_what_the_project_asks_for(
-    name: str, extras: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def test_a_lock_is_of_what_the_project_asks_for(name: str, extras: list[str]) -> None:
     assert list(importlib.import_module("lock").FILES[name]) == extras
     found = [(canonicalize_name(each.name), floor(each)) for each, _ in locked(name)]
     wanted = [*requirements(), *(each for extra in extras for each in requirements(extra))]
@@ -198,8 +195,7 @@ def test_the_documents_show_the_one_unit() -> None:
 
 
 @pytest.fixture
-def audit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def audit() -> ModuleType:
     return importlib.import_module("audit")
 
 
@@ -234,10 +230,7 @@ def test_the_audit_asks_about_what_is_installed(audit: ModuleType) -> None:
 # What a release says that it is made of.
 
 
-def test_the_bill_of_materials_has_the_packages_of_the_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def test_the_bill_of_materials_has_the_packages_of_the_image(tmp_path: Path) -> None:
     written = tmp_path / "sbom.json"
     assert importlib.import_module("sbom").main([str(written)]) == 0
     text = written.read_text(encoding="utf-8")

@@ -14,12 +14,7 @@ import pytest
 from attrs import define, field
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from tests.support.core import Actor, Pairs, Received, run_of
 from tests.support.durable_fakes import PAGE_BYTES, DurableBench

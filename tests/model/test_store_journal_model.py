@@ -7,17 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from trio_stomp.store import (
-    Atomic,
-    Delivered,
-    Done,
-    DropPlace,
-    Forget,
-    Keep,
-    Put,
-    Record,
-    Turn,
-)
+from trio_stomp.store import Atomic, Delivered, Done, DropPlace, Forget, Keep, Put, Record, Turn
 
 PLACES = st.sampled_from(["a", "b", "c"])
 LEVELS = st.sampled_from([4, 4, 9])

@@ -13,35 +13,33 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.scripts import run_script
 from tests.support.tls import authority
 from trio_stomp.base._identity import Identity
 from trio_stomp.broker import Action
 from trio_stomp.config import read_acl_file
 
-BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 PATIENCE_S = 120
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs epoll, /proc")
 
 
-Bench = Callable[[str], Any]
 Received = Callable[[Sequence[int]], int]
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Return what gives a part of the benchmark."""
-    monkeypatch.syspath_prepend(BENCH.parent)
-    return lambda name: importlib.import_module(f"_bench.{name}")
+def bench(name: str) -> Any:
+    """Return a part of the benchmark."""
+    return importlib.import_module(f"_bench.{name}")
 
 
 @pytest.fixture
-def received(bench: Bench) -> Received:
+def received() -> Received:
     """Return what counts the messages of one read that holds these numbers."""
     wire = bench("wire")
 
@@ -58,25 +56,14 @@ def received(bench: Bench) -> Received:
     return count
 
 
-def run(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the benchmark to its end; where it finds programs is ``path``."""
-    return subprocess.run(
-        [sys.executable, str(BENCH), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env=None if path is None else os.environ | {"PATH": path},
-    )
-
-
+run = partial(run_script, "bench")
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler"
 )
 
 
 @pytest.fixture
-def floor(bench: Bench) -> Iterator[Any]:
+def floor() -> Iterator[Any]:
     """Return the floor, running."""
     module = bench("floor")
     with module.built_floor() as program, module.running_floor(program) as running:
@@ -142,9 +129,7 @@ def test_what_is_no_revision_is_not_compared(old: str, told: str) -> None:
     assert told in result.stderr
 
 
-def test_a_revision_is_taken_out_of_git(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_revision_is_taken_out_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compare = bench("compare")
     (tmp_path / "repo" / "trio_stomp").mkdir(parents=True)
     main = tmp_path / "repo" / "trio_stomp" / "__main__.py"
@@ -212,9 +197,7 @@ def test_what_security_costs_is_not_measured_at_a_broker_that_runs() -> None:
     assert "--secure starts brokers of its own" in result.stderr
 
 
-def test_the_rules_of_the_benchmark_are_those_of_a_house_of_some_size(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_the_rules_of_the_benchmark_are_those_of_a_house_of_some_size(tmp_path: Path) -> None:
     guarded = bench("guarded")
     file = tmp_path / "rules.toml"
     file.write_text("".join(guarded.rules_text()))
@@ -229,31 +212,29 @@ def test_the_rules_of_the_benchmark_are_those_of_a_house_of_some_size(
     assert not publisher.allows(Action.RECEIVE, "/topic/app-1/0/desk-1")
 
 
-def measured(bench: Bench, settings: str, pair: int, million_s: float, size: int = 117) -> Any:
+def measured(settings: str, pair: int, million_s: float, size: int = 117) -> Any:
     """One run of a million deliveries."""
     made = bench("secure").Measured(settings, size, pair, 0, 10**6, 10**5, 2.0, million_s, 1.0)
     return made
 
 
-def test_runs_are_compared_within_their_pair(bench: Bench) -> None:
+def test_runs_are_compared_within_their_pair() -> None:
     runs = [
-        measured(bench, "acl", 0, 3.0),
-        measured(bench, "plain", 1, 8.0),
-        measured(bench, "plain", 0, 2.0),
-        measured(bench, "acl", 1, 8.8),
-        measured(bench, "plain", 0, 100.0, size=65_536),
+        measured("acl", 0, 3.0),
+        measured("plain", 1, 8.0),
+        measured("plain", 0, 2.0),
+        measured("acl", 1, 8.8),
+        measured("plain", 0, 100.0, size=65_536),
     ]
     assert bench("secure_table").ratios(runs, "acl", 117) == pytest.approx([1.5, 1.1])
 
 
-def test_a_promise_holds_for_the_median_pair_of_small_bodies(bench: Bench) -> None:
-    plain = [measured(bench, "plain", pair, 1.0, size) for pair in range(3) for size in (117, 9000)]
-    acl = [measured(bench, "acl", pair, cost) for pair, cost in enumerate((1.1, 1.15, 9.0))]
-    tls = [measured(bench, "tls", pair, cost) for pair, cost in enumerate((2.0, 3.1, 3.2))]
+def test_a_promise_holds_for_the_median_pair_of_small_bodies() -> None:
+    plain = [measured("plain", pair, 1.0, size) for pair in range(3) for size in (117, 9000)]
+    acl = [measured("acl", pair, cost) for pair, cost in enumerate((1.1, 1.15, 9.0))]
+    tls = [measured("tls", pair, cost) for pair, cost in enumerate((2.0, 3.1, 3.2))]
     large = [
-        measured(bench, settings, pair, 5.0, 9000)
-        for settings in ("acl", "tls")
-        for pair in range(3)
+        measured(settings, pair, 5.0, 9000) for settings in ("acl", "tls") for pair in range(3)
     ]
     costs = bench("secure").Costs([*plain, *acl, *tls, *large], [])
     text = bench("secure_table").secure_table(costs)
@@ -270,9 +251,7 @@ def test_a_promise_holds_for_the_median_pair_of_small_bodies(bench: Bench) -> No
     [([2.0], (2.0,) * 5), ([5.0, 1.0, 3.0, 2.0, 4.0], (1.0, 2.0, 3.0, 4.0, 5.0))],
     ids=["one", "five"],
 )
-def test_the_spread_is_told_by_quartiles(
-    bench: Bench, values: list[float], expected: tuple[float, ...]
-) -> None:
+def test_the_spread_is_told_by_quartiles(values: list[float], expected: tuple[float, ...]) -> None:
     assert tuple(bench("spread").Spread.of(values)) == expected
 
 
@@ -303,7 +282,7 @@ class Encrypted(NamedTuple):
 
 
 @pytest.fixture
-def encrypted(bench: Bench) -> Iterator[Encrypted]:
+def encrypted() -> Iterator[Encrypted]:
     """Both ends of a connection, hands shaken."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority().certificate)
@@ -367,9 +346,7 @@ def test_tls_tells_the_end(encrypted: Encrypted, politely: bool) -> None:
     assert encrypted.ours.recv_into(buffer) == 0
 
 
-def test_tls_sends_each_byte_once_however_often_the_socket_is_full(
-    bench: Bench, encrypted: Encrypted
-) -> None:
+def test_tls_sends_each_byte_once_however_often_the_socket_is_full(encrypted: Encrypted) -> None:
     data = b"".join(b"%010d" % number for number in range(200_000))
     connection = bench("wire").Connection(encrypted.ours, websocket=False)
     connection.send(data)
@@ -447,9 +424,7 @@ def test_without_a_compiler_there_is_no_floor(mode: str, tmp_path: Path) -> None
     assert not result.stdout
 
 
-def test_what_a_compiler_refuses_is_told(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_compiler_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 1\n")
     compiler.chmod(0o755)
@@ -483,7 +458,7 @@ def test_options_that_do_not_go_together_are_refused(arguments: Sequence[str], t
 
 
 @needs_compiler
-def test_the_floor_sends_what_the_broker_sends(bench: Bench, floor: Any) -> None:
+def test_the_floor_sends_what_the_broker_sends(floor: Any) -> None:
     wire, process = bench("wire"), bench("process")
     sends = wire.Sends("/topic/bench/0", 117, websocket=False)
 
@@ -521,7 +496,7 @@ def _frames(connected: socket.socket, count: int) -> bytes:
 
 
 @needs_compiler
-def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(bench: Bench, floor: Any) -> None:
+def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(floor: Any) -> None:
     wire, process = bench("wire"), bench("process")
     subscribe = "SUBSCRIBE\nid:%d\ndestination:/queue/q\nack:%s\n%sreceipt:s\n\n\0"
     send = b"SEND\ndestination:/queue/q\ncontent-length:1\n%b\n%d\0"
@@ -558,7 +533,7 @@ def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(bench: Bench, flo
 
 
 @needs_compiler
-def test_the_floor_loses_nothing_for_a_subscriber_that_reads_late(bench: Bench, floor: Any) -> None:
+def test_the_floor_loses_nothing_for_a_subscriber_that_reads_late(floor: Any) -> None:
     wire = bench("wire")
     late, prompt, publisher = (wire.Connection.open(floor.port, websocket=False) for _ in range(3))
     got = {late: bytearray(), prompt: bytearray()}
@@ -594,7 +569,7 @@ def test_the_floor_loses_nothing_for_a_subscriber_that_reads_late(bench: Bench, 
 
 
 @needs_compiler
-def test_the_floor_goes_on_when_a_subscriber_leaves(bench: Bench, floor: Any) -> None:
+def test_the_floor_goes_on_when_a_subscriber_leaves(floor: Any) -> None:
     wire = bench("wire")
     stays, goes, publisher = (wire.Connection.open(floor.port, websocket=False) for _ in range(3))
     with closing(stays), closing(goes), closing(publisher):
@@ -618,7 +593,7 @@ def test_the_floor_goes_on_when_a_subscriber_leaves(bench: Bench, floor: Any) ->
 
 
 @needs_compiler
-def test_the_floor_takes_frames_byte_by_byte(bench: Bench, floor: Any) -> None:
+def test_the_floor_takes_frames_byte_by_byte(floor: Any) -> None:
     wire = bench("wire")
     frames = b"CONNECT\n\n\0SUBSCRIBE\nid:b\ndestination:/x\n\n\0"
     frames += b"SEND\ndestination:/x\ncontent-length:3\n\na\0b\0"
@@ -639,7 +614,7 @@ def test_the_floor_takes_frames_byte_by_byte(bench: Bench, floor: Any) -> None:
 
 
 @needs_compiler
-def test_a_floor_that_ends_says_why(bench: Bench) -> None:
+def test_a_floor_that_ends_says_why() -> None:
     module, wire = bench("floor"), bench("wire")
     with (
         pytest.raises(Exception, match=r"the floor ended: .*the floor does not know NONSENSE"),
@@ -650,7 +625,7 @@ def test_a_floor_that_ends_says_why(bench: Bench) -> None:
         connection.ask(b"NONSENSE\n\n\0", b"RECEIPT\n")
 
 
-def test_the_latency_of_a_side_is_compared_within_its_round(bench: Bench) -> None:
+def test_the_latency_of_a_side_is_compared_within_its_round() -> None:
     shares = dict.fromkeys(("p50", "p90", "p99", "p99.9"), 1.0)
 
     def run_of(side: str, pair: int, p50: float) -> Any:
@@ -685,7 +660,7 @@ def test_the_latency_of_a_side_is_compared_within_its_round(bench: Bench) -> Non
     ids=["before", "one", "too-long"],
 )
 def test_the_longest_pause_is_that_of_all_intervals(
-    bench: Bench, longest: list[float], expected: tuple[float, str]
+    longest: list[float], expected: tuple[float, str]
 ) -> None:
     records = [
         {
@@ -703,7 +678,7 @@ def test_the_longest_pause_is_that_of_all_intervals(
 
 
 def test_no_more_connections_are_asked_for_than_files_may_be_open(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pauses = bench("pauses")
     limits = {"hard": 4096}
@@ -714,7 +689,7 @@ def test_no_more_connections_are_asked_for_than_files_may_be_open(
     assert pauses.allowed(19_000) == 19_000
 
 
-def test_slow_consumers_are_dropped_by_a_broker_and_counted(bench: Bench) -> None:
+def test_slow_consumers_are_dropped_by_a_broker_and_counted() -> None:
     with (
         bench("process").running_broker(("--max-outbox-bytes", "65536")) as broker,
         closing(bench("slow").SlowConsumers(broker.port)) as slow,
@@ -724,7 +699,7 @@ def test_slow_consumers_are_dropped_by_a_broker_and_counted(bench: Bench) -> Non
             assert time.monotonic() < deadline
 
 
-def test_slow_consumers_that_are_refused_are_no_result(bench: Bench) -> None:
+def test_slow_consumers_that_are_refused_are_no_result() -> None:
     module, process = bench("slow"), bench("process")
     with (
         process.running_broker(("--max-connections", "5")) as broker,

@@ -129,9 +129,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
     return go
 
 
-def test_brokers_take_turns_and_are_started_for_each_purpose(
-    rounds: Callable[..., Report],
-) -> None:
+def test_brokers_take_turns_and_are_started_for_each_purpose(rounds: Callable[..., Report]) -> None:
     starts: Starts = []
     brokers = [peer_of(name, starts) for name in (OURS, "b", "c")]
     report = rounds(brokers, ("fanout-tcp", "durable-queue", "idle-tcp"))

@@ -17,6 +17,8 @@ from _bench.peer_brokers import OURS, Running, listener, server_of
 from _bench.process import BenchError, Broker, family, running_broker
 from _bench.wire import STRANGER
 
+from tests.support.scripts import run_script
+
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 PATIENCE_S = 120
 
@@ -25,14 +27,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 
 def run(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run the benchmark to its end; where it finds programs is ``path``."""
-    return subprocess.run(
-        [sys.executable, str(BENCH), "--quick", "--peers", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env=os.environ | {"PATH": str(path)},
-    )
+    return run_script("bench", "--quick", "--peers", *arguments, path=str(path))
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ COLUMNS = {"Trio", "transport", "server", "protocol", "frames", "broker", "rest"
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs epoll, /proc")
 
 
-@pytest.fixture
-def part(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Return what gives a part of the benchmark."""
-    monkeypatch.syspath_prepend(BENCH.parent)
-    return lambda name: importlib.import_module(f"_bench.{name}")
+def part(name: str) -> Any:
+    """Return a part of the benchmark."""
+    return importlib.import_module(f"_bench.{name}")
 
 
 @pytest.mark.parametrize(
@@ -37,13 +34,11 @@ def part(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
         ("/usr/lib/python3.11/enum.py", "rest"),
     ],
 )
-def test_code_belongs_to_a_floor_to_trio_or_to_neither(
-    part: Callable[[str], Any], file: str, column: str
-) -> None:
+def test_code_belongs_to_a_floor_to_trio_or_to_neither(file: str, column: str) -> None:
     assert part("shares").column_of(file) == column
 
 
-def test_shares_are_of_all_samples(part: Callable[[str], Any]) -> None:
+def test_shares_are_of_all_samples() -> None:
     rows = [
         ("/x/trio_stomp/broker/_queue.py", "Queue.pump", 6),
         ("/x/trio_stomp/transport/_wire.py", "SocketWire.send_nowait", 10),

@@ -27,8 +27,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture
-def source(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(SCRIPTS)
+def source() -> Any:
     return importlib.import_module("_bench.spark_source")
 
 

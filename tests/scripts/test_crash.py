@@ -1,14 +1,13 @@
 """The short form of the crash harness: some kills under load, with the real broker."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from _crash.ledger import Group, Ledger
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-PATIENCE_S = 120
+from tests.support.scripts import run_script
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL, flock")
 
@@ -17,17 +16,10 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 def test_nothing_with_a_receipt_is_lost(store: str, seed: int, tmp_path: Path) -> None:
     if store == "sqlite":
         pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
-    result = subprocess.run(
-        [
-            sys.executable,
-            str(SCRIPTS / "crash.py"),
-            *("--kills", "3", "--life", "0.6", "--seed", str(seed), "--store", store),
-            *("--keep", str(tmp_path)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+    result = run_script(
+        "crash",
+        *("--kills", "3", "--life", "0.6", "--seed", str(seed), "--store", store),
+        *("--keep", str(tmp_path)),
     )
     assert result.stdout, result.stderr
     summary = json.loads(result.stdout)
@@ -43,10 +35,7 @@ class TestTheLedger:
     """The judge itself: each kind of violation is found."""
 
     @pytest.fixture
-    def ledger(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.syspath_prepend(SCRIPTS)
-        from _crash.ledger import Ledger
-
+    def ledger(self):
         ledger = Ledger(lazy_s=1.0, life=1)
         for name in ("a", "hop", "hop2"):
             ledger.track(name)
@@ -157,8 +146,6 @@ class TestTheLedger:
     def test_transactions_are_all_or_nothing(
         self, ledger, state: str, came: int, text: str
     ) -> None:
-        from _crash.ledger import Group
-
         for _ in range(2):
             ledger.tracks["a"].new()
         ledger.tracks["a"].groups.append(Group(0, 2, state))
@@ -167,8 +154,6 @@ class TestTheLedger:
         assert self.found(ledger).removeprefix("life 1: a: ") == text
 
     def test_a_message_that_was_moved_twice(self, ledger) -> None:
-        from _crash.ledger import Group
-
         self.send(ledger, "hop", 1)
         ledger.deliver("hop", 0, is_marked=False)
         for number in range(2):

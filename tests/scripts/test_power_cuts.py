@@ -1,26 +1,17 @@
 """Whole brokers, started on what a power cut leaves; the long run is ``crash.py --power-cuts``."""
 
 import sys
-from pathlib import Path
 
 import pytest
+from _crash import power
 from _oracle.power import QUEUES, State, states
 from _oracle.power_sqlite import sqlite_states
 from attrs import evolve
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 SEED = 18
 STATES = 8
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs flock")
-
-
-@pytest.fixture
-def power(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    from _crash import power
-
-    return power
 
 
 def some_state() -> State:
@@ -31,7 +22,7 @@ def some_state() -> State:
 
 
 @pytest.mark.parametrize("store", ["journal", "sqlite"])
-def test_what_was_receipted_is_there_and_transactions_are_whole(power, store: str) -> None:
+def test_what_was_receipted_is_there_and_transactions_are_whole(store: str) -> None:
     if store == "sqlite":
         pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
     made = states(SEED, STATES) if store == "journal" else sqlite_states(SEED, STATES)
@@ -39,7 +30,7 @@ def test_what_was_receipted_is_there_and_transactions_are_whole(power, store: st
         assert power.judge(store, state, in_process=number > 0) == [], (store, number)
 
 
-def test_the_judge_finds_what_is_lost_and_what_is_invented(power) -> None:
+def test_the_judge_finds_what_is_lost_and_what_is_invented() -> None:
     state = some_state()
     assert power.judge("sqlite", state) == []
     more = evolve(state, queues={name: [*state.queues[name], b"promised"] for name in QUEUES})
@@ -49,14 +40,14 @@ def test_the_judge_finds_what_is_lost_and_what_is_invented(power) -> None:
     assert power.judge("sqlite", invented) != []
 
 
-def test_the_judge_finds_a_broker_that_does_not_start(power) -> None:
+def test_the_judge_finds_a_broker_that_does_not_start() -> None:
     state = some_state()
     damaged = evolve(state, contents=dict.fromkeys(state.contents, b"x" * 4096))
     (line,) = power.judge("sqlite", damaged)
     assert "did not start" in line
 
 
-def test_a_store_that_promises_before_it_has_synced_is_found(power, monkeypatch) -> None:
+def test_a_store_that_promises_before_it_has_synced_is_found(monkeypatch) -> None:
     """The states come from what SQLite was asked for, not from what we believe."""
     pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
     from trio_stomp.store.sql import _database as _sql_database

@@ -4,26 +4,38 @@ import json
 import math
 import random
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import soak
 import trio
+from _proof.attack_run import judge, judge_waits
+from _proof.churn import POLICIES, Churn, tidy
+from _proof.client import Producer, Reader
+from _proof.diag import Diag, Told
+from _proof.judge import (
+    STEP,
+    Ledger,
+    Times,
+    judge_exact,
+    judge_latency,
+    judge_rss,
+    rss_bound,
+    slope_bytes,
+)
+from _proof.metered import LongestTurn, Meter
+from _proof.watched import watched_broker
 from hypothesis import given
 from hypothesis import strategies as st
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+from tests.support.scripts import run_script
+
 PATIENCE_S = 60
 MIB = 1024 * 1024
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs epoll, /proc")
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(SCRIPTS)
 
 
 class TestTheJudge:
@@ -31,8 +43,6 @@ class TestTheJudge:
 
     @given(st.lists(st.floats(1e-6, 1000), min_size=1), st.sampled_from([0.5, 0.99, 1.0]))
     def test_a_percentile_is_no_more_than_a_bucket_too_high(self, many, share) -> None:
-        from _proof.judge import STEP, Times
-
         times = Times()
         for each in many:
             times.add(each)
@@ -41,8 +51,6 @@ class TestTheJudge:
         assert times.count == len(many)
 
     def test_times_of_several_are_one(self) -> None:
-        from _proof.judge import Times
-
         quick, slow = Times(), Times()
         quick.add(0.001, 99)
         slow.add(1.0)
@@ -54,8 +62,6 @@ class TestTheJudge:
         assert Times().percentile(0.99) == 0.0
 
     def test_rss_is_budget_and_idle_and_a_fifth(self) -> None:
-        from _proof.judge import judge_rss, rss_bound
-
         assert rss_bound(100 * MIB, 50 * MIB) == 180 * MIB
         assert judge_rss(180 * MIB, 100 * MIB, 50 * MIB).holds
         assert not judge_rss(180 * MIB + 1, 100 * MIB, 50 * MIB).holds
@@ -66,8 +72,6 @@ class TestTheJudge:
         ids=["twice", "four times", "noise", "more than noise"],
     )
     def test_latency_is_compared_with_the_run_without(self, alone, beside, holds) -> None:
-        from _proof.judge import Times, judge_latency
-
         one, other = Times(), Times()
         one.add(alone, 100)
         other.add(beside, 100)
@@ -76,8 +80,6 @@ class TestTheJudge:
         assert not judge_latency("all", one, Times()).holds
 
     def test_a_ledger_that_comes_out_even(self) -> None:
-        from _proof.judge import Ledger
-
         even = Ledger("/topic/a", 100, 60, 30, 10, {"slow-consumer": 30})
         assert all(each.holds for each in even.verdicts())
         told = {"slow-consumer": 30, "no-subscriber": 5}
@@ -98,15 +100,11 @@ class TestTheJudge:
         ],
     )
     def test_a_ledger_that_does_not(self, change, broken) -> None:
-        from _proof.judge import Ledger
-
         ledger = Ledger("/topic/a", 100, 60, 30, 10, {"slow-consumer": 30})._replace(**change)
         found = [n for n, each in enumerate(ledger.verdicts()) if not each.holds]
         assert found == broken
 
     def test_what_has_not_come_back(self) -> None:
-        from _proof.judge import judge_exact
-
         assert judge_exact({"a": 1, "b": 0}, {"a": 1, "c": 0}) == []
         assert judge_exact({"a": 1}, {"a": 2}) == ["a 2, base line 1"]
         assert judge_exact({"a": 1}, {}) == ["a 0, base line 1"]
@@ -115,8 +113,6 @@ class TestTheJudge:
         assert judge_exact({}, {"socket": 1}) == ["socket 1, base line 0"]
 
     def test_a_slope(self) -> None:
-        from _proof.judge import slope_bytes
-
         assert slope_bytes([(0, 5), (1, 7), (2, 9)]) == pytest.approx(2.0)
         assert slope_bytes([(0, 5), (9, 99)]) == 0.0
         assert slope_bytes([(1, 5), (1, 6), (1, 7)]) == 0.0
@@ -126,14 +122,10 @@ class TestTheSoakJudge:
     """What a soak found, in moments at rest."""
 
     def moment(self, minute: float, rss: int, destinations: int = 5, **counts: int):
-        import soak
-
         whole = {"fds": 10, "trio_tasks": 9, **counts}
         return soak.Moment(minute, rss, whole, {"destinations": destinations})
 
     def broken(self, *moments) -> list[int]:
-        import soak
-
         return [n for n, each in enumerate(soak.judge(moments)) if not each.holds]
 
     def test_all_is_well(self) -> None:
@@ -150,8 +142,6 @@ class TestTheSoakJudge:
         assert self.broken(base) == [1]
 
     def test_rest_is_nobody_and_nothing(self) -> None:
-        import soak
-
         names = ("waiting", "unacked", "input_queue_size", "output_queue_size", "stale_queue_size")
         rest = {"clients": 1, **dict.fromkeys(names, 0)}
         assert soak.is_at_rest(rest, 1)
@@ -163,9 +153,7 @@ class TestTheListener:
     """What DIAG tells, added up."""
 
     @pytest.fixture
-    def told(self, scripts):
-        from _proof.diag import Told
-
+    def told(self):
         return Told()
 
     def test_drops_are_added_up_by_destination_and_reason(self, told) -> None:
@@ -212,9 +200,7 @@ class TestTheReader:
     """What a consumer of the load counts."""
 
     @pytest.fixture
-    def ends(self, scripts):
-        from _proof.client import Reader
-
+    def ends(self):
         reader = Reader(0, "", acks=True)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -263,9 +249,7 @@ class TestTheProducer:
     """What a producer offers, and what it was promised."""
 
     @pytest.fixture
-    def ends(self, scripts):
-        from _proof.client import Producer
-
+    def ends(self):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         producer = Producer(0, "/topic/a", 1, rate=10.0, body_bytes=40, is_steady=True)
@@ -306,13 +290,10 @@ class TestTheProducer:
 
 def test_a_short_overload_keeps_its_promises(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    command = [
-        *(sys.executable, str(SCRIPTS / "overload.py"), "--minutes", "0.03", "--subscribers", "4"),
-        *("--scenario", "drop-oldest", "--outbox-bytes", "65536", "--json", str(file)),
-        *("--broker", "--diag-interval-s", "0.2"),
-    ]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    result = run_script(
+        "overload",
+        *("--minutes", "0.03", "--subscribers", "4", "--scenario", "drop-oldest"),
+        *("--outbox-bytes", "65536", "--json", str(file), "--broker", "--diag-interval-s", "0.2"),
     )
     assert file.exists(), result.stderr
     (run,) = json.loads(file.read_text())["runs"]
@@ -340,8 +321,6 @@ class TestAttacks:
     """What one client does to others is measured, and judged by the bounds of the limits."""
 
     def test_what_is_just_within_its_bound_holds(self) -> None:
-        from _proof.attack_run import judge
-
         assert [each for each in judge(FIGURES) if not each.holds] == []
 
     @pytest.mark.parametrize(
@@ -355,21 +334,15 @@ class TestAttacks:
         ],
     )
     def test_what_is_beyond_it_is_named(self, figure: str, value: object, promise: str) -> None:
-        from _proof.attack_run import judge
-
         broken = [each for each in judge(FIGURES | {figure: value}) if not each.holds]
         assert [each.promise for each in broken] == [promise]
 
     def test_nobody_waits_for_200_ms_however_slow_the_machine(self) -> None:
-        from _proof.attack_run import judge_waits
-
         alone = {"p50": 0.050, "longest": 0.100}
         verdicts = judge_waits(alone, {"p50": 0.150, "longest": 0.201})
         assert [each.holds for each in verdicts] == [True, False]
 
     def test_the_longest_step_of_a_loop_is_noted(self, tmp_path: Path) -> None:
-        from _proof.metered import LongestTurn, Meter
-
         async def work() -> None:
             await trio.lowlevel.checkpoint()
             until = time.thread_time() + 0.05
@@ -386,14 +359,7 @@ class TestAttacks:
 
     def test_an_attack_is_made_and_measured(self, tmp_path: Path) -> None:
         file = tmp_path / "result.json"
-        command = [sys.executable, str(SCRIPTS / "overload.py"), "--scenario", "commits"]
-        result = subprocess.run(
-            [*command, "--json", str(file)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        result = run_script("overload", "--scenario", "commits", "--json", str(file))
         assert file.exists(), result.stderr
         (run,) = json.loads(file.read_text())["attacks"]
         assert run["refusals"] == []
@@ -405,11 +371,6 @@ class TestAttacks:
 
 
 async def test_every_act_of_the_churn_ends(tmp_path: Path) -> None:
-    import soak
-    from _proof.churn import POLICIES, Churn, tidy
-    from _proof.diag import Diag
-    from _proof.watched import watched_broker
-
     (tmp_path / "policies.toml").write_text(POLICIES)
     options = (
         *(*soak.OPTIONS, "--data-dir", str(tmp_path / "data")),

@@ -2,39 +2,23 @@
 
 import importlib
 import json
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "scale.py"
-PATIENCE_S = 300
+from tests.support.scripts import run_script
+
+run = partial(run_script, "scale", patience_s=300)
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs epoll, /proc")
-
-
-@pytest.fixture
-def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the scripts be imported."""
-    monkeypatch.syspath_prepend(SCRIPT.parent)
 
 
 def module(name: str) -> Any:
     """One of the scripts' modules."""
     return importlib.import_module(name)
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the script to its end."""
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 @pytest.mark.full
@@ -93,7 +77,6 @@ def test_what_does_not_grow_is_refused() -> None:
     assert "queue-head" in result.stderr
 
 
-@pytest.mark.usefixtures("scripts")
 def test_no_pattern_of_the_fill_matches_what_is_sent() -> None:
     from trio_stomp.broker.names._trie import matches
     from trio_stomp.broker.names._wildcards import compile_pattern
@@ -110,7 +93,6 @@ def test_no_pattern_of_the_fill_matches_what_is_sent() -> None:
     assert matches(one, "/topic/bench/0")
 
 
-@pytest.mark.usefixtures("scripts")
 def test_messages_go_round() -> None:
     sends = module("_bench.scale_fill").RoundSends(["/topic/a", "/topic/b"], 20)
     frames = sends.with_receipt(range(3, 6), 7).split(b"\0")
@@ -126,7 +108,6 @@ def test_messages_go_round() -> None:
     assert [b"receipt:0000000007\x1f\n" in frame for frame in frames] == [False, False, True]
 
 
-@pytest.mark.usefixtures("scripts")
 def test_a_fill_never_has_a_batch_for_two_connections() -> None:
     fills = module("_bench.scale_fill")
     batches: list[range] = []
@@ -170,7 +151,6 @@ def series(name: str, promised: float, costs: dict[int, float], turn_ms: float) 
     ]
 
 
-@pytest.mark.usefixtures("scripts")
 def test_a_promise_is_judged_by_the_worst_size_and_the_cheapest_run() -> None:
     script = module("scale")
     flat = series("flat", 1.5, {0: 2.0, 10: 3.0, 100: 1.0}, 99.0)
@@ -189,7 +169,6 @@ def test_a_promise_is_judged_by_the_worst_size_and_the_cheapest_run() -> None:
     assert rows[0]["broker_cpu_s_per_million_max"] == pytest.approx(18.0)
 
 
-@pytest.mark.usefixtures("scripts")
 def test_a_herd_is_judged_by_turns_and_by_what_another_waits() -> None:
     script, pauses = module("scale"), module("_bench.pauses")
     phase = pauses.Phase("disconnect", 1.0, (0, 0, 0), 0.0, 0.0, 42.0)
@@ -201,7 +180,6 @@ def test_a_herd_is_judged_by_turns_and_by_what_another_waits() -> None:
     ]
 
 
-@pytest.mark.usefixtures("scripts")
 def test_a_dimension_that_fails_is_told_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -223,7 +201,6 @@ def test_a_dimension_that_fails_is_told_and_the_others_go_on(
     assert len(found["failures"]) == 1
 
 
-@pytest.mark.usefixtures("scripts")
 @pytest.mark.parametrize(
     ("hard", "possible"), [(20_000, 19_000), (1024, 896), (64, 1), (-1, 19_000)]
 )
@@ -237,7 +214,6 @@ def test_there_are_as_many_connections_as_descriptors_allow(
     assert connections.sizes == sorted({0, *(min(possible, n) for n in (19, 190, 1900, 19_000))})
 
 
-@pytest.mark.usefixtures("scripts")
 @pytest.mark.parametrize("numbers", [[1], [0, 2], [0, 0], [0, 1, 1]])
 def test_the_deep_queue_wants_every_message_in_order(numbers: list[int]) -> None:
     fills, wire = module("_bench.scale_fill"), module("_bench.wire")
@@ -251,7 +227,6 @@ def test_the_deep_queue_wants_every_message_in_order(numbers: list[int]) -> None
         queue._take(0)
 
 
-@pytest.mark.usefixtures("scripts")
 def test_the_deep_queue_acknowledges_what_it_takes_though_frames_are_cut() -> None:
     fills, wire = module("_bench.scale_fill"), module("_bench.wire")
     queue = fills.DeepQueue.__new__(fills.DeepQueue)

@@ -4,47 +4,41 @@ import json
 import random
 import socket
 import ssl
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
+from _crash.link import Reply
+from _torture.client import Client, Stage
+from _torture.model import ABORTED, World
+from _torture.session import Session, Wrong
+from _torture.told import Sub, mark_acked, mark_sure
+from _torture.wire import client_messages, cut
 
 from tests.support.hostile import hear
+from tests.support.scripts import run_script
 from tests.support.tls import authority
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+run = partial(run_script, "torture")
 PATIENCE_S = 120
 QUEUE, TOPIC = "/queue/a", "/topic/a"
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(SCRIPTS)
-
-
 class History:
     """What one connection sends and hears, in short words."""
 
     def __init__(self, world=None, who: str = "c1.1 tcp") -> None:
-        from _torture.model import World
-        from _torture.session import Session, Wrong
-
         self.world = world or World()
         self.session = Session(self.world, who)
-        self._wrong = Wrong
 
     def send(self, to: str = QUEUE, *, receipt: str = "", in_transaction: bool = False):
-        from _torture.told import mark_sure
-
         place = self.session.number(to, in_transaction=in_transaction)
         effect = None if in_transaction else partial(mark_sure, [place])
         self.session.tell("SEND", 0.0, receipt, effect)
@@ -54,8 +48,6 @@ class History:
         self.session.tell(command, 0.0, receipt, effect)
 
     def subscribe(self, to: str = QUEUE, *, answer: bool = True, **more: Any):
-        from _torture.told import Sub
-
         sub = Sub(f"s{len(self.session.subs)}", to, **more)
         self.ask("SUBSCRIBE", sub.id, self.session.sub(sub))
         if answer:
@@ -68,10 +60,8 @@ class History:
             self.receipt(f"un{sub.id}")
 
     def hear(self, command: str, body: str = "", **headers: str) -> None:
-        from _crash.link import Reply
-
         told = {name.replace("_", "-"): text for name, text in headers.items()}
-        with suppress(self._wrong):
+        with suppress(Wrong):
             self.session.hear(Reply(command, told, body), 1.0)
 
     def receipt(self, name: str) -> None:
@@ -88,7 +78,7 @@ class History:
 
 
 @pytest.fixture
-def history(scripts: None) -> History:
+def history() -> History:
     return History()
 
 
@@ -196,8 +186,6 @@ class TestATopic:
         assert history.found.startswith(f"lost: c1.1>{TOPIC}>p {text}")
 
     def test_what_was_aborted_leaves_no_hole(self, history: History) -> None:
-        from _torture.model import ABORTED
-
         sub = history.subscribe(TOPIC)
         first, second = (history.send(TOPIC, in_transaction=True) for _ in range(2))
         first.lane.state[0] = ABORTED
@@ -243,8 +231,6 @@ class TestAQueue:
         assert history.found.endswith("delivery 1, came twice, and not as redelivered")
 
     def test_who_reads_late_reads_an_earlier_delivery(self, history: History) -> None:
-        from _torture.told import mark_acked
-
         place = history.send()
         history.message(history.subscribe(ack="client"), place, 2)
         mark_acked([place._replace(delivery=2)])
@@ -253,8 +239,6 @@ class TestAQueue:
 
     @pytest.mark.parametrize("ack", ["auto", "client"])
     def test_one_comes_after_it_was_acknowledged(self, history: History, ack: str) -> None:
-        from _torture.told import mark_acked
-
         place = history.send()
         history.message(history.subscribe(ack=ack), place)
         if ack == "client":
@@ -361,9 +345,6 @@ def fake_broker(part: Callable[[socket.socket], None]) -> Iterator[int]:
 def test_a_broker_that_does_wrong(
     part: Callable[[socket.socket], None], transport: str, end: str, kind: str, text: str
 ) -> None:
-    from _torture.client import Client, Stage
-    from _torture.model import World
-
     class OneEnd(Client):
         def play(self) -> None:
             pass
@@ -382,23 +363,11 @@ def test_a_broker_that_does_wrong(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_cut_is_whole_together(seed: int) -> None:
-    from _torture.wire import client_messages, cut
-
     dice = random.Random(seed)
     data = bytes(dice.randrange(128) for _ in range(dice.choice((1, 2, 130, 70_000))))
     pieces = cut(data, dice)
     assert b"".join(pieces) == data
     assert hear(client_messages(pieces, dice)).data == data
-
-
-def run(*options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, str(SCRIPTS / "torture.py"), *options],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 def test_a_short_run_finds_nothing() -> None:

@@ -316,13 +316,10 @@ def test_losses_are_told_by_reason_and_user(spark: "SparkSession") -> None:
 
 
 @pytest.mark.full
-def test_the_sample_is_what_its_script_makes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
     """Its messages, that is: the files' bytes depend on the version of the writer."""
     import pyarrow.parquet as pq
 
-    monkeypatch.syspath_prepend(ROOT / "scripts")
     script = importlib.import_module("make_diag_sample")
     rows = [script.row(told) for told in script.checked(script.Shop().day())]
     script.write(tmp_path, rows)

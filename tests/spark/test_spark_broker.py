@@ -146,10 +146,7 @@ def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> N
 
 @pytest.mark.full
 def test_a_secret_gets_to_the_broker_and_nowhere_else(
-    spark: "SparkSession",
-    brokers: Brokers,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: "SparkSession", brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither into plans, logs, the checkpoint and files, nor anything that is told."""
     trusted = authority()

@@ -44,9 +44,8 @@ def server() -> Iterator[StreamServer]:
 
 
 @pytest.fixture
-def sidecar(monkeypatch: pytest.MonkeyPatch) -> Any:
+def sidecar() -> Any:
     """Return the script as a module."""
-    monkeypatch.syspath_prepend(SCRIPT.parent)
     return importlib.import_module("diag_to_parquet")
 
 

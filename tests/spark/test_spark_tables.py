@@ -69,8 +69,7 @@ def test_a_field_added_on_one_side_only_is_noticed(kind: str) -> None:
     assert differences(table, body) == ["novelty"]
 
 
-def test_the_documentation_lists_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def test_the_documentation_lists_the_columns() -> None:
     script = importlib.import_module("columns_table")
     text = (ROOT / "docs" / "operate" / "analysis.md").read_text(encoding="utf-8")
     assert script.updated(text) == text, "run: python scripts/columns_table.py --write"

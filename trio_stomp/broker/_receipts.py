@@ -16,9 +16,12 @@ class Receipts:
     durability: SendOrder
 
     def give(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
-        """Send a RECEIPT with an escaped id and further header lines.
+        """Send a RECEIPT, after the client's earlier frames are stored.
 
-        It waits until the client's earlier frames are stored.
+        Args:
+          client: The client.
+          name: The id, escaped.
+          evidence: Further header lines.
         """
         frame = encode_receipt(name, evidence)
         if client.awaited:
@@ -27,9 +30,13 @@ class Receipts:
             client.outbox.stage_frame(frame)
 
     def of_run(self, client: Client, run: FrameRun, taken: int, evidence: bytes) -> None:
-        """Send the RECEIPTs of the first ``taken`` messages of a run.
+        """Send the RECEIPTs of a run of SENDs, for the accepted messages.
 
-        ``evidence`` has the header lines for the last of them.
+        Args:
+          client: The sender.
+          run: The run.
+          taken: The number of accepted messages.
+          evidence: Header lines for the last of them.
         """
         for count, name in run.receipts:
             if count <= taken:

@@ -180,7 +180,7 @@ class Tables:
                 },
                 "destinations": len(server.broker.destinations),
                 "wildcards": server.broker.destinations.wildcards,
-                "quotas": server.broker.quotas.figures(),
+                "quotas": server.broker.quotas.told(),
                 "quota_refusals_total": server.broker.quotas.refused,
             }
         )

@@ -9,14 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from trio_stomp.cli.process._allocator import (
-    GROWTH_BYTES,
-    INTERVAL_S,
-    Allocator,
-    resident_bytes,
-)
+from trio_stomp.cli.process._allocator import GROWTH_BYTES, INTERVAL_S, Allocator, resident_bytes
 
 GLIBC = platform.libc_ver()[0] == "glibc"
 START = 100 * 1024 * 1024
@@ -27,7 +21,7 @@ async def at_once(call: Callable[[int], object], argument: int) -> None:
     call(argument)
 
 
-async def test_a_process_that_grows_gives_pages_back(autojump_clock: MockClock) -> None:
+async def test_a_process_that_grows_gives_pages_back(autojump_clock) -> None:
     size, freed = START, list[float]()
 
     def trim(_: int) -> int:
@@ -50,7 +44,7 @@ async def test_a_process_that_grows_gives_pages_back(autojump_clock: MockClock) 
     assert freed == [START + GROWTH_BYTES, START + GROWTH_BYTES]
 
 
-async def test_what_stays_is_not_given_back_again(autojump_clock: MockClock) -> None:
+async def test_what_stays_is_not_given_back_again(autojump_clock) -> None:
     size, calls = START, 0
 
     def trim(_: int) -> int:
@@ -81,7 +75,7 @@ async def test_the_c_library_is_asked_where_it_is_glibc() -> None:
 
 @pytest.mark.parametrize("missing", ["mallopt", "malloc_trim"])
 async def test_a_function_that_is_missing_is_switched_off_and_logged_once(
-    missing: str, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+    missing: str, caplog: pytest.LogCaptureFixture, autojump_clock
 ) -> None:
     calls: list[tuple[int, ...]] = []
 

@@ -309,10 +309,7 @@ def test_import_of_each_setting(run, write: Write, text: str, values: dict[str, 
     [
         (":queue: fille\n", ':queue: "fille", which stompserver treated as memory'),
         (":queue: file\n:storage: /s\n", 'The directory "/s" must exist before the broker'),
-        (
-            ":queue: file\n",
-            "Relative paths start at the working directory; set WorkingDirectory=",
-        ),
+        (":queue: file\n", "Relative paths start at the working directory; set WorkingDirectory="),
         (":queue: dbm\n", "Relative paths start at"),
         (":auth: true\n:etcdir: /e f\n", "passwd import '/e f/.passwd' '/e f/.passwd'"),
         (":debug: true\n", ":debug: true - not a setting: start with --debug"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from trio_stomp.cli._log import GATHER_LINES, GATHER_S, LineHandler, gather_lines
 
@@ -65,10 +65,7 @@ def test_each_line_is_written_at_once_if_nobody_gathers(
 
 
 async def test_lines_are_written_together_and_soon(
-    autojump_clock: MockClock,
-    log: logging.Logger,
-    stream: Stream,
-    gathering: trio.CancelScope,
+    autojump_clock, log: logging.Logger, stream: Stream, gathering: trio.CancelScope
 ) -> None:
     for number in range(2):
         log.info("one")

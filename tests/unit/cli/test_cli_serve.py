@@ -52,10 +52,7 @@ from trio_stomp.config import ListenOptions, Settings
             "cannot listen on 127.0.0.1:5000: no such host; "
             "choose an address of this machine with --host",
         ),
-        (
-            OSError("odd"),
-            "cannot listen on 127.0.0.1:5000: odd; check --host and --port",
-        ),
+        (OSError("odd"), "cannot listen on 127.0.0.1:5000: odd; check --host and --port"),
     ],
 )
 def test_an_address_that_cannot_be_had(error: Exception, line: str) -> None:
@@ -236,12 +233,7 @@ class FakeLimit:
     ],
 )
 def test_the_file_limit_is_raised_or_missed_aloud(
-    monkeypatch: pytest.MonkeyPatch,
-    soft: int,
-    hard: int,
-    refuses: bool,
-    reached: int,
-    warns: bool,
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, refuses: bool, reached: int, warns: bool
 ) -> None:
     limit = FakeLimit(soft, hard, refuses=refuses)
     monkeypatch.setattr("resource.getrlimit", limit.get)

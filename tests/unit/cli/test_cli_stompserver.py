@@ -40,10 +40,7 @@ def sqlite(path: str) -> dict[str, object]:
         ("-c 3", {"checkpoint_s": 3.0}),
         ("--checkpoint 3 -q file", {"checkpoint_s": 3.0, **journal(".stompserver")}),
         ("-s x -w y", {}),
-        (
-            "-q file -d -p 1 port=2",
-            {"port": 1, "log_level": "debug", **journal(".stompserver")},
-        ),
+        ("-q file -d -p 1 port=2", {"port": 1, "log_level": "debug", **journal(".stompserver")}),
     ],
 )
 def test_what_they_select(line: str, values: dict[str, object]) -> None:

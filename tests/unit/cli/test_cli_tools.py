@@ -292,10 +292,7 @@ class Terminal(io.StringIO):
     ("typed", "is_yes"), [("y\n", True), ("YES\n", True), ("\n", False), ("", False), ("n", False)]
 )
 def test_only_yes_is_yes(
-    typed: str,
-    is_yes: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    typed: str, is_yes: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     assert ask_yes("Drop it?") is is_yes
@@ -521,10 +518,7 @@ def test_an_answer_without_text_is_told_by_its_number() -> None:
 
 @pytest.mark.parametrize(
     ("url", "told"),
-    [
-        ("http://x..y:1", "no such host"),
-        ("http://nowhere.invalid:1", "no such host"),
-    ],
+    [("http://x..y:1", "no such host"), ("http://nowhere.invalid:1", "no such host")],
 )
 def test_a_host_that_is_not_there(url: str, told: str) -> None:
     with pytest.raises(Unreachable, match=told):
@@ -598,19 +592,10 @@ def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
 
 
 TOOLS_AT_A_BROKER = [
-    "send /queue/a body",
-    "subscribe /queue/a --for 1",
-    "bench --seconds 1",
-    "top --once",
-    "dlq ls",
-    "dlq show orders",
-    "dlq retry orders",
-    "subs ls",
-    "schedules ls",
-    "explain 1",
-    "reload",
+    "send /queue/a body", "subscribe /queue/a --for 1", "bench --seconds 1", "top --once", "dlq ls",
+    "dlq show orders", "dlq retry orders", "subs ls", "schedules ls", "explain 1", "reload",
     "health",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", TOOLS_AT_A_BROKER)
@@ -695,11 +680,7 @@ READY, UNREADY = {"/readyz": (200, b"ok\n")}, {"/readyz": (503, b"it stops\n")}
     ("pages", "code", "told"),
     [
         (HEALTHY, 0, ": healthy (ok)\n"),
-        (
-            SICK,
-            1,
-            ": not healthy (failing)\n  failing   store: gone\\x1b\n  ?         ?: ?\n",
-        ),
+        (SICK, 1, ": not healthy (failing)\n  failing   store: gone\\x1b\n  ?         ?: ?\n"),
         (READY, 0, ": healthy\n"),
         (READY | {"/healthz": (403, b"not you\n")}, 0, ": healthy\n"),
         (READY | {"/healthz": (401, b"who?\n")}, 0, ": healthy\n"),
@@ -710,10 +691,7 @@ READY, UNREADY = {"/readyz": (200, b"ok\n")}, {"/readyz": (503, b"it stops\n")}
     ],
 )
 def test_health(
-    pages: dict[str, tuple[int, bytes]],
-    code: int,
-    told: str,
-    capsys: pytest.CaptureFixture[str],
+    pages: dict[str, tuple[int, bytes]], code: int, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with fake_site(pages) as site:
         assert main(["health", "--url", site.url]) == code
@@ -796,10 +774,7 @@ def test_a_process_that_is_no_broker_is_left_alone(
     ],
 )
 def test_a_process_that_cannot_be_told(
-    error: Exception,
-    told: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def kill(pid: int, number: int) -> None:
         raise error
@@ -895,10 +870,7 @@ def test_each_fact_of_an_explanation_has_a_line() -> None:
     [
         (["a.1-5"], {"message-id": "a.1-5"}),
         (["--destination", "/topic/a b&c"], {"destination": "/topic/a b&c"}),
-        (
-            ["--destination", "d", "--session", "5"],
-            {"destination": "d", "session": "5"},
-        ),
+        (["--destination", "d", "--session", "5"], {"destination": "d", "session": "5"}),
         (["--destination", "d", "--user", "u"], {"destination": "d", "user": "u"}),
     ],
 )

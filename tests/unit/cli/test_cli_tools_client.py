@@ -721,9 +721,7 @@ def test_dead_letters_are_dropped(
 
 
 def test_a_queue_that_others_empty_is_left_alone(
-    broker: ThreadedBroker,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A message that is on its way to somebody else is counted, and never comes.
     monkeypatch.setattr("trio_stomp.cli.commands._dlq.SILENCE_S", 0.2)
@@ -797,7 +795,7 @@ def test_of_durable_subscriptions_of_one_name_one_is_ended(
     assert [row[1] for row in table(told(capsys, "subs", "ls"))[1:]] == ["/topic/u2"]
     out = told(capsys, "subs", "rm", "s", "--destination", "/topic/u2", "--yes", "--json")
     assert json.loads(out) == {
-        **{"name": "s", "client_id": None, "destination": "/topic/u2", "ended": True},
+        **{"name": "s", "client_id": None, "destination": "/topic/u2", "ended": True}
     }
 
 
@@ -934,9 +932,7 @@ def test_schedules_are_listed_and_cancelled(
 
 
 def test_what_is_meant_must_be_said_and_meant(
-    broker: ThreadedBroker,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for words in ((), ("7", "--all"), ("--user", "a", "--all")):
         out = told(capsys, "schedules", "cancel", *words, code=2)
@@ -947,9 +943,7 @@ def test_what_is_meant_must_be_said_and_meant(
 
 
 def test_a_broker_that_knows_no_schedules_is_told_of(
-    broker: ThreadedBroker,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_schedules, "PATIENCE_S", 0.2)
     monkeypatch.setattr(_schedules, "LEFT", "/topic/nobody-answers")

@@ -237,8 +237,7 @@ def test_sizes(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(61, "1 min 01 s"), (3700, "1 h 01 min"), (200_000, "2 d 7 h")],
+    ("value", "text"), [(61, "1 min 01 s"), (3700, "1 h 01 min"), (200_000, "2 d 7 h")]
 )
 def test_times(value: float, text: str) -> None:
     assert _time(value) == text

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from trio_stomp.cli.process._systemd import feed_watchdog, handed_over, notify, watchdog_s
 
@@ -47,7 +46,7 @@ def test_when_it_wants_to_hear_from_us() -> None:
 
 
 async def test_the_loop_feeds_the_watchdog_twice_as_often_as_it_must(
-    systemd: tuple[socket.socket, dict[str, str]], autojump_clock: MockClock
+    systemd: tuple[socket.socket, dict[str, str]], autojump_clock
 ) -> None:
     listener, environment = systemd
     with trio.move_on_after(10):
@@ -75,9 +74,7 @@ os.execv(sys.executable, [sys.executable, "-m", "trio_stomp", *sys.argv[2:]])
 """
 
 
-def test_a_broker_that_was_handed_its_socket(
-    systemd: tuple[socket.socket, dict[str, str]],
-) -> None:
+def test_a_broker_that_was_handed_its_socket(systemd: tuple[socket.socket, dict[str, str]]) -> None:
     notified, environment = systemd
     notified.settimeout(60)
     with socket.create_server(("127.0.0.1", 0)) as listener:

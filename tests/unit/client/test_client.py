@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from tests.support.client_fakes import (
     QUICK,
@@ -52,7 +52,7 @@ async def echo(client: Client, destination: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-async def test_a_message_there_and_acknowledged(autojump_clock: MockClock, version: str) -> None:
+async def test_a_message_there_and_acknowledged(autojump_clock, version: str) -> None:
     async with open_broker() as dial, open_client(dial.stream, versions=(version,)) as client:
         assert client.connected_headers["version"] == version
         async with client.subscribe("/queue/a", ack="client-individual") as messages:
@@ -77,7 +77,7 @@ async def test_a_message_there_and_acknowledged(autojump_clock: MockClock, versi
         assert scope.cancelled_caught  # it was acknowledged
 
 
-async def test_receipts_tell_what_became_of_it(autojump_clock: MockClock) -> None:
+async def test_receipts_tell_what_became_of_it(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         assert (await client.send("/topic/a", b"")).matched == 0
         async with client.subscribe("/topic/a") as messages:
@@ -90,7 +90,7 @@ async def test_receipts_tell_what_became_of_it(autojump_clock: MockClock) -> Non
                 messages.receive_nowait()
 
 
-async def test_without_a_receipt_order_is_kept(autojump_clock: MockClock) -> None:
+async def test_without_a_receipt_order_is_kept(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         async with client.subscribe("/topic/a", prefetch=10) as messages:
             for number in range(3000):
@@ -102,7 +102,7 @@ async def test_without_a_receipt_order_is_kept(autojump_clock: MockClock) -> Non
             assert got == [*map(str, range(3000)), "last"]
 
 
-async def test_an_exception_says_nack_and_passes(autojump_clock: MockClock) -> None:
+async def test_an_exception_says_nack_and_passes(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         async with client.subscribe("/queue/a", ack="client-individual") as messages:
             await client.send("/queue/a", b"1")
@@ -121,7 +121,7 @@ async def test_an_exception_says_nack_and_passes(autojump_clock: MockClock) -> N
             assert (await dead.receive()).headers["x-death-reason"] == "rejected"
 
 
-async def test_prefetch_bounds_what_is_unacknowledged(autojump_clock: MockClock) -> None:
+async def test_prefetch_bounds_what_is_unacknowledged(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         for number in range(5):
             await client.send("/queue/a", str(number))
@@ -138,7 +138,7 @@ async def test_prefetch_bounds_what_is_unacknowledged(autojump_clock: MockClock)
                 assert last.text == "4"
 
 
-async def test_selectors_and_headers_are_passed_on(autojump_clock: MockClock) -> None:
+async def test_selectors_and_headers_are_passed_on(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         subscription = client.subscribe(
             "/topic/a", selector="n > 1", id="mine", headers={"no-local": "false"}
@@ -153,9 +153,7 @@ async def test_selectors_and_headers_are_passed_on(autojump_clock: MockClock) ->
                     pass  # pragma: no cover
 
 
-async def test_a_durable_subscription_stays_until_it_is_forgotten(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_durable_subscription_stays_until_it_is_forgotten(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream, client_id="me") as client:
         durable = {"ack": "client-individual", "durable": "d"}
         async with client.subscribe("/topic/a", **durable):  # type: ignore[arg-type]
@@ -173,7 +171,7 @@ async def test_a_durable_subscription_stays_until_it_is_forgotten(
 @pytest.mark.parametrize("version", ["1.0", "1.2"])
 @pytest.mark.parametrize("client_id", ["me", None])
 async def test_a_durable_subscription_is_ended_by_its_name(
-    autojump_clock: MockClock, version: str, client_id: str | None
+    autojump_clock, version: str, client_id: str | None
 ) -> None:
     def opened() -> AbstractAsyncContextManager[Client]:
         return open_client(dial.stream, client_id=client_id, versions=(version,))
@@ -197,7 +195,7 @@ async def test_a_durable_subscription_is_ended_by_its_name(
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 async def test_of_durable_subscriptions_of_one_name_the_destination_tells_which_is_ended(
-    autojump_clock: MockClock, version: str
+    autojump_clock, version: str
 ) -> None:
     def opened() -> AbstractAsyncContextManager[Client]:
         return open_client(dial.stream, versions=(version,), reconnect=None)
@@ -225,9 +223,7 @@ async def test_of_durable_subscriptions_of_one_name_the_destination_tells_which_
             await client.end_durable("d")  # there is but one
 
 
-async def test_the_name_of_a_durable_subscription_may_be_the_id_of_another(
-    autojump_clock: MockClock,
-) -> None:
+async def test_the_name_of_a_durable_subscription_may_be_the_id_of_another(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream, reconnect=None) as client:
         async with client.subscribe("/topic/a", durable="d"):
             pass
@@ -238,7 +234,7 @@ async def test_the_name_of_a_durable_subscription_may_be_the_id_of_another(
             assert (await other.receive()).body == b"1"
 
 
-async def test_who_is_subscribed_goes_on_when_another_ends_it(autojump_clock: MockClock) -> None:
+async def test_who_is_subscribed_goes_on_when_another_ends_it(autojump_clock) -> None:
     async with (
         open_broker() as dial,
         open_client(dial.stream) as client,
@@ -252,7 +248,7 @@ async def test_who_is_subscribed_goes_on_when_another_ends_it(autojump_clock: Mo
         assert (await other.send("/topic/a", b"2")).matched == 0
 
 
-async def test_a_durable_subscription_is_ended_at_other_brokers(autojump_clock: MockClock) -> None:
+async def test_a_durable_subscription_is_ended_at_other_brokers(autojump_clock) -> None:
     peer, said = Scripted(), list[bytes]()
 
     async def serve() -> None:
@@ -270,7 +266,7 @@ async def test_a_durable_subscription_is_ended_at_other_brokers(autojump_clock: 
     assert {b"durable-subscription-name:a\\cb", b"activemq.subscriptionName:a\\cb"} < {*lines}
 
 
-async def test_left_subscriptions_end(autojump_clock: MockClock) -> None:
+async def test_left_subscriptions_end(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         async with client.subscribe("/topic/a") as messages:
             await client.send("/topic/a", b"1")
@@ -280,7 +276,7 @@ async def test_left_subscriptions_end(autojump_clock: MockClock) -> None:
         assert (await client.send("/topic/a", b"2")).matched == 0
 
 
-async def test_what_comes_after_leaving_is_given_back(autojump_clock: MockClock) -> None:
+async def test_what_comes_after_leaving_is_given_back(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         for number in range(9):
             await client.send("/queue/a", str(number))
@@ -296,7 +292,7 @@ async def test_what_comes_after_leaving_is_given_back(autojump_clock: MockClock)
 # --- requests ---------------------------------------------------------------------------------
 
 
-async def test_requests_get_their_own_answers(autojump_clock: MockClock) -> None:
+async def test_requests_get_their_own_answers(autojump_clock) -> None:
     async with open_broker() as dial, trio.open_nursery() as nursery:
         async with open_client(dial.stream) as server, open_client(dial.stream) as client:
             nursery.start_soon(echo, server, "/queue/ask")
@@ -316,7 +312,7 @@ async def test_requests_get_their_own_answers(autojump_clock: MockClock) -> None
             nursery.cancel_scope.cancel()
 
 
-async def test_a_request_that_nobody_answers(autojump_clock: MockClock) -> None:
+async def test_a_request_that_nobody_answers(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         start = trio.current_time()
         with pytest.raises(RequestTimedOut, match="/topic/ask: no answer within 7 s"):
@@ -331,7 +327,7 @@ async def test_a_request_that_nobody_answers(autojump_clock: MockClock) -> None:
 # --- transactions -----------------------------------------------------------------------------
 
 
-async def test_a_transaction_happens_as_a_whole(autojump_clock: MockClock) -> None:
+async def test_a_transaction_happens_as_a_whole(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         await client.send("/queue/in", b"work")
         async with (
@@ -359,7 +355,7 @@ async def test_a_transaction_happens_as_a_whole(autojump_clock: MockClock) -> No
             assert (await dead.receive()).body == b"more"
 
 
-async def test_a_refused_commit(autojump_clock: MockClock) -> None:
+async def test_a_refused_commit(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream, reconnect=QUICK) as client:
         with pytest.raises(ProtocolViolation):
             async with client.transaction() as transaction:
@@ -367,7 +363,7 @@ async def test_a_refused_commit(autojump_clock: MockClock) -> None:
         assert (await client.send("/topic/a")).matched == 0
 
 
-async def test_a_transaction_does_not_outlive_its_link(autojump_clock: MockClock) -> None:
+async def test_a_transaction_does_not_outlive_its_link(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         async with open_client(links, reconnect=QUICK) as client:
@@ -411,7 +407,7 @@ class TestWrongPasswords:
         await stream.aclose()
         return said
 
-    async def test_later(self, autojump_clock: MockClock) -> None:
+    async def test_later(self, autojump_clock) -> None:
         peer = Scripted()
         async with trio.open_nursery() as nursery:
 
@@ -425,7 +421,7 @@ class TestWrongPasswords:
                     await trio.sleep_forever()
             assert peer.listener._accepted.statistics().current_buffer_used == 0
 
-    async def test_a_policy_may_try_again(self, autojump_clock: MockClock) -> None:
+    async def test_a_policy_may_try_again(self, autojump_clock) -> None:
         peer = Scripted()
         policy = QUICK.__class__(
             0.1, random=lambda: 1.0, retry_first=True, retry_authentication=True
@@ -444,7 +440,7 @@ class TestWrongPasswords:
             async with open_client(peer, reconnect=policy) as client:
                 assert client.is_connected
 
-    async def test_a_token_that_expires_is_renewed(self, autojump_clock: MockClock) -> None:
+    async def test_a_token_that_expires_is_renewed(self, autojump_clock) -> None:
         peer, said = Scripted(), list[bytes]()
         tokens = iter("xab")  # the first when the arguments are checked
         async with trio.open_nursery() as nursery:
@@ -521,7 +517,7 @@ async def test_what_is_no_broker(answer: bytes, kind: type[Exception]) -> None:
                 pass  # pragma: no cover
 
 
-async def test_a_broker_that_never_answers(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_never_answers(autojump_clock) -> None:
     start = trio.current_time()
     with pytest.raises(ConnectFailed, match="within 3 s"):
         async with open_client(Scripted(), connect_timeout_s=3):
@@ -529,9 +525,7 @@ async def test_a_broker_that_never_answers(autojump_clock: MockClock) -> None:
     assert trio.current_time() - start == pytest.approx(3)
 
 
-async def test_a_violation_of_nobody_knows_which_frame_ends_the_client(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_violation_of_nobody_knows_which_frame_ends_the_client(autojump_clock) -> None:
     async with open_broker() as dial:
         with pytest.raises(ProtocolViolation) as caught:
             async with open_client(dial.stream, reconnect=QUICK) as client:
@@ -546,7 +540,7 @@ async def test_a_violation_of_nobody_knows_which_frame_ends_the_client(
             await messages.receive()
 
 
-async def test_refused_frames_are_told_to_who_sent_them(autojump_clock: MockClock) -> None:
+async def test_refused_frames_are_told_to_who_sent_them(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream, reconnect=QUICK) as client:
         async with client.subscribe("/topic/a") as messages:
             with pytest.raises(ProtocolViolation):
@@ -595,7 +589,7 @@ async def test_wrong_arguments() -> None:
         QUICK.__class__(max_attempts=-1)
 
 
-async def test_wrong_arguments_of_subscribe(autojump_clock: MockClock) -> None:
+async def test_wrong_arguments_of_subscribe(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         for options in ({"ack": "yes"}, {"prefetch": 0}):
             with pytest.raises(OptionError):
@@ -606,9 +600,7 @@ async def test_wrong_arguments_of_subscribe(autojump_clock: MockClock) -> None:
 # --- back-pressure ----------------------------------------------------------------------------
 
 
-async def test_a_full_buffer_stops_the_reader_and_half_of_it_starts_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_full_buffer_stops_the_reader_and_half_of_it_starts_it(autojump_clock) -> None:
     peer = Scripted()
     async with trio.open_nursery() as nursery:
         links = Links(peer)
@@ -637,9 +629,7 @@ async def test_a_full_buffer_stops_the_reader_and_half_of_it_starts_it(
             assert not client._core._crowded
 
 
-async def test_who_waits_for_a_receipt_is_not_stopped_by_its_own_buffer(
-    autojump_clock: MockClock,
-) -> None:
+async def test_who_waits_for_a_receipt_is_not_stopped_by_its_own_buffer(autojump_clock) -> None:
     """The deadlock of a handler that sends on while its buffer is full."""
     async with open_broker() as dial, open_client(dial.stream) as client:
         async with client.subscribe("/topic/a", prefetch=1) as messages:
@@ -652,9 +642,7 @@ async def test_who_waits_for_a_receipt_is_not_stopped_by_its_own_buffer(
                 assert (await client.send("/topic/b", b"")).matched == 0
 
 
-async def test_what_comes_before_a_receipt_is_bounded(
-    autojump_clock: MockClock, monkeypatch
-) -> None:
+async def test_what_comes_before_a_receipt_is_bounded(autojump_clock, monkeypatch) -> None:
     monkeypatch.setattr("trio_stomp.client._subscription.MAX_EXCESS_BYTES", 1000)
     async with open_broker() as dial, open_client(dial.stream) as client:
         async with client.subscribe("/topic/a", prefetch=1) as messages:
@@ -666,7 +654,7 @@ async def test_what_comes_before_a_receipt_is_bounded(
         assert (await client.send("/topic/a", b"")).matched == 0
 
 
-async def test_the_outgoing_buffer_is_bounded(autojump_clock: MockClock) -> None:
+async def test_the_outgoing_buffer_is_bounded(autojump_clock) -> None:
     peer = Scripted()
 
     async def connect() -> trio.abc.Stream:
@@ -685,7 +673,7 @@ async def test_the_outgoing_buffer_is_bounded(autojump_clock: MockClock) -> None
     assert 10 < sent < 40
 
 
-async def test_the_reader_waits_for_the_last_full_buffer(autojump_clock: MockClock) -> None:
+async def test_the_reader_waits_for_the_last_full_buffer(autojump_clock) -> None:
     peer = Scripted()
     more = b"MESSAGE\nsubscription:s%d\nmessage-id:m-%d\n\nx\0"
     read: list[int] = []
@@ -723,7 +711,7 @@ async def test_the_reader_waits_for_the_last_full_buffer(autojump_clock: MockClo
 # --- the end ----------------------------------------------------------------------------------
 
 
-async def test_the_end_is_in_order(autojump_clock: MockClock) -> None:
+async def test_the_end_is_in_order(autojump_clock) -> None:
     async with open_broker() as dial:
         async with open_client(dial.stream) as other, other.subscribe("/topic/a") as messages:
             async with open_client(dial.stream) as client:
@@ -737,7 +725,7 @@ async def test_the_end_is_in_order(autojump_clock: MockClock) -> None:
                 await client.send("/topic/a", b"", receipt=False)
 
 
-async def test_a_broker_that_does_not_confirm_the_end(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_does_not_confirm_the_end(autojump_clock) -> None:
     peer = Scripted()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.accept)
@@ -747,7 +735,7 @@ async def test_a_broker_that_does_not_confirm_the_end(autojump_clock: MockClock)
         assert trio.current_time() - start == pytest.approx(2)
 
 
-async def test_cancelled_it_closes_at_once(autojump_clock: MockClock) -> None:
+async def test_cancelled_it_closes_at_once(autojump_clock) -> None:
     async with open_broker() as dial:
         await dial.start()
         start = trio.current_time()
@@ -757,7 +745,7 @@ async def test_cancelled_it_closes_at_once(autojump_clock: MockClock) -> None:
         assert trio.current_time() - start == pytest.approx(1)
 
 
-async def test_an_exception_of_the_block_comes_out_as_it_is(autojump_clock: MockClock) -> None:
+async def test_an_exception_of_the_block_comes_out_as_it_is(autojump_clock) -> None:
     async with open_broker() as dial:
         with pytest.raises(ZeroDivisionError):
             async with open_client(dial.stream):
@@ -769,7 +757,7 @@ async def test_an_exception_of_the_block_comes_out_as_it_is(autojump_clock: Mock
         assert [type(each) for each in caught.value.exceptions] == [ZeroDivisionError]
 
 
-async def test_stale_messages(autojump_clock: MockClock) -> None:
+async def test_stale_messages(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         async with open_client(links, reconnect=QUICK) as client:
@@ -805,7 +793,7 @@ async def test_stale_messages(autojump_clock: MockClock) -> None:
                     assert message.redelivered
 
 
-async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock: MockClock) -> None:
+async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream, versions=("1.0",)) as client:
         async with client.subscribe("/queue/a", ack="client") as messages:
             await client.send("/queue/a", b"1")
@@ -818,7 +806,7 @@ async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock: MockClo
             await message.ack()
 
 
-async def test_what_nobody_waits_for_is_let_pass(autojump_clock: MockClock) -> None:
+async def test_what_nobody_waits_for_is_let_pass(autojump_clock) -> None:
     peer = Scripted()
     reply = b"MESSAGE\nsubscription:/temp-queue/replies-%b\nmessage-id:1\ncorrelation-id:x\n\n\0"
 
@@ -873,9 +861,7 @@ async def test_the_first_reason_is_the_one_that_is_told() -> None:
             await trio.sleep_forever()
 
 
-async def test_nothing_can_be_written_and_the_broker_does_not_say_why(
-    autojump_clock: MockClock,
-) -> None:
+async def test_nothing_can_be_written_and_the_broker_does_not_say_why(autojump_clock) -> None:
     peer = Scripted()
 
     class Deaf(CutStream):
@@ -897,7 +883,7 @@ async def test_nothing_can_be_written_and_the_broker_does_not_say_why(
         assert trio.current_time() - start == pytest.approx(1)  # so long it might have said it
 
 
-async def test_a_broker_that_breaks_a_rule_later(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_breaks_a_rule_later(autojump_clock) -> None:
     peer = Scripted()
 
     async def serve() -> None:
@@ -912,7 +898,7 @@ async def test_a_broker_that_breaks_a_rule_later(autojump_clock: MockClock) -> N
                 await trio.sleep_forever()
 
 
-async def test_who_waits_for_room_gets_it_from_the_next_link(autojump_clock: MockClock) -> None:
+async def test_who_waits_for_room_gets_it_from_the_next_link(autojump_clock) -> None:
     peer, said = Scripted(), list[bytes]()
 
     async def narrow() -> trio.abc.Stream:

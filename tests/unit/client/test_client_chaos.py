@@ -244,12 +244,7 @@ class Chaos:
                 pending.clear()
 
     async def send_all(
-        self,
-        client: Client,
-        destination: str,
-        pending: list[str],
-        rng: random.Random,
-        kind: str,
+        self, client: Client, destination: str, pending: list[str], rng: random.Random, kind: str
     ) -> None:
         """Send from a task each; what is confirmed is pending no more."""
         survives = self.data_dir is not None

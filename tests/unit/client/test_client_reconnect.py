@@ -52,9 +52,7 @@ def passed(client: Client) -> list[ClientEvent]:
 
 @given(plans=CUTS)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_each_send_with_a_receipt_is_taken_once_and_in_order(
-    plans: list[tuple[int, int]],
-) -> None:
+def test_each_send_with_a_receipt_is_taken_once_and_in_order(plans: list[tuple[int, int]]) -> None:
     async def main() -> None:
         async with open_dial() as dial:
             await dial.start()
@@ -146,7 +144,7 @@ def test_a_stream_is_read_on_without_gap_or_repetition(
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-async def test_subscriptions_are_in_force_again(autojump_clock: MockClock) -> None:
+async def test_subscriptions_are_in_force_again(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         async with (
@@ -166,7 +164,7 @@ async def test_subscriptions_are_in_force_again(autojump_clock: MockClock) -> No
         assert len(links.opened) == 2
 
 
-async def test_a_subscription_that_is_refused_the_second_time(autojump_clock: MockClock) -> None:
+async def test_a_subscription_that_is_refused_the_second_time(autojump_clock) -> None:
     peer = Scripted()
 
     async def serve() -> None:
@@ -192,9 +190,7 @@ async def test_a_subscription_that_is_refused_the_second_time(autojump_clock: Mo
             await trio.sleep(5)
 
 
-async def test_the_link_breaks_before_a_subscription_is_confirmed(
-    autojump_clock: MockClock,
-) -> None:
+async def test_the_link_breaks_before_a_subscription_is_confirmed(autojump_clock) -> None:
     peer = Scripted()
 
     async def serve() -> None:
@@ -214,7 +210,7 @@ async def test_the_link_breaks_before_a_subscription_is_confirmed(
 
 
 async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_version(
-    autojump_clock: MockClock,
+    autojump_clock,
 ) -> None:
     peer, said = Scripted(), list[bytes]()
 
@@ -247,7 +243,7 @@ async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_ver
     assert ids[0] == ids[1] != b""
 
 
-async def test_what_cannot_be_asked_twice_is_lost(autojump_clock: MockClock) -> None:
+async def test_what_cannot_be_asked_twice_is_lost(autojump_clock) -> None:
     peer = Scripted()
 
     async def serve() -> None:
@@ -262,7 +258,7 @@ async def test_what_cannot_be_asked_twice_is_lost(autojump_clock: MockClock) -> 
                 await client.request("/queue/a", b"?", timeout_s=1000)
 
 
-async def test_a_commit_without_an_answer(autojump_clock: MockClock) -> None:
+async def test_a_commit_without_an_answer(autojump_clock) -> None:
     peer = Scripted()
 
     async def serve() -> None:
@@ -278,7 +274,7 @@ async def test_a_commit_without_an_answer(autojump_clock: MockClock) -> None:
                     pass
 
 
-async def test_a_stream_that_begins_anew_is_told(autojump_clock: MockClock) -> None:
+async def test_a_stream_that_begins_anew_is_told(autojump_clock) -> None:
     peer = Scripted()
     lead = b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\nx-stream-epoch:%b\n"
 
@@ -307,7 +303,7 @@ async def test_a_stream_that_begins_anew_is_told(autojump_clock: MockClock) -> N
                 assert caught.value.code == "stream-lost"
 
 
-async def test_a_stream_without_an_epoch_is_read_on(autojump_clock: MockClock) -> None:
+async def test_a_stream_without_an_epoch_is_read_on(autojump_clock) -> None:
     """Another broker's: it tells offsets alone, so nothing else is told to it."""
     peer, said = Scripted(), list[bytes]()
 
@@ -332,7 +328,7 @@ async def test_a_stream_without_an_epoch_is_read_on(autojump_clock: MockClock) -
     assert b"epoch" not in said[1]
 
 
-async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock: MockClock) -> None:
+async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock) -> None:
     async with open_keeper(STREAM) as dial:
         links = Links(dial.stream)
         async with open_client(links, reconnect=QUICK) as client:
@@ -349,9 +345,7 @@ async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock: MockClo
                     messages.receive_nowait()
 
 
-async def test_messages_of_a_topic_that_were_not_handled_are_kept(
-    autojump_clock: MockClock,
-) -> None:
+async def test_messages_of_a_topic_that_were_not_handled_are_kept(autojump_clock) -> None:
     """The broker does not hand them out again, so they must not be thrown away."""
     async with open_broker() as dial:
         links = Links(dial.stream)
@@ -370,7 +364,7 @@ async def test_messages_of_a_topic_that_were_not_handled_are_kept(
 # --- heart-beats ------------------------------------------------------------------------------
 
 
-async def test_heart_beats_go_both_ways(autojump_clock: MockClock) -> None:
+async def test_heart_beats_go_both_ways(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         async with open_client(links, heart_beat=(2, 3), reconnect=None) as client:
@@ -381,7 +375,7 @@ async def test_heart_beats_go_both_ways(autojump_clock: MockClock) -> None:
             assert links.opened[0].received - received >= 200
 
 
-async def test_a_dead_link_is_noticed(autojump_clock: MockClock) -> None:
+async def test_a_dead_link_is_noticed(autojump_clock) -> None:
     peer, dead = Scripted(), list[float]()
 
     async def serve() -> None:
@@ -402,7 +396,7 @@ async def test_a_dead_link_is_noticed(autojump_clock: MockClock) -> None:
 # --- when it is tried again -------------------------------------------------------------------
 
 
-async def test_the_waits_grow_and_are_random(autojump_clock: MockClock) -> None:
+async def test_the_waits_grow_and_are_random(autojump_clock) -> None:
     shares = iter([1.0, 0.5, 1.0, 1.0, 1.0, 1.0])
     policy = ReconnectPolicy(1.0, 4.0, max_attempts=5, random=lambda: next(shares))
     async with open_broker() as dial:
@@ -423,7 +417,7 @@ async def test_the_waits_grow_and_are_random(autojump_clock: MockClock) -> None:
         ]
 
 
-async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock: MockClock) -> None:
+async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         policy = ReconnectPolicy(1.0, 60.0, stable_after_s=20.0, random=lambda: 1.0)
@@ -438,7 +432,7 @@ async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock: MockClo
             assert waits == [1, 2, 1, 2]
 
 
-async def test_the_broker_says_when_to_come_back(autojump_clock: MockClock) -> None:
+async def test_the_broker_says_when_to_come_back(autojump_clock) -> None:
     peer, times = Scripted(), list[float]()
     policy = ReconnectPolicy(1.0, retry_first=True, random=lambda: 1.0)
 
@@ -457,7 +451,7 @@ async def test_the_broker_says_when_to_come_back(autojump_clock: MockClock) -> N
     assert times[1] - times[0] == pytest.approx(31.5)
 
 
-async def test_the_first_attempt_is_the_only_one(autojump_clock: MockClock) -> None:
+async def test_the_first_attempt_is_the_only_one(autojump_clock) -> None:
     links = Links(Scripted(), is_down=True)
     with pytest.raises(ConnectFailed):
         async with open_client(links, reconnect=QUICK):
@@ -465,7 +459,7 @@ async def test_the_first_attempt_is_the_only_one(autojump_clock: MockClock) -> N
     assert len(links.times) == 1
 
 
-async def test_without_a_policy_a_broken_link_is_the_end(autojump_clock: MockClock) -> None:
+async def test_without_a_policy_a_broken_link_is_the_end(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         with pytest.raises(LinkLost):
@@ -478,9 +472,7 @@ async def test_without_a_policy_a_broken_link_is_the_end(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("farewell", ["close", "error"])
-async def test_a_broker_that_stops_is_come_back_to(
-    autojump_clock: MockClock, farewell: str
-) -> None:
+async def test_a_broker_that_stops_is_come_back_to(autojump_clock, farewell: str) -> None:
     async with open_broker(farewell=farewell) as first, open_broker() as second:
         ways = iter([first.stream, second.stream])
 
@@ -505,7 +497,7 @@ async def test_a_broker_that_stops_is_come_back_to(
             assert error.code == "shutting-down"
 
 
-async def test_events_are_bounded(autojump_clock: MockClock) -> None:
+async def test_events_are_bounded(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         async with open_client(links, reconnect=QUICK) as client:
@@ -518,7 +510,7 @@ async def test_events_are_bounded(autojump_clock: MockClock) -> None:
             assert events[-1].headers["version"] == "1.2"
 
 
-async def test_leaving_while_there_is_no_link(autojump_clock: MockClock) -> None:
+async def test_leaving_while_there_is_no_link(autojump_clock) -> None:
     async with open_broker() as dial:
         links = Links(dial.stream)
         start = trio.current_time()

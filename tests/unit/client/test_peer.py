@@ -512,9 +512,7 @@ async def test_what_was_received_can_be_had_after_a_shutdown(joined: Joined) -> 
         assert len(await received(peer)) == 3
 
 
-async def test_a_shutdown_waits_for_the_other_side_but_not_for_ever(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_shutdown_waits_for_the_other_side_but_not_for_ever(autojump_clock) -> None:
     ours, theirs = memory_stream_pair()
     async with open_peer(ours, linger_s=5) as peer:
         await theirs.send_all(b"SEND\n\n")  # half a frame: what is cut off by us is no error
@@ -529,7 +527,7 @@ async def test_a_shutdown_waits_for_the_other_side_but_not_for_ever(
     assert trio.current_time() == 6
 
 
-async def test_several_tasks_may_shut_down(autojump_clock: trio.testing.MockClock) -> None:
+async def test_several_tasks_may_shut_down(autojump_clock) -> None:
     ours, theirs = memory_stream_pair()
     async with open_peer(ours, linger_s=5) as peer:
         async with trio.open_nursery() as nursery:
@@ -539,7 +537,7 @@ async def test_several_tasks_may_shut_down(autojump_clock: trio.testing.MockCloc
     assert await read_all(theirs) == b""
 
 
-async def test_a_shutdown_waits_for_clones(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_shutdown_waits_for_clones(autojump_clock) -> None:
     async with memory_pipe() as (one, other):
         clone = one.send.clone()
         with trio.move_on_after(1) as scope:
@@ -632,7 +630,7 @@ async def test_a_clean_end_reaches_the_other_peer() -> None:
         assert server.error is None
 
 
-async def test_the_pipe_ends_without_waiting(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_pipe_ends_without_waiting(autojump_clock) -> None:
     async with memory_pipe() as (client, server):
         for peer in (client, server):
             for _ in range(100):

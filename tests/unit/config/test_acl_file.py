@@ -7,11 +7,7 @@ import pytest
 from trio_stomp.base._errors import OptionError
 from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker.rules._rules import AccessRules, Action, Rule
-from trio_stomp.config._acl_file import (
-    MAX_PERSONAL_RULES,
-    MAX_RULES,
-    read_acl_file,
-)
+from trio_stomp.config._acl_file import MAX_PERSONAL_RULES, MAX_RULES, read_acl_file
 from trio_stomp.config._toml_file import MAX_FILE_BYTES
 
 EXAMPLE = Path(__file__).parents[3] / "conf" / "acl.toml"
@@ -95,10 +91,7 @@ def test_lines_are_counted_as_editors_count_them(file: Path):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        'rule = [{allow = "send", to = "a"}]',
-        "[[rule]]\nallow='send'\nto='''\n[[rule]]'''\n",
-    ],
+    ['rule = [{allow = "send", to = "a"}]', "[[rule]]\nallow='send'\nto='''\n[[rule]]'''\n"],
     ids=["inline", "a-header-within-a-text"],
 )
 def test_a_line_that_is_not_sure_is_left_out(file: Path, text: str):

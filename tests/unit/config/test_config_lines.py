@@ -107,19 +107,10 @@ def test_of_what_is_not_there_the_line_around_it_is_told():
 @pytest.mark.parametrize(
     "text",
     [
-        "a",
-        "a = [",
-        "a = [1",
-        "a = [1 2]",
-        "a = {b",
-        "a = {b = 1",
-        "[",
-        "[a",
-        "= 1",
-        '"\\q" = 1',
+        "a", "a = [", "a = [1", "a = [1 2]", "a = {b", "a = {b = 1", "[", "[a", "= 1", '"\\q" = 1',
         "]",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_toml_ends_it_without_an_error(text: str):
     assert set(lines_of(f"first = 1\n{text}")) >= {("first",)}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
 
 from tests.support.fakes import (
     MEMORY,
@@ -272,7 +271,7 @@ async def reload(dial: Dial, **values: object) -> None:
 
 
 @pytest.mark.parametrize("case", [each for each in LIMITS if each.options], ids=id_of)
-async def test_a_limit_of_frames_and_of_a_session(autojump_clock: MockClock, case: Limit):
+async def test_a_limit_of_frames_and_of_a_session(autojump_clock, case: Limit):
     async with open_dial(**QUIET) as dial:
         before = await dial.connect()
         client = await dial.connect()
@@ -316,7 +315,7 @@ async def test_a_header_block_that_was_parsed_before_the_limit_fell(
         assert (await client.receive()).command == "ERROR"
 
 
-async def test_heart_beats_of_new_sessions(autojump_clock: MockClock):
+async def test_heart_beats_of_new_sessions(autojump_clock):
     offer = {"heart-beat": "200,100"}
     async with open_dial(**QUIET) as dial:
         first = await (await dial.open()).connect("1.2", offer)
@@ -366,7 +365,7 @@ async def test_hosts():
         await dial.connect()  # as "test"
 
 
-async def test_the_stale_queue(autojump_clock: MockClock):
+async def test_the_stale_queue(autojump_clock):
     async with open_dial(**QUIET, ttl_ms=1_000_000) as dial:
         client = await dial.connect()
         await client.publish("/t", b"1", b"2", b"3", receipt=True)
@@ -384,7 +383,7 @@ async def test_the_stale_queue(autojump_clock: MockClock):
         assert (stale.size, stale.statistics.dropped) == (2, 5)
 
 
-async def test_slow_consumers(autojump_clock: MockClock):
+async def test_slow_consumers(autojump_clock):
     async with open_dial(**QUIET, max_outbox_bytes=4096, write_stall_s=LONG_S) as dial:
         sender = await dial.connect()
         await reload(dial, slow_consumer="drop-newest")
@@ -414,7 +413,7 @@ async def _ended(dial: Dial, reason: str) -> None:
             await trio.sleep(0.1)
 
 
-async def test_connections(autojump_clock: MockClock):
+async def test_connections(autojump_clock):
     async with open_dial(**QUIET) as dial:
         await dial.connect()
         await reload(dial, max_connections=1)
@@ -430,7 +429,7 @@ async def test_connections(autojump_clock: MockClock):
         await client.expect_error("opening-too-large")
 
 
-async def test_the_time_to_connect(autojump_clock: MockClock):
+async def test_the_time_to_connect(autojump_clock):
     async with open_dial(**QUIET) as dial:
         await dial.connect()
         await reload(dial, connect_timeout_s=2.0)
@@ -439,7 +438,7 @@ async def test_the_time_to_connect(autojump_clock: MockClock):
         assert 2.0 <= trio.current_time() - began < 3.0
 
 
-async def test_the_time_to_stop(autojump_clock: MockClock):
+async def test_the_time_to_stop(autojump_clock):
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
         await client.send("BEGIN", {"transaction": "t"})  # it is busy
@@ -450,7 +449,7 @@ async def test_the_time_to_stop(autojump_clock: MockClock):
         assert 20.0 <= trio.current_time() - began < 22.0
 
 
-async def test_what_a_client_hears_at_the_end(autojump_clock: MockClock):
+async def test_what_a_client_hears_at_the_end(autojump_clock):
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
         await reload(dial, farewell="error")
@@ -480,7 +479,7 @@ class _Batch:
     size: int = 1
 
 
-async def test_web_pages_and_pings(autojump_clock: MockClock):
+async def test_web_pages_and_pings(autojump_clock):
     async with open_dial(WS_MEMORY, **QUIET) as dial:
         await dial.connect()
         page = [("Origin", "https://a.example")]
@@ -586,7 +585,7 @@ async def test_who_certificates_are():
         assert identity.name == "ann"
 
 
-async def test_time_to_write_and_to_read_a_last_frame(autojump_clock: MockClock):
+async def test_time_to_write_and_to_read_a_last_frame(autojump_clock):
     async with open_dial(**QUIET, write_stall_s=LONG_S, linger_s=LONG_S) as dial:
         await dial.connect()
         await reload(dial, write_stall_s=5.0, linger_s=3.0)

@@ -5,8 +5,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from trio_stomp.config import Settings, load, options
 from trio_stomp.config._acl_file import read_acl_file
 from trio_stomp.config._layers import load as load_file
@@ -17,8 +15,7 @@ TEXT = SAMPLE.read_text(encoding="utf-8")
 SET = re.compile(r"^#(?=\w)", re.MULTILINE)
 
 
-def test_it_is_what_the_script_makes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+def test_it_is_what_the_script_makes():
     script = importlib.import_module("options_table")
     assert script.sample() == TEXT, "run: python scripts/options_table.py --write"
 

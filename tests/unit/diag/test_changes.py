@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from tests.support.core import Bench
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial
@@ -133,9 +133,7 @@ async def watching(dial: Dial, topic: str) -> Client:
     return client
 
 
-async def test_destinations_are_told_of_when_something_happened_there(
-    autojump_clock: MockClock,
-) -> None:
+async def test_destinations_are_told_of_when_something_happened_there(autojump_clock) -> None:
     async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
         topic = "DIAG/destinations"
         watcher, other = await watching(dial, topic), await dial.connect()
@@ -144,10 +142,7 @@ async def test_destinations_are_told_of_when_something_happened_there(
         assert await ticks(watcher, topic, "destination", 1) == [(["/topic/a", "/topic/b"], True)]
         assert await ticks(watcher, topic, "destination", 2) == [([], False)] * 2
         await other.publish("/topic/b", b"x")
-        assert await ticks(watcher, topic, "destination", 2) == [
-            (["/topic/b"], False),
-            ([], False),
-        ]
+        assert await ticks(watcher, topic, "destination", 2) == [(["/topic/b"], False), ([], False)]
         await other.send("UNSUBSCRIBE", {"id": "a"})
         assert await ticks(watcher, topic, "destination", 1) == [(["/topic/a"], False)]
         rest = await ticks(watcher, topic, "destination", 10)
@@ -155,9 +150,7 @@ async def test_destinations_are_told_of_when_something_happened_there(
         assert "/topic/b" in rest[-1][0]
 
 
-async def test_a_consumer_that_comes_to_a_quiet_queue_or_leaves_it_is_news(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_consumer_that_comes_to_a_quiet_queue_or_leaves_it_is_news(autojump_clock) -> None:
     async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
         topic = "DIAG/destinations"
         watcher, first, other = (
@@ -175,7 +168,7 @@ async def test_a_consumer_that_comes_to_a_quiet_queue_or_leaves_it_is_news(
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_heart_beats_alone_are_no_news_of_a_connection(
-    autojump_clock: MockClock, transport: str
+    autojump_clock, transport: str
 ) -> None:
     async with open_dial(
         transport, diag_interval_s=INTERVAL_S, diag_stream=False, websocket_ping_s=0.0

@@ -18,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.core import Bench
+from tests.support.fakes import MemoryListener
+from tests.support.hostile import BINARY, TEXT, request, ws
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp.base import schema as schema
 from trio_stomp.broker import Client, Delivery, DestinationPolicy, Histogram
@@ -158,28 +160,6 @@ def run_interval(reporter: Reporter, now: float = 0.0, turns: int = 50) -> None:
 # --- a broker that runs, in memory ----------------------------------------------------------------
 
 
-class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
-    """Accepts what ``connect`` made."""
-
-    def __init__(self) -> None:
-        self._sender, self._receiver = trio.open_memory_channel[trio.abc.Stream](1000)
-
-    async def accept(self) -> trio.abc.Stream:
-        return await self._receiver.receive()
-
-    async def aclose(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    def connect(self) -> trio.abc.Stream:
-        ours, theirs = trio.testing.memory_stream_pair()
-        self.hand_over(theirs)
-        return ours
-
-    def hand_over(self, stream: trio.abc.Stream) -> None:
-        """Have the broker accept this one."""
-        self._sender.send_nowait(stream)
-
-
 @define(eq=False)
 class Peer:
     """A client's end of a connection."""
@@ -256,24 +236,11 @@ async def running(**options: object) -> AsyncIterator[Running]:
         nursery.cancel_scope.cancel()
 
 
-UPGRADE = (
-    b"GET /ws HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
-)
-
-
-def websocket_frame(payload: bytes) -> bytes:
-    """A text message with a mask of zeros."""
-    assert len(payload) < 126
-    return bytes((0x81, 0x80 | len(payload))) + bytes(4) + payload
-
-
 async def open_websocket(broker: Running) -> Peer:
     peer = broker.dial()
-    await peer.stream.send_all(UPGRADE)
+    await peer.stream.send_all(request(Sec_WebSocket_Protocol=b"v12.stomp"))
     await peer.settle()
-    await peer.stream.send_all(websocket_frame(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0"))
+    await peer.stream.send_all(ws(TEXT, b"CONNECT\naccept-version:1.2\nhost:test\n\n\0"))
     await peer.settle()
     return peer
 
@@ -372,7 +339,7 @@ async def test_all_topics_belong_to_the_broker_alone() -> None:
 # --- the records ----------------------------------------------------------------------------------
 
 
-async def test_every_record_matches_the_schema(autojump_clock: trio.testing.MockClock) -> None:
+async def test_every_record_matches_the_schema(autojump_clock) -> None:
     async with running(ttl_ms=60_000) as broker:
         observer = await broker.peer("DIAG*", login="anna")
         browser = await open_websocket(broker)
@@ -393,7 +360,7 @@ async def test_every_record_matches_the_schema(autojump_clock: trio.testing.Mock
         await browser.stream.aclose()
 
 
-async def test_records_tell_what_happened(autojump_clock: trio.testing.MockClock) -> None:
+async def test_records_tell_what_happened(autojump_clock) -> None:
     async with running(ttl_ms=60_000) as broker:
         observer = await broker.peer(*PERIODIC, login="anna")
         reader = await broker.peer("/topic/a")
@@ -427,9 +394,7 @@ async def test_records_tell_what_happened(autojump_clock: trio.testing.MockClock
     assert told["DIAG/process"].body["uptime_s"] == INTERVAL_S
 
 
-async def test_the_age_of_what_waits_in_a_queue_is_told(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_the_age_of_what_waits_in_a_queue_is_told(autojump_clock) -> None:
     async with running() as broker:
         observer = await broker.peer("DIAG/queues")
         sender = await broker.peer()
@@ -458,7 +423,7 @@ def test_no_figure_of_a_queue_stands_still() -> None:
     assert {name for name, figure in record.items() if not figure} == known_nothing
 
 
-async def test_the_seeds_headers_repeat_the_body(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_seeds_headers_repeat_the_body(autojump_clock) -> None:
     async with running() as broker:
         observer = await broker.peer("DIAG/session", "DIAG/ws_buffer", "DIAG/stale")
         await open_websocket(broker)
@@ -475,12 +440,12 @@ async def test_the_seeds_headers_repeat_the_body(autojump_clock: trio.testing.Mo
         assert stale.headers[name] == str(stale.body[name.replace("-", "_")]) == "0"
 
 
-async def test_split_websocket_frames_are_counted(autojump_clock: trio.testing.MockClock) -> None:
+async def test_split_websocket_frames_are_counted(autojump_clock) -> None:
     async with running() as broker:
         observer = await broker.peer("DIAG/ws_buffer")
         browser = await open_websocket(broker)
-        whole = websocket_frame(b"SEND\ndestination:/topic/a\n\nx\0")
-        large = bytes((0x82, 0xFE)) + (6_000).to_bytes(2, "big") + bytes(4) + b"\n" * 6_000
+        whole = ws(TEXT, b"SEND\ndestination:/topic/a\n\nx\0")
+        large = ws(BINARY, b"\n" * 6_000)
         # Three frames in pieces; the last piece of one read may begin the next.
         for piece in (whole[:1], whole[1:3], whole[3:] + whole[:9], whole[9:]):
             await browser.stream.send_all(piece)
@@ -498,7 +463,7 @@ async def test_split_websocket_frames_are_counted(autojump_clock: trio.testing.M
     assert body["cache_entries"] == broker.server.codecs.cached_heads > 0
 
 
-async def test_waiting_output_is_measured(autojump_clock: trio.testing.MockClock) -> None:
+async def test_waiting_output_is_measured(autojump_clock) -> None:
     async with running() as broker:
         # Whoever writes to such a stream waits until the other side has read.
         ours, theirs = trio.testing.lockstep_stream_pair()
@@ -512,7 +477,7 @@ async def test_waiting_output_is_measured(autojump_clock: trio.testing.MockClock
         assert outbox.blocked_s == 3.0
 
 
-async def test_who_was_told_an_error_is_closed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_was_told_an_error_is_closed(autojump_clock) -> None:
     async with running(diag_interval_s=1.0, linger_s=100.0) as broker:
         observer = await broker.peer("DIAG/connections")
         await broker.peer(login="bob")
@@ -536,7 +501,7 @@ async def test_wildcard_subscribers_are_counted() -> None:
 # --- the stream -----------------------------------------------------------------------------------
 
 
-async def test_offsets_have_no_gap_over_all_topics(autojump_clock: trio.testing.MockClock) -> None:
+async def test_offsets_have_no_gap_over_all_topics(autojump_clock) -> None:
     async with running() as broker:
         observer = await broker.peer("DIAG*")
         for _ in range(3):
@@ -863,7 +828,7 @@ async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
     assert sorted({name for told in busy for name in told}) == names
 
 
-async def test_heard_and_sent_to_is_touched(autojump_clock: trio.testing.MockClock) -> None:
+async def test_heard_and_sent_to_is_touched(autojump_clock) -> None:
     async with running(diag_stream=False) as broker:
         one, two = await broker.peer("/topic/a"), await broker.peer()
         touched = broker.server.outboxes.touched
@@ -881,7 +846,7 @@ async def test_heard_and_sent_to_is_touched(autojump_clock: trio.testing.MockClo
         assert len(touched) == 1
 
 
-async def test_a_missed_heartbeat_touches(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_missed_heartbeat_touches(autojump_clock) -> None:
     async with running(diag_stream=False) as broker:
         await broker.peer(heart_beat="1000,0")
         touched = broker.server.outboxes.touched
@@ -890,9 +855,7 @@ async def test_a_missed_heartbeat_touches(autojump_clock: trio.testing.MockClock
         assert len(touched) == 1
 
 
-async def test_the_census_is_what_counting_everybody_would_find(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_the_census_is_what_counting_everybody_would_find(autojump_clock) -> None:
     def counted(server: Server) -> tuple[int, int, int]:
         heard = [each for each in server.connections if each.bytes_in]
         upgraded = [each.websocket for each in server.connections if each.websocket is not None]
@@ -906,7 +869,7 @@ async def test_the_census_is_what_counting_everybody_would_find(
     async with running(diag_stream=False) as broker:
         server, said_nothing = broker.server, broker.dial()
         peers = [said_nothing, await broker.peer(), await open_websocket(broker)]
-        cut = websocket_frame(b"SEND\ndestination:/topic/a\n\nx\0")[:20]
+        cut = ws(TEXT, b"SEND\ndestination:/topic/a\n\nx\0")[:20]
         await peers[2].stream.send_all(cut)
         await said_nothing.settle()
         assert told_by(server) == counted(server)
@@ -960,7 +923,7 @@ async def test_queues_and_what_is_parked_are_ranked_in_slices() -> None:
     assert set(names[-2:]) == {"/topic/a", "/topic/b"}
 
 
-async def test_an_interval_of_0_means_no_statistics(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_interval_of_0_means_no_statistics(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
         observer = await broker.peer("DIAG*")
         observer.messages()
@@ -1002,7 +965,7 @@ def told(messages: Sequence[Message]) -> list[tuple[object, ...]]:
     ]
 
 
-async def test_events_of_a_session(autojump_clock: trio.testing.MockClock) -> None:
+async def test_events_of_a_session(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
         observer = await broker.peer("DIAG/event/*")
         observer.messages()
@@ -1024,7 +987,7 @@ async def test_events_of_a_session(autojump_clock: trio.testing.MockClock) -> No
     assert {message.body["user"] for message in messages} == {"bob"}
 
 
-async def test_a_missed_heartbeat_is_an_event(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_missed_heartbeat_is_an_event(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
         observer = await broker.peer("DIAG/event/heartbeat", "DIAG/event/disconnect")
         await broker.peer(heart_beat="1000,0")
@@ -1146,7 +1109,7 @@ async def test_the_longest_turn_of_an_interval_is_told() -> None:
     assert (body["loop_lag_ms_p50"], body["loop_lag_ms_max"]) == (0.0, 0.0)
 
 
-async def test_the_dispatcher_times_its_turns(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_dispatcher_times_its_turns(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
         await broker.peer()
         dispatcher = broker.server.dispatcher

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
-from trio.testing import MockClock
 
 from tests.support.core import Bench
 from tests.support.durable_dial import DurableDial
@@ -358,7 +357,7 @@ async def test_diag_itself_is_not_among_the_destinations() -> None:
         assert not [name for name in told if name.startswith("DIAG")]
 
 
-async def test_the_lag_counts_on_over_the_intervals_of_diag(autojump_clock: MockClock) -> None:
+async def test_the_lag_counts_on_over_the_intervals_of_diag(autojump_clock) -> None:
     async with open_dial(diag_interval_s=1.0, monitor_interval_s=0.0, diag_stream=False) as dial:
         client = await dial.connect()
         add_all(dial)

@@ -112,10 +112,7 @@ def test_without_subscribers_a_question_is_dropped_and_never_parked(core: Core):
         ("session-encoded-size", "session-encoded-size:2"),
         ("session-connected-size", "session-connected-size:3"),
         ("pubsub-size\r\n", "pubsub-size:4"),
-        (
-            "session",
-            'session:{"clients":5,"websockets":2,"stomp_connected":3,"subscriptions":4}',
-        ),
+        ("session", 'session:{"clients":5,"websockets":2,"stomp_connected":3,"subscriptions":4}'),
         ("ws_buffer\n", 'ws_buffer:{"allocated":20,"hits":30,"misses":40}'),
         ("stale", 'stale:{"in":7,"out":8,"stale":2}'),
         ("subs", "subs:DIAG/mine,b,DIAG*,é,x"),
@@ -151,17 +148,10 @@ def test_another_query_is_an_error(core: Core, query: str):
 @pytest.mark.parametrize(
     "name",
     [
-        "session",
-        "ws_buffer",
-        "stale",
-        "queues",
-        "destinations",
-        "latency",
-        "process",
-        "connections",
-        "event/drop",
+        "session", "ws_buffer", "stale", "queues", "destinations", "latency", "process",
+        "connections", "event/drop",
     ],
-)
+)  # fmt: skip
 def test_nothing_of_a_client_enters_the_brokers_own_stream(core: Core, name: str):
     reader = core.peer()
     reader.subscribes(f"DIAG/{name}")

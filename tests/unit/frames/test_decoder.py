@@ -775,10 +775,7 @@ WORK = {
     "small-frames": (SMALL_FRAME * MANY, 1 << 20),
     "small-frames-by-byte": (SMALL_FRAME * MANY, 1),
     "crlf-small-frames": (crlf(SMALL_FRAME) * MANY, 1 << 20),
-    "crlf-unlike-frames": (
-        b"".join(crlf(b"SEND\nn:%d\n\n\0" % n) for n in range(MANY)),
-        1 << 20,
-    ),
+    "crlf-unlike-frames": (b"".join(crlf(b"SEND\nn:%d\n\n\0" % n) for n in range(MANY)), 1 << 20),
     "crlf-frames-before-one-blank-line": (crlf(SMALL_FRAME) * MANY + SMALL_FRAME, 1 << 20),
     "mixed-small-frames": ((SMALL_FRAME + crlf(SMALL_FRAME)) * MANY, 1 << 20),
     "receipts": (b"".join(b"SEND\nreceipt:%d\n\n\0" % n for n in range(MANY)), 1 << 20),

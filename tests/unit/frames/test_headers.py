@@ -277,18 +277,11 @@ def test_names_like_receipt_are_no_receipts() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"passcode:hunter2",
-        b"Passcode: hunter2",
-        b"passcode :hunter2",
-        b" passcode:hunter2",
-        b"authorization:Basic hunter2",
-        b"AUTHORIZATION:hunter2\r",
-        b"passcode hunter2",
-        b"passcode:hun\rter2 hunter2",
-        b"passcode:hunter2 \xff",
-        b"passcode:hunter2\\t",
+        b"passcode:hunter2", b"Passcode: hunter2", b"passcode :hunter2", b" passcode:hunter2",
+        b"authorization:Basic hunter2", b"AUTHORIZATION:hunter2\r", b"passcode hunter2",
+        b"passcode:hun\rter2 hunter2", b"passcode:hunter2 \xff", b"passcode:hunter2\\t",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("rules", ALL_RULES, ids=lambda rules: rules.name)
 def test_no_secret_is_quoted(rules: HeaderRules, line: bytes) -> None:
     others = [b"a:b", b"nocolon", b"a:\\x", b"a:\xff", b"a:b\0"]

@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_stomp.base._errors import FrameError, OptionError, ProtocolError
-from trio_stomp.frames import (
-    V1_2,
-    FrameDecoder,
-    FrameLimits,
-    FrameRun,
-    HeadCache,
-    encode_frame,
-)
+from trio_stomp.frames import V1_2, FrameDecoder, FrameLimits, FrameRun, HeadCache, encode_frame
 from trio_stomp.protocol import (
     STOMP_1_0,
     STOMP_1_1,

@@ -1108,9 +1108,7 @@ def test_nothing_follows_disconnect(version: Version) -> None:
 
 
 @every_version
-def test_diag_is_answered_before_and_behind_connect_to_those_who_may_ask(
-    version: Version,
-) -> None:
+def test_diag_is_answered_before_and_behind_connect_to_those_who_may_ask(version: Version) -> None:
     session = make_session(may_ask=True)
     question = b"DIAG\n\nsession\0"
     events = session.receive_data(question * 2 + b"\n" + connect(version) + question)

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import trio
 from attrs import define
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.base._identity import ANONYMOUS, Identity
@@ -188,7 +188,7 @@ async def test_the_login_of_connect_wins_over_the_upgrades_and_both_over_a_certi
     assert (await refusal(subject, wrong, visitor)).code == "authentication-failed"
 
 
-async def test_a_token_is_judged_by_wall_time(autojump_clock: MockClock) -> None:
+async def test_a_token_is_judged_by_wall_time(autojump_clock) -> None:
     tokens = FakeTokens()
     subject = authenticator(Accounts(tokens=as_verifier(tokens)))
     subject.wall_s = lambda: 1e9 + trio.current_time()
@@ -201,7 +201,7 @@ async def test_a_token_is_judged_by_wall_time(autojump_clock: MockClock) -> None
 
 @pytest.mark.parametrize(("longest_s", "lives_s"), [(0.0, 60), (59.0, 59), (61.0, 60)])
 async def test_a_session_by_token_is_no_longer_than_allowed(
-    longest_s: float, lives_s: float, autojump_clock: MockClock
+    longest_s: float, lives_s: float, autojump_clock
 ) -> None:
     tokens = FakeTokens()
     known = Accounts(tokens=as_verifier(tokens))
@@ -210,13 +210,7 @@ async def test_a_session_by_token_is_no_longer_than_allowed(
     assert identity.expires_at == tokens.asked_at[0] + lives_s
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        (("Authorization", "Bearer bad"),),
-        ALICE,
-    ],
-)
+@pytest.mark.parametrize("headers", [(("Authorization", "Bearer bad"),), ALICE])
 async def test_what_a_token_does_not_prove(
     headers: tuple[tuple[str, str], ...], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,7 +230,7 @@ async def test_a_token_where_there_are_only_passcodes() -> None:
 # --- how often ------------------------------------------------------------------------------------
 
 
-async def test_who_fails_often_must_wait_and_is_told_how_long(autojump_clock: MockClock) -> None:
+async def test_who_fails_often_must_wait_and_is_told_how_long(autojump_clock) -> None:
     subject = authenticator()
     wrong = (("login", "alice"), ("passcode", "x"))
     codes = []
@@ -255,7 +249,7 @@ async def test_who_fails_often_must_wait_and_is_told_how_long(autojump_clock: Mo
     assert (await subject.identify(ALICE, Guest())).name == "alice"
 
 
-async def test_the_owner_is_not_locked_out_by_others(autojump_clock: MockClock) -> None:
+async def test_the_owner_is_not_locked_out_by_others(autojump_clock) -> None:
     subject = authenticator()
     for number in range(200):
         visitor = Guest(remote=f"10.9.{number % 7}.1:5")

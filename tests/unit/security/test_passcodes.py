@@ -103,11 +103,7 @@ def test_the_hash_itself_is_no_passcode(checker: PasscodeChecker, hasher: Counti
 
 @pytest.mark.parametrize(("name", "passcode", "is_right"), CASES)
 def test_every_check_does_the_same_work(
-    checker: PasscodeChecker,
-    hasher: CountingHasher,
-    name: str,
-    passcode: str,
-    is_right: bool,
+    checker: PasscodeChecker, hasher: CountingHasher, name: str, passcode: str, is_right: bool
 ) -> None:
     checker.check(name, passcode)
     ((verified, given),) = hasher.verified

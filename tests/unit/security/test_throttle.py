@@ -408,9 +408,7 @@ class Model:
 
 
 @given(STEPS)
-def test_it_does_as_a_model_without_bounds(
-    steps: list[tuple[str, str, str, float]],
-) -> None:
+def test_it_does_as_a_model_without_bounds(steps: list[tuple[str, str, str, float]]) -> None:
     throttle, now = Throttle(), 0.0
     pairs, addresses = Model(PAIR_FREE, PAIR_FIRST_S), Model(ADDRESS_FREE, ADDRESS_FIRST_S)
     failures = refused = 0

@@ -24,12 +24,7 @@ from jwt.algorithms import HMACAlgorithm
 from trio_stomp.base._errors import OptionError, StompError
 from trio_stomp.base._identity import Identity
 from trio_stomp.security._token_keys import MAX_KEYS, _secret, _Unusable
-from trio_stomp.security._tokens import (
-    MAX_NAME_BYTES,
-    MAX_TOKEN_CHARS,
-    TokenRefused,
-    TokenVerifier,
-)
+from trio_stomp.security._tokens import MAX_NAME_BYTES, MAX_TOKEN_CHARS, TokenRefused, TokenVerifier
 from trio_stomp.security._tokens import warnings as token_warnings
 
 NOW = 1_700_000_000.0
@@ -350,24 +345,10 @@ def test_a_name_that_is_no_text_is_no_keys(kid: object, write: Write) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        "",
-        ".",
-        "..",
-        "a",
-        "a.b",
-        "a.b.c.d",
-        "a.b.c.d.e",
-        ".b.c",
-        "a..c",
-        "a.b.",
-        " a.b.c",
-        "a.b.c\n",
-        "a.b=.c",
-        "a.b+.c",
-        "a.b\xe4.c",
-        "a.b\ud800.c",
+        "", ".", "..", "a", "a.b", "a.b.c.d", "a.b.c.d.e", ".b.c", "a..c", "a.b.", " a.b.c",
+        "a.b.c\n", "a.b=.c", "a.b+.c", "a.b\xe4.c", "a.b\ud800.c",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_signed_token(bad: str, hs: TokenVerifier) -> None:
     assert "three parts" in refusal(hs, bad)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _crash.link import Gone, Link
 
 from tests.support.foreign import LISTENING, ROOT
 from tests.support.stores import Opened, Schema, cut_connections, make_place
@@ -103,11 +104,8 @@ def commits(link: Any, armed: Path) -> bool:
 
 
 def test_a_commit_is_whole_or_absent_wherever_the_broker_is_killed(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    from _crash.link import Gone, Link
-
     place = make_place("postgresql", tmp_path, request)
     assert isinstance(place, Schema)
     armed, seen = tmp_path / "armed", []

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from _crash.link import Link
 from attrs import define
 
 from tests.support.foreign import LISTENING, ROOT
@@ -213,10 +214,7 @@ class Frail:
 
 
 @pytest.fixture
-def link_of(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    from _crash.link import Link
-
+def link_of():
     return lambda port: closing(Link(port))
 
 

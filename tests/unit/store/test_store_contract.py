@@ -86,10 +86,7 @@ def test_recovery_tells_its_progress(opened: Opened) -> None:
 @pytest.mark.parametrize("how", ENDINGS)
 def test_a_message_comes_back_as_it_was(opened: Opened, how: str) -> None:
     opened.append(put(7, b"one", b"two", level=9, received_ms=5, expires_ms=99, deliveries=3))
-    expected = {
-        7: Message(b"one", HEAD, 5, 99, 3),
-        8: Message(b"two", HEAD, 5, 99, 3),
-    }
+    expected = {7: Message(b"one", HEAD, 5, 99, 3), 8: Message(b"two", HEAD, 5, 99, 3)}
     assert opened.read("queue:/queue/a", 9) == expected
     recovered = end(opened, how)
     assert recovered.places == {("queue:/queue/a", 9): PlaceState(2, 6, 7)}

@@ -58,7 +58,7 @@ async def test_links_have_names(stomp_broker: TestBroker) -> None:
 
 
 async def test_a_dropped_client_comes_back_over_a_new_link(
-    stomp_broker: TestBroker, autojump_clock: trio.testing.MockClock
+    stomp_broker: TestBroker, autojump_clock
 ) -> None:
     async with stomp_broker.client("shop") as client:
         first = stomp_broker.links["shop"]
@@ -68,7 +68,7 @@ async def test_a_dropped_client_comes_back_over_a_new_link(
 
 
 async def test_a_link_is_dropped_in_the_middle_of_a_frame(
-    stomp_broker: TestBroker, autojump_clock: trio.testing.MockClock
+    stomp_broker: TestBroker, autojump_clock
 ) -> None:
     stream = await connected(await stomp_broker.connect("a", Faults(delay_s=1)))
     stomp_broker.drop_link("a", after_bytes=10)
@@ -90,9 +90,7 @@ async def test_a_link_that_is_not_there_cannot_be_dropped(stomp_broker: TestBrok
         stomp_broker.drop_link("b", after_bytes=-1)
 
 
-async def test_a_stopped_broker_refuses(
-    stomp_broker: TestBroker, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_stopped_broker_refuses(stomp_broker: TestBroker, autojump_clock) -> None:
     peer = await connected(await stomp_broker.connect())
     await stomp_broker.stop()
     pieces, _ = await receive_all(peer)
@@ -103,7 +101,7 @@ async def test_a_stopped_broker_refuses(
 
 
 async def test_more_links_than_anybody_accepts_are_refused(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, autojump_clock
 ) -> None:
     monkeypatch.setattr("trio_stomp.testing._broker.MAX_WAITING_LINKS", 2)
     async with open_test_broker(diag_interval_s=0) as broker:
@@ -115,7 +113,7 @@ async def test_more_links_than_anybody_accepts_are_refused(
 
 
 async def test_a_client_of_a_stopped_broker_says_so(
-    stomp_broker: TestBroker, autojump_clock: trio.testing.MockClock
+    stomp_broker: TestBroker, autojump_clock
 ) -> None:
     await stomp_broker.stop()
     await trio.sleep(60)
@@ -128,7 +126,7 @@ HEART_BEAT_S = 60.0
 
 
 async def test_a_heart_beat_of_a_minute_takes_no_time(
-    stomp_broker: TestBroker, autojump_clock: trio.testing.MockClock
+    stomp_broker: TestBroker, autojump_clock
 ) -> None:
     begun = time.perf_counter()
     stream = await connected(await stomp_broker.connect(), "60000,60000")
@@ -143,7 +141,7 @@ async def test_a_heart_beat_of_a_minute_takes_no_time(
 
 
 async def test_heart_beats_keep_a_quiet_client_for_an_hour(
-    stomp_broker: TestBroker, autojump_clock: trio.testing.MockClock
+    stomp_broker: TestBroker, autojump_clock
 ) -> None:
     async with stomp_broker.client("quiet", heart_beat=(60, 60)) as client:
         link = stomp_broker.links["quiet"]
@@ -155,7 +153,7 @@ async def test_heart_beats_keep_a_quiet_client_for_an_hour(
 
 
 async def test_a_half_open_link_is_noticed_by_both(
-    stomp_broker: TestBroker, autojump_clock: trio.testing.MockClock
+    stomp_broker: TestBroker, autojump_clock
 ) -> None:
     async with stomp_broker.client("a", heart_beat=(10, 10)) as client:
         link = stomp_broker.links["a"]
@@ -165,9 +163,7 @@ async def test_a_half_open_link_is_noticed_by_both(
         assert stomp_broker.links["a"] is not link
 
 
-async def test_a_reader_that_does_not_read_is_cut_off(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_reader_that_does_not_read_is_cut_off(autojump_clock) -> None:
     async with open_test_broker(diag_interval_s=0, write_stall_s=5.0) as broker:
         slow = await connected(await broker.connect("slow", Faults(buffer_bytes=4096)))
         await slow.send_all(b"SUBSCRIBE\nid:1\ndestination:/topic/x\nreceipt:r\n\n\0")
@@ -221,9 +217,7 @@ async def test_a_bug_of_the_broker_beside_an_error_of_the_block_hides_neither(
     assert {type(error) for error in caught.value.exceptions} == {KeyError, RuntimeError}
 
 
-async def test_a_cancelled_block_ends_the_broker_at_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_cancelled_block_ends_the_broker_at_once(autojump_clock) -> None:
     with trio.move_on_after(5) as stopped:
         async with open_test_broker(Settings.of(diag_interval_s=0.0)) as broker:
             await connected(await broker.connect())

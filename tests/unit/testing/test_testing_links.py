@@ -112,7 +112,7 @@ async def test_a_cut_is_told_to_both_at_once_and_nothing_more_arrives() -> None:
         await other.wait_send_all_might_not_block()
 
 
-async def test_bytes_are_late_and_in_order(autojump_clock: trio.testing.MockClock) -> None:
+async def test_bytes_are_late_and_in_order(autojump_clock) -> None:
     link = Link("x", Faults(delay_s=2.5))
     one, other = link.ends()
     start = trio.current_time()
@@ -125,7 +125,7 @@ async def test_bytes_are_late_and_in_order(autojump_clock: trio.testing.MockCloc
     assert trio.current_time() - start == 2.5
 
 
-async def test_the_end_is_as_late_as_bytes(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_end_is_as_late_as_bytes(autojump_clock) -> None:
     one, other = ends(Faults(delay_s=2.5))
     await one.send_eof()
     await one.send_eof()
@@ -135,7 +135,7 @@ async def test_the_end_is_as_late_as_bytes(autojump_clock: trio.testing.MockCloc
     assert trio.current_time() == 2.5
 
 
-async def test_a_reset_overtakes_what_is_late(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_reset_overtakes_what_is_late(autojump_clock) -> None:
     link = Link("x", Faults(delay_s=9))
     one, other = link.ends()
     await one.send_all(b"a")
@@ -146,9 +146,7 @@ async def test_a_reset_overtakes_what_is_late(autojump_clock: trio.testing.MockC
     assert trio.current_time() == 0
 
 
-async def test_half_open_loses_what_is_sent_and_tells_nobody(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_half_open_loses_what_is_sent_and_tells_nobody(autojump_clock) -> None:
     link = Link("x")
     one, other = link.ends()
     await one.send_all(b"before")
@@ -163,9 +161,7 @@ async def test_half_open_loses_what_is_sent_and_tells_nobody(
     assert await other.receive_some() == b"after"
 
 
-async def test_half_open_hides_the_end_until_it_is_whole_again(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_half_open_hides_the_end_until_it_is_whole_again(autojump_clock) -> None:
     link = Link("x", Faults(is_half_open=True))
     one, other = link.ends()
     await one.aclose()
@@ -178,9 +174,7 @@ async def test_half_open_hides_the_end_until_it_is_whole_again(
 
 
 @pytest.mark.parametrize("is_half_open", [False, True])
-async def test_a_sender_waits_for_room(
-    is_half_open: bool, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_sender_waits_for_room(is_half_open: bool, autojump_clock) -> None:
     link = Link("x", Faults(buffer_bytes=8, is_half_open=is_half_open))
     one, other = link.ends()
     await one.send_all(b"x" * 8)

@@ -68,9 +68,7 @@ def test_a_sync_test_is_told_that_the_fixture_is_trios(pytester: pytest.Pytester
     result.stdout.fnmatch_lines(["*Trio fixtures can only be used by Trio tests"])
 
 
-def test_without_pytest_trio_the_fixture_says_what_is_missing(
-    pytester: pytest.Pytester,
-) -> None:
+def test_without_pytest_trio_the_fixture_says_what_is_missing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         from trio_stomp.testing import pytest_plugin

@@ -93,9 +93,7 @@ def test_head_in_any_pieces_and_what_came_behind_it(behind: bytes, cuts: list[in
         assert reader.receive_data(REQUEST[position:cut]) is None
         position = cut
     assert reader.receive_data(REQUEST[position:] + behind) == HttpRequest(
-        method="GET",
-        target="/ws?token=1",
-        headers=((b"host", b"x"), (b"origin", b"http://a")),
+        method="GET", target="/ws?token=1", headers=((b"host", b"x"), (b"origin", b"http://a"))
     )
     assert reader.trailing == behind
 

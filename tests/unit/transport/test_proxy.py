@@ -202,17 +202,10 @@ def test_version_2_is_strict(header: bytes, says: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"CONNECT\n",
-        b"\x16\x03\x01",
-        b"GET / HTTP/1.1\r\n",
-        b"\n",
-        b"PROXX ",
-        b"PROXY\r\n",
-        b"proxy TCP4",
-        b"\r\n\r\n\0\r\nQUIX\n",
-        b"\0",
+        b"CONNECT\n", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n", b"\n", b"PROXX ", b"PROXY\r\n",
+        b"proxy TCP4", b"\r\n\r\n\0\r\nQUIX\n", b"\0",
     ],
-)
+)  # fmt: skip
 def test_anything_else_is_told_what_is_missing(data: bytes) -> None:
     assert "proxy_addresses" in refusal(data)
 

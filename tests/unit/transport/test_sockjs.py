@@ -14,7 +14,6 @@ import trio.testing
 from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
-from trio.testing import MockClock
 from wsproto.connection import Connection as Frames
 from wsproto.connection import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, TextMessage
@@ -718,7 +717,7 @@ async def test_the_client_may_close_at_any_time(dial: Dial) -> None:
     assert sockjs(client).inner.close_code == 1001
 
 
-async def test_no_session_in_time(autojump_clock: MockClock) -> None:
+async def test_no_session_in_time(autojump_clock) -> None:
     async with open_dial(WS_MEMORY) as dial:
         client = await open_client(dial)
         with trio.fail_after(60):
@@ -776,7 +775,7 @@ async def listen(client: Client, seconds: float) -> list[float]:
 
 
 @pytest.mark.covers("X14")
-async def test_h_comes_every_25_s_if_nothing_else_does(autojump_clock: MockClock) -> None:
+async def test_h_comes_every_25_s_if_nothing_else_does(autojump_clock) -> None:
     async with open_dial(WS_MEMORY, websocket_ping_s=0.0, diag_interval_s=0) as dial:
         client = await connect(dial)
         sockjs(client).frames.clear()
@@ -784,7 +783,7 @@ async def test_h_comes_every_25_s_if_nothing_else_does(autojump_clock: MockClock
         assert sockjs(client).frames == ["h"] * 4
 
 
-async def test_no_h_while_something_else_comes(autojump_clock: MockClock) -> None:
+async def test_no_h_while_something_else_comes(autojump_clock) -> None:
     async with open_dial(WS_MEMORY, websocket_ping_s=0.0, diag_interval_s=0) as dial:
         client = await connect(dial)
         await client.subscribe("/t")
@@ -799,7 +798,7 @@ async def test_no_h_while_something_else_comes(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.covers("X14", "H06")
-async def test_h_takes_the_place_of_no_heart_beat_of_stomp(autojump_clock: MockClock) -> None:
+async def test_h_takes_the_place_of_no_heart_beat_of_stomp(autojump_clock) -> None:
     options = {"websocket_ping_s": 0.0, "diag_interval_s": 0, "heartbeat_send_ms": 120_000}
     async with open_dial(WS_MEMORY, **options) as dial:
         client = await connect(dial, beats="0,120000")
@@ -811,7 +810,7 @@ async def test_h_takes_the_place_of_no_heart_beat_of_stomp(autojump_clock: MockC
         assert set(beats) == {'a["\\n"]'}
 
 
-async def test_stomp_heart_beats_both_ways(autojump_clock: MockClock) -> None:
+async def test_stomp_heart_beats_both_ways(autojump_clock) -> None:
     async with open_dial(WS_MEMORY, websocket_ping_s=0.0) as dial:
         client = await connect(dial, beats="1000,1000")
         sockjs(client).frames.clear()
@@ -825,7 +824,7 @@ async def test_stomp_heart_beats_both_ways(autojump_clock: MockClock) -> None:
         assert sockjs(client).end == [1008, "heart-beat-timeout"]
 
 
-async def test_h_does_not_queue_behind_what_is_not_read(autojump_clock: MockClock) -> None:
+async def test_h_does_not_queue_behind_what_is_not_read(autojump_clock) -> None:
     async with open_dial(
         WS_MEMORY, websocket_ping_s=0.0, diag_interval_s=0, write_stall_s=1000.0
     ) as dial:

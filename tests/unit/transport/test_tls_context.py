@@ -112,11 +112,7 @@ def test_modern_and_nothing_else(files: Files) -> None:
     assert context.maximum_version is ssl.TLSVersion.MAXIMUM_SUPPORTED
     assert context.verify_mode is ssl.CERT_NONE
     assert context.num_tickets == 0
-    for option in (
-        ssl.OP_NO_COMPRESSION,
-        ssl.OP_NO_RENEGOTIATION,
-        ssl.OP_CIPHER_SERVER_PREFERENCE,
-    ):
+    for option in (ssl.OP_NO_COMPRESSION, ssl.OP_NO_RENEGOTIATION, ssl.OP_CIPHER_SERVER_PREFERENCE):
         assert context.options & option
     for cipher in context.get_ciphers():
         assert cipher["aead"]
@@ -236,9 +232,7 @@ def test_a_key_of_another_certificate(files: Files, ca: trustme.CA) -> None:
 
 def test_a_key_of_another_kind(files: Files) -> None:
     rsa_key = rsa.generate_private_key(65537, 2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     other = files.write("rsa.key", rsa_key)
     assert "is not the key of" in refusal(files.certificate, other)
@@ -256,10 +250,7 @@ def test_a_key_with_a_passphrase_does_not_ask_for_it(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = serialization.load_pem_private_key(Path(files.key).read_bytes(), None)
-    for form in (
-        serialization.PrivateFormat.PKCS8,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-    ):
+    for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
         pem = key.private_bytes(
             serialization.Encoding.PEM, form, serialization.BestAvailableEncryption(b"sesame")
         )

@@ -70,9 +70,12 @@ class Browses:
         return BrowseStatistics(begun + waiting, begun, len(self._reading))
 
     def add(self, subscription: "Subscription", make: "Callable[[], Browse]", now: float) -> None:
-        """Add a browser. It begins when its connection has fewer than MAX_BROWSES.
+        """Add a browser. It begins when its connection has less than MAX_BROWSES.
 
-        Then ``make`` creates the browse, with the state of the queues at that time.
+        Args:
+          subscription: The subscription.
+          make: Creates the browse, with the state of the queues at that time.
+          now: Seconds of the broker's clock.
         """
         self._waiting.setdefault(subscription.client, {})[subscription] = make
         self._begin(subscription.client)

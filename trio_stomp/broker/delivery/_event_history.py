@@ -97,15 +97,26 @@ class EventHistory:
     def delivered(
         self, queue: str, subscription: "Subscription", first: int, numbers: list[int]
     ) -> None:
-        """Record deliveries, from number ``first`` on, of a queue's messages to a consumer."""
+        """Record deliveries from a queue to a consumer.
+
+        Args:
+          queue: The name of the queue.
+          subscription: The consumer's subscription.
+          first: The first delivery number.
+          numbers: The numbers of the messages.
+        """
         session = subscription.client.session_id
         details = (subscription.tag, first, len(numbers), _compact(numbers))
         self.routine.append(("delivered", self.now, queue, session, *details))
 
     def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
-        """Record the message with number ``accepted``, shown to a browser as delivery ``first``.
+        """Record a message shown to a browser. Adjacent ones form one event.
 
-        Adjacent deliveries form one event.
+        Args:
+          queue: The name of the queue.
+          subscription: The browser's subscription.
+          first: The delivery number.
+          accepted: The number of the message.
         """
         session, tag = subscription.client.session_id, subscription.tag
         newest = self._before(("shown", self.now, queue, session, tag), first)
@@ -129,9 +140,14 @@ class EventHistory:
         count: int,
         cause: DeliveryReason,
     ) -> None:
-        """Record earlier messages delivered to a subscriber late, because of ``cause``.
+        """Record earlier messages delivered to a subscriber. Adjacent ones form one event.
 
-        Their delivery numbers begin with ``first``. Adjacent deliveries form one event.
+        Args:
+          destination: The name of the destination.
+          subscription: The subscription.
+          first: The first delivery number.
+          count: The number of messages.
+          cause: Why they were delivered late.
         """
         session, tag = subscription.client.session_id, subscription.tag
         newest = self._before(("given", self.now, destination, session, tag), first)

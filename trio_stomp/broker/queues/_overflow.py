@@ -59,9 +59,9 @@ class Overflow:
         """Put a message into ``queue`` by its overflow policy.
 
         Args:
-          queue: A queue that may be full.
+          queue: The queue.
           origin: The publication.
-          body: One of its bodies.
+          body: The body of the message.
           level: The priority.
           taken: The number of messages of the same run already admitted, for the error.
           now: Seconds of the broker's clock.
@@ -113,7 +113,13 @@ class Overflow:
         return is_own and queue.policy.overflow == OLDEST
 
     def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
-        """Drop or dead-letter (``buries``) the oldest message. Return False if there is none."""
+        """Drop the oldest message. Return False if there is none.
+
+        Args:
+          queue: The queue.
+          now: Seconds of the broker's clock.
+          buries: Make it a dead letter.
+        """
         with self.queues.together():
             oldest = queue.drop_oldest()
             if oldest is None:

@@ -141,7 +141,13 @@ class Queue:
             self.host.note_quiet(self)
 
     def put_all(self, level: int, messages: list[Message], size: int) -> None:
-        """Accept messages of one level, from ``level_of``, that fit and have been charged."""
+        """Accept messages that fit and have been charged.
+
+        Args:
+          level: Their level, from ``level_of``.
+          messages: The messages.
+          size: The bytes of their bodies.
+        """
         self.enqueued += len(messages)
         self.size += size
         self.waiting.extend(level, messages)
@@ -163,7 +169,13 @@ class Queue:
         self.host.mark(self)
 
     def load(self, level: int, messages: list[Message], is_last: bool) -> None:
-        """Insert paged messages that were read and charged. ``is_last``: no more are paged."""
+        """Insert paged messages that were read and charged.
+
+        Args:
+          level: Their level.
+          messages: The messages.
+          is_last: No paged messages of the level are left.
+        """
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
         if is_last:
@@ -315,7 +327,7 @@ class Queue:
         if request is not None:
             self.host.page_in(self, *request)
 
-    def release(self, message: Message) -> None:
+    def let_go(self, message: Message) -> None:
         """Release a message that leaves the queue for another destination."""
         self._release(message)
 

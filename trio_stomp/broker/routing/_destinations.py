@@ -115,9 +115,11 @@ class Destinations:
         return self._destinations.get(name)
 
     def open(self, name: str, quota: Quota | None = None) -> Destination:
-        """Return the destination of ``name``, with its subscribers up to date.
+        """Return the destination of ``name``, with its subscribers up to date; create it if needed.
 
-        If needed it is created, and charged to ``quota``.
+        Args:
+          name: The name.
+          quota: The quota charged if it is created.
 
         Raises:
           ProtocolError: The name is invalid, or there are too many destinations.

@@ -85,7 +85,7 @@ class Streams:
     mark: "Callable[[Source], None]"
     new_epoch: Callable[[], str]
     wall: WallTime
-    recovered: "dict[str, StreamState]" = field(factory=dict)
+    known: "dict[str, StreamState]" = field(factory=dict)
     """The states of streams recovered from the store, by name."""
     warn: Callable[[str], None] = noop
     """Writes a warning to the operator's log."""
@@ -143,7 +143,7 @@ class Streams:
         return WINDOW_BYTES if self.log is not None else max_bytes or self.memory.limit_bytes
 
     def _begin(self, stream: Stream) -> None:
-        state = self.recovered.get(stream.name)
+        state = self.known.get(stream.name)
         if state is not None:
             stream.epoch, stream.first, stream.next = state.epoch, state.first, state.next
             stream.coming, stream.stored_bytes = state.next, state.bytes
@@ -166,8 +166,13 @@ class Streams:
     ) -> int:
         """Append messages, and return the offset of the first.
 
-        If the store fails, ``sender`` gets an ERROR; without a sender the append is retried. It may
-        be delayed unless ``is_urgent``.
+        Args:
+          stream: The stream.
+          head: The header block.
+          bodies: The bodies.
+          now: Seconds of the broker's clock.
+          sender: The client that gets an ERROR if the store fails; None = retry.
+          is_urgent: Do not delay the append to the store.
         """
         if any(name.startswith(STREAMS) for name, _ in head.headers):
             head = without_places(head)
@@ -247,7 +252,7 @@ class Streams:
             for topic in topics_of(name):
                 open_topic(topic)
         stream = self._streams.get(name)
-        if stream is None and name in self.recovered:
+        if stream is None and name in self.known:
             stream = self.open(name, 0, 0)
         if stream is None:
             limit = f", and there are not {MAX_STREAMS} others" if self.refused else ""

@@ -70,11 +70,7 @@ class Life:
                     first = log.state().next
                     log.append([Append(NAME, first, HEAD, [body % first] * 9, 0)])
                     raise disk_error()
-                log.append(
-                    [
-                        run(log, turn % 4 + 1),
-                    ]
-                )
+                log.append([run(log, turn % 4 + 1)])
                 log.append([run(log, 2)])
                 log.sync()
             except OSError:

@@ -470,8 +470,7 @@ def reference(data: bytes) -> tuple[bytes, int | None, bool]:
 odd_frames = st.builds(
     client_frame,
     st.one_of(
-        st.sampled_from([0x81, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88]),
-        st.integers(0, 255),
+        st.sampled_from([0x81, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88]), st.integers(0, 255)
     ),
     st.one_of(
         st.binary(max_size=4),

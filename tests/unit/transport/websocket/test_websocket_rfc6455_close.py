@@ -2,7 +2,6 @@
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from tests.support.fakes import TCP, open_dial, until
 from tests.support.hostile import (
@@ -160,7 +159,7 @@ def test_we_say_nothing_behind_our_close_whatever_comes(theirs: bytes) -> None:
 @pytest.mark.covers("W17", "W18", "W21")
 @pytest.mark.parametrize("code", [*MAY_BE_SENT, 1005])
 async def test_a_close_is_answered_and_then_the_broker_ends_the_stream(
-    autojump_clock: MockClock, code: int
+    autojump_clock, code: int
 ) -> None:
     body = b"" if code == 1005 else close_body(code, KOSME)
     async with open_dial(**QUIET) as dial:
@@ -175,9 +174,7 @@ async def test_a_close_is_answered_and_then_the_broker_ends_the_stream(
 
 @pytest.mark.covers("W17", "R12")
 @pytest.mark.parametrize("cut", [1, 20, len(A) - 1])
-async def test_a_frame_that_a_close_cuts_in_half_is_no_frame(
-    autojump_clock: MockClock, cut: int
-) -> None:
+async def test_a_frame_that_a_close_cuts_in_half_is_no_frame(autojump_clock, cut: int) -> None:
     """7.1.5: the rest of a fragmented message behind the Close does not count."""
     async with open_dial(**QUIET) as dial:
         watcher, socket = await open_session(dial), await open_session(dial)
@@ -193,7 +190,7 @@ async def test_a_frame_that_a_close_cuts_in_half_is_no_frame(
 @pytest.mark.covers("W17", "W18", "R09")
 @pytest.mark.parametrize("answer", ["close", "rubbish", "nothing", "pings"])
 async def test_our_close_waits_for_its_answer_in_bounds_whatever_comes(
-    autojump_clock: MockClock, answer: str
+    autojump_clock, answer: str
 ) -> None:
     async with open_dial(**QUIET, linger_s=3.0) as dial:
         socket = await open_session(dial)
@@ -218,9 +215,7 @@ async def test_our_close_waits_for_its_answer_in_bounds_whatever_comes(
 
 @pytest.mark.covers("W17")
 @pytest.mark.parametrize("opcode", [TEXT, BINARY, PING, PONG, CLOSE])
-async def test_a_half_frame_and_a_hang_up_harm_nobody(
-    autojump_clock: MockClock, opcode: int
-) -> None:
+async def test_a_half_frame_and_a_hang_up_harm_nobody(autojump_clock, opcode: int) -> None:
     frame = ws(opcode, close_body(1000, b"0123456789"))
     async with open_dial(**QUIET) as dial:
         for cut in range(len(frame)):

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from tests.support.fakes import open_dial, until
 from tests.support.hostile import (
@@ -154,7 +153,7 @@ def test_the_limit_of_a_message(opcode: int, filler: bytes, limit: int, how: str
 
 
 @pytest.mark.covers("W22")
-async def test_the_limit_of_a_message_on_a_connection(autojump_clock: MockClock) -> None:
+async def test_the_limit_of_a_message_on_a_connection(autojump_clock) -> None:
     """It is the largest frame that STOMP may have; the next byte is refused unread."""
     limits = {"max_body_bytes": 1000, "max_header_block_bytes": 1000}
     async with open_dial(**QUIET, **limits) as dial:
@@ -173,7 +172,7 @@ async def test_the_limit_of_a_message_on_a_connection(autojump_clock: MockClock)
 
 @pytest.mark.covers("W22")
 @pytest.mark.parametrize("length", [1 << 31, 1 << 32, 1 << 62, (1 << 63) - 1])
-async def test_an_announced_length_takes_no_memory(autojump_clock: MockClock, length: int) -> None:
+async def test_an_announced_length_takes_no_memory(autojump_clock, length: int) -> None:
     async with open_dial(**QUIET) as dial:
         for first in (0x81, 0x82, 0x01, 0x02):
             socket = await open_session(dial)
@@ -184,7 +183,7 @@ async def test_an_announced_length_takes_no_memory(autojump_clock: MockClock, le
 
 
 @pytest.mark.covers("W13", "W22", "X06")
-async def test_9_large_and_many_on_a_connection(autojump_clock: MockClock) -> None:
+async def test_9_large_and_many_on_a_connection(autojump_clock) -> None:
     async with open_dial(**QUIET) as dial:
         socket = await open_session(dial)
         large = b"\xfe" * MIB
@@ -211,7 +210,7 @@ OFFERS = [
 
 @pytest.mark.covers("W06", "W11", "W23")
 @pytest.mark.parametrize("offer", OFFERS, ids=range(len(OFFERS)))
-async def test_no_compression_is_ever_agreed_to(autojump_clock: MockClock, offer: bytes) -> None:
+async def test_no_compression_is_ever_agreed_to(autojump_clock, offer: bytes) -> None:
     async with open_dial(**QUIET) as dial:
         stream = await dial.stream()
         await stream.send_all(request(Sec_WebSocket_Extensions=offer))
@@ -237,7 +236,7 @@ BOMB = deflated(bytes(4 * MIB))
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 @pytest.mark.parametrize("how", ["whole", "first-fragment", "last-fragment"])
 async def test_a_compressed_message_breaks_the_protocol(
-    autojump_clock: MockClock, payload: bytes, opcode: int, how: str
+    autojump_clock, payload: bytes, opcode: int, how: str
 ) -> None:
     frames = {
         "whole": [ws(opcode, payload, rsv=4)],
@@ -261,7 +260,7 @@ def test_the_bomb_is_one() -> None:
 
 
 @pytest.mark.covers("W08")
-async def test_frames_before_the_handshake_are_no_websocket(autojump_clock: MockClock) -> None:
+async def test_frames_before_the_handshake_are_no_websocket(autojump_clock) -> None:
     async with open_dial(**QUIET) as dial:
         stream = await dial.stream()
         await stream.send_all(ws(TEXT, HELLO))
@@ -271,7 +270,7 @@ async def test_frames_before_the_handshake_are_no_websocket(autojump_clock: Mock
 
 
 @pytest.mark.covers("W24")
-async def test_pings_do_not_keep_an_unopened_session_alive(autojump_clock: MockClock) -> None:
+async def test_pings_do_not_keep_an_unopened_session_alive(autojump_clock) -> None:
     async with open_dial(**QUIET, connect_timeout_s=3.0) as dial:
         socket = await open_socket(dial)
         before = trio.current_time()

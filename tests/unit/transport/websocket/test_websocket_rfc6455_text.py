@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trio.testing import MockClock
 
 from tests.support.fakes import open_dial
 from tests.support.hostile import (
@@ -264,7 +263,7 @@ def test_any_octets_are_text_exactly_if_they_are_utf8(
 @pytest.mark.covers("W20", "X05")
 @pytest.mark.parametrize("name", ["surrogate-eda080", "overlong-slash-2", "one-beyond", "cut-df"])
 async def test_invalid_text_ends_the_connection_and_invalid_binary_comes_back_as_binary(
-    autojump_clock: MockClock, name: str
+    autojump_clock, name: str
 ) -> None:
     async with open_dial(**QUIET) as dial:
         for number, frames in enumerate(all_ways(send(INVALID[name]))[:3]):
