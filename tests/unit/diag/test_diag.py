@@ -727,7 +727,7 @@ class Connected:
 
     def leave(self) -> None:
         self.connection.outbox.end()
-        self.connection.lifecycle.is_finished = True
+        self.connection.lifecycle.finish()
         del self.server.connections[self.connection]
 
 

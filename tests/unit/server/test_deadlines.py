@@ -34,7 +34,8 @@ class Silent(SimpleNamespace):
 
 def silent(since: float, plan: HeartbeatPlan, ping_s: float, stall_s: float) -> Deadlines:
     link: Any = Silent(since, plan, ping_s, stall_s)
-    lifecycle = Lifecycle(is_open=True)
+    lifecycle = Lifecycle()
+    lifecycle.open()
     reader = Reader(link, lifecycle, last_received=since, is_reading=True)
     return Deadlines(link, lifecycle, reader, opened_at=since)
 

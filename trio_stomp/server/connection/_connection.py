@@ -102,7 +102,7 @@ class Connection:
                 finally:
                     # The nursery is about to close: no writer may be started in it any more.
                     self._nursery = None
-                    self.lifecycle.is_finished = True
+                    self.lifecycle.finish()
                 nursery.cancel_scope.cancel()
         finally:
             await self._clean_up()
@@ -186,7 +186,7 @@ class Connection:
 
     def end(self, error: RemoteError) -> None:
         """Stop reading, and send ``error`` once earlier input is processed."""
-        self.lifecycle.end(error)
+        self.lifecycle.abort(error)
 
     def end_if_revoked(self, revoked: frozenset[str]) -> None:
         """End the connection if its certificate was revoked after the handshake.
@@ -202,7 +202,7 @@ class Connection:
             reason=CloseReason.AUTHENTICATION_FAILED,
         )
         if self.is_open:
-            self.lifecycle.end(error)
+            self.lifecycle.abort(error)
         else:
             self.lifecycle.on_close(error.reason)
 
@@ -254,10 +254,10 @@ class Connection:
                     await self._receive(data)
                     data = await reader.read()
             except trio.BrokenResourceError:
-                lifecycle.reason = CloseReason.CONNECTION_LOST
+                lifecycle.end(CloseReason.CONNECTION_LOST)
             except Exception:
                 logger.exception("%s: a bug in the broker ends this connection", link.remote)
-                lifecycle.pending_error = internal_error()
+                lifecycle.fail(internal_error())
 
     async def _receive(self, data: bytes) -> None:
         """Decode ``data``, and hand the events over to the dispatcher.
@@ -279,7 +279,7 @@ class Connection:
             await self.link.shared.inbox.put_batch(batch)
 
     def _note_open(self, events: "Sequence[Event]") -> None:
-        self.lifecycle.is_open = True
+        self.lifecycle.open()
         if self.lifecycle.pending_error is not None:
             return
         link, deadlines = self.link, self.deadlines
@@ -301,11 +301,10 @@ class Connection:
             if error is not None:
                 if not self.link.speaks_http:
                     await inbox.put_batch(Batch(self, [Refused(error)], 0, 0, trio.current_time()))
-                lifecycle.reason = error.reason
             elif lifecycle.reason is CloseReason.SHUTTING_DOWN and lifecycle.is_open:
                 # An empty batch: the peer still gets earlier messages that wait for room.
                 await inbox.put_batch(Batch(self, [], 0, 0, trio.current_time()))
-            released = lifecycle.disconnect()
+            released = lifecycle.disconnect(error)
             async with self.link.shared.disconnect_slots:
                 await inbox.put(Gone(self, lifecycle.reason))
             await released.wait()

@@ -176,7 +176,7 @@ class Deadlines:
         return outbox.last_sent + after
 
     def _end(self, error: RemoteError) -> float:
-        self.lifecycle.end(error)
+        self.lifecycle.abort(error)
         return math.inf
 
     def _note_late(self, late_s: float) -> None:

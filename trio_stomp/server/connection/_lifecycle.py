@@ -11,39 +11,81 @@ class Lifecycle:
     """The stages of a connection: opening, open, disconnected, finished.
 
     Handles: the reason of the end, the error that the peer is still to receive, stopping the
-    reader.
+    reader. Others read this state and call what happened; only this class assigns it.
     Does not handle: the order in which the broker learns of it (``Connection``).
     """
 
-    reason: CloseReason = CloseReason.CLIENT_CLOSED
-    pending_error: RemoteError | None = None
-    """An error found outside the core, which the core sends once earlier input is processed."""
-    is_open: bool = False
-    is_finished: bool = False
-    core_released: trio.Event | None = None
+    core_released: trio.Event | None = field(init=False, default=None)
     """Set when the broker has released the client. Created when the connection disconnects: an
     Event costs 300 bytes for each idle connection."""
-    reading: trio.CancelScope = field(factory=trio.CancelScope)
+    reading: trio.CancelScope = field(init=False, factory=trio.CancelScope)
     """Cancelled to stop the reader."""
+    _reason: CloseReason = field(init=False, default=CloseReason.CLIENT_CLOSED)
+    _pending_error: RemoteError | None = field(init=False, default=None)
+    _is_open: bool = field(init=False, default=False)
+    _is_finished: bool = field(init=False, default=False)
 
-    def end(self, error: RemoteError) -> None:
+    @property
+    def reason(self) -> CloseReason:
+        """Return why the connection ends, as far as is known."""
+        return self._reason
+
+    @property
+    def pending_error(self) -> RemoteError | None:
+        """Return an error found outside the core, sent once earlier input is processed."""
+        return self._pending_error
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the session was opened."""
+        return self._is_open
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the connection has ended."""
+        return self._is_finished
+
+    def open(self) -> None:
+        """Note that the session is open, or was refused."""
+        self._is_open = True
+
+    # For the reader, which ends by itself then.
+
+    def end(self, reason: CloseReason) -> None:
+        """Record why the connection ends, unless the broker has already learned of its end."""
+        if self.core_released is None:
+            self._reason = reason
+
+    def fail(self, error: RemoteError) -> None:
+        """Record the error that the peer is to receive. The first one stays."""
+        if self._pending_error is None:
+            self._pending_error = error.kept()
+
+    # For everyone else.
+
+    def abort(self, error: RemoteError) -> None:
         """Stop reading, and send ``error`` once earlier input is processed."""
-        if self.pending_error is None:
-            self.pending_error = error.kept()
+        self.fail(error)
         self.reading.cancel()
 
     def on_close(self, reason: CloseReason) -> None:
         """Stop reading: the core has ended the connection, or the wire is dead."""
-        if self.core_released is None:
-            self.reason = reason
+        self.end(reason)
         self.reading.cancel()
 
-    def disconnect(self) -> trio.Event:
+    # The end.
+
+    def disconnect(self, error: RemoteError | None) -> trio.Event:
         """Fix the reason of the end.
+
+        Args:
+          error: The error that the peer receives; None = no error.
 
         Returns:
           An event to be set when the core has released the client.
         """
+        if error is not None:
+            self.end(error.reason)
         self.core_released = trio.Event()
         return self.core_released
 
@@ -51,3 +93,7 @@ class Lifecycle:
         """Note that the core has released the client."""
         if self.core_released is not None:
             self.core_released.set()
+
+    def finish(self) -> None:
+        """Note that the connection has ended."""
+        self._is_finished = True

@@ -30,7 +30,7 @@ async def log_in(
             except RemoteError as error:
                 lines = "".join(f"\n{name}:{text}" for name, text in event.headers)
                 error.excerpt = excerpt(f"CONNECT{lines}".encode())
-                lifecycle.pending_error = error.kept()
+                lifecycle.fail(error)
                 link.session.close()
                 link.shared.tell_login(link.client, error.code)
                 return told

@@ -78,24 +78,27 @@ class Opening:
             case Speech.STOMP:
                 refusal = self.refusal
                 if refusal is not None and _is_stopping(refusal) and self._just_closes():
-                    self.lifecycle.reason = refusal.reason
+                    self.lifecycle.end(refusal.reason)
                     return b""
-                self.lifecycle.pending_error = refusal or self._tls_required()
-                return b"" if self.lifecycle.pending_error else start
+                error = refusal or self._tls_required()
+                if error is not None:
+                    self.lifecycle.fail(error)
+                    return b""
+                return start
 
     async def _open_tls(self, start: bytes) -> bytes:
         tls, remote = self.link.shared.tls, self.link.remote
         if tls is None or self.tls == "off" or self.link.is_secret:
             where = "within TLS" if self.link.is_secret else "to a port without TLS"
             logger.warning("%s used TLS %s: closed; use stomp:// or ws:// there", remote, where)
-            self.lifecycle.reason = CloseReason.TLS_ON_PLAIN_PORT
+            self.lifecycle.end(CloseReason.TLS_ON_PLAIN_PORT)
             return b""
         wire = TlsWire(self.link.wire, tls.context, start)
         try:
             await wire.handshake()
         except TlsError as error:
             logger.warning("%s: %s", remote, error)
-            self.lifecycle.reason = CloseReason.TLS_FAILED
+            self.lifecycle.end(CloseReason.TLS_FAILED)
             return b""
         self.early = b""
         self.link.encrypt(wire)
@@ -142,7 +145,7 @@ class Opening:
             return await self._answer(error.response())
 
     async def _answer(self, response: bytes) -> bytes:
-        self.lifecycle.reason = CloseReason.HTTP_ANSWERED
+        self.lifecycle.end(CloseReason.HTTP_ANSWERED)
         await self._send(response)
         return b""
 

@@ -101,12 +101,13 @@ class Reader:
         self.bytes_in += len(data)
         if self.bytes_in <= limit:
             return data
-        self.lifecycle.pending_error = ProtocolError(
+        error = ProtocolError(
             "opening-too-large",
             f"more than {limit} bytes were received before a session was open (option "
             "max_opening_bytes)",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
+        self.lifecycle.fail(error)
         return b""
 
     async def read(self) -> bytes:
@@ -128,11 +129,12 @@ class Reader:
         if not self.lifecycle.is_open:
             return await self.read_opening()
         if link.outbox.waiting_bytes > link.outbox.shared.flood_bytes:
-            self.lifecycle.pending_error = ProtocolError(
+            error = ProtocolError(
                 "slow-consumer",
                 "unread answers exceed max_outbox_bytes; read them sooner",
                 reason=CloseReason.SLOW_CONSUMER,
             )
+            self.lifecycle.fail(error)
             return b""
         if link.shared.memory.is_high:
             await self._wait_for_memory()
@@ -217,12 +219,13 @@ class Reader:
         shared.memory.used_bytes += grown
         limit = shared.memory.limit_bytes // HELD_SHARE
         if shared.held_bytes > limit and held > RECEIVE_BYTES and grown > 0:
-            self.lifecycle.pending_error = ProtocolError(
+            error = ProtocolError(
                 "memory-limit",
                 f"incomplete frames exceed {limit} bytes, a quarter of the broker's memory "
                 "(option max_memory_bytes); try again later",
                 reason=CloseReason.MEMORY_LIMIT,
             )
+            self.lifecycle.fail(error)
 
     def count(self, events: list[Event]) -> int:
         """Count the frames of the next batch.
@@ -254,7 +257,7 @@ class Reader:
         elif replies:
             link.send_now(replies, now, beat=True)
         if closed is not None and not closed.by_peer:
-            self.lifecycle.reason = CloseReason.WEBSOCKET_ERROR
+            self.lifecycle.end(CloseReason.WEBSOCKET_ERROR)
             logger.info("%s broke WebSocket: %d %s", link.remote, closed.code, closed.reason)
         return payload
 

@@ -138,7 +138,7 @@ def speak_sockjs(link: Link, lifecycle: Lifecycle, max_frame_bytes: int) -> None
       max_frame_bytes: The largest STOMP frame.
     """
     before = link.outbox
-    outbox = link.outbox = link.client.outbox = SockJsOutbox(before, lifecycle.end)
+    outbox = link.outbox = link.client.outbox = SockJsOutbox(before, lifecycle.abort)
     outbox.owner = before.owner
     before.end()
     link.outbox.shared.touched.add(outbox)

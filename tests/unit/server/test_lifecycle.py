@@ -1,0 +1,32 @@
+"""The end of a connection: who found what first, and what is fixed when the broker learns of it."""
+
+import pytest
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.server.connection._lifecycle import Lifecycle
+
+TIMEOUT = ProtocolError("connect-timeout", "late", reason=CloseReason.CONNECT_TIMEOUT)
+REFUSED = ProtocolError("tls-required", "no", reason=CloseReason.AUTHENTICATION_FAILED)
+
+
+def test_what_the_reader_finds_does_not_replace_the_error_that_stopped_it() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.abort(TIMEOUT)
+    lifecycle.fail(REFUSED)  # from bytes that it had read before
+    assert lifecycle.pending_error is TIMEOUT
+    assert lifecycle.reading.cancel_called
+
+
+async def test_the_reason_is_fixed_when_the_broker_learns_of_the_end() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.end(CloseReason.WEBSOCKET_ERROR)
+    assert not lifecycle.reading.cancel_called
+    lifecycle.disconnect(TIMEOUT)
+    lifecycle.on_close(CloseReason.CONNECTION_LOST)  # the farewell's socket
+    assert lifecycle.reason is CloseReason.CONNECT_TIMEOUT
+
+
+@pytest.mark.parametrize("name", ["reason", "pending_error", "is_open", "is_finished"])
+def test_only_the_lifecycle_assigns_its_state(name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(Lifecycle(), name, None)
