@@ -313,7 +313,8 @@ class Broker(Parts):
 
     def tick(self, now: float) -> None:
         """Run due timers, and drop expired messages, in pieces if many."""
-        self.timers.run(now)
+        self.turns.begin(SHARE_S)
+        self.timers.run(now, self.turns.is_over)
         self.leaving.go_on(now)
         self.event_history.now = now
         self.subscriber.initial_delivery.browses.tick(now)

@@ -13,6 +13,10 @@ MAX_CALLS = 250
 """Limit of calls in one turn. Each may send a message."""
 
 
+def _never() -> bool:
+    return False
+
+
 @define(eq=False)
 class Timers:
     """Scheduled calls. Messages and consumers schedule them, so their limits bound these too.
@@ -58,8 +62,13 @@ class Timers:
             heapq.heapify(self._by_day)
             self._cancelled.clear()
 
-    def run(self, now: float) -> None:
-        """Make the calls that are due, up to a limit. If more are due, ``next_due`` is past."""
+    def run(self, now: float, is_over: Callable[[], bool] = _never) -> None:
+        """Make the calls that are due, up to a limit. If more are due, ``next_due`` is past.
+
+        Args:
+          now: The time, in seconds of the broker's clock.
+          is_over: Return whether the time for them is up.
+        """
         for _ in range(MAX_CALLS):
             if self._heap and self._heap[0][0] <= now:
                 _, number, call = heapq.heappop(self._heap)
@@ -71,3 +80,5 @@ class Timers:
                 self._cancelled.remove(number)
             else:
                 call(now)
+            if is_over():
+                return

@@ -1,6 +1,6 @@
 """ACK and NACK, and messages that return to their queues."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define
@@ -23,6 +23,9 @@ MANY_NACKS = 256
 
 MUCH = 2048
 """Limit of deliveries settled at once."""
+
+TIMED_OUT = 16
+"""Deliveries that are checked for a timeout in one piece of work."""
 
 
 @define(eq=False, repr=False)
@@ -310,11 +313,15 @@ class Acknowledger:
             consumer.suspect = consumer.in_work()
         return consumer.suspect
 
-    def time_out(self, consumer: Consumer, number: int, now: float) -> None:
-        """Treat a delivery that was not acknowledged in time as NACKed."""
-        self.note_room(consumer)
-        for unacked in consumer.take_acked(number, cumulative=False):
-            self._retry(unacked, now)
+    def timing_out(self, consumer: Consumer, numbers: Iterable[int], now: float) -> "Work":
+        """Treat deliveries that were not acknowledged in time as NACKed, in pieces."""
+        for looked, number in enumerate(numbers, 1):
+            if number in consumer.unacked:
+                self.note_room(consumer)
+                for unacked in consumer.take_acked(number, cumulative=False):
+                    self._retry(unacked, now)
+            if looked % TIMED_OUT == 0:
+                yield
 
     def take_unsent(self, consumer: Consumer, numbers: Sequence[int], now: float) -> None:
         """Dead-letter deliveries that expired before they were written, and free their credit."""

@@ -28,6 +28,10 @@ FEW_PASSED = 16
 """Scan positions up to this many messages are not kept."""
 LOOK_AGAIN_S = 1.0
 """Minimum interval of scans for expired messages behind others."""
+MOST_EXPIRED = 64
+"""Limit of messages that expire in one step."""
+CUT_SHORT = -2
+"""Result of a step: it ended before its messages or its consumers did."""
 GONE, PASSED, CUT = 0, 1, 2
 """Results of an offer: the message left the queue; it stays; the time ran out."""
 WEIGHT = 64
@@ -94,7 +98,7 @@ def hand_out(
     if not queue.has_selectors and not queue.groups.owners:
         place = _hand_out_singly(queue, ready, now, served, most)
         if place < 0:
-            return served, False
+            return served, place == CUT_SHORT
     return served, FilteredMessages(
         queue, ready=ready, now=now, served=served, most=most, place=place
     ).run()
@@ -165,9 +169,9 @@ def _hand_out_singly(
 
     Returns:
       If a message belongs to a group, it stays, and this is the index in ``ready`` of the next
-      consumer; otherwise -1.
+      consumer; CUT_SHORT if many messages had expired; otherwise -1.
     """
-    index, room = 0, MOST_BYTES
+    index, room, expired = 0, MOST_BYTES, 0
     while ready and most and room > 0:
         message = queue.waiting.pop()
         if message is None:
@@ -175,6 +179,9 @@ def _hand_out_singly(
         publication = message.publication
         if publication.expires_at <= now and publication.is_over(now):
             queue.expire(message, now)
+            expired += 1
+            if expired == MOST_EXPIRED:
+                return CUT_SHORT
             continue
         if publication.group:
             queue.waiting.give_back(message)

@@ -256,16 +256,16 @@ class Waiting:
         self._level(messages[0].level).fresh.extendleft(reversed(messages))
         self.count += len(messages)
 
-    def take_expired(self, now: float) -> list[Message]:
-        """Remove and return the expired messages at the front of each level."""
+    def take_expired(self, now: float, most: int) -> list[Message]:
+        """Remove and return expired messages at the front of the levels, ``most`` if there are."""
         found: list[Message] = []
         for level in self._levels:
             if level is None:
                 continue
             returned = level.returned
-            while returned.pieces and returned.first.publication.is_over(now):
+            while returned.pieces and returned.first.publication.is_over(now) and len(found) < most:
                 found.append(returned.pop())
-            while level.fresh and level.fresh[0].publication.is_over(now):
+            while level.fresh and level.fresh[0].publication.is_over(now) and len(found) < most:
                 found.append(level.fresh.popleft())
         self.count -= len(found)
         return found

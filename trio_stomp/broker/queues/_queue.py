@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import NEVER, Publication
+from trio_stomp.broker.delivery import NEVER, Publication, Work
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
@@ -24,6 +24,8 @@ PLACE = "queue:"
 """Prefix of the keys of queues in the store."""
 SWEEP_S = 1.0
 """Minimum interval of sweeps for expired messages in a queue."""
+EXPIRED = 16
+"""Messages of a queue that expire in one piece of work."""
 LOW_COUNT = 1_000
 """With fewer messages than this in memory, a queue loads paged messages."""
 
@@ -366,15 +368,21 @@ class Queue:
 
     def _sweep_by_day(self, now: float) -> None:
         self._sweep_day_s = NEVER
-        self._lose_expired(now)
+        self.host.carry_out(self._losing_expired(now))
 
     def _sweep(self, now: float) -> None:
         self._sweep_at = NEVER
-        self._lose_expired(now)
+        self.host.carry_out(self._losing_expired(now))
 
-    def _lose_expired(self, now: float) -> None:
-        for message in self.waiting.take_expired(now):
-            self.expire(message, now)
+    def _losing_expired(self, now: float) -> Work:
+        is_more = True
+        while is_more:
+            expired = self.waiting.take_expired(now, EXPIRED)
+            for message in expired:
+                self.expire(message, now)
+            is_more = len(expired) == EXPIRED
+            if is_more:
+                yield
         for publication in self.waiting.foremost():
             self._watch_expiry(publication, now + SWEEP_S)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.delivery import Timers
+from trio_stomp.broker.delivery import Timers, Work
 from trio_stomp.broker.queues._message import Message, Paged
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class QueueHost(Protocol[QueueT]):
 
     def mark(self, queue: QueueT) -> None:
         """Schedule the hand-out of ``queue`` at the end of the turn."""
+
+    def carry_out(self, work: Work) -> None:
+        """Do a work that is no client's, in later turns if there is no time."""
 
     def is_over(self) -> bool:
         """Return whether the time for handing out in this turn is up."""

@@ -4,6 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -47,8 +48,8 @@ class TakesBack(Protocol):
     def return_some(self, consumer: Consumer, count: int, now: float) -> None:
         """Return a leaving consumer's oldest ``count`` messages to the queue."""
 
-    def time_out(self, consumer: Consumer, number: int, now: float) -> None:
-        """Treat a delivery that was not acknowledged in time as NACKed."""
+    def timing_out(self, consumer: Consumer, numbers: Iterable[int], now: float) -> Work:
+        """Treat deliveries that were not acknowledged in time as NACKed, in pieces."""
 
 
 @define(eq=False, repr=False)
@@ -203,9 +204,7 @@ class QueueBook:
     ) -> None:
         """End a queue, and pass its messages to ``heir``, in later turns if there are many."""
         queue.end(heir)
-        work = self._ending(queue, heir, now)
-        if not self.turns.finishes(work):
-            self.turns.carry_out(work)
+        self.carry_out(self._ending(queue, heir, now))
 
     def _ending(self, queue: Queue, heir: Callable[[Message, float], None], now: float) -> Work:
         while (message := queue.drop_oldest()) is not None:
@@ -326,6 +325,11 @@ class QueueBook:
             if turns.is_over():
                 return
 
+    def carry_out(self, work: Work) -> None:
+        """Implement ``QueueHost.carry_out``."""
+        if not self.turns.finishes(work):
+            self.turns.carry_out(work)
+
     def is_over(self) -> bool:
         """Return whether the time for handing out in this turn is up."""
         return self.turns.is_over()
@@ -374,13 +378,11 @@ class QueueBook:
                 return
             late = [each for each in consumer.watched if each[0] <= now]
             consumer.watched = [each for each in consumer.watched if each[0] > now]
-            for _, first, count in late:
-                for number in range(first, first + count):
-                    if number in consumer.unacked:
-                        self.acknowledger.time_out(consumer, number, now)
             consumer.watch_due = NEVER
-            if consumer.unacked and consumer.watched:
+            if consumer.watched:
                 self._watch(consumer, min(consumer.watched)[0])
+            numbers = [range(first, first + count) for _, first, count in late]
+            self.carry_out(self.acknowledger.timing_out(consumer, chain(*numbers), now))
 
         if due < consumer.watch_due:
             consumer.watch_due = due

@@ -14,14 +14,16 @@ from trio_stomp.broker.delivery import (
     Client,
     Destination,
     Member,
+    NotYet,
     Publication,
     Subscription,
+    Work,
     turn_away,
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import Acknowledger, Consumer, Message, Queue, QueueBook, charge
+from trio_stomp.broker.queues import STEP, Acknowledger, Consumer, Message, Queue, QueueBook, charge
 from trio_stomp.broker.routing import (
     BINDING_BYTES,
     Destinations,
@@ -286,6 +288,8 @@ class Bindings:
         )
         if not is_shared(options.durable) and not (self.shares_durables and fits):
             for consumer in list(binding.queue.consumers):
+                if not self.queues.is_small(consumer):
+                    raise NotYet(self._taking_over(binding, consumer, now))
                 self._take_over(binding, consumer, now)
         if not fits:
             self.end_durable(binding, now)
@@ -297,6 +301,17 @@ class Bindings:
         """End a consumer and its connection. What it had comes first for the next consumer."""
         binding.queue.detach(consumer)
         self.acknowledger.return_all(consumer, now)
+        self._turn_away(binding, consumer)
+
+    def _taking_over(self, binding: Binding, consumer: Consumer, now: float) -> Work:
+        """End a connection, and return most of what its consumer had in pieces."""
+        self._turn_away(binding, consumer)
+        while binding.queue in consumer.queues and not self.queues.is_small(consumer):
+            self.queues.part(consumer, STEP, now)
+            yield
+
+    def _turn_away(self, binding: Binding, consumer: Consumer) -> None:
+        """End the connection of a consumer whose durable subscription another one took over."""
         name = binding.durable.replace("\0", "/")
         error = ProtocolError(
             "taken-over",

@@ -14,10 +14,17 @@ from typing import Protocol
 
 import trio
 from attrs import define, field
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedDict, SortedSet
 
 from trio_stomp.base import MemoryBudget, Quota
-from trio_stomp.broker.delivery import DROP_OLDEST, BrokerPolicies, Destination, Place, Publication
+from trio_stomp.broker.delivery import (
+    DROP_OLDEST,
+    NEVER,
+    BrokerPolicies,
+    Destination,
+    Place,
+    Publication,
+)
 from trio_stomp.broker.names import Pattern, walk
 from trio_stomp.frames import head_cost
 
@@ -63,6 +70,8 @@ class ParkedDestination:
     """All that is charged."""
     overhead: int
     """What is charged for the destination itself, and its channel."""
+    due: float = NEVER
+    """When it is looked at next, if its first run has not expired before."""
     quota: Quota | None = None
     """Who is charged for those: whose messages came first."""
     sender: "trio.MemorySendChannel[ParkedRun] | None" = None
@@ -123,7 +132,8 @@ class StaleQueue:
     bytes: int = 0
     statistics: StaleStatistics = field(factory=StaleStatistics)
     _parked: "SortedDict[str, ParkedDestination]" = field(factory=SortedDict)
-    _due: list[tuple[float, str]] = field(factory=list)
+    _due: "SortedSet[tuple[float, str]]" = field(factory=SortedSet)
+    """The destinations by when they are looked at next: no later than their first run expires."""
     _number: int = 0
 
     def park(self, publication: Publication, now: float) -> None:
@@ -161,7 +171,7 @@ class StaleQueue:
                 destination, first=run, size=0, bytes=0, overhead=0, quota=publication.quota
             )
             self._parked[destination.name] = parked
-            self._note_due(publication.ends_at, destination.name)
+            self._note_due(parked)
         else:
             parked.append(run, self.policies.max_stale_queue_size)
         parked.overhead += opening
@@ -222,13 +232,12 @@ class StaleQueue:
         while self._due and self._due[0][0] <= now:
             if left <= 0:
                 return True
-            _, name = heapq.heappop(self._due)
+            _, name = self._due.pop(0)
             left -= DESTINATION_SWEEPS
-            parked = self._parked.get(name)
-            if parked is not None:
-                left -= self._drop_expired(parked, now, left)
-                if self.holds(parked):
-                    self._note_due(parked.first.publication.ends_at, name)
+            parked = self._parked[name]
+            left -= self._drop_expired(parked, now, left)
+            if self.holds(parked):
+                self._note_due(parked)
         return False
 
     def depth(self, name: str) -> int:
@@ -280,16 +289,16 @@ class StaleQueue:
             self.statistics.dropped += lost
             parked.destination.dropped += lost
             if self._advance(parked):
-                self._note_due(parked.first.publication.ends_at, parked.destination.name)
+                self._note_due(parked)
 
     def _oldest(self) -> ParkedDestination:
+        """Return the destination whose first run expires first."""
         while True:
-            due, name = heapq.heappop(self._due)
-            parked: ParkedDestination | None = self._parked.get(name)
-            if parked is not None:
-                if parked.first.publication.ends_at <= due:
-                    return parked
-                self._note_due(parked.first.publication.ends_at, name)
+            due, name = self._due.pop(0)
+            parked: ParkedDestination = self._parked[name]
+            if parked.first.publication.ends_at <= due:
+                return parked
+            self._note_due(parked)
 
     def _advance(self, parked: ParkedDestination) -> bool:
         """Take the first run out, and return whether another has come to stand in its place."""
@@ -303,22 +312,23 @@ class StaleQueue:
             self._charge(parked, -parked.overhead, parked.quota)
             parked.close()
             del self._parked[parked.destination.name]
+            self._due.discard((parked.due, parked.destination.name))
             return False
         parked.first = following
         return True
 
-    def _note_due(self, ends_at: float, name: str) -> None:
-        """Note when a destination is due, once. Entries of emptied ones go when they come up."""
-        heapq.heappush(self._due, (ends_at, name))
-        if len(self._due) > 2 * len(self._parked) + 1024:
-            self.judge_anew()
+    def _note_due(self, parked: ParkedDestination) -> None:
+        """Note when a destination is due, in place of what was noted before."""
+        name = parked.destination.name
+        self._due.discard((parked.due, name))
+        parked.due = parked.first.publication.ends_at
+        self._due.add((parked.due, name))
 
     def judge_anew(self) -> None:
         """Work out anew what expires first: it may be another, since the wall clock was set."""
-        self._due = [
-            (parked.first.publication.ends_at, name) for name, parked in self._parked.items()
-        ]
-        heapq.heapify(self._due)
+        for parked in self._parked.values():
+            parked.due = parked.first.publication.ends_at
+        self._due = SortedSet((parked.due, name) for name, parked in self._parked.items())
 
     def _fitting(self, publication: Publication, cost: int) -> int:
         """Return how many messages of a run there is room for."""

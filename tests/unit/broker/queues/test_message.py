@@ -116,11 +116,11 @@ def test_what_stands_first_and_has_expired_is_taken_out():
         else:
             waiting.append(each)
     assert ends(waiting) == [3.0, 5.0, 6.0]
-    assert waiting.take_expired(2.9) == []
-    assert [each.number for each in waiting.take_expired(6.0)] == [5, 1, 4]
+    assert waiting.take_expired(2.9, 100) == []
+    assert [each.number for each in waiting.take_expired(6.0, 100)] == [5, 1, 4]
     assert waiting.count == 2  # 3 stands behind 2, and is met there
     assert ends(waiting) == [9.0]
-    assert [each.number for each in waiting.take_expired(9.0)] == [2, 3]
+    assert [each.number for each in waiting.take_expired(9.0, 100)] == [2, 3]
     assert ends(waiting) == []
     assert waiting.pop() is None
 

@@ -295,7 +295,7 @@ def test_what_times_out_meanwhile_is_not_in_the_transaction(is_freed: bool):
         works.append(desk.broker.acknowledger.binding(actor.client, (), (acked,)))
     next(works[0])
     gone = next(iter(consumer.unacked))
-    desk.broker.acknowledger.time_out(consumer, gone, desk.now)
+    assert not any(desk.broker.acknowledger.timing_out(consumer, [gone], desk.now))
     list(works[0])
     assert len(consumer.unacked) == HELD - 1
     assert len(consumer.excused) == (0 if is_freed else HELD - 1)
