@@ -59,7 +59,7 @@ class Disk:
         """Let the next calls of a method fail with these; 0 lets one pass."""
         self.faults[method] = [OSError(e, os.strerror(e)) if e else None for e in errors]
 
-    def _enter(self, method: str) -> None:
+    def _enter(self, method: str, path: str) -> None:
         self.calls.append(method)
         if method in ("create", "write", "truncate", "sync", "sync_directory", "remove"):
             self.watcher()
@@ -77,24 +77,24 @@ class Disk:
         return [path for path, _ in self._handles.values()]
 
     def create(self, path: str) -> int:
-        self._enter("create")
+        self._enter("create", path)
         if path in self.files:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         file = self.files[path] = File()
         return self._open(path, file)
 
     def open(self, path: str) -> int:
-        self._enter("open")
+        self._enter("open", path)
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self._open(path, self.files[path])
 
     def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
-        file = self._handles[handle][1]
+        path, file = self._handles[handle]
         data = b"".join(buffers)
         try:
-            self._enter("write")
-        except OSError:
+            self._enter("write", path)
+        except BaseException:
             # The disk was full in the middle of it.
             self._change(file, offset, data[: len(data) // 2])
             raise
@@ -105,14 +105,15 @@ class Disk:
         file.changes.append((offset, data))
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        self._enter("read")
-        return bytes(self._handles[handle][1].data[offset : offset + size])
+        path, file = self._handles[handle]
+        self._enter("read", path)
+        return bytes(file.data[offset : offset + size])
 
     def sync(self, handle: int) -> None:
-        file = self._handles[handle][1]
+        path, file = self._handles[handle]
         try:
-            self._enter("sync")
-        except OSError:
+            self._enter("sync", path)
+        except BaseException:
             file.is_dropped = True
             raise
         if not file.is_dropped:
@@ -120,24 +121,26 @@ class Disk:
             file.changes.clear()
 
     def sync_directory(self, path: str) -> None:
-        self._enter("sync_directory")
+        self._enter("sync_directory", path)
         below = f"{path}/"
         kept = {n: f for n, f in self.durable_names.items() if not n.startswith(below)}
         now = {name: file for name, file in self.files.items() if name.startswith(below)}
         self.durable_names = kept | now
 
     def truncate(self, handle: int, size: int) -> None:
-        self._enter("truncate")
-        file = self._handles[handle][1]
+        path, file = self._handles[handle]
+        self._enter("truncate", path)
         apply(file.data, size, None)
         file.changes.append((size, None))
 
     def size(self, handle: int) -> int:
-        return len(self._handles[handle][1].data)
+        path, file = self._handles[handle]
+        self._enter("size", path)
+        return len(file.data)
 
     def forget_cached(self, handle: int) -> None:
-        self._enter("forget_cached")
-        file = self._handles[handle][1]
+        path, file = self._handles[handle]
+        self._enter("forget_cached", path)
         if file.is_dropped:
             file.data[:] = file.durable
             file.changes.clear()
@@ -147,22 +150,23 @@ class Disk:
         del self._handles[handle]
 
     def remove(self, path: str) -> None:
-        self._enter("remove")
+        self._enter("remove", path)
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         del self.files[path]
 
     def rename(self, old: str, new: str) -> None:
-        self._enter("rename")
+        self._enter("rename", old)
         self.files[new] = self.files.pop(old)
 
     def names(self, path: str) -> list[str]:
-        self._enter("names")
+        self._enter("names", path)
         below = f"{path}/"
         found = (name for name in (*self.files, *self.directories) if name.startswith(below))
         return list({name.removeprefix(below).split("/")[0] for name in found})
 
     def make_directory(self, path: str) -> None:
+        self._enter("make_directory", path)
         self.directories.add(path)
 
     def cut_power(self, chance: random.Random, written: float) -> "Disk":

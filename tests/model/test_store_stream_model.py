@@ -66,13 +66,13 @@ class StreamMachine(RuleBasedStateMachine):
         step=st.sampled_from(["create", "write", "sync", "sync_directory", "truncate"]),
     )
     def fails_to_commit(self, runs: list[list[bytes]], step: str) -> None:
-        self.disk.fail = fails_on(step)
+        self.disk.fails = fails_on(step)
         try:
             self.append(runs)
             self.log.sync()
         except OSError:
             pass
-        self.disk.fail = fails_on()
+        self.disk.fails = fails_on()
         self.log.rollback()
 
     @rule(share=st.floats(0, 1))

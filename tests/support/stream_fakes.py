@@ -1,15 +1,17 @@
 """A disk for streams that can fail and crash at any step; and what their tests share.
 
-``DiskFake`` knows what a real disk does: what was written is in the cache, and on the disk only
-after ``sync``; names are there only after ``sync_directory``; and after a failed ``sync`` the cache
-takes for written what never was.
+The disk is the oracle's: what was written is in the cache, and on the disk only after ``sync``;
+names are there only after ``sync_directory``; and after a failed ``sync`` the cache takes for
+written what never was.
 """
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from pathlib import PurePosixPath
 
 import pytest
+from _oracle.store_disk import Disk, filled
 from attrs import define, field
 
 from trio_stomp.store import Append, Files, Streamed
@@ -27,165 +29,51 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-@define(eq=False)
-class Inode:
-    """A file: what the system shows of it, and what is on the disk."""
-
-    cache: bytearray = field(factory=bytearray)
-    disk: bytearray = field(factory=bytearray)
-    dirty: list[tuple[int, int]] = field(factory=list)
-
-    def sync(self) -> None:
-        del self.disk[len(self.cache) :]
-        for start, end in self.dirty:
-            self.disk.extend(bytes(max(start - len(self.disk), 0)))
-            self.disk[start:end] = self.cache[start:end]
-        self.dirty.clear()
-
-
-@define(eq=False)
-class DiskFake:
-    """Files in memory, as ``Files`` has them.
+@define(eq=False, slots=False)
+class DiskFake(Disk):
+    """The disk, whose steps are counted.
 
     Args:
-      fail: Asked before each step; an OSError that it returns is raised, half the step done.
+      fails: Asked before each step; what it returns is raised, half the step done.
       steps: What was done, as (method, name of the file).
     """
 
-    fail: Callable[[int, str, str], BaseException | None] = lambda number, what, path: None
+    fails: Callable[[int, str, str], BaseException | None] = lambda number, what, path: None
     steps: list[tuple[str, str]] = field(factory=list)
-    inodes: dict[str, Inode] = field(factory=dict)
-    kept: dict[str, Inode] = field(factory=dict)
-    """The names that are on the disk."""
-    directories: set[str] = field(factory=set)
-    handles: dict[int, tuple[str, Inode]] = field(factory=dict)
-    opened: int = 2
 
-    def _step(self, what: str, path: str) -> BaseException | None:
-        self.steps.append((what, os.path.basename(path)))
-        return self.fail(len(self.steps) - 1, what, path)
-
-    def _do(self, what: str, path: str) -> None:
-        error = self._step(what, path)
-        if error is not None:
+    def _enter(self, method: str, path: str) -> None:
+        super()._enter(method, path)
+        self.steps.append((method, os.path.basename(path)))
+        if (error := self.fails(len(self.steps) - 1, method, path)) is not None:
             raise error
-
-    def _handle(self, path: str) -> int:
-        self.opened += 1
-        self.handles[self.opened] = path, self.inodes[path]
-        return self.opened
-
-    def _insist(self, path: str) -> None:
-        if path not in self.inodes:
-            raise FileNotFoundError(errno.ENOENT, "No such file", path)
-
-    def create(self, path: str) -> int:
-        self._do("create", path)
-        if path in self.inodes:
-            raise FileExistsError(errno.EEXIST, "File exists", path)
-        assert os.path.dirname(path) in self.directories
-        self.inodes[path] = Inode()
-        return self._handle(path)
-
-    def open(self, path: str) -> int:
-        self._do("open", path)
-        self._insist(path)
-        return self._handle(path)
-
-    def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
-        path, inode = self.handles[handle]
-        data = b"".join(buffers)
-        error = self._step("write", path)
-        if error is not None:
-            data = data[: len(data) // 2]
-        inode.cache.extend(bytes(max(offset - len(inode.cache), 0)))
-        inode.cache[offset : offset + len(data)] = data
-        inode.dirty.append((offset, offset + len(data)))
-        if error is not None:
-            raise error
-
-    def read(self, handle: int, offset: int, size: int) -> bytes:
-        path, inode = self.handles[handle]
-        self._do("read", path)
-        return bytes(inode.cache[offset : offset + size])
-
-    def sync(self, handle: int) -> None:
-        path, inode = self.handles[handle]
-        error = self._step("sync", path)
-        if error is not None:
-            inode.dirty.clear()
-            raise error
-        inode.sync()
-
-    def sync_directory(self, path: str) -> None:
-        self._do("sync_directory", path)
-        for name in [name for name in self.kept if os.path.dirname(name) == path]:
-            del self.kept[name]
-        self.kept.update(self._in(path))
-
-    def _in(self, path: str) -> dict[str, Inode]:
-        return {name: node for name, node in self.inodes.items() if os.path.dirname(name) == path}
-
-    def truncate(self, handle: int, size: int) -> None:
-        path, inode = self.handles[handle]
-        self._do("truncate", path)
-        del inode.cache[size:]
-
-    def size(self, handle: int) -> int:
-        path, inode = self.handles[handle]
-        self._do("size", path)
-        return len(inode.cache)
-
-    def forget_cached(self, handle: int) -> None:
-        path, inode = self.handles[handle]
-        self._do("forget_cached", path)
-        assert not inode.dirty
-        inode.cache[:] = inode.disk
-
-    def close(self, handle: int) -> None:
-        del self.handles[handle]
-
-    def remove(self, path: str) -> None:
-        self._do("remove", path)
-        self._insist(path)
-        del self.inodes[path]
-
-    def rename(self, old: str, new: str) -> None:
-        self._do("rename", old)
-        self._insist(old)
-        self.inodes[new] = self.inodes.pop(old)
 
     def names(self, path: str) -> list[str]:
-        self._do("names", path)
+        found = super().names(path)
         if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "No such directory", path)
-        names = [os.path.basename(name) for name in self._in(path)]
-        below = [os.path.basename(name) for name in self.directories if name.startswith(path + "/")]
-        return names + below
+        return found
 
     def make_directory(self, path: str) -> None:
-        self._do("make_directory", path)
-        while path not in self.directories:
-            self.directories.add(path)
-            path = os.path.dirname(path)
-
-    # What the tests do to it.
+        super().make_directory(path)
+        self.directories.update(map(str, PurePosixPath(path).parents))
 
     def crashed(self, *, keeps_names: bool, keeps_data: bool) -> "DiskFake":
         """The disk as it is after a crash, if the system had or had not written by itself."""
         after = DiskFake(directories=set(self.directories))
-        for path, inode in (self.inodes if keeps_names else self.kept).items():
-            data = bytearray(inode.cache if keeps_data else inode.disk)
-            after.inodes[path] = after.kept[path] = Inode(data, data[:])
+        for path, file in (self.files if keeps_names else self.durable_names).items():
+            after.files[path] = filled(bytes(file.data if keeps_data else file.durable))
+        after.durable_names = dict(after.files)
         return after
 
     def paths(self, ending: str, directory: str = DIRECTORY) -> list[str]:
-        return sorted(path for path in self._in(directory) if path.endswith(ending))
+        """Files of a directory."""
+        inside = (path for path in self.files if os.path.dirname(path) == directory)
+        return sorted(path for path in inside if path.endswith(ending))
 
     def damage(self, path: str, at: int, bits: int = 0xFF) -> None:
         """Change one byte."""
-        self.inodes[path].cache[at] ^= bits
-        self.inodes[path].disk[:] = self.inodes[path].cache
+        self.files[path].data[at] ^= bits
+        self.files[path].durable = bytes(self.files[path].data)
 
 
 def no_space() -> OSError:

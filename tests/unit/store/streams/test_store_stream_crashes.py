@@ -111,12 +111,12 @@ def check_promises(life: Life, after: DiskFake) -> None:
     log.close()
     more = expected(state.next, state.next + 5)
     assert read_all(open_log(after)) == {**found, **more}
-    assert not [path for path in after.inodes if path.endswith(".part")]
+    assert not [path for path in after.files if path.endswith(".part")]
 
 
 def test_a_crash_at_any_step_keeps_what_was_promised() -> None:
     for step in count():
-        disk = DiskFake(fail=fails_at(step, Crash))
+        disk = DiskFake(fails=fails_at(step, Crash))
         life = Life(disk)
         try:
             life.live()
@@ -139,7 +139,7 @@ def leave_empty_files(disk: DiskFake, next: int) -> None:
 
 
 def leave_torn_end(disk: DiskFake, next: int) -> None:
-    disk.inodes[disk.paths(".log")[-1]].cache += b"torn"
+    disk.files[disk.paths(".log")[-1]].data += b"torn"
 
 
 def leave_older_empty_file(disk: DiskFake, next: int) -> None:
@@ -154,7 +154,7 @@ def test_a_crash_while_it_is_opened_keeps_what_was_promised(leave) -> None:
     leave(disk, life.committed)
     for step in count():
         after = copy_of(disk)
-        after.fail = fails_at(step, Crash)
+        after.fails = fails_at(step, Crash)
         try:
             open_log(after)
         except Crash:
@@ -170,12 +170,12 @@ def test_a_file_that_cannot_be_removed_is_not_compressed(disk: DiskFake, fails_w
     log = make_log(disk)
     commit(log, *[9] * 8)
     removed = (".log", ".packed") if fails_wholly else ".log"
-    disk.fail = lambda number, what, path: (
+    disk.fails = lambda number, what, path: (
         disk_error() if what == "remove" and path.endswith(removed) else None
     )
     with pytest.raises(OSError):
         log.compress_one()
-    disk.fail = fails_on()
+    disk.fails = fails_on()
     assert read_all(log) == expected(72)
     assert len(disk.paths(".packed")) == fails_wholly
     for path in disk.paths(".packed"):
@@ -190,13 +190,13 @@ def test_a_file_that_cannot_be_removed_is_not_compressed(disk: DiskFake, fails_w
 @pytest.mark.parametrize("error", [disk_error, no_space])
 def test_a_failure_at_any_step_is_undone(error) -> None:
     for step in count():
-        disk = DiskFake(fail=fails_at(step, error))
+        disk = DiskFake(fails=fails_at(step, error))
         life = Life(disk)
         try:
             life.live()
         except StoreBroken:
             # It failed to undo what failed: a restart knows what is there.
-            disk.fail = fails_on()
+            disk.fails = fails_on()
         except OSError:
             assert not life.is_begun
         check_promises(life, disk.crashed(keeps_names=False, keeps_data=False))
@@ -208,7 +208,7 @@ def test_a_failure_at_any_step_is_undone(error) -> None:
 @pytest.mark.parametrize("error", [disk_error, no_space])
 def test_a_disk_that_fails_for_good_takes_nothing_that_was_promised(error) -> None:
     for step in count(20):
-        disk = DiskFake(fail=fails_from(step, error))
+        disk = DiskFake(fails=fails_from(step, error))
         life = Life(disk)
         try:
             life.live()
@@ -226,7 +226,7 @@ def test_a_crash_while_it_is_dropped_leaves_all_or_nothing() -> None:
         log = make_log(disk)
         commit(log, *[9] * 6)
         log.compress_one()
-        disk.fail = fails_at(len(disk.steps) + step, Crash)
+        disk.fails = fails_at(len(disk.steps) + step, Crash)
         try:
             if begins:
                 StreamLog.create(DIRECTORY, disk, NAME, "new")
@@ -238,7 +238,7 @@ def test_a_crash_while_it_is_dropped_leaves_all_or_nothing() -> None:
             after = disk.crashed(keeps_names=keeps_names, keeps_data=True)
             found = StreamLog.open(DIRECTORY, after)
             if found is None:
-                assert not [path for path in after.inodes if not path.endswith(".name")]
+                assert not [path for path in after.files if not path.endswith(".name")]
             elif found.epoch == EPOCH:
                 assert read_all(found) == expected(54)
             else:

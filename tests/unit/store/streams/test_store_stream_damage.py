@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from _oracle.store_disk import filled
 
 from tests.support.stream_fakes import (
     DIRECTORY,
@@ -31,13 +32,13 @@ def marker_of(path: str) -> bytes:
 
 def records(disk: DiskFake, path: str) -> list[tuple[int, int, range]]:
     """Where each record of a raw file starts and ends, and its offsets."""
-    found = walk(bytes(disk.inodes[path].cache), marker_of(path))
+    found = walk(bytes(disk.files[path].data), marker_of(path))
     return [(at, end, range(header.first, header.next)) for at, end, header in found if header]
 
 
 def set_tail(disk: DiskFake, data: bytes) -> str:
     path = disk.paths(".log")[-1]
-    disk.inodes[path].cache[:] = disk.inodes[path].disk[:] = data
+    disk.files[path] = filled(data)
     return path
 
 
@@ -50,9 +51,9 @@ def test_a_tail_that_is_cut_anywhere_ends_with_its_last_whole_record(disk: DiskF
     path = disk.paths(".log")[-1]
     ends = [(0, records(disk, path)[0][2].start)]
     ends += [(end, offsets.stop) for _, end, offsets in records(disk, path)]
-    for size in range(len(disk.inodes[path].cache)):
+    for size in range(len(disk.files[path].data)):
         after = copy_of(disk)
-        set_tail(after, bytes(after.inodes[path].cache[:size]))
+        set_tail(after, bytes(after.files[path].data[:size]))
         log = open_log(after)
         whole = max(next for end, next in ends if end <= size)
         assert log.state().next == whole
@@ -66,7 +67,7 @@ def test_a_tail_that_is_cut_anywhere_ends_with_its_last_whole_record(disk: DiskF
 def test_an_end_that_was_never_written_is_cut(disk: DiskFake, size: int) -> None:
     log = make_log(disk)
     commit(log, 3, 2)
-    set_tail(disk, bytes(disk.inodes[disk.paths(".log")[-1]].cache) + bytes(size))
+    set_tail(disk, bytes(disk.files[disk.paths(".log")[-1]].data) + bytes(size))
     log = open_log(disk)
     assert log.state().next == 5
     assert log.take_damage() == []
@@ -119,7 +120,7 @@ def test_a_bit_that_flips_in_a_full_file_costs_what_it_hits(disk: DiskFake, bit:
     log = make_log(disk, 200)
     commit(log, 3, 2, 2)
     path = disk.paths(".log")[0]
-    for place in range(len(disk.inodes[path].cache)):
+    for place in range(len(disk.files[path].data)):
         after = copy_of(disk)
         after.damage(path, place, 1 << bit)
         log = open_log(after, 200)
@@ -138,7 +139,7 @@ def test_a_bit_that_flips_in_a_compressed_file_costs_a_block(disk: DiskFake) -> 
     commit(log, *[3] * 16)
     assert log.compress_one()
     [path] = disk.paths(".packed")
-    data = bytes(disk.inodes[path].cache)
+    data = bytes(disk.files[path].data)
     blocks = list(packed_blocks(data, marker_of(path)))
     assert len(blocks) > 2
     for place in range(len(data)):
@@ -249,8 +250,8 @@ def test_damage_of_several_records_in_a_row_is_one(disk: DiskFake) -> None:
         line
         == f"{path}: {end - start} bytes at {start} are damaged, and set aside as damaged/{name}"
     )
-    copy = disk.inodes[f"{DIRECTORY}/damaged/{name}"]
-    assert copy.cache == disk.inodes[path].cache[start:end]
+    copy = disk.files[f"{DIRECTORY}/damaged/{name}"]
+    assert copy.data == disk.files[path].data[start:end]
     assert log.damaged == 1
 
 
@@ -270,11 +271,11 @@ def test_a_compressed_file_whose_end_is_damaged_is_searched_for_blocks(disk: Dis
     commit(log, *[3] * 16)
     assert log.compress_one()
     [path] = disk.paths(".packed")
-    size = len(disk.inodes[path].cache)
-    blocks = list(packed_blocks(bytes(disk.inodes[path].cache), marker_of(path)))
+    size = len(disk.files[path].data)
+    blocks = list(packed_blocks(bytes(disk.files[path].data), marker_of(path)))
     for kept in range(size):
         after = copy_of(disk)
-        del after.inodes[path].cache[kept:]
+        del after.files[path].data[kept:]
         log = open_log(after, 1500)
         lost = {n for at, end, offsets in blocks for n in offsets if end > kept}
         assert read_all(log) == {n: body for n, body in expected(48).items() if n not in lost}
@@ -301,11 +302,11 @@ def test_what_cannot_be_set_aside_is_reported_too(disk: DiskFake) -> None:
     log = make_log(disk)
     commit(log, 2, 2)
     disk.damage(disk.paths(".log")[0], 60)
-    disk.fail = fails_on("write", "make_directory", error=no_space)
+    disk.fails = fails_on("write", "make_directory", error=no_space)
     assert read_all(log) == expected(2, 4)
     [line] = log.take_damage()
     assert line.endswith("are damaged; they cannot be copied: [Errno 28] No space left on device")
-    assert not disk.handles
+    assert not disk.open_files
 
 
 def test_so_many_lines_are_kept_and_no_more(disk: DiskFake, monkeypatch) -> None:

@@ -72,7 +72,7 @@ def test_every_offset_can_be_read_from(
         assert read_all(log, first, limit_bytes) == expected(first, total)
     assert log.take_damage() == []
     log.close()
-    assert not disk.handles
+    assert not disk.open_files
 
 
 def test_a_message_comes_back_as_it_was(disk: DiskFake) -> None:
@@ -123,7 +123,7 @@ def test_a_body_cannot_pass_for_a_record(disk: DiskFake) -> None:
     """A record of another file has another marker: nobody knows that of this one."""
     other = make_log(disk)
     commit(other, 3)
-    record = bytes(disk.inodes[disk.paths(".log")[0]].disk)
+    record = bytes(disk.files[disk.paths(".log")[0]].durable)
     log = make_log(disk, 10_000)
     log.append([Append(NAME, 0, HEAD, [record, b"1"], 0), Append(NAME, 2, HEAD, [b"2"], 0)])
     path = disk.paths(".log")[0]
@@ -165,7 +165,7 @@ def test_what_is_no_file_of_a_stream_is_left_alone(disk: DiskFake) -> None:
     log = open_log(disk)
     assert read_all(log) == expected(3)
     log.drop()
-    assert [path.rpartition("/")[2] for path in disk.inodes] == ["notes.log"]
+    assert [path.rpartition("/")[2] for path in disk.files] == ["notes.log"]
 
 
 # Beginning and end.
@@ -194,8 +194,8 @@ def test_a_dropped_stream_is_no_more(disk: DiskFake) -> None:
     assert read_all(log) == {}
     assert log.state().bytes == 0
     assert not log.compress_one()
-    assert disk.inodes == {}
-    assert not disk.handles
+    assert disk.files == {}
+    assert not disk.open_files
     assert StreamLog.open(DIRECTORY, disk) is None
 
 
@@ -203,7 +203,7 @@ def test_bytes_are_those_on_the_disk(disk: DiskFake) -> None:
     log = make_log(disk)
     commit(log, *COUNTS)
     for _ in range(2):
-        sizes = [len(disk.inodes[path].cache) for path in disk.inodes]
+        sizes = [len(disk.files[path].data) for path in disk.files]
         assert log.state().bytes == open_log(disk).state().bytes == sum(sizes)
         compress_all(log)
 
@@ -248,7 +248,7 @@ def test_a_file_is_not_trimmed_while_it_is_compressed(disk: DiskFake) -> None:
         if what == "rename":
             log.trim(20)
 
-    disk.fail = trim_when_renamed
+    disk.fails = trim_when_renamed
     assert log.compress_one()
     assert log.state().first == 0
     assert read_all(log) == read_all(open_log(disk)) == expected(sum(COUNTS))
@@ -259,11 +259,11 @@ def test_a_file_is_not_trimmed_while_it_is_compressed(disk: DiskFake) -> None:
 def test_a_file_that_cannot_be_removed_is_still_there(disk: DiskFake) -> None:
     log = make_log(disk)
     commit(log, *COUNTS)
-    disk.fail = fails_on("remove")
+    disk.fails = fails_on("remove")
     with pytest.raises(OSError):
         log.trim(20)
     assert read_all(log) == expected(sum(COUNTS))
-    disk.fail = fails_on()
+    disk.fails = fails_on()
     log.trim(20)
     assert log.state().first > 0
 
@@ -308,14 +308,14 @@ def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake) -> None:
 
     def compress_before_open(number: int, what: str, path: str) -> None:
         if what == "open":
-            disk.fail = fails_on()
+            disk.fails = fails_on()
             assert log.compress_one()
 
-    disk.fail = compress_before_open
+    disk.fails = compress_before_open
     assert by_offset(log.read(1, 1)) == expected(1, 2)
     log.trim(log.read(0, EVERYTHING)[-1].first // 2)
     first = log.state().first
-    disk.fail = compress_before_open
+    disk.fails = compress_before_open
     assert log.find_offset(first) == first
 
 
@@ -325,10 +325,10 @@ def test_a_reader_passes_by_what_is_trimmed_meanwhile(disk: DiskFake) -> None:
 
     def trim_before_open(number: int, what: str, path: str) -> None:
         if what == "open":
-            disk.fail = fails_on()
+            disk.fails = fails_on()
             log.trim(20)
 
-    disk.fail = trim_before_open
+    disk.fails = trim_before_open
     first = log.read(0, 1)[0].first
     assert first == log.state().first > 0
 
@@ -419,7 +419,7 @@ def test_the_first_commit_is_undone(disk: DiskFake) -> None:
     log.rollback()
     assert log.state() == open_log(disk).state() == StreamState(EPOCH, 0, 0, 0)
     assert not disk.paths(".log")
-    assert not disk.handles
+    assert not disk.open_files
 
 
 def test_what_was_not_touched_is_not_undone(disk: DiskFake) -> None:
@@ -436,11 +436,11 @@ def test_what_was_not_urgent_outlives_a_failed_write(disk: DiskFake) -> None:
     log = make_log(disk)
     log.append([run(log, 2)])
     log.mark()
-    disk.fail = fails_on("write", error=no_space)
+    disk.fails = fails_on("write", error=no_space)
     with pytest.raises(OSError, match="space"):
         log.append([run(log, 3)])
     log.rollback()
-    disk.fail = fails_on()
+    disk.fails = fails_on()
     assert read_all(log) == expected(2)
     assert read_all(open_log(disk)) == expected(2)
 
@@ -449,10 +449,10 @@ def test_after_a_failed_sync_what_stood_before_is_read_again(disk: DiskFake) -> 
     log = make_log(disk)
     commit(log, 2)
     log.append([run(log, 3)])
-    disk.fail = fails_on("sync")
+    disk.fails = fails_on("sync")
     with pytest.raises(OSError):
         log.sync()
-    disk.fail = fails_on()
+    disk.fails = fails_on()
     with pytest.raises(StoreBroken):
         log.sync()
     log.rollback()
@@ -465,25 +465,25 @@ def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake) -> None:
     log = make_log(disk)
     log.append([run(log, 2)])
     log.mark()
-    disk.fail = fails_on("sync")
+    disk.fails = fails_on("sync")
     with pytest.raises(OSError):
         log.sync()
-    disk.fail = fails_on()
+    disk.fails = fails_on()
     with pytest.raises(StoreBroken, match="not there"):
         log.rollback()
     with pytest.raises(StoreBroken):
         log.mark()
-    assert not disk.handles
+    assert not disk.open_files
 
 
 def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake) -> None:
     log = make_log(disk)
     commit(log, 2)
     log.append([run(log, 2)])
-    disk.fail = fails_on("truncate")
+    disk.fails = fails_on("truncate")
     with pytest.raises(StoreBroken, match="undone"):
         log.rollback()
-    disk.fail = fails_on()
+    disk.fails = fails_on()
     for refused in (log.mark, log.sync, log.rollback):
         with pytest.raises(StoreBroken, match="restart"):
             refused()
@@ -496,11 +496,11 @@ def test_who_reads_what_is_undone_meanwhile_reports_no_damage(disk: DiskFake) ->
 
     def undo_before_read(number: int, what: str, path: str) -> None:
         if what == "read":
-            disk.fail = fails_on()
+            disk.fails = fails_on()
             log.rollback()
             log.append([Append(NAME, 2, HEAD, [b"another, and longer"], 0)])
 
-    disk.fail = undo_before_read
+    disk.fails = undo_before_read
     assert by_offset(log.read(0, EVERYTHING)).items() >= expected(2).items()
     assert log.take_damage() == []
     assert read_all(log) == {**expected(2), 2: b"another, and longer"}
