@@ -1,7 +1,7 @@
 """The store: durable messages, settings and streams behind one interface.
 
 Handles: journal, SQL database, memory; recovery, paging, disk failures.
-Does not handle: STOMP, destinations, tasks, time (which is passed in).
+Does not handle: STOMP, destinations, tasks, clocks (times are parameters).
 """
 
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import SqlStore when it is asked for: what it needs is optional."""
+        """Import SqlStore on first access, because SQLAlchemy is optional."""
         if name != "SqlStore":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

@@ -1,4 +1,4 @@
-"""The net effect of several turns, in the order in which a database's tables need it."""
+"""The net effect of several turns, in the order in which a database applies it."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -28,17 +28,17 @@ StreamRecord = Begin | Append | Trim | DropStream
 class Changes:
     """The net change of turns that are committed together.
 
-    To be made in this order: drop places, delete what is done, count deliveries, insert. A message
-    that comes and goes within the turns is in none of them.
+    Apply it in this order: drop places, delete finished messages, add deliveries, insert messages.
+    A message that is stored and finished within these turns does not appear.
 
     Args:
-      dropped: Places; what is put into them afterwards is among ``puts``.
-      done: Ids, of messages that are not among ``puts``.
-      delivered: How often more, by id; of all messages.
-      puts: By id: what it came with, and its body.
-      settings: By key; None = no more.
-      streams: In order.
-      next_id: Greater than all ids in ``puts``, ever.
+      dropped: Places. Messages stored in them afterwards are in ``puts``.
+      done: Ids of finished messages that are not in ``puts``.
+      delivered: Additional deliveries by id, for all messages.
+      puts: The Put and the body of each new message, by id.
+      settings: Text by key; None = removed.
+      streams: Records of streams, in order.
+      next_id: Greater than every id that was ever in ``puts``.
     """
 
     dropped: set[str] = field(factory=set)
@@ -71,7 +71,7 @@ class Changes:
     def _put(self, put: Put) -> None:
         for id, body in enumerate(put.bodies, put.first):
             self.puts[id] = put, body
-            # A delivery count of a message that is not stored yet means nothing.
+            # Deliveries counted before the message was stored are void.
             self.delivered.pop(id, None)
         self.next_id = max(self.next_id, put.first + len(put.bodies))
 

@@ -78,35 +78,35 @@ class _Log:
 
     def trim(self, before: int) -> None:
         before = min(before, self.next)
-        gone = takewhile(lambda row: row.offset < before, self.read(self.first))
-        self.bytes -= sum(len(row.body) for row in gone)
+        trimmed = takewhile(lambda row: row.offset < before, self.read(self.first))
+        self.bytes -= sum(len(row.body) for row in trimmed)
         self.first = max(self.first, before)
-        ends = bisect_right(self.appends, self.first, key=lambda a: a.first + len(a.bodies))
-        del self.appends[:ends]
+        count = bisect_right(self.appends, self.first, key=lambda a: a.first + len(a.bodies))
+        del self.appends[:count]
 
     def read(self, first: int) -> Iterator[StreamRow]:
         """Yield the messages from an offset on."""
         first = max(first, self.first)
         start = bisect_right(self.appends, first, key=lambda append: append.first) - 1
-        for place in range(max(start, 0), len(self.appends)):
-            append = self.appends[place]
+        for index in range(max(start, 0), len(self.appends)):
+            append = self.appends[index]
             for offset in range(max(first, append.first), append.first + len(append.bodies)):
                 body = append.bodies[offset - append.first]
                 yield StreamRow(offset, body, append.head, append.written_ms)
 
     def find(self, written_ms: int) -> int:
-        place = bisect_left(self.appends, written_ms, key=lambda append: append.written_ms)
-        if place == len(self.appends):
+        index = bisect_left(self.appends, written_ms, key=lambda append: append.written_ms)
+        if index == len(self.appends):
             return self.next
-        return max(self.first, self.appends[place].first)
+        return max(self.first, self.appends[index].first)
 
 
 @define(eq=False)
 class MemoryStore:
     """A store that keeps everything in this object, as if it were the disk.
 
-    ``close`` and another ``recover`` are a restart: what is transient is forgotten, the rest is
-    there. Nothing of it survives the process.
+    ``close`` and another ``recover`` simulate a restart, which drops transient messages. The
+    content does not survive the process.
     """
 
     name: str = "stored:memory"
@@ -176,7 +176,7 @@ class MemoryStore:
             return _stream_state_of(self._logs[stream]) if stream in self._logs else None
 
     def capacity(self) -> int:
-        """Implement ``Store.capacity``: it is not known what the memory may take."""
+        """Implement ``Store.capacity``. It is unknown."""
         return 0
 
     def statistics(self) -> StoreStatistics:

@@ -58,7 +58,7 @@ class StoreOptions:
 
     @property
     def kind(self) -> str:
-        """Return the kind of store that is configured: memory, journal or sql."""
+        """Return the configured kind of store: memory, journal or sql."""
         if self.store != AUTO:
             return self.store
         if self.data_dir:

@@ -1,4 +1,4 @@
-"""The port between the core and the store that keeps its messages."""
+"""The interface between the core and the store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -14,11 +14,11 @@ class StoreError(Exception):
 
 
 class StoreUnavailable(StoreError):
-    """The disk or database failed, and nothing of the append was stored. Try again."""
+    """The disk or database failed, and nothing of the append was stored. A retry may succeed."""
 
 
 class StoreBroken(StoreError):
-    """The store no longer knows the state on the disk, and must be reopened."""
+    """The state on the disk is unknown. The store must be reopened."""
 
 
 class StoreLocked(StoreError):
@@ -26,11 +26,11 @@ class StoreLocked(StoreError):
 
 
 class StaleSequence(StoreError):
-    """Another writer has appended: the expected commit number is not the store's."""
+    """Another writer has appended: the expected commit number is stale."""
 
 
 Charged = Mapping[bytes, int]
-"""The cost of messages, by the line that names who is charged."""
+"""The cost of messages in bytes, by the header line that names the charged user."""
 
 
 @frozen
@@ -38,11 +38,11 @@ class PlaceState:
     """The messages in one level of a place, after recovery.
 
     Args:
-      count: Messages.
-      bytes: Of their bodies.
-      first: Id of the first one.
-      charged: What they cost (``stored_cost``), by the line that tells who is charged for them; of
-        nobody's it does not tell.
+      count: Number of messages.
+      bytes: Total size of their bodies.
+      first: Id of the first message.
+      charged: Their cost (``stored_cost``) by the line that names the charged user, without
+        messages that nobody is charged for.
     """
 
     count: int
@@ -57,8 +57,8 @@ class StreamState:
 
     Args:
       first: Offset of the oldest message; equals ``next`` if there is none.
-      next: Offset of the message to come.
-      bytes: On disk.
+      next: Offset of the next message to be appended.
+      bytes: Size on disk.
     """
 
     epoch: str
@@ -69,17 +69,17 @@ class StreamState:
 
 @frozen
 class Recovered:
-    """The state that a store holds.
+    """The content of a store after recovery.
 
     Args:
       commit: Number of the last commit; 0 = none.
       next_id: Greater than every message id ever used.
-      places: By key and level; only those with messages.
-      settings: Those set by ``Keep`` and not removed by ``Forget``.
-      deliveries: Messages that were delivered before, and how often.
-      streams: By name.
+      places: Places with messages, by name and level.
+      settings: Settings stored by ``Keep`` and not removed by ``Forget``.
+      deliveries: Delivery counts by message id, without messages that were never delivered.
+      streams: Streams by name.
       damage: One line for each damaged item that was set aside.
-      notes: One line for each oddity that an operator might want to look at.
+      notes: One line for each oddity that an operator might want to inspect.
     """
 
     commit: int
@@ -94,11 +94,11 @@ class Recovered:
 
 @value
 class Stored:
-    """Messages read back from one ``Put``: those that were requested and are still live.
+    """Live messages of one ``Put`` that were read back.
 
     Args:
-      ids: Of the messages, growing.
-      bodies: Beside the ids.
+      ids: Ids in ascending order.
+      bodies: The body for each id.
     """
 
     ids: list[int]
@@ -114,9 +114,9 @@ class Page:
     """Some messages of a place's level, oldest first.
 
     Args:
-      next: Read on behind this id: up to it, everything is in this page or gone.
-      is_last: Nothing is left behind it.
-      lost: Messages that were damaged, and set aside.
+      next: The id to continue after. All live messages up to it are in this page.
+      is_last: No messages follow this page.
+      lost: Number of damaged messages that were set aside.
     """
 
     runs: list[Stored]
@@ -143,10 +143,10 @@ class StoreStatistics:
       bytes: The total size on disk.
       limit_bytes: The maximum size; 0 = unlimited.
       live_messages: Messages that are not finished.
-      files: Segments.
+      files: Number of segments.
       commits: Turns appended since the start.
-      syncs: The number of syncs.
-      sync_s: Their total time.
+      syncs: Number of syncs.
+      sync_s: Total time of the syncs.
       damaged: Damaged records found since the start.
     """
 
@@ -161,54 +161,54 @@ class StoreStatistics:
 
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the bytes done and the total."""
+"""Called from time to time with the bytes done and the total."""
 
 
 class Store(Protocol):
-    """The interface of a store. Every method may block: it is called in worker threads.
+    """The interface of a store. Its methods may block, and are called in worker threads.
 
-    One thread appends; others read at the same time. A replicated log can implement it: each append
-    returns a commit number, and is refused if the expected one is stale.
+    One thread appends while others read. A replicated log can implement it: each append returns a
+    commit number, and is refused if the expected one is stale.
     """
 
     name: str
-    """Its name in RECEIPTs: ``stored:journal``."""
+    """The name in RECEIPTs, such as ``stored:journal``."""
 
     def recover(self, progress: Progress) -> Recovered:
-        """Open the store and return its content. Call it once, before all else.
+        """Open the store and return its content. Call this once, before all other methods.
 
         Raises:
-          StoreLocked: another broker uses it.
-          StoreError: it cannot be read; nothing was changed.
+          StoreLocked: another broker uses the store.
+          StoreError: the store cannot be read; nothing was changed.
         """
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
         """Make turns durable, in order, with one sync.
 
         Args:
-          turns: The turns, in order.
+          turns: The turns to append.
           expected: The last commit number that the caller knows.
 
         Returns:
           The commit number of the last turn: ``expected + len(turns)``.
 
         Raises:
-          StaleSequence: the store's last commit is another; nothing was done.
-          StoreUnavailable: nothing of the turns is stored; a retry may succeed.
-          StoreBroken: it is unknown what is stored; the store must not be used again.
+          StaleSequence: the store's last commit is not ``expected``; nothing was stored.
+          StoreUnavailable: nothing of the turns was stored; a retry may succeed.
+          StoreBroken: it is unknown what was stored; the store must not be used again.
         """
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """Return the messages of a key's level with ids above ``after``, oldest first.
+        """Return the messages of a place's level with ids above ``after``, oldest first.
 
         Args:
-          place: The key.
+          place: The place.
           level: The priority.
-          after: The id before the first message.
-          limit_bytes: The approximate size; at least one message is returned.
+          after: Only messages with greater ids are returned.
+          limit_bytes: Approximate size of the page, which has at least one message if any is left.
 
         Raises:
-          StoreError: the disk failed. Damaged messages are set aside and counted, not raised.
+          StoreError: the disk failed. Damaged messages are set aside and counted instead.
         """
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
@@ -216,21 +216,21 @@ class Store(Protocol):
 
         Returns:
           Runs in order of offset; [] at the end, or if there is no such stream. Trimmed and damaged
-          messages are left out, so offsets may begin later or have gaps.
+          messages are omitted, so offsets may begin later or have gaps.
         """
 
     def find_offset(self, stream: str, written_ms: int) -> int:
-        """Return the offset of the first message written at that time or later.
+        """Return the offset of the first message written at a time (ms since 1970) or later.
 
         Returns:
-          The offset; the stream's next offset if there is no such message.
+          The offset, or the stream's next offset if there is no such message.
         """
 
     def stream_state(self, stream: str) -> StreamState | None:
-        """Return the present state of a stream, or None if there is none."""
+        """Return the current state of a stream, or None if there is no such stream."""
 
     def capacity(self) -> int:
-        """Return the most bytes that messages in places may take; 0 = unknown. It may block."""
+        """Return the maximum bytes of messages in places; 0 = unknown. May block."""
 
     def statistics(self) -> StoreStatistics:
         """Return the current figures. Does not block."""

@@ -1,9 +1,9 @@
-"""The records that the core gives a store: changes of state, as plain values without STOMP.
+"""The records that the core gives to a store: changes of state as plain values, without STOMP.
 
-A *place* is where messages wait: ``queue:/queue/orders``, ``durable:…``, ``retained:…``,
-``scheduled:``, ``seen:…``. A message has an id that no other message of the store ever had; ids
-grow in order of acceptance. A *stream* is a log of its own: messages with contiguous offsets, which
-are read by offset and dropped from the front.
+A *place* holds waiting messages: ``queue:/queue/orders``, ``durable:…``, ``retained:…``,
+``scheduled:``, ``seen:…``. Message ids are never reused, and ascend in order of acceptance. A
+*stream* is a log of its own: messages with contiguous offsets, read by offset and trimmed from the
+front.
 """
 
 from collections.abc import Sequence
@@ -11,35 +11,41 @@ from collections.abc import Sequence
 from trio_stomp.base import value
 
 CHARGED = b"x-trio-stomp-charged:"
-"""How the first line of a header block begins that tells who is charged for its messages."""
+"""Begins the first line of a header block, if it names the user who is charged."""
 RECORD_BYTES = 64
-"""The approximate overhead of a message beside its body and header block."""
+"""Approximate overhead of a stored message in addition to its body and header block."""
 
 
 def charged_to(head: bytes) -> bytes:
-    """Return the line of a header block that tells who is charged for it, or b"" if none does."""
+    """Return the line of a header block that names the charged user, or b"" if there is none."""
     return head[: head.find(b"\n") + 1] if head.startswith(CHARGED) else b""
 
 
 def stored_cost(head_bytes: int, count: int, size: int) -> int:
-    """Return what messages are charged for in the store, as if each had a record of its own."""
+    """Return the cost of messages in the store, as if each had a record of its own.
+
+    Args:
+      head_bytes: Size of their header block.
+      count: Number of messages.
+      size: Total size of their bodies.
+    """
     return size + count * (head_bytes + RECORD_BYTES)
 
 
 @value
 class Put:
-    """New messages of a key, behind all earlier ones. Immutable.
+    """New messages at the end of a place. Immutable.
 
     Args:
-      place: The key; at most 4 KiB of UTF-8.
-      first: Id of the first; the others follow without a gap.
+      place: At most 4 KiB of UTF-8.
+      first: Id of the first message; the others follow without gaps.
       head: Their header block, as encoded by the core.
       bodies: One for each message.
-      level: Priority, 0 to 9: each level of a key is read separately.
-      received_ms: When they were received, in ms since 1970.
-      expires_ms: When they expire, in ms since 1970; 0 = never.
-      transient: They are stored only for want of memory: recovery drops them.
-      deliveries: How often the messages had been delivered to a consumer.
+      level: Priority, 0 to 9; each level of a place is read separately.
+      received_ms: Time of receipt, in ms since 1970.
+      expires_ms: Time of expiry, in ms since 1970; 0 = never.
+      transient: Stored only to save memory; dropped by recovery.
+      deliveries: Number of earlier deliveries.
     """
 
     place: str
@@ -55,28 +61,28 @@ class Put:
 
 @value
 class Done:
-    """Messages that are finished with: acknowledged, expired, dropped, or put elsewhere."""
+    """Messages that are finished: acknowledged, expired, dropped or moved."""
 
     ids: Sequence[int]
 
 
 @value
 class Delivered:
-    """Messages that were handed to a consumer once more."""
+    """Messages that were delivered to a consumer once more."""
 
     ids: Sequence[int]
 
 
 @value
 class DropPlace:
-    """Removes a place, with all messages in it."""
+    """Removes a place with all its messages."""
 
     place: str
 
 
 @value
 class Keep:
-    """Stores a setting of the core's (a durable subscription, a schedule's progress)."""
+    """Stores a setting of the core, such as a durable subscription or a schedule's progress."""
 
     key: str
     text: str
@@ -91,10 +97,10 @@ class Forget:
 
 @value
 class Begin:
-    """Begins an empty stream. Its epoch is a word that no other beginning has.
+    """Begins an empty stream. Its epoch is a word that is never used again.
 
     Args:
-      first: Offset of the message to come; not 0 where a stream moves to another store.
+      first: Offset of the first message; not 0 if the stream comes from another store.
     """
 
     stream: str
@@ -104,12 +110,12 @@ class Begin:
 
 @value
 class Append:
-    """Messages at the end of a stream. Not to be changed.
+    """New messages at the end of a stream. Immutable.
 
     Args:
-      first: Offset of the first; it is the stream's next.
+      first: Offset of the first message, which must be the stream's next offset.
       head: Their header block.
-      written_ms: In ms since 1970; within a stream it never falls.
+      written_ms: Time in ms since 1970, which never decreases within a stream.
     """
 
     stream: str
@@ -123,7 +129,7 @@ class Append:
 class Trim:
     """Allows the store to drop messages before an offset.
 
-    Stores drop whole files, so some of the messages may stay.
+    Stores drop whole files, so some of these messages may stay.
     """
 
     stream: str
@@ -142,9 +148,9 @@ Simple = Put | Done | Delivered | DropPlace | Keep | Forget | Begin | Append | T
 
 @value
 class Atomic:
-    """Records that are stored together or not at all.
+    """Records that are stored as a whole or not at all.
 
-    Such are a transaction, and a move to the dead letters.
+    Used for transactions and for moves to dead-letter queues.
     """
 
     records: Sequence[Simple]
@@ -158,9 +164,9 @@ class Turn:
     """The records of one dispatcher turn, with one commit number.
 
     Args:
-      records: In order.
-      is_urgent: Somebody waits for it. Other turns (transient messages, deliveries) need not be on
-          disk when ``append`` returns, and are synced with the next urgent one.
+      records: The records, in order.
+      is_urgent: ``append`` syncs before it returns. Other turns (transient messages, deliveries)
+        are synced with the next urgent one.
     """
 
     records: Sequence[Record]

@@ -1,4 +1,4 @@
-"""Groups single messages of a store into the runs that the port returns."""
+"""Groups single messages of a store into the runs that ``Store`` returns."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from trio_stomp.store._port import Page, Stored, Streamed
 
 MAX_ROWS = 1000
-"""The most messages that are read at a time, however small they are."""
+"""Maximum number of messages in one read."""
 
 
 class Row(NamedTuple):
@@ -31,7 +31,7 @@ class StreamRow(NamedTuple):
 
 
 def count_within(sizes: Iterable[int], limit_bytes: int) -> int:
-    """Return how many messages of these sizes fit the limit: at least one, if there is any."""
+    """Return how many messages of these sizes fit the limit: at least one, if there are any."""
     taken = 0
     for size in sizes:
         if taken and limit_bytes <= 0:
@@ -42,7 +42,7 @@ def count_within(sizes: Iterable[int], limit_bytes: int) -> int:
 
 
 def page_of(rows: Iterable[Row], after: int, is_last: bool) -> Page:
-    """Return a page of rows, sorted by id. Neighbours that share all other fields form one run."""
+    """Return a page of rows sorted by id. Neighbours with equal headers and times form a run."""
     runs = []
     for shared, group in groupby(rows, key=lambda row: row[2:]):
         found = list(group)
@@ -51,7 +51,7 @@ def page_of(rows: Iterable[Row], after: int, is_last: bool) -> Page:
 
 
 def streamed_of(rows: Iterable[StreamRow]) -> Iterator[Streamed]:
-    """Yield runs of rows, sorted by offset. A gap or a different head ends a run."""
+    """Yield runs of rows sorted by offset. A gap, another header block or time ends a run."""
     numbered = enumerate(rows)
     for (_, head, written_ms), group in groupby(
         numbered, key=lambda pair: (pair[1].offset - pair[0], pair[1].head, pair[1].written_ms)

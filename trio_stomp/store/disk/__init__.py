@@ -1,6 +1,6 @@
 """Files, directories and the lock of a store, shared by all formats on disk.
 
-Handles: opening, syncing and locking files and directories, and setting damaged ones aside.
+Handles: opening, syncing and locking files and directories; quarantine of damaged bytes.
 Does not handle: the content of files.
 """
 

@@ -1,4 +1,4 @@
-"""The disk, as the stores use it: a port, so that tests can let it fail."""
+"""The stores' interface to the disk, which tests replace to inject failures."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Protocol
 
 MAX_BUFFERS = 1024
-"""What one ``writev`` takes."""
+"""Maximum number of buffers for one ``writev``."""
 
 
 class Files(Protocol):
@@ -19,25 +19,25 @@ class Files(Protocol):
         """Open an existing file, and return a handle for reading and writing."""
 
     def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
-        """Write all of ``buffers``, one after the other, from ``offset`` on."""
+        """Write all of ``buffers`` in sequence, beginning at ``offset``."""
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes from ``offset``. Only the end of the file cuts them short."""
+        """Return ``size`` bytes from ``offset``, or fewer at the end of the file."""
 
     def sync(self, handle: int) -> None:
-        """Wait until what was written is on the disk (fdatasync)."""
+        """Wait until all written data is on the disk (fdatasync)."""
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on the disk."""
 
     def truncate(self, handle: int, size: int) -> None:
-        """Cut a file."""
+        """Truncate a file to ``size`` bytes."""
 
     def size(self, handle: int) -> int:
         """Return the size of an open file, in bytes."""
 
     def forget_cached(self, handle: int) -> None:
-        """Have the next read come from the disk, as far as the system allows."""
+        """Drop the file's cached pages, so that the next read comes from the disk (a hint)."""
 
     def close(self, handle: int) -> None:
         """Close a handle."""
@@ -46,15 +46,15 @@ class Files(Protocol):
         """Delete a file."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in one step."""
+        """Rename a file atomically, replacing ``new`` if it exists."""
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents, accessible to this user alone. It may exist.
+        """Create a directory and its parents, accessible to this user alone, and sync their names.
 
-        Its name, and those of all that were made, are on the disk then.
+        Do nothing if it exists, except to sync its name.
         """
 
 
@@ -62,7 +62,7 @@ class OsFiles:
     """The operating system's files."""
 
     def create(self, path: str) -> int:
-        """Implement ``Files.create`` with a file that only this user can read."""
+        """Implement ``Files.create``. Only this user may access the file."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def open(self, path: str) -> int:
@@ -143,8 +143,8 @@ class OsFiles:
             missing.append(at)
             at = os.path.dirname(at)
         os.makedirs(path, 0o700, exist_ok=True)
-        # An earlier process may have been killed before the new name was on the disk.
-        for made in missing or [at]:
-            # Of a parent that others own no more than the way through may be ours.
+        # An earlier process may have been killed before it synced the new name.
+        for created in missing or [at]:
+            # This user may not be permitted to read a parent directory of another owner.
             with suppress(PermissionError):
-                self.sync_directory(os.path.dirname(made))
+                self.sync_directory(os.path.dirname(created))

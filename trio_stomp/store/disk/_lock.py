@@ -10,10 +10,13 @@ from trio_stomp.store._port import StoreLocked
 class DirectoryLock:
     """An operating system's lock on a directory, until it is released or this process ends.
 
-    It is the directory itself, and in it a file that tells by whom: who removes the file by hand
-    lets nobody in. Where directories cannot be locked (some network file systems) the file alone
-    does it. Both are the system's own and not behind ``Files``: what a broken disk does to them
-    says nothing.
+    Locks the directory itself and a file in it, which holds the owner's process id. So removing the
+    file by hand admits nobody. Where directories cannot be locked (some network file systems), the
+    file alone is the lock. Both bypass ``Files``: tests of disk failures do not concern them.
+
+    Raises:
+      StoreLocked: another process holds the lock.
+      OSError: the directory or file cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
@@ -32,7 +35,7 @@ class DirectoryLock:
         except BlockingIOError:
             raise self._used(path) from None
         except OSError:
-            pass  # It cannot be locked at all.
+            pass  # This file system cannot lock directories.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,7 +54,7 @@ class DirectoryLock:
         )
 
     def is_ours(self) -> bool:
-        """Return whether the path still leads to the directory that was locked."""
+        """Return whether the path still names the directory that was locked."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self._directory))
         except OSError:

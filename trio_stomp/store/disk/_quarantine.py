@@ -7,14 +7,18 @@ from attrs import define, field
 from trio_stomp.store.disk._files import Files
 
 MAX_COPY_BYTES = 16 * 1024 * 1024
-"""So much of one damage is copied."""
+"""Maximum size of one copy."""
 MAX_COPIES = 1000
-"""So many files; what is found beyond that is only told."""
+"""Maximum number of copies; further damage is reported only."""
 
 
 @define(eq=False)
 class Quarantine:
-    """Copies damaged bytes to a directory, once, and describes each in a line."""
+    """Copies damaged bytes to a directory, once each, and describes them.
+
+    Args:
+      found: Number of damaged parts found, including repeated ones.
+    """
 
     _directory: str
     _files: Files
@@ -22,12 +26,20 @@ class Quarantine:
     _known: set[str] = field(factory=set)
 
     def set_aside(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
-        """Copy damaged bytes of a file if possible, and return a line that describes them."""
+        """Copy damaged bytes of a file if possible, and return a line that describes them.
+
+        Args:
+          handle: The open file.
+          path: Its path.
+          offset: Position of the damaged bytes.
+          size: Their number.
+          what: Kind of damage, for the line.
+        """
         self.found += 1
         return self.keep(handle, path, offset, size, what)
 
     def keep(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
-        """Copy bytes that need not be damaged, as ``set_aside`` does, without counting them."""
+        """Copy bytes as ``set_aside`` does, without counting them as damage."""
         line = f"{path}: {what}, {size} bytes from {offset} on"
         copy = f"{self._directory}/{path.rpartition('/')[2]}-{offset}"
         with suppress(OSError):
@@ -49,6 +61,6 @@ class Quarantine:
         if name in self._known:
             return False
         if len(self._known) >= MAX_COPIES:
-            raise OSError("enough of them")
+            raise OSError("too many copies")
         self._known.add(name)
         return True

@@ -1,7 +1,7 @@
 """The store in SQLite or PostgreSQL.
 
-Handles: the interface of the journal, implemented with tables.
-Does not handle: streams.
+Handles: messages, settings and streams in tables; the differences between databases.
+Does not handle: schema migration, vacuuming.
 """
 
 from trio_stomp.store.sql._database import explained as explained

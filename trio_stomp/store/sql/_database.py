@@ -24,7 +24,7 @@ from trio_stomp.store._port import StoreError, StoreLocked, StoreUnavailable
 URLS = "give sqlite:////path/to/file or postgresql://user:password@host/database"
 CONNECT_TIMEOUT_S = 10
 
-# Errors that may pass: no connection, no disk space, a lock.
+# Possibly temporary errors: no connection, no disk space, a lock.
 PASSING = (OperationalError, InterfaceError, TimeoutError)
 
 ADVISORY_LOCK = (
@@ -49,56 +49,60 @@ ELSE = "see that the database is up, and its log"
 
 
 class Database(Protocol):
-    """A kind of database."""
+    """The operations that differ between databases."""
 
     name: str
-    """What a RECEIPT calls it."""
+    """The name in RECEIPTs, such as ``stored:sqlite``."""
 
     shown: str
-    """The URL, for people: without password."""
+    """The path or URL for error texts, without the password."""
 
     engine: sql.Engine
 
     def lock(self) -> None:
-        """Keep other brokers out. Call this before everything else.
+        """Lock the database against other brokers. Call this before all other methods.
 
         Raises:
           StoreLocked: another broker uses the database.
         """
 
     def open_writer(self) -> sql.Connection:
-        """Return the connection for writing, which keeps other brokers out."""
+        """Open and return the connection for writing, which locks out other brokers.
+
+        Raises:
+          StoreLocked: another broker uses the database.
+        """
 
     def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
-        """Set, before a transaction, whether its commit is to wait for the disk."""
+        """Set whether the commit of the next transaction waits for the disk."""
 
     def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
-        """Insert tuples that hold all columns in order."""
+        """Insert rows, which are tuples of all columns in order."""
 
     def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
-        """Return the condition that an id is one of these."""
+        """Return the condition that a column's value is one of ``ids``."""
 
     def free(self) -> int:
-        """Return how many bytes the disk has left for it, or -1 if that is not known."""
+        """Return the free bytes on the database's disk, or -1 if unknown."""
 
     def size(self, connection: sql.Connection) -> int:
-        """Return the bytes on disk."""
+        """Return the size on disk, in bytes."""
 
     def close(self, writer: sql.Connection | None) -> None:
-        """Close all connections, and release the lock."""
+        """Close all connections and release the lock."""
 
 
 def open_database(text: str) -> Database:
     """Return the database of a URL, without connecting to it.
 
     Raises:
-      StoreError: the URL is none of ours, or the driver is not installed.
+      StoreError: the URL is not supported, or the driver is not installed.
     """
     try:
         url = sql.make_url(text)
         backend = url.get_backend_name()
     except (ArgumentError, ValueError):
-        # Without its cause: that may quote the URL, password and all.
+        # The cause is omitted: it may quote the URL with the password.
         raise StoreError(f"this is not the URL of a database: {URLS}") from None
     if backend == "sqlite":
         return _open_sqlite(url)
@@ -111,27 +115,27 @@ def open_database(text: str) -> Database:
 def explained(
     database: Database, doing: str, kind: type[StoreError] | None = None
 ) -> Iterator[None]:
-    """Turn the errors of SQLAlchemy, and of the driver below it, into ours.
+    """Convert errors of SQLAlchemy and of the driver into ``StoreError``.
 
     Args:
-      database: The database.
-      doing: What could not be done, for people.
-      kind: Which error; without it that depends on whether it may work later.
+      database: The database in use.
+      doing: The failure in words, such as "cannot be read".
+      kind: The class to raise; None = ``StoreUnavailable`` if temporary, else ``StoreError``.
     """
     try:
         yield
     except (SQLAlchemyError, database.engine.dialect.loaded_dbapi.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        said = " ".join(str(cause).split())
-        remedy = next((text for word, text in REMEDIES.items() if word in said.lower()), ELSE)
+        message = " ".join(str(cause).split())
+        remedy = next((text for word, text in REMEDIES.items() if word in message.lower()), ELSE)
         if kind is None:
             kind = StoreUnavailable if isinstance(error, PASSING) else StoreError
-        raise kind(f"{database.shown}: {doing}: {said}; {remedy}") from error
+        raise kind(f"{database.shown}: {doing}: {message}; {remedy}") from error
 
 
 @define(eq=False, repr=False)
 class Sqlite:
-    """A file of this machine, in WAL mode: others read while the broker writes."""
+    """A local file in WAL mode, so that others can read while the broker writes."""
 
     shown: str
     engine: sql.Engine
@@ -141,7 +145,7 @@ class Sqlite:
     _waits: bool = True
 
     def lock(self) -> None:
-        """Implement ``Database.lock``: beside the file, since SQLite has locks of its own on it."""
+        """Implement ``Database.lock`` with a file beside the database, as SQLite locks that."""
         path = f"{self._path}.lock"
         try:
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -156,9 +160,9 @@ class Sqlite:
     def open_writer(self) -> sql.Connection:
         """Implement ``Database.open_writer``. Only the owner may read a new file.
 
-        What SQLite puts beside it is as open as the file itself.
+        SQLite gives its other files the same permissions.
         """
-        with suppress(OSError):  # SQLite will say what is wrong
+        with suppress(OSError):  # SQLite will report the cause
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         writer = self.engine.connect()
         writer.exec_driver_sql("PRAGMA journal_mode=WAL")
@@ -167,14 +171,14 @@ class Sqlite:
         return writer
 
     def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
-        """Implement ``Database.begin``: the next commit in FULL takes those in NORMAL along."""
+        """Implement ``Database.begin``. A commit in FULL also syncs earlier ones in NORMAL."""
         if is_urgent is not self._waits:
             level = "FULL" if is_urgent else "NORMAL"
             writer.exec_driver_sql(f"PRAGMA synchronous={level}")
             self._waits = is_urgent
 
     def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
-        """Implement ``Database.insert``, at half the cost of SQLAlchemy's own ``insert``."""
+        """Implement ``Database.insert`` at half the cost of SQLAlchemy's ``insert``."""
         marks = ", ".join("?" * len(table.columns))
         writer.exec_driver_sql(f"INSERT INTO {table.name} VALUES ({marks})", rows)
 
@@ -214,14 +218,14 @@ def _open_sqlite(url: sql.URL) -> Sqlite:
 
 @define(eq=False, repr=False)
 class PostgreSql:
-    """A server. Another broker is kept out by an advisory lock, for each schema one."""
+    """A server. An advisory lock for each schema locks out other brokers."""
 
     shown: str
     engine: sql.Engine
     name: str = "stored:postgresql"
 
     def lock(self) -> None:
-        """Implement ``Database.lock``: ``open_writer`` does it."""
+        """Implement ``Database.lock`` by doing nothing: ``open_writer`` locks."""
 
     def open_writer(self) -> sql.Connection:
         """Implement ``Database.open_writer``."""
@@ -233,12 +237,12 @@ class PostgreSql:
         return writer
 
     def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
-        """Implement ``Database.begin``: the next commit that waits takes the others along."""
+        """Implement ``Database.begin``. A commit that waits also syncs earlier ones."""
         if not is_urgent:
             writer.exec_driver_sql("SET LOCAL synchronous_commit TO off")
 
     def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
-        """Implement ``Database.insert``: a sixth of the price of INSERT."""
+        """Implement ``Database.insert`` with COPY, at a sixth of the cost of INSERT."""
         driver: Any = writer.connection.dbapi_connection
         with driver.cursor() as cursor, cursor.copy(f"COPY {table.name} FROM STDIN") as copy:
             for row in rows:
@@ -249,7 +253,7 @@ class PostgreSql:
         return column == sql.any_(sql.literal(ids, ARRAY(sql.BigInteger)))
 
     def free(self) -> int:
-        """Implement ``Database.free``: the server's disk is its own affair."""
+        """Implement ``Database.free``: unknown for a server."""
         return -1
 
     def size(self, connection: sql.Connection) -> int:
@@ -262,7 +266,7 @@ class PostgreSql:
         return int(connection.exec_driver_sql(tables).scalar_one())
 
     def close(self, writer: sql.Connection | None) -> None:
-        """Implement ``Database.close``: now, not when the server has noticed that we are gone."""
+        """Implement ``Database.close``. Unlock before the server notices the disconnection."""
         if writer is not None:
             with suppress(SQLAlchemyError):
                 writer.rollback()
@@ -273,7 +277,7 @@ class PostgreSql:
 
 def _open_postgresql(url: sql.URL) -> PostgreSql:
     url = url.set(drivername="postgresql+psycopg")
-    # NUL and all that is no Unicode apart, any destination must find its way into the tables.
+    # The tables must be able to hold any Unicode destination.
     timeout_s = url.query.get("connect_timeout", CONNECT_TIMEOUT_S)
     engine = _engine(url, {"client_encoding": "utf8", "connect_timeout": timeout_s}, "postgresql")
     shown = url.set(drivername="postgresql", password=None, query={})

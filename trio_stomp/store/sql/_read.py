@@ -74,7 +74,7 @@ _WRITTEN = sql.select(_STREAM.written_at).where(
 
 
 def recover(connection: sql.Connection) -> tuple[Recovered, dict[str, StreamEntry]]:
-    """Return the content of the tables."""
+    """Return the content of the tables, and the streams' entries by name."""
     last_commit, next_id = connection.execute(
         sql.select(STATE.c.last_commit, STATE.c.next_id)
     ).one()
@@ -115,13 +115,13 @@ def _places(connection: sql.Connection) -> dict[tuple[str, int], PlaceState]:
 
 
 def _charged(connection: sql.Connection) -> dict[tuple[str, int], dict[bytes, int]]:
-    """Return what messages cost, by place and level, and by who is charged."""
+    """Return the cost of messages, by place and level, and by the line that names the user."""
     table = MESSAGES.c
     is_lite = connection.dialect.name == "sqlite"
     end = (sql.func.instr if is_lite else sql.func.strpos)(table.headers, "\n")
     line = sql.func.substr(table.headers, 1, end)
-    told = sql.cast(table.headers, sql.LargeBinary) if is_lite else table.headers
-    head_bytes = (sql.func.length if is_lite else sql.func.octet_length)(told)
+    headers = sql.cast(table.headers, sql.LargeBinary) if is_lite else table.headers
+    head_bytes = (sql.func.length if is_lite else sql.func.octet_length)(headers)
     found = (
         sql.select(
             table.place,
@@ -141,17 +141,17 @@ def _charged(connection: sql.Connection) -> dict[tuple[str, int], dict[bytes, in
         table.place, table.priority, table.headers_bytes, sql.func.length(table.body)
     ).where(table.headers_bytes.is_not(None))
     for place, level, head, size in connection.execute(binary):
-        if told_line := charged_to(head):
+        if owner := charged_to(head):
             costs = charged.setdefault((place, level), {})
             cost = stored_cost(len(head), 1, size)
-            costs[told_line] = costs.get(told_line, 0) + cost
+            costs[owner] = costs.get(owner, 0) + cost
     return charged
 
 
 def read(
     connection: sql.Connection, place: str, level: int, after: int, limit_bytes: int
 ) -> tuple[list[Row], bool]:
-    """Return messages of a place's level behind an id, and whether there are no others."""
+    """Return messages of a place's level after an id, and whether they are the last ones."""
     lane = {"place": to_place(place)[0], "level": level, "after": after}
     end, is_last = _end(connection, _SIZES, lane, limit_bytes)
     rows = connection.execute(_MESSAGES, {**lane, "end": end})
@@ -180,9 +180,9 @@ def _end(
     part: Mapping[str, object],
     limit_bytes: int,
 ) -> tuple[int, bool]:
-    """Return up to which message to read, and whether that is the last one.
+    """Return the last id or offset to read, and whether it is the last of all.
 
-    How much it is must be known before the bodies are fetched.
+    Looks at sizes only, so that no more bodies are fetched than fit the limit.
     """
     found = connection.execute(sizes, part).all()
     taken = count_within((size for _, size in found), limit_bytes)
@@ -190,5 +190,5 @@ def _end(
 
 
 def written_at(connection: sql.Connection, stream_id: int, offset: int) -> int:
-    """Return when a message of a stream was written, or 0 if it has been trimmed meanwhile."""
+    """Return when a message of a stream was written, or 0 if it has been trimmed."""
     return connection.scalar(_WRITTEN, {"stream": stream_id, "offset": offset}) or 0

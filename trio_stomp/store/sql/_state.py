@@ -21,15 +21,15 @@ _CLAIM = (
 
 
 def prepare(writer: sql.Connection, shown: str, token: str) -> None:
-    """Make the tables if they are not there, take them over, and forget what is transient.
+    """Create missing tables, take them over, and delete transient messages.
 
     Args:
-      writer: The connection to write with.
-      shown: The database, for people.
-      token: A word of this broker's own: from now on it alone can ``claim``.
+      writer: The connection for writing.
+      shown: Name of the database in error texts.
+      token: Unique word of this broker, which alone can ``claim`` from now on.
 
     Raises:
-      StoreError: a later version of the program has made the tables.
+      StoreError: a later version of the program created the tables.
     """
     is_new = not sql.inspect(writer).has_table(STATE.name)
     found = SCHEMA_VERSION if is_new else writer.scalar(sql.select(STATE.c.schema_version))
@@ -49,15 +49,15 @@ def prepare(writer: sql.Connection, shown: str, token: str) -> None:
 def claim(
     writer: sql.Connection, token: str, known: tuple[int, int], commit: int, next_id: int
 ) -> bool:
-    """Begin the transaction of a commit, and return whether it may go on.
+    """Begin the transaction of a commit, and return whether it may continue.
 
     Args:
-      writer: The connection to write with.
+      writer: The connection for writing.
       token: This broker's token.
-      known: The last commit must be one of these, the first and the last included: a crash of the
-        database may undo those that nobody waited for.
-      commit: The number of the new commit.
-      next_id: The least that the next id must be.
+      known: Inclusive range of the last commit. A crash of the database may undo commits that did
+        not wait for the disk.
+      commit: Number of the new commit.
+      next_id: Lower bound of the next id.
     """
     values = {"token": token, "from": known[0], "to": known[1], "commit": commit, "next": next_id}
     return writer.execute(_CLAIM, values).rowcount == 1
@@ -69,5 +69,5 @@ def last_commit(writer: sql.Connection, token: str) -> int | None:
 
 
 def touch(writer: sql.Connection) -> None:
-    """Force the next commit to wait for the disk, without changing anything."""
+    """Write a row unchanged, so that the next commit has something to sync."""
     writer.execute(STATE.update().values(writer=STATE.c.writer))

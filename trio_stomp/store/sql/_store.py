@@ -32,22 +32,22 @@ from trio_stomp.store.sql._state import claim, last_commit, prepare, touch
 from trio_stomp.store.sql._write import StreamEntry, Written, write
 
 APPENDS_A_MEASURE = 1000
-"""How often the size of the database is asked for."""
+"""Appends between two queries of the database's size."""
 
 
 @define(eq=False, repr=False)
 class SqlStore:
     """Keeps messages, settings and streams in the tables of a database, with SQLAlchemy Core.
 
-    All turns of an ``append`` are one transaction. Its first statement counts the commit number on
-    if it is the expected one, and if no other broker has opened the database since; so that two
-    can never both append, whatever becomes of the lock that keeps the second one out.
+    All turns of an ``append`` are one transaction. Its first statement advances the commit number,
+    provided that it is the expected one and no other broker has opened the database since. So two
+    brokers can never both append, even if the lock fails.
 
     Args:
       url: ``sqlite:////path/to/file`` or ``postgresql://user:password@host/database``.
 
     Raises:
-      StoreError: the URL is none of these, or what they need is not installed.
+      StoreError: the URL is not supported, or its driver is not installed.
     """
 
     _url: str
@@ -56,8 +56,8 @@ class SqlStore:
     _writer: sql.Connection | None = None
     _token: str = ""
     _broken: str = ""
-    # The last commit; and the last one that was waited for, since when a crash of the database
-    # (not of ours) may have undone the others.
+    # The last commit, and the last one that waited for the disk. A crash of the database (not of
+    # the broker) may undo the commits between them.
     _commit: int = 0
     _durable: int = 0
     _streams: Mapping[str, StreamEntry] = field(factory=dict)
@@ -135,7 +135,7 @@ class SqlStore:
             return 0
         offsets = range(entry.state.first, entry.state.next)
         with self._reading() as connection:
-            # Times never fall, so a bisection of some twenty queries replaces an index.
+            # Times never decrease, so a bisection of about twenty queries replaces an index.
             found = bisect_left(
                 offsets, written_ms, key=lambda offset: written_at(connection, entry.id, offset)
             )
@@ -147,14 +147,14 @@ class SqlStore:
         return None if entry is None else entry.state
 
     def capacity(self) -> int:
-        """Implement ``Store.capacity``: unknown of a server."""
+        """Implement ``Store.capacity``. It is unknown for a server."""
         free = self._database.free()
         return 0 if free < 0 else self._bytes + free
 
     def statistics(self) -> StoreStatistics:
         """Implement ``Store.statistics``.
 
-        The size is queried once in ``APPENDS_A_MEASURE`` appends.
+        The size is queried every ``APPENDS_A_MEASURE`` appends.
         """
         return StoreStatistics(
             bytes=self._bytes,
@@ -169,7 +169,7 @@ class SqlStore:
         try:
             if self._writer is not None and self._commit != self._durable:
                 with explained(self._database, "cannot be written to"):
-                    # A caller that waits for one commit waits for those before it.
+                    # A commit that waits for the disk also syncs those before it.
                     self._database.begin(self._writer, True)
                     touch(self._writer)
                     self._writer.commit()
@@ -177,7 +177,7 @@ class SqlStore:
             self._release()
 
     def _claim(self, commit: int, next_id: int, is_urgent: bool) -> sql.Connection:
-        """Begin the transaction, replacing a lost connection once."""
+        """Begin the transaction and return its connection, replacing a lost one once."""
         is_fresh = self._writer is None
         if self._writer is None:
             self._writer = self._database.open_writer()
@@ -195,7 +195,7 @@ class SqlStore:
         return self._writer
 
     def _end(self, writer: sql.Connection, commit: int) -> None:
-        """Commit. If that fails, find out whether the commit took effect."""
+        """Commit. If that fails, determine whether the commit took effect."""
         try:
             with explained(self._database, "cannot be written to", StoreUnavailable):
                 writer.commit()
@@ -220,7 +220,13 @@ class SqlStore:
         return found == commit
 
     def _note(self, written: Written, commit: int, sync_s: float | None) -> None:
-        """Update the figures after a transaction was committed."""
+        """Update the figures after a commit.
+
+        Args:
+          written: The result of ``write``.
+          commit: Number of the commit.
+          sync_s: Time of the sync; None if the commit did not wait for the disk.
+        """
         self._commits += commit - self._commit
         self._commit = commit
         self._streams = written.streams
@@ -246,10 +252,10 @@ class SqlStore:
             yield connection
 
     def _roll_back(self) -> None:
-        """Roll the transaction back. Give up a connection on which even that fails."""
+        """Roll back the transaction. Discard the connection if that fails."""
         if (writer := self._writer) is None:
             return
-        # A connection that SQLAlchemy has given up would connect anew, without our lock.
+        # A connection that SQLAlchemy has invalidated would reconnect without the lock.
         is_lost = writer.invalidated
         try:
             writer.rollback()

@@ -1,4 +1,4 @@
-"""The tables of docs/operate/sql.md: how places and heads are written. Needs SQLAlchemy."""
+"""The tables of docs/operate/sql.md, and the encoding of their columns. Needs SQLAlchemy."""
 
 from hashlib import sha256
 
@@ -8,9 +8,9 @@ SCHEMA_VERSION = 1
 
 TABLES = sql.MetaData()
 
-# Exact, and the same whatever the language of the database; only so can it be searched by prefix.
+# The collation C is independent of the database's locale, and supports searches by prefix.
 _TEXT = sql.Text().with_variant(sql.Text(collation="C"), "postgresql")
-# SQLite numbers its rows by a key of just this type.
+# SQLite uses a primary key as row id only if it has this type.
 _ID = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
 
 STATE = sql.Table(
@@ -42,7 +42,7 @@ MESSAGES = sql.Table(
 SETTINGS = sql.Table(
     "trio_stomp_settings",
     TABLES,
-    # A key may be longer than what an index takes.
+    # A key may be too long for an index.
     sql.Column("digest", sql.String(64), primary_key=True),
     sql.Column("key", _TEXT, nullable=False),
     sql.Column("value", _TEXT, nullable=False),
@@ -57,7 +57,7 @@ STREAMS = sql.Table(
     sql.Column("first_offset", sql.BigInteger, nullable=False),
     sql.Column("next_offset", sql.BigInteger, nullable=False),
     sql.Column("bytes", sql.BigInteger, nullable=False),
-    # A number is never used again: who still reads an old stream must not see a new one.
+    # Ids are never reused: a reader of a dropped stream must not see a new one.
     sqlite_autoincrement=True,
 )
 
@@ -72,7 +72,7 @@ STREAM_MESSAGES = sql.Table(
     sql.Column("written_at", sql.BigInteger, nullable=False),
 )
 
-# What is longer is not indexed as it is: PostgreSQL's index takes 2,704 bytes.
+# Longer texts are replaced by a digest: an entry of a PostgreSQL index has at most 2,704 bytes.
 _MAX_KIND = 100
 _MAX_DESTINATION = 400
 
@@ -80,7 +80,7 @@ Head = tuple[str | None, bytes | None]
 
 
 def to_text(text: str) -> str:
-    """Return text that PostgreSQL accepts, with NUL escaped."""
+    """Escape NUL, which PostgreSQL does not accept."""
     return text.replace("\x1a", "\x1a1").replace("\0", "\x1a0")
 
 
@@ -90,7 +90,7 @@ def from_text(text: str) -> str:
 
 
 def to_head(head: bytes) -> Head:
-    """Return the columns ``headers`` and ``headers_bytes``: text wherever it is text."""
+    """Return the columns ``headers`` and ``headers_bytes``: text if possible, else bytes."""
     if b"\0" in head:
         return None, head
     try:
@@ -105,14 +105,14 @@ def from_head(headers: str | None, headers_bytes: bytes | None) -> bytes:
 
 
 def to_digest(text: str) -> str:
-    """Return a short text that stands for a long one."""
+    """Return a digest of fixed length that identifies a text."""
     return sha256(text.encode()).hexdigest()
 
 
 def to_place(place: str) -> tuple[str, str]:
     """Return the columns ``place`` (which is indexed) and ``destination``.
 
-    The place as it is; if its destination is long, a digest stands for it there.
+    In ``place``, a digest replaces a long destination.
     """
     place = to_text(place)
     kind, _, destination = place.partition(":")

@@ -1,4 +1,4 @@
-"""Changes, as the statements of one transaction. Needs SQLAlchemy."""
+"""Writes changes as the statements of one transaction. Needs SQLAlchemy."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -23,14 +23,14 @@ from trio_stomp.store.sql._tables import (
 )
 
 CHUNK = 1000
-"""Ids in one statement."""
+"""Maximum number of ids in one statement."""
 
 T = TypeVar("T")
 
 
 @frozen
 class StreamEntry:
-    """A stream, and the number that stands for it in the tables."""
+    """A stream and its id in the tables."""
 
     id: int
     state: StreamState
@@ -38,11 +38,11 @@ class StreamEntry:
 
 @frozen
 class Written:
-    """The effect of changes, once they are committed.
+    """The result of changes, once they are committed.
 
     Args:
-      live: How many messages more there are in places.
-      streams: All there are now.
+      live: By how much the number of messages in places grew.
+      streams: All streams afterwards.
     """
 
     live: int
@@ -55,8 +55,8 @@ def write(
     changes: Changes,
     streams: Mapping[str, StreamEntry],
 ) -> Written:
-    """Make the changes within the writer's transaction."""
-    gone = _delete(writer, database, changes)
+    """Apply changes within the writer's transaction, and return their result."""
+    deleted = _delete(writer, database, changes)
     _count_deliveries(writer, database, changes)
     if rows := list(_rows(changes)):
         database.insert(writer, MESSAGES, rows)
@@ -65,18 +65,18 @@ def write(
     for record in changes.streams:
         log.apply(record)
     log.finish()
-    return Written(len(rows) - gone, log.streams)
+    return Written(len(rows) - deleted, log.streams)
 
 
 def _delete(writer: sql.Connection, database: Database, changes: Changes) -> int:
-    gone = 0
+    deleted = 0
     for place in changes.dropped:
         is_there = MESSAGES.c.place == to_place(place)[0]
-        gone += writer.execute(MESSAGES.delete().where(is_there)).rowcount
+        deleted += writer.execute(MESSAGES.delete().where(is_there)).rowcount
     for ids in _chunks(changes.done):
         is_done = database.is_among(MESSAGES.c.id, ids)
-        gone += writer.execute(MESSAGES.delete().where(is_done)).rowcount
-    return gone
+        deleted += writer.execute(MESSAGES.delete().where(is_done)).rowcount
+    return deleted
 
 
 def _count_deliveries(writer: sql.Connection, database: Database, changes: Changes) -> None:
@@ -85,13 +85,13 @@ def _count_deliveries(writer: sql.Connection, database: Database, changes: Chang
         if id not in changes.puts:
             by_count[count].append(id)
     for count, delivered in by_count.items():
-        more = MESSAGES.update().values(deliveries=MESSAGES.c.deliveries + count)
+        update = MESSAGES.update().values(deliveries=MESSAGES.c.deliveries + count)
         for ids in _chunks(delivered):
-            writer.execute(more.where(database.is_among(MESSAGES.c.id, ids)))
+            writer.execute(update.where(database.is_among(MESSAGES.c.id, ids)))
 
 
 def _rows(changes: Changes) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of MESSAGES, computing once what the messages of one Put share."""
+    """Yield the rows of MESSAGES. The columns that one Put shares are computed once."""
     last: Put | None = None
     shared: tuple[Any, ...] = ()
     for id, (put, body) in changes.puts.items():
@@ -128,7 +128,7 @@ def _chunks(items: Collection[T]) -> Iterator[list[T]]:
 
 @define(eq=False)
 class _StreamWriter:
-    """Writes the records of streams in order, in bulk where nothing stands between them."""
+    """Writes the records of streams in order, consecutive appends in bulk."""
 
     _writer: sql.Connection
     _database: Database
@@ -146,20 +146,20 @@ class _StreamWriter:
                 self._drop(stream)
                 state = StreamState(epoch, first, first, 0)
                 row = {"name": to_text(stream), "epoch": to_text(epoch), **_columns(state)}
-                made = self._writer.execute(STREAMS.insert().returning(STREAMS.c.id), row)
-                self.streams[stream] = StreamEntry(made.scalar_one(), state)
+                result = self._writer.execute(STREAMS.insert().returning(STREAMS.c.id), row)
+                self.streams[stream] = StreamEntry(result.scalar_one(), state)
             case DropStream(stream):
                 self._drop(stream)
             case _:
                 assert_never(record)
 
     def finish(self) -> None:
-        """Insert what is left, and note where the streams begin and end."""
+        """Insert the remaining rows, and update the streams' offsets and sizes."""
         self._insert()
         for stream in self._changed & self.streams.keys():
             entry = self.streams[stream]
-            to = STREAMS.update().where(STREAMS.c.id == entry.id)
-            self._writer.execute(to.values(**_columns(entry.state)))
+            update = STREAMS.update().where(STREAMS.c.id == entry.id)
+            self._writer.execute(update.values(**_columns(entry.state)))
 
     def _append(self, record: Append) -> None:
         entry = self.streams[record.stream]
@@ -176,19 +176,19 @@ class _StreamWriter:
         self._insert()
         entry = self.streams[stream]
         table = STREAM_MESSAGES.c
-        is_gone = sql.and_(table.stream_id == entry.id, table.stream_offset < before)
+        is_trimmed = sql.and_(table.stream_id == entry.id, table.stream_offset < before)
         size = sql.func.coalesce(sql.func.sum(sql.func.length(table.body)), 0)
-        less = int(self._writer.execute(sql.select(size).where(is_gone)).scalar_one())
-        self._writer.execute(STREAM_MESSAGES.delete().where(is_gone))
+        freed = int(self._writer.execute(sql.select(size).where(is_trimmed)).scalar_one())
+        self._writer.execute(STREAM_MESSAGES.delete().where(is_trimmed))
         state = entry.state
         first = max(state.first, min(before, state.next))
-        self._change(stream, entry, evolve(state, first=first, bytes=state.bytes - less))
+        self._change(stream, entry, evolve(state, first=first, bytes=state.bytes - freed))
 
     def _drop(self, stream: str) -> None:
         self._insert()
         if (entry := self.streams.pop(stream, None)) is not None:
-            its = STREAM_MESSAGES.c.stream_id == entry.id
-            self._writer.execute(STREAM_MESSAGES.delete().where(its))
+            is_of_stream = STREAM_MESSAGES.c.stream_id == entry.id
+            self._writer.execute(STREAM_MESSAGES.delete().where(is_of_stream))
             self._writer.execute(STREAMS.delete().where(STREAMS.c.id == entry.id))
 
     def _change(self, stream: str, entry: StreamEntry, state: StreamState) -> None:
