@@ -81,7 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         clock = time.monotonic()
-        for name in analyse(spark, told.root, first, last, told.broker, thresholds):
+        for name in analyse(
+            spark, told.root, first, last, broker=told.broker, thresholds=thresholds
+        ):
             now = time.monotonic()
             print(f"{name:24} {now - clock:6.1f} s", file=sys.stderr)
             clock = now

@@ -41,7 +41,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if args.child:
         from _fuzz import child
 
-        child.run(args.child, args.engine, args.seconds, args.seed, args.findings, args.keep)
+        child.run(
+            args.child, args.engine, args.seconds, args.seed, found=args.findings, is_kept=args.keep
+        )
         return 0
     if args.replay:
         from _fuzz import child

@@ -140,7 +140,15 @@ def measure_peers(plan: Plan, say: Say) -> Report:
                     say(f"{scenario.name}, {number + 1}/{plan.rounds}: {scenario.what}")
                     turn = number % len(sides)
                     for order, side in enumerate((*sides[turn:], *sides[:turn])):
-                        _measure(plan, report, side, scenario, number, order, say)
+                        _measure(
+                            plan,
+                            report,
+                            side,
+                            scenario=scenario,
+                            number=number,
+                            order=order,
+                            say=say,
+                        )
     return report
 
 
@@ -157,6 +165,7 @@ def _measure(
     plan: Plan,
     report: Report,
     side: _Side,
+    *,
     scenario: Scenario,
     number: int,
     order: int,

@@ -259,7 +259,7 @@ def measure(
         probe, fill = dimension.open(broker, quick)
         with closing(probe), closing(fill):
             for size in dimension.quick if quick else dimension.sizes:
-                point = _point(dimension, broker, watcher, probe, fill, size, quick)
+                point = _point(dimension, broker, watcher, probe, fill=fill, size=size, quick=quick)
                 say(f"  {size}: {point.million_s:.3f} CPU s/M, {point.rss_bytes >> 20} MiB")
                 yield point
             if isinstance(fill, IdleConnections):
@@ -273,6 +273,7 @@ def _point(
     broker: Broker,
     watcher: Watcher,
     probe: Probe,
+    *,
     fill: Fill,
     size: int,
     quick: bool,

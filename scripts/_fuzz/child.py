@@ -16,7 +16,7 @@ from _fuzz.targets import make_target
 PACKAGE = Path(__file__).resolve().parents[2] / "trio_stomp"
 
 
-def run(name: str, kind: str, seconds: float, seed: int, found: Path, is_kept: bool) -> None:
+def run(name: str, kind: str, seconds: float, seed: int, *, found: Path, is_kept: bool) -> None:
     """Fuzz one target and write ``result-<name>.json``; the process may end here.
 
     Args:

@@ -76,7 +76,7 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
             sys.exit(f"exchange: {self.error}")
 
 
-def exchange(version: str, name: str, peer: str, port: int, count: int, seconds: float) -> None:
+def exchange(version: str, name: str, peer: str, port: int, *, count: int, seconds: float) -> None:
     """Send ``count`` messages, and receive as many."""
     broker = CLIENTS[version]([("127.0.0.1", port)], reconnect_attempts_max=1)
     heard = Exchange(count)
@@ -111,7 +111,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each thing waited for")
     parser.add_argument("--version", choices=CLIENTS, default="1.2", help="of STOMP")
     given = parser.parse_args()
-    exchange(given.version, given.name, given.peer, given.port, given.count, given.seconds)
+    exchange(
+        given.version, given.name, given.peer, given.port, count=given.count, seconds=given.seconds
+    )
 
 
 if __name__ == "__main__":

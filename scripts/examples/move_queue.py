@@ -61,7 +61,7 @@ class Receipts(stomp.ConnectionListener):  # type: ignore[misc]
 
 
 def connected(
-    address: str, version: str, vhost: str | None, login: str, passcode: str, listener: object
+    address: str, version: str, vhost: str | None, *, login: str, passcode: str, listener: object
 ) -> stomp.connect.BaseConnection:
     """A connection to ``host:port``; bodies stay bytes."""
     host, _, port = address.rpartition(":")
@@ -87,8 +87,17 @@ def move(given: argparse.Namespace) -> int:
     """Move all that waits; how many."""
     arrivals, receipts = Arrivals(), Receipts()
     passcodes = os.environ.get("OLD_PASSCODE", ""), os.environ.get("NEW_PASSCODE", "")
-    new = connected(given.new, "1.2", None, given.new_login, passcodes[1], receipts)
-    old = connected(given.old, given.version, given.vhost, given.old_login, passcodes[0], arrivals)
+    new = connected(
+        given.new, "1.2", None, login=given.new_login, passcode=passcodes[1], listener=receipts
+    )
+    old = connected(
+        given.old,
+        given.version,
+        given.vhost,
+        login=given.old_login,
+        passcode=passcodes[0],
+        listener=arrivals,
+    )
     known = {"id": "move"} if given.version != "1.0" else {}
     # Cumulative is as good as individual here: one after the other.
     old.subscribe(given.queue, ack="client", **known, headers={"prefetch-count": "1"})

@@ -90,7 +90,7 @@ def run(
     tag = f"{name.replace(' ', '-').replace(':', '-')}-{transport}".replace(".", "-")
     if name == "stompjs in Chromium":
         code, lines = lines_of_chromium(
-            transport, relay.port, relay.cut_port, tag, directory, steps
+            transport, relay.port, relay.cut_port, tag, directory, steps=steps
         )
         return code, lines, ""
     where = ["127.0.0.1", str(relay.port), str(relay.cut_port), authority().file]

@@ -49,7 +49,7 @@ def _serving() -> Iterator[int]:
 
 
 def lines_of_chromium(
-    transport: str, port: int, cut_port: int, tag: str, directory: Path, steps: str = ""
+    transport: str, port: int, cut_port: int, tag: str, directory: Path, *, steps: str = ""
 ) -> tuple[int, str]:
     """Run the steps, all or those named, in a page: the exit code, and the lines of JSON."""
     path = chromium_or_skip()

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 
 import trio_stomp
 import trio_stomp.cli

@@ -286,6 +286,7 @@ def _subscribe_headers(
     destination: str,
     ack: str,
     prefetch: int,
+    *,
     selector: str | None,
     durable: str | None,
     offset: int | str | None,

@@ -216,7 +216,7 @@ class Reporter:
                     )
                 else:
                     describe = partial(connection_record, now=now, wall_now=wall_now)
-                    job = self._list(table, listed, describe, ts, full)
+                    job = self._list(table, listed, describe, ts, full=full)
                 self._jobs.append(job)
 
     def _list_queues(self, ts: str, now: float) -> Iterator[None]:
@@ -270,10 +270,10 @@ class Reporter:
         if _schema.DESTINATION in tables:
             describe = partial(destination_record, broker=broker)
             whole = full[_schema.DESTINATION]
-            yield from self._list(_schema.DESTINATION, chosen, describe, ts, whole)
+            yield from self._list(_schema.DESTINATION, chosen, describe, ts, full=whole)
         if _schema.LATENCY in tables:
             whole = full[_schema.LATENCY]
-            yield from self._list(_schema.LATENCY, observed, latency_record, ts, whole)
+            yield from self._list(_schema.LATENCY, observed, latency_record, ts, full=whole)
 
     def _changes_of(self, table: Table) -> Changes:
         changes = self._changes.get(table)
@@ -298,6 +298,7 @@ class Reporter:
         things: Sequence[T],
         describe: Callable[[T], Record],
         ts: str,
+        *,
         full: bool,
         beside: Record | None = None,
     ) -> Iterator[None]:
@@ -337,6 +338,7 @@ class Reporter:
         record: Record,
         ts: str,
         now: float,
+        *,
         interval_s: float | None = None,
         items: Sequence[str] | None = None,
     ) -> None:

@@ -72,6 +72,7 @@ class TokenVerifier:
         cls,
         key_file: str = "",
         jwks_file: str = "",
+        *,
         issuer: str = "",
         audience: str = "",
         user_claim: str = "sub",

@@ -98,6 +98,7 @@ def analyse(
     root: Path | str,
     first: date,
     last: date,
+    *,
     broker: str = "",
     thresholds: Thresholds | None = None,
 ) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """The fuzz targets by name. Each is imported in a process of its own, by ``make_target``."""
 
 import importlib
-import importlib.util
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -466,7 +466,7 @@ def stream_wanted(told: list[str]) -> StoreRead:
 
 async def stored(host: Host) -> None:
     """Have the store hold two messages of a queue, and three of a stream."""
-    host.log.put("queue:/queue/q", b"", [b"one", b"two"], 4, 0, 0)
+    host.log.put("queue:/queue/q", b"", [b"one", b"two"], level=4, received_ms=0, expires_ms=0)
     host.log.write(Begin("s", "e"))
     for offset in range(3):
         body = b"%d" % offset * 100

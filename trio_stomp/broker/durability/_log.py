@@ -169,10 +169,10 @@ class Log:
         place: str,
         head: bytes,
         bodies: Sequence[bytes],
+        *,
         level: int,
         received_ms: int,
         expires_ms: int,
-        *,
         transient: bool = False,
         is_kept: bool = False,
     ) -> int:

@@ -51,13 +51,13 @@ def describe(event: Event, now: float, policy_of: Callable[[str, str], str]) -> 
         case "sent" | "queued":
             found |= _sent(*rest)
         case "delivered" | "shown" | "given":
-            found |= _delivered(word, *rest)
+            found |= _delivered(event)
         case "browsed":
             destination, session, tag, number = rest
             text = f"session {session} was told that there is no more, by {tag}-{number}"
             found |= {"destination": destination, "session": session, "text": text}
         case "acknowledged" | "rejected":
-            found |= _settled(word, *rest)
+            found |= _settled(event)
         case "event":
             name, session, destination, reason, user = rest
             found |= {"session": session, "user": user, "destination": destination}
@@ -81,9 +81,8 @@ def _sent(
     return origin | {"first": first, "count": count, "text": text}
 
 
-def _delivered(
-    word: str, destination: str, session: str, tag: str, first: int, count: int, detail: object
-) -> dict[str, object]:
+def _delivered(event: Event) -> dict[str, object]:
+    word, _, destination, session, tag, first, count, detail = event
     names = _span(f"{tag}-{first}", f"{tag}-{first + count - 1}", count)
     text = f"{count} to session {session} as {names}"
     if word == "shown":
@@ -96,9 +95,8 @@ def _delivered(
     return found | {"text": text}
 
 
-def _settled(
-    word: str, session: str, first: bytes, last: bytes, count: int, cumulative: bool
-) -> dict[str, object]:
+def _settled(event: Event) -> dict[str, object]:
+    word, _, session, first, last, count, cumulative = event
     names = _span(first.decode(errors="replace"), last.decode(errors="replace"), count)
     text = f"{some(count, 'ACK' if word == 'acknowledged' else 'NACK')}: {names}"
     text += ", and all before" if cumulative else ""

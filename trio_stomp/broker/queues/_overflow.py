@@ -54,7 +54,7 @@ class Overflow:
         return storage is not None and storage.lacks_room(queue, origin, count, size)
 
     def admit(
-        self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
+        self, queue: Queue, origin: Publication, body: bytes, *, level: int, taken: int, now: float
     ) -> bool:
         """Put a message into ``queue`` by its overflow policy.
 
@@ -144,6 +144,7 @@ class Overflow:
         self,
         wanted: dict[Queue, tuple[int, int, int]],
         heads: int,
+        *,
         later: int = 0,
         name: str = "",
         quota: Quota | None = None,

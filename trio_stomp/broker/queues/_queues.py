@@ -264,6 +264,7 @@ class QueueBook:
         origin: Publication,
         bodies: list[bytes],
         level: int,
+        *,
         size: int,
         first: int,
     ) -> None:

@@ -92,8 +92,9 @@ class Planned:
         """
         charged = sum(head_cost(head) for head in self.heads if not head.kept)
         each = to_queues.stored_each(quota, self.heads) if self.survives else 0
-        room = self.wanted, charged, self.later, self.scheduled, quota
-        self.stored = overflow.check(*room, each=each)
+        self.stored = overflow.check(
+            self.wanted, charged, later=self.later, name=self.scheduled, quota=quota, each=each
+        )
 
     def is_large(self) -> bool:
         """Return whether a run of it goes to very many by now, who came while it was planned."""

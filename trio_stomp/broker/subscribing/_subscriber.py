@@ -173,6 +173,7 @@ class Subscriber:
         event: Subscribed,
         key: str,
         places: list[Place],
+        *,
         number: int,
         tag: str,
         ack: str,

@@ -60,6 +60,7 @@ def read_back(
     place: str,
     text: str,
     number: int,
+    *,
     host: BindingHost,
     destinations: "Destinations",
     queues: "QueueBook",

@@ -188,6 +188,7 @@ def lines(
     frame: Frame,
     series: Sequence[Series],
     show: Callable[[float], str] = short,
+    *,
     label: str = "",
     powers: bool = False,
     limit: float | None = None,

@@ -179,7 +179,7 @@ class Section:
         sub = "percentiles of all destinations together; by powers of ten"
         title = "Delivery, socket to socket"
         frame = attrs.evolve(self.frame, longest=3 * self.coarse)
-        yield _plot(title, sub, frame, series, ms, powers=True)
+        yield _plot(title, sub, frame, series, show=ms, powers=True)
 
     def _heat(self) -> str:
         rows = self._delivery_rows()
@@ -233,13 +233,13 @@ class Section:
         ]
         title = "How long turns held the event loop"
         sub = f"worst in {each(self.fine.total_seconds())}; by powers of ten"
-        yield _plot(title, sub, self.frame, lag, ms, powers=True)
+        yield _plot(title, sub, self.frame, lag, show=ms, powers=True)
         memory = [self._line("load", "rss_bytes", "resident memory", 1)]
         yield _plot(
-            "Memory", f"most in {each(self.fine.total_seconds())}", self.frame, memory, size
+            "Memory", f"most in {each(self.fine.total_seconds())}", self.frame, memory, show=size
         )
         cores = [self._line("processor", "cores", "processor", 1)]
-        yield _plot("Processor", "share of one core", self.frame, cores, share)
+        yield _plot("Processor", "share of one core", self.frame, cores, show=share)
         clients = [
             self._line("clients", "clients", "clients", 1),
             self._line("clients", "websockets", "by WebSocket", 2),
@@ -286,8 +286,9 @@ def _plot(
     sub: str,
     frame: Frame,
     series: Sequence[Series],
+    *,
     show: Callable[[float], str] = short,
     powers: bool = False,
 ) -> str:
     key = _key(series) if len(series) > 1 else ""
-    return _card(title, sub, key + lines(frame, series, show, title, powers))
+    return _card(title, sub, key + lines(frame, series, show, label=title, powers=powers))

@@ -82,6 +82,7 @@ class Reader:
         key: Key,
         extent: Extent,
         living: Living,
+        *,
         limit_bytes: int = EVERYTHING,
         after: int = 0,
         start: int = 0,

@@ -126,6 +126,7 @@ def encode_run(
     head: bytes,
     bodies: Sequence[bytes],
     written_ms: int,
+    *,
     since: int = 0,
     commit: int = 0,
 ) -> tuple[bytes, bytes]:

@@ -59,7 +59,7 @@ def kinds(records: list[Record]) -> list[type]:
 
 
 def put(log: Log, *, is_kept: bool = False) -> int:
-    return log.put("queue:q", b"", [b"body"], 4, 0, 0, is_kept=is_kept)
+    return log.put("queue:q", b"", [b"body"], level=4, received_ms=0, expires_ms=0, is_kept=is_kept)
 
 
 def test_a_turn_in_which_nothing_is_said_is_none() -> None:
@@ -261,7 +261,7 @@ def test_the_turn_is_that_of_what_was_written_last() -> None:
 
 def test_it_is_full_when_too_much_has_not_been_answered() -> None:
     log = Log("memory")
-    log.put("queue:q", b"", [bytes(MAX_PENDING_BYTES)], 4, 0, 0)
+    log.put("queue:q", b"", [bytes(MAX_PENDING_BYTES)], level=4, received_ms=0, expires_ms=0)
     assert log.is_full
     log.take()
     log.commit(1, 0.0)
@@ -345,7 +345,7 @@ def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() ->
 def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
     log = Log("memory")
     for _ in range(2):
-        log.put("queue:q", b"", [bytes(1000)], 4, 0, 0, is_kept=True)
+        log.put("queue:q", b"", [bytes(1000)], level=4, received_ms=0, expires_ms=0, is_kept=True)
         with log.together():
             put(log)
             log.finish(7)

@@ -87,6 +87,7 @@ def _encode_run(
     run: Put | Copy,
     first: int,
     deliveries: int,
+    *,
     tail: bytes,
     marker: bytes,
     out: list[bytes],
