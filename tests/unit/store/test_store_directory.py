@@ -88,7 +88,7 @@ def test_a_directory_that_was_replaced_is_not_written_to(tmp_path: Path) -> None
     data.rename(tmp_path / "moved")
     other, _ = opened(data, 4096)
     before = sorted(path.name for path in (data / "journal").iterdir())
-    with pytest.raises(StoreBroken, match="moved away or replaced"):
+    with pytest.raises(StoreBroken, match="moved or replaced"):
         store.append([Turn([Put("a", 2, b"", [b"two"])])], commit)
     store.close()
     other.close()

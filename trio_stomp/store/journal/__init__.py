@@ -1,7 +1,7 @@
 """The journal: the store's log of messages, in segments.
 
-Handles: appending, recovery, freeing finished records, and reading messages back.
-Does not handle: streams, which have their own logs, and SQL.
+Handles: appending, recovery, deleting finished messages, reading messages back.
+Does not handle: streams, which have logs of their own; SQL.
 """
 
 from trio_stomp.store.journal._ending import find_ending as find_ending

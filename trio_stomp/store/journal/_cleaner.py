@@ -1,9 +1,9 @@
 """Frees disk space: deletes the oldest segment once it has no live messages, or they are copied.
 
-Segments are deleted in order of age only. So a record that revokes another (Done, Forget,
-DropPlace) is deleted later than that one, nothing reappears, and no references need tracking. The
-price is that old messages are copied once the dead outweigh the living: the journal takes at most
-twice the live bytes, and four segments.
+Segments are deleted in order of age only. So a record that revokes another one (Done, Forget,
+DropPlace) is deleted after it, nothing reappears, and no references need tracking. The price is
+that old messages are copied once more than half of the journal is dead: it takes at most twice the
+live bytes, plus four segments.
 """
 
 from collections.abc import Iterable
@@ -20,17 +20,17 @@ from trio_stomp.store.journal.format import Copy
 
 FEW_SEGMENTS = 4
 FREED_AT_ONCE = 2
-"""The segments deleted with an append: each costs a sync, and an append begins at most one."""
+"""Segments deleted with one append: each costs a sync, and an append begins at most one."""
 SAMPLES = 4096
-"""The extents sampled to estimate the live bytes."""
+"""Extents sampled to estimate the live bytes."""
 
 
 @define(eq=False)
 class Piece:
-    """Extents to be given up, with their replacement.
+    """Extents to remove, with the records that replace them.
 
     Args:
-      left: The number of extents that follow it.
+      left: Number of extents that remain after it.
     """
 
     extents: list[tuple[Key, Extent]] = field(factory=list)
@@ -44,7 +44,8 @@ class Cleaner:
     """The remaining work in the oldest segment. Used by the appending thread alone.
 
     Args:
-      witness: An id in it that was live at the last check: as long as it is, no other is checked.
+      is_cleaning: Live messages are copied out of the oldest segment.
+      witness: An id in it that was live at the last check. While it is, no other id is checked.
     """
 
     _shared: Shared
@@ -54,10 +55,10 @@ class Cleaner:
     _witness: int | None = None
 
     def judge(self, is_crowded: bool = False) -> None:
-        """Decide whether there are more dead bytes than there may be.
+        """Decide whether too much of the journal is dead: more than half.
 
         Args:
-          is_crowded: There is no room for more: then a quarter is too much.
+          is_crowded: ``max_store_bytes`` is reached: more than a quarter is too much.
         """
         shared = self._shared
         most = shared.bytes * (0.75 if is_crowded else 0.5)
@@ -70,12 +71,10 @@ class Cleaner:
     def free(self) -> None:
         """Delete the oldest segments without live messages, a few per call.
 
-        Everything else must be synced.
-
-        Whoever waits for the append that this comes with waits for it, too; the next one goes on.
+        Call it when all else is synced. It delays the append that it comes with.
 
         Raises:
-          OSError: the disk failed; the next call goes on.
+          OSError: the disk failed; the next call continues.
         """
         shared = self._shared
         for _ in range(FREED_AT_ONCE):
@@ -91,7 +90,7 @@ class Cleaner:
                 return
             with suppress(FileNotFoundError):
                 shared.files.remove(oldest.path)
-            # It must not come back when those are gone that finished with its messages.
+            # It must not reappear once the records that finished its messages are deleted.
             shared.files.sync_directory(shared.journal)
             with shared.lock:
                 del shared.segments[oldest.number]
@@ -106,7 +105,7 @@ class Cleaner:
         self.judge()
 
     def _is_dead(self) -> bool:
-        """Return whether no message in the segment lives, and give up extents found to be dead."""
+        """Return whether the segment has no live messages, and remove extents found dead."""
         index = self._shared.index
         while self._witness is None or self._witness not in index.live:
             if not self._work:
@@ -120,12 +119,12 @@ class Cleaner:
         return False
 
     def _get(self, key: Key, first: int) -> Extent | None:
-        # Readers give up extents that they find dead.
+        # Readers may have removed a dead extent.
         with self._shared.lock:
             return self._shared.index.get(key, first)
 
     def _find_witness(self, key: Key, extent: Extent) -> int | None:
-        """Return a live id of an extent: the last one, which is usually the last to go."""
+        """Return the last live id of an extent, which usually stays live longest."""
         last = self._shared.index.live.last_of(extent.ids)
         if last is None or extent.is_pure:
             return last
@@ -138,9 +137,9 @@ class Cleaner:
         return (id for chunk in content.chunks for id in chunk.run.ids if id in live)
 
     def next_piece(self, budget: int) -> Piece:
-        """Return the next extents to copy out, of about ``budget`` bytes.
+        """Return the next extents to copy, of about ``budget`` bytes, without removing them.
 
-        Settings are copied with the last of it. Nothing is changed: see ``give_up``.
+        The last piece of a segment includes its settings.
         """
         if not self.is_cleaning:
             return Piece()
@@ -161,9 +160,9 @@ class Cleaner:
         return piece
 
     def give_up(self, piece: Piece) -> None:
-        """Give up the extents of a piece whose copies were appended. They are applied next.
+        """Remove the extents of a piece whose copies were appended.
 
-        Hold the lock.
+        The caller holds the lock, and applies the copies next.
         """
         if not piece.extents and not piece.settings:
             return
@@ -197,7 +196,7 @@ class Cleaner:
 
 
 def living_bytes(index: Index) -> int:
-    """Return about how many bytes of the journal are live records."""
+    """Estimate the bytes of live records in the journal, from a sample of extents."""
     step = index.extents // SAMPLES + 1
     total, position = 0, 0
     for extents in index.places.values():

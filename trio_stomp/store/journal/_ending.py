@@ -1,10 +1,10 @@
-"""Where the newest segment ends: behind its last batch that was written completely.
+"""Finds the end of the newest segment: after its last batch that was written completely.
 
-A batch is whole by its checksum: after a power cut a file may have its length before its data, and
-some sectors without others. Each commit says up to where the segment was on the disk before it was
-written, and nothing is promised before all up to its batch is. So what is not whole behind that,
-with all that follows, was never promised, and ends the segment; what is not whole before it is
-damaged, and costs no more than itself.
+A batch is valid by its checksum: after a power cut a file may have its length but not its data, or
+only some of its sectors. Each commit records how far the segment was synced before it was written,
+and an append is confirmed only after its own sync. So an invalid batch after the synced part was
+never confirmed: the segment ends before it. An invalid record within the synced part is damage, and
+only that record is lost.
 """
 
 from zlib import crc32
@@ -31,10 +31,10 @@ class Ending:
     """The end of a segment.
 
     Args:
-      end: What stands behind it is to be cut off.
-      is_closed: The store was closed in order.
+      end: Position to truncate the file at.
+      is_closed: The store was closed cleanly.
       is_checked: Its batches have checksums.
-      is_doubtful: All bytes of what is cut off seem to be there: it may have been damaged later.
+      is_doubtful: The part to cut off seems to be complete, so it may have been damaged later.
     """
 
     end: int
@@ -46,7 +46,7 @@ class Ending:
 def find_ending(
     files: Files, handle: int, marker: bytes, header: SegmentHeader | None, size: int
 ) -> Ending:
-    """Return where the newest segment ends.
+    """Return the end of the newest segment.
 
     Args:
       files: The file system.
@@ -56,7 +56,7 @@ def find_ending(
       size: The size of the file.
     """
     if size <= SEGMENT_HEADER_BYTES:
-        # It was begun; its header may not have come so far.
+        # The segment was begun, perhaps without a whole header.
         return Ending(size)
     last = _last_commit(files, handle, marker, size)
     is_old = last.synced == 0 if last else header is None or header.version == 1
@@ -87,7 +87,7 @@ def _commit_at(files: Files, handle: int, marker: bytes, at: int) -> Commit | No
 
 
 def _is_whole(files: Files, handle: int, marker: bytes, at: int, commit: Commit) -> bool:
-    """Return whether the rest of a commit's batch matches its checksum."""
+    """Return whether the records of a commit's batch match its checksum."""
     check = 0
     for found in scan(files, handle, marker, at + COMMIT_BYTES, at + commit.length):
         if found.kind in (DAMAGED, TORN) or not found.is_whole():
@@ -101,7 +101,7 @@ def _last_commit(files: Files, handle: int, marker: bytes, size: int) -> Commit 
     end = size
     while end > SEGMENT_HEADER_BYTES:
         start = max(end - WINDOW_BYTES, SEGMENT_HEADER_BYTES)
-        # A marker may stand across the windows' border.
+        # A marker may cross the border between two windows.
         data = files.read(handle, start, end - start + MARKER_BYTES - 1)
         at = len(data)
         while (at := data.rfind(marker, 0, at + MARKER_BYTES - 1)) >= 0:
@@ -113,14 +113,14 @@ def _last_commit(files: Files, handle: int, marker: bytes, size: int) -> Commit 
 
 
 def _end_by_length(files: Files, handle: int, marker: bytes, size: int) -> int:
-    """In format 1 it is by its length that a batch is known to be there."""
+    """Return the end of a segment of format 1, whose batches are valid by their length alone."""
     batch_end = SEGMENT_HEADER_BYTES
     for found in scan(files, handle, marker, SEGMENT_HEADER_BYTES, size):
         if found.kind == COMMIT:
             batch_end = found.offset + decode_commit(found.front).length
             is_torn = batch_end > size
         else:
-            # In a batch that was written completely it is damage, wherever it seems to end.
+            # Within a complete batch it is damage, even if it seems to exceed the file.
             is_torn = found.kind == TORN and found.offset >= batch_end
         if is_torn:
             return found.offset

@@ -1,4 +1,4 @@
-"""The positions of a place's messages: stretches of segments, in arrays of numbers."""
+"""The positions of a place's messages: parts of segments, in arrays of numbers."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -8,31 +8,32 @@ from attrs import define, field
 from trio_stomp.base import value
 
 MAX_EXTENT_BYTES = 256 * 1024
-"""Runs are merged into an extent until it has this length."""
+"""Maximum length of an extent of merged records."""
 MAX_EXTENT_IDS = 128 * 1024
-"""Or until its ids are so far apart: who lives in it is sought id by id, 512 at a time."""
+"""Maximum range of ids in an extent, because a search for live ids walks it, 512 at a time."""
 MANY_EXTENTS = 250_000
-"""From so many extents on, more of other places' messages is suffered in an extent."""
+"""With each further 250,000 extents, an extent may hold more of other places' messages."""
 SPARSE = 8
-"""At least this part of an extent are the place's own messages, while extents are few."""
+"""With fewer extents, at least 1/SPARSE of an extent's bytes are the place's own messages."""
 
 FIRST, LAST, SEGMENT, START, END, COUNT, OWN, BODIES, KIND = range(9)
 WIDTH = 9
 COPIED, MIXED = 1, 2
-"""Of an extent's kind."""
+"""Flags of an extent's kind."""
 
 
 @value
 class Extent:
-    """A stretch of a segment in which messages of a place's level stand.
+    """A part of a segment with messages of a place's level.
 
     Args:
-      first: Id of the first one; all ids lie between it and ``last``.
-      count: How many came with it.
-      own: Bytes of their records; the others are other places'.
+      first: Lowest id of its messages.
+      last: Highest id.
+      count: Number of messages, including finished ones.
+      own: Bytes of their records; the rest belongs to other places.
       bodies: Bytes of their bodies.
-      kind: COPIED if some are copies of older ones: others may come between them and their
-        neighbours later. MIXED if they do not all stand in the order of their ids. 0 = neither.
+      kind: COPIED if it has copies of older messages: ids between theirs may follow in other
+        extents. MIXED if its messages are not in the order of their ids. 0 = neither.
     """
 
     first: int
@@ -47,7 +48,7 @@ class Extent:
 
     @property
     def ids(self) -> range:
-        """Return all ids that can be in it."""
+        """Return the range of its ids."""
         return range(self.first, self.last + 1)
 
     @property
@@ -57,17 +58,17 @@ class Extent:
 
     @property
     def is_pure(self) -> bool:
-        """Return whether it holds all of ``ids``, and no message of another place."""
+        """Return whether it holds a message for each id of ``ids``."""
         return self.count == self.last - self.first + 1
 
 
 @define(eq=False)
 class Extents:
-    """The extents of one level of a place, by id: no two of them overlap."""
+    """The extents of one level of a place, by id. Their ids do not overlap."""
 
     _rows: "array[int]" = field(factory=lambda: array("Q"))
     _head: int = 0
-    """Numbers at the front that are given up."""
+    """Removed numbers at the front."""
 
     def __len__(self) -> int:
         return (len(self._rows) - self._head) // WIDTH
@@ -80,14 +81,14 @@ class Extents:
         return Extent(*self._rows[at : at + WIDTH])
 
     def add(self, extent: Extent, share: int) -> bool:
-        """Add messages, merged into the extent before them where that saves space.
+        """Add an extent, merged into the preceding one if possible.
 
         Args:
-          extent: The extent.
-          share: The place's own messages are to be at least one in so many bytes.
+          extent: The extent of one record.
+          share: At least 1/share of a merged extent's bytes must be the place's own.
 
         Returns:
-          Whether it is one extent more.
+          Whether the number of extents grew.
         """
         rows = self._rows
         at = len(rows)
@@ -113,10 +114,10 @@ class Extents:
         return True
 
     def _mix(self, at: int, extent: Extent) -> None:
-        """Take messages in whose ids are between those of an extent.
+        """Merge messages with ids between those of an extent into it.
 
-        They come in a transaction, and those around them in the same batch: what a transaction
-        makes a full queue drop to the dead letters holds without it, and stands before it.
+        This occurs within a batch: a transaction that overflows a full queue makes it move messages
+        to its dead letters. Their records do not depend on the transaction, and precede it.
         """
         rows = self._rows
         rows[at + END] = max(rows[at + END], extent.end)
@@ -127,15 +128,15 @@ class Extents:
 
     def _merge(self, at: int, extent: Extent, share: int, is_all: bool = False) -> bool:
         rows = self._rows
-        # Who reads an extent goes from its start to its end, and must meet the ids in order: what
-        # comes next stands behind it, or in the transaction that it ends with. Copies that were
-        # made while new messages came stand among these.
+        # Readers walk an extent from start to end, and must meet ids in order. So the added extent
+        # must follow it in the file, or be in the same transaction as its end. Copies may stand
+        # among new messages.
         is_behind = extent.start >= rows[at + END]
         is_same_record = not is_all and extent.end == rows[at + END]
         length = extent.end - rows[at + START]
         own = rows[at + OWN] + extent.own
-        # Between a copy and its neighbours there may be messages of older segments, or there were,
-        # and their copies are still to come: an extent over both would overlap with theirs.
+        # Copies of messages with ids between a copy and its neighbours may be still to come. An
+        # extent of both would overlap with theirs.
         may_gap = is_all or not (rows[at + KIND] or extent.kind)
         if (
             not (may_gap or rows[at + LAST] + 1 == extent.first)
@@ -155,7 +156,11 @@ class Extents:
         return True
 
     def coalesce(self, share: int) -> None:
-        """Merge neighbours that stand in order, copies too: whatever there is, is there."""
+        """Merge neighbours, including copies, when no extent can come between them any more.
+
+        Args:
+          share: See ``add``.
+        """
         rows, self._rows, head, self._head = self._rows, array("Q"), self._head, 0
         for at in range(head, len(rows), WIDTH):
             extent = Extent(*rows[at : at + WIDTH])
@@ -164,7 +169,7 @@ class Extents:
                 self._rows.extend(rows[at : at + WIDTH])
 
     def position_after(self, id: int) -> int:
-        """Return the position of the first extent with an id above this one."""
+        """Return the position of the first extent that has a higher id."""
         rows, head = self._rows, self._head
         low, high = 0, len(self)
         while low < high:
@@ -176,7 +181,7 @@ class Extents:
         return low
 
     def find(self, first: int) -> int:
-        """Return the position of the extent that begins with this id, or -1 if there is none."""
+        """Return the position of the extent with this first id, or -1 if there is none."""
         position = self.position_after(first - 1)
         at = self._head + position * WIDTH
         return position if at < len(self._rows) and self._rows[at] == first else -1
@@ -203,14 +208,14 @@ class Extents:
 
 
 def share_for(extents: int) -> int:
-    """Return how much of an extent other keys may own. It grows with the number of extents."""
+    """Return ``share`` of ``Extents.add``, which grows with the number of extents."""
     return SPARSE << 3 * (extents // MANY_EXTENTS)
 
 
 def extent_of(
     ids: Sequence[int], segment: int, start: int, end: int, bodies: int, *, is_copy: bool = False
 ) -> Extent:
-    """Return the extent of a single record. ``bodies`` is the size of the messages' bodies."""
+    """Return the extent of one record. ``bodies`` is the total size of its bodies."""
     own, kind = end - start, COPIED if is_copy else 0
     return Extent(
         ids[0],

@@ -1,4 +1,4 @@
-"""The set of live message ids, which costs little where ids are dense."""
+"""The set of live message ids, which takes little memory where ids are dense."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,10 +12,10 @@ FULL = (1 << CHUNK_IDS) - 1
 
 @define(eq=False)
 class IdSet:
-    """A set of ids, as bits of one int for each 512 of them.
+    """A set of ids, as one int of 512 bits for each chunk of 512 ids.
 
-    A million dense ids take 400 KB, or nothing but the dict's slots where all of a chunk are
-    there: those share one int. Ranges are added, removed and counted by the chunk.
+    A million dense ids take 400 KB, and full chunks take the dict's slots only, as they share one
+    int. Ranges are added, removed and counted by chunks.
     """
 
     count: int = 0
@@ -94,7 +94,7 @@ def _masks(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _range_masks(ids: range) -> Iterable[tuple[int, int]]:
-    """Return the chunks that a range touches, with its bits in each."""
+    """Return the keys of the chunks that a range touches, with its bits in each."""
     first, stop = ids.start, ids.stop
     key = first >> CHUNK_SHIFT
     if stop - first == 1:

@@ -11,19 +11,24 @@ from trio_stomp.store.journal._id_set import IdSet
 from trio_stomp.store.journal.format import Small
 
 Key = tuple[str, int]
-"""A place and its level."""
+"""A place and a level."""
 LEVELS = range(10)
 
 
 @define(eq=False)
 class Index:
-    """The index of the journal, fed with records in the order of appending or recovery.
+    """The index of the journal, updated with records in the order of appending or recovery.
 
     Args:
-      places: Where their messages stand, and also some that are dead.
-      dropped: Extents of dropped places whose messages still count as live, until it has been read
-        which of the ids in them were the place's.
-      lost: Messages that were found damaged but not by a reader, to be told to the next one.
+      live: Ids of the messages that are not finished.
+      places: Extents of each place and level, which may have finished messages too.
+      deliveries: Delivery counts of live messages, if not 0.
+      settings: The text of each setting, and the segment of its latest record.
+      dropped: Extents of dropped places whose messages still count as live, because the extents
+        must be read to learn which ids belong to the place.
+      lost: Numbers of damaged messages that no page has reported yet.
+      next_id: Greater than every id ever used.
+      extents: Number of all extents.
     """
 
     live: IdSet = field(factory=IdSet)
@@ -36,7 +41,7 @@ class Index:
     extents: int = 0
 
     def put(self, place: str, level: int, ids: Sequence[int], extent: Extent) -> None:
-        """Add messages that have come to a place."""
+        """Add new messages of a place."""
         self.live.add(ids)
         self.add(place, level, extent)
 
@@ -50,13 +55,13 @@ class Index:
         self.extents += extents.add(extent, share_for(self.extents))
 
     def set_deliveries(self, ids: Sequence[int], deliveries: Sequence[int]) -> None:
-        """Set how often messages were delivered before. () = never."""
+        """Set the delivery counts of messages; () leaves them at 0."""
         for id, count in zip(ids, deliveries, strict=False):
             if count and id in self.live:
                 self.deliveries[id] = count
 
     def apply(self, record: Small, segment: int) -> None:
-        """Apply a record without bodies that stands in the given segment."""
+        """Apply a record without bodies, read from the given segment."""
         match record:
             case Done(ids):
                 self.finish(ids)
@@ -80,7 +85,7 @@ class Index:
                 self.deliveries.pop(id, None)
 
     def find(self, key: Key, after: int) -> Extent | None:
-        """Return the first extent that may have a live message with an id above ``after``."""
+        """Return the first extent of a key that may have a live message above ``after``."""
         extents = self.places.get(key)
         if extents is None:
             return None
@@ -92,20 +97,20 @@ class Index:
         return None
 
     def get(self, key: Key, first: int) -> Extent | None:
-        """Return the extent that begins with this id."""
+        """Return the extent that begins with this id, or None."""
         extents = self.places.get(key)
         position = extents.find(first) if extents else -1
         return extents[position] if extents and position >= 0 else None
 
     def remove(self, key: Key, first: int) -> None:
-        """Give up the extent that begins with this id, if it is still there."""
+        """Remove the extent that begins with this id, if it still exists."""
         extents = self.places.get(key)
         if extents is not None and (position := extents.find(first)) >= 0:
             extents.remove(position)
             self._count_down(key, extents)
 
     def coalesce(self) -> None:
-        """Merge neighbouring extents, now that no others can come between them."""
+        """Merge neighbouring extents when no others can come between them any more."""
         for extents in self.places.values():
             before = len(extents)
             extents.coalesce(share_for(self.extents))
@@ -128,11 +133,11 @@ class Index:
         ]
 
     def settings_in(self, segment: int) -> list[Keep]:
-        """Return the settings whose latest record stands in a segment."""
+        """Return the settings whose latest record is in a segment."""
         return [Keep(key, text) for key, (text, at) in self.settings.items() if at == segment]
 
     def _trim(self, key: Key, extents: Extents) -> None:
-        """Give up the extents at the front in which nothing lives."""
+        """Remove extents without live messages from the front."""
         while len(extents) and self.live.first_of(extents[0].ids) is None:
             extents.remove(0)
             self._count_down(key, extents)

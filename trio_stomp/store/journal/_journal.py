@@ -1,11 +1,11 @@
-"""The journal: a store in files of its own, which are only ever appended to.
+"""The journal: a store in append-only files of its own.
 
-| in the directory | what it is |
+| in the directory | content |
 |---|---|
-| ``lock`` | says that a broker uses it, and which |
+| ``lock`` | the process id of the broker that uses it |
 | ``journal/<number>-<marker>.log`` | segments: records of places and settings, oldest first |
-| ``streams/`` | the streams' logs |
-| ``damaged/`` | copies of what was found damaged, for somebody to look at |
+| ``streams/`` | the logs of streams |
+| ``damaged/`` | copies of damaged bytes, for inspection |
 """
 
 import shutil
@@ -39,7 +39,9 @@ class JournalStore:
     """Keeps messages, settings and streams in files of a directory.
 
     Args:
-      directory: Its own; made if it is not there.
+      directory: Used by this store alone; created if missing.
+      files: The disk; None = the operating system's.
+      options: Sizes; None = defaults.
     """
 
     name = "stored:journal"
@@ -79,7 +81,7 @@ class JournalStore:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(
-                f"{self._directory} cannot be opened: {error}. Mend it, and start again"
+                f"{self._directory} cannot be opened: {error}. Repair it and restart the broker"
             ) from error
         return Recovered(
             commit=found.commit,
@@ -102,7 +104,7 @@ class JournalStore:
                 f"{self._directory}: the last commit is {writer.commit}, not {expected}"
             )
         if records := stream_records(turns):
-            # Records tied to others are valid by the commit that both have.
+            # Records of a stream that belong to an atomic group are valid by its commit number.
             is_tied = is_bound(turns)
             try:
                 self._streams.write(records, writer.commit + len(turns) if is_tied else 0)
@@ -119,7 +121,7 @@ class JournalStore:
     def _undo(self, error: BaseException) -> None:
         """Undo the streams' part of an append that failed."""
         if self._writer is not None and self._writer.broken:
-            # The journal may contain it or not: recovery finds out, and cuts the streams.
+            # It is unknown whether the journal has it. Recovery decides, and cuts the streams.
             self._streams.leave()
             return
         streams = f"{self._directory}/streams"
@@ -127,12 +129,12 @@ class JournalStore:
             self._streams.undo()
         except (OSError, StoreBroken) as second:
             assert self._writer is not None
-            self._writer.broken = f"{streams}: {second}. Mend it, and start again"
+            self._writer.broken = f"{streams}: {second}. Repair it and restart the broker"
             raise StoreBroken(self._writer.broken) from second
         if isinstance(error, OSError):
             raise StoreUnavailable(
                 f"{streams} cannot be written: {error}; nothing of this was stored. "
-                "Make room on the disk, or mend it"
+                "Make room on the disk, or repair it"
             ) from error
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
@@ -161,10 +163,10 @@ class JournalStore:
         return None if log is None else log.state()
 
     def capacity(self) -> int:
-        """Implement ``Store.capacity``: what the disk has left, or ``max_store_bytes`` if less."""
+        """Implement ``Store.capacity``: its size plus free disk space, or ``max_store_bytes``."""
         with suppress(OSError):
-            here = self._shared.bytes + shutil.disk_usage(self._directory).free
-            return min(here, self._options.max_store_bytes or here)
+            size = self._shared.bytes + shutil.disk_usage(self._directory).free
+            return min(size, self._options.max_store_bytes or size)
         return self._options.max_store_bytes
 
     def statistics(self) -> StoreStatistics:
@@ -186,7 +188,7 @@ class JournalStore:
         """Implement ``Store.close``.
 
         Raises:
-          StoreError: records that were not urgent may not be on the disk.
+          StoreError: deferred records may not be on the disk.
         """
         writer, self._writer = self._writer, None
         try:

@@ -1,4 +1,4 @@
-"""Opens a journal: looks at all of it first, and only then changes what must be changed."""
+"""Opens a journal: reads all of it before changing anything."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from trio_stomp.store.journal._segment import Segment, read_header
 from trio_stomp.store.journal.format import COMMIT_BYTES, SEGMENT_HEADER_BYTES
 
 EMPTY_BYTES = SEGMENT_HEADER_BYTES + COMMIT_BYTES
-"""A commit that is alone has nothing in it."""
+"""Size of a segment without records, apart from one empty commit."""
 
 
 def replay(
@@ -21,8 +21,16 @@ def replay(
 ) -> Replay:
     """Read the content of segments, and set each ``end`` to the end of its valid part.
 
+    Args:
+      files: The disk.
+      segments: Oldest first.
+      quarantine: Receives damaged bytes.
+      progress: Called after each segment.
+      keeps_transient: See ``Replay``.
+
     Raises:
-      StoreError: a file is not ours.
+      OSError: the disk failed.
+      StoreError: a file is not part of this journal.
     """
     total = 0
     for segment in segments:
@@ -34,36 +42,36 @@ def replay(
             files.close(handle)
     done = 0
 
-    def tell(size: int) -> None:
+    def report(size: int) -> None:
         nonlocal done
         done += size
         progress(done, total)
 
     found = Replay(files, quarantine, keeps_transient)
-    found.run(segments, tell)
+    found.run(segments, report)
     return found
 
 
 def cut_torn(files: Files, segments: list[Segment]) -> int:
-    """Cut what was not written completely. Returns the number of the segment to come."""
+    """Cut off incomplete writes, and return the number of the next segment."""
     number = segments[-1].number + 1 if segments else 1
     while segments and segments[-1].end <= EMPTY_BYTES:
         if len(segments) == 1 and segments[-1].end >= SEGMENT_HEADER_BYTES:
-            # Nobody else knows the last commit and the ids that were used: streams go by them.
+            # Its header alone holds the last commit, which streams depend on, and the used ids.
             break
-        # It was begun, and at most closed: no turn is in it. Its number must not be missing.
+        # It has no turns. Its number is used again, as numbers have no gaps.
         number = segments[-1].number
         path = segments.pop().path
         files.remove(path)
         files.sync_directory(path.rpartition("/")[0])
     if segments:
-        # Who wrote it may have been killed before it was synced.
+        # The writing process may have been killed before it synced.
         cut(files, segments[-1].path, segments[-1].end)
     return number
 
 
 def cut(files: Files, path: str, end: int) -> None:
-    """Have a file end there, and what stands before that on the disk."""
+    """Truncate a file to ``end`` bytes, and sync it."""
     handle = files.open(path)
     try:
         files.forget_cached(handle)

@@ -27,11 +27,12 @@ EVERYTHING = 1 << 62
 
 @define(eq=False)
 class Chunk:
-    """The messages of one Put or Copy in a file, each verified.
+    """The messages of one Put or Copy in a file, verified.
 
     Args:
-      offset: Of the record.
-      bad: Ids whose bodies are damaged.
+      offset: Position of the record in the segment.
+      bodies_at: Position of the bodies in ``data``.
+      bad: Ids with damaged bodies.
     """
 
     offset: int
@@ -47,12 +48,12 @@ class Chunk:
 
 @define(eq=False)
 class Content:
-    """The content that was read from an extent.
+    """The content read from an extent.
 
     Args:
-      chunks: Those of the key, in order.
-      lost: Ids in the damaged part, as far as they are known.
-      end: The position in the segment where reading ended.
+      chunks: Chunks of the requested place and level, in order.
+      lost: Ids of damaged messages, as far as known.
+      end: Position in the segment where reading ended.
       is_all: Whether that is the extent's end.
     """
 
@@ -71,7 +72,7 @@ def runs_in(found: Found) -> Iterator[tuple[Run, Found]]:
 
 @define(eq=False)
 class Reader:
-    """A reader that opens a segment for each read. A deleted segment is looked up again."""
+    """Reads extents, opening the segment for each read."""
 
     _files: Files
     _quarantine: Quarantine
@@ -91,17 +92,17 @@ class Reader:
 
         Args:
           segment: The segment of the extent.
-          key: The key and level.
-          extent: The extent.
-          living: Tells which ids of a range live.
-          limit_bytes: It ends behind the record whose bodies reach this; but what is mixed is read
-            as a whole.
-          after: What has no greater id is left out.
-          start: Where to begin, if not at the extent's start: a record, with all that is wanted
-            behind it.
+          key: The place and level.
+          extent: The extent to read.
+          living: Returns the live ids of a range.
+          limit_bytes: Stop after the record that reaches this size of bodies. A mixed extent is
+            always read as a whole.
+          after: Omit messages with ids up to this one.
+          start: Position of the first record to read, if after the extent's start.
 
         Raises:
-          OSError: the disk failed; FileNotFoundError: the segment is no more.
+          FileNotFoundError: the segment was deleted.
+          OSError: the disk failed.
         """
         after = max(after, extent.first - 1)
         if extent.is_mixed:
@@ -130,11 +131,10 @@ class Reader:
 
 @define(eq=False)
 class _Reading:
-    """The way through an extent.
+    """The state of reading an extent.
 
-    Records stand in the order of their ids. So what lives and has an id between those of the
-    neighbours of a damaged record was in it; unless there are copies, which are older than what
-    they stand beside.
+    Records are in the order of their ids. So live ids between those of the neighbours of a damaged
+    record were in it, unless the extent has copies, which are older than their neighbours.
     """
 
     _key: Key
@@ -149,7 +149,7 @@ class _Reading:
     _is_gap: bool = False
 
     def take(self, found: Found) -> str:
-        """Add a record, and return the fault found in it, or ""."""
+        """Add a record, and return a description of its damage, or ""."""
         if found.kind in (DAMAGED, TORN):
             self._is_gap = True
             return "no valid record"
@@ -167,13 +167,13 @@ class _Reading:
         self.close_gap(run.ids[0])
         self._before = run.ids[-1]
         wanted = self._wanted
-        # Copied and new messages may be in each other's extents.
+        # Extents of copied and of new messages may share a part of the file.
         if run.ids[-1] < wanted.start or run.ids[0] >= wanted.stop:
             return ""
         if (run.place, run.level) != self._key:
             return ""
         bad = frozenset() if found.is_whole() else bad_ids(run, found)
-        # A copy's other ids may live elsewhere, where they are whole.
+        # Ids of a copy outside this extent may be live in others, undamaged.
         ours = bad.intersection(wanted)
         self.bad |= ours
         self.lost |= ours
@@ -182,7 +182,7 @@ class _Reading:
         return f"{len(bad)} damaged messages" if bad else ""
 
     def close_gap(self, id: int) -> None:
-        """Handle the next valid record, which begins with this id."""
+        """Count live ids before this one as lost, if damage precedes it."""
         if self._is_gap:
             self.lost.update(self._living(range(self._before + 1, id)))
             self._is_gap = False

@@ -36,11 +36,11 @@ MAX_DAMAGE_LINES = 1000
 
 @define(eq=False)
 class Replay:
-    """Goes through all segments, oldest first, and tells an index what stands there.
+    """Reads all segments, oldest first, and builds the index.
 
     Args:
-      keeps_transient: Whether messages count that nobody was promised to find again: those of a
-        running store, all of whose files had been on the disk.
+      keeps_transient: The store is running: keep transient messages, and do not look for an
+        incomplete batch at the end, because all segments are synced.
     """
 
     _files: Files
@@ -51,20 +51,20 @@ class Replay:
     damage: list[str] = field(factory=list)
     notes: list[str] = field(factory=list)
     ending: Ending = field(factory=lambda: Ending(0))
-    """Of the newest segment."""
+    """The end of the newest segment."""
     tally: Tally = field(factory=Tally)
-    """Who is charged for what is found."""
+    """The cost of messages by charged user."""
 
-    def run(self, segments: Sequence[Segment], told: Callable[[int], None]) -> None:
+    def run(self, segments: Sequence[Segment], report: Callable[[int], None]) -> None:
         """Replay segments, and set each ``end`` to the end of its valid part.
 
         Args:
-          segments: The segments, oldest first.
-          told: Called with the bytes of each segment.
+          segments: Oldest first.
+          report: Called with the bytes of each segment.
 
         Raises:
           OSError: the disk failed.
-          StoreError: a file is not ours.
+          StoreError: a file is not part of this journal.
         """
         self.damage += missing_between(segments)
         for segment in segments:
@@ -74,11 +74,11 @@ class Replay:
                 self._segment(handle, segment, is_last=segment is segments[-1])
             finally:
                 self._files.close(handle)
-            told(segment.end)
+            report(segment.end)
         self.index.coalesce()
 
     def known(self, segments: Sequence[Segment]) -> Known:
-        """Return what the recovery of streams must know."""
+        """Return the journal's state for the recovery of streams."""
         ending = self.ending
         if not segments or not ending.is_checked:
             return ALL_KNOWN
@@ -92,7 +92,7 @@ class Replay:
         elif segment.end > SEGMENT_HEADER_BYTES or not is_last:
             self._report(handle, segment, 0, SEGMENT_HEADER_BYTES, "damaged header")
         else:
-            # It was being made when the power went.
+            # Creating it was interrupted.
             segment.end = 0
         if is_last and not self.keeps_transient:
             self._end(handle, segment, header)
@@ -140,23 +140,23 @@ class Replay:
         if found.is_whole():
             return 0
         bad = bad_ids(run, found)
-        # What is live by another record than this one is whole there.
+        # Messages that are live by another record are undamaged there.
         self.index.finish(bad.intersection(fresh))
         return len(bad)
 
     def _put(self, segment: Segment, run: Run, found: Found, outer: Found) -> Sequence[int]:
-        """Apply a run to the index, and return the ids that are live by it."""
+        """Apply a run to the index, and return the ids that became live by it."""
         index, ids, bodies = self.index, run.ids, found.bodies_end - found.bodies_at
         index.next_id = max(index.next_id, ids[-1] + 1)
         if run.transient and not self.keeps_transient:
             return ()
         if found.kind == COPY:
-            # Where the original still stands, because the copying was not finished, it counts.
+            # If copying was interrupted, the original still exists and takes precedence.
             pairs = zip(ids, run.lengths(), strict=True)
             fresh = [pair for pair in pairs if pair[0] not in index.live]
             ids, bodies = [id for id, _ in fresh], sum(length for _, length in fresh)
             if fresh and index.overlaps((run.place, run.level), ids):
-                # The original is damaged, and its neighbours are not: there is no place for it.
+                # Only the original is damaged: its neighbours' extent leaves no room for the copy.
                 return ()
         if ids:
             place = segment.number, outer.offset, outer.end
@@ -185,8 +185,8 @@ def summarize(
 
     Args:
       index: The index after replay.
-      read: Reads an extent. Only those are read in which some live and others do not.
-      tally: Who is charged for them; None = nobody asks.
+      read: Reads an extent. Called only for extents in which some messages are live.
+      tally: The cost of messages by charged user; None = omit it.
     """
     states = {}
     for key, extents in index.places.items():

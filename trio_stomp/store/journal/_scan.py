@@ -1,4 +1,4 @@
-"""Walks through the records of a file, past damage."""
+"""Reads the records of a file in sequence, and continues after damage."""
 
 from collections.abc import Iterator
 
@@ -9,16 +9,16 @@ from trio_stomp.store.journal.format import HEADER_BYTES, MARKER_BYTES, Found, p
 
 WINDOW_BYTES = 1024 * 1024
 DAMAGED = 0
-"""Kind of a stretch in which no record is valid."""
+"""Kind of a part without valid records."""
 TORN = -1
-"""Kind of what goes on behind the end."""
+"""Kind of a record that exceeds the end of the file."""
 
 
 def scan(files: Files, handle: int, marker: bytes, start: int, end: int) -> Iterator[Found]:
-    """Yield the records of a file from ``start`` to ``end``, without a gap.
+    """Yield the records of a file from ``start`` to ``end``, without gaps.
 
-    The header and front of a record are verified, its bodies are not (``Found.is_whole``). After
-    damage it goes on with the next marker: all that is valid is found, whatever stands before it.
+    The header and front of a record are verified, but not its bodies (``Found.is_whole``). After
+    damage it continues at the next marker, so damage does not hide the valid records behind it.
     """
     scanner = Scanner(files, handle, marker, end)
     position = start
@@ -30,7 +30,7 @@ def scan(files: Files, handle: int, marker: bytes, start: int, end: int) -> Iter
 
 @define(eq=False)
 class Scanner:
-    """A piece of the file in memory, and the way from record to record."""
+    """Reads records by position, with a window of the file in memory."""
 
     _files: Files
     _handle: int
@@ -49,7 +49,7 @@ class Scanner:
                     return found
                 needed = found.end - position
                 if found.end > self._end:
-                    # Its header is valid: it is the file that is too short.
+                    # The header is valid, but the file is too short.
                     return _stretch(TORN, position, self._end)
             elif found < 0:
                 return _stretch(DAMAGED, position, self._find_marker(position + 1))
@@ -59,7 +59,7 @@ class Scanner:
         return _stretch(TORN if following == self._end else DAMAGED, position, following)
 
     def _load(self, position: int, size: int) -> bool:
-        """Load a stretch into memory, and return False if it goes beyond the end."""
+        """Load a part of the file, and return False if it exceeds the end."""
         if position + size > self._end:
             return False
         if not self._base <= position <= position + size <= self._base + len(self._data):

@@ -1,4 +1,4 @@
-"""The journal's files: their names, their headers, their order."""
+"""The journal's files: names, headers, order."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Segment:
     """A file of the journal.
 
     Args:
-      end: Where its last record ends, as far as is known.
+      end: End of its last record, as far as known.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Segment:
 
 
 def name_segment(directory: str, number: int, marker: bytes) -> Segment:
-    """Return a segment that is still to be created."""
+    """Return a segment, without creating its file."""
     return Segment(number, marker, f"{directory}/{number:010}-{marker.hex()}.log")
 
 
@@ -43,14 +43,14 @@ def list_segments(files: Files, directory: str) -> list[Segment]:
     """Return the journal's files, oldest first.
 
     Raises:
-      StoreError: something else is there, too.
+      StoreError: the directory has other files.
     """
     segments: list[Segment] = []
     for name in sorted(files.names(directory)):
         match = NAME.fullmatch(name)
         if match is None or (segments and segments[-1].number == int(match[1])):
             raise StoreError(
-                f"{directory}/{name} is no part of this journal: move it away, and start again"
+                f"{directory}/{name} is not part of this journal: move it away and restart"
             )
         segment = name_segment(directory, int(match[1]), bytes.fromhex(match[2]))
         segments.append(segment)
@@ -85,7 +85,7 @@ def read_header(files: Files, handle: int, segment: Segment) -> SegmentHeader | 
     """Return a segment's header, or None if it is damaged.
 
     Raises:
-      StoreError: it is of another version, or another segment's.
+      StoreError: it has an unknown version, or belongs to another segment.
     """
     header = decode_segment_header(files.read(handle, 0, SEGMENT_HEADER_BYTES))
     if header is None:
@@ -96,5 +96,5 @@ def read_header(files: Files, handle: int, segment: Segment) -> SegmentHeader | 
             "open it with the program that wrote it"
         )
     if (header.number, header.marker) != (segment.number, segment.marker):
-        raise StoreError(f"{segment.path} was renamed: give it back its name, or move it away")
+        raise StoreError(f"{segment.path} was renamed: restore its name, or move it away")
     return header

@@ -1,4 +1,4 @@
-"""The state that the appending thread and the readers of a journal share, under one lock."""
+"""The state that a journal's appending thread shares with its readers, under one lock."""
 
 import threading
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from trio_stomp.store.journal._segment import Segment
 
 MAX_STANDS = 1000
-"""Of so many places it is known where in the file the last page ended."""
+"""Maximum number of places whose last page's end is remembered."""
 
 
 class Shared:
-    """The segments and the index of them. The lock is never held while the disk works.
+    """The segments and their index. The lock is never held during disk operations.
 
-    One thread changes it; it alone may look without the lock. Others find out that messages are
-    damaged, and finish with them.
+    Only the appending thread changes it, and may read it without the lock. Readers only finish
+    messages that they find damaged.
     """
 
     def __init__(self, directory: str, files: Files) -> None:
@@ -34,7 +34,7 @@ class Shared:
         self.lock = threading.Lock()
         self.index = Index()
         self.segments: dict[int, Segment] = {}
-        """By number, oldest first."""
+        """Segments by number, oldest first."""
         self._reader = Reader(files, self.quarantine)
         self._stands: dict[Key, Stand] = {}
 
@@ -44,7 +44,14 @@ class Shared:
         return sum(segment.end for segment in tuple(self.segments.values()))
 
     def apply(self, record: Record | Copy, segment: int, start: int, end: int) -> None:
-        """Apply an appended record to the index. Hold the lock."""
+        """Apply an appended record to the index. The caller holds the lock.
+
+        Args:
+          record: The record.
+          segment: Number of its segment.
+          start: Position of the record in the segment.
+          end: Its end.
+        """
         index = self.index
         if isinstance(record, Atomic):
             for part in record.records:
@@ -64,15 +71,15 @@ class Shared:
             index.apply(record, segment)
 
     def remove(self, key: Key, first: int) -> None:
-        """Give up an extent in which nothing lives."""
+        """Remove an extent without live messages."""
         with self.lock:
             self.index.remove(key, first)
 
     def sweep(self) -> None:
-        """Finish with what dropped places had among other places' messages.
+        """Finish messages of dropped places in extents that they share with other places.
 
         Raises:
-          OSError: the disk failed; the rest is left for the next time.
+          OSError: the disk failed; the next call continues.
         """
         while self.index.dropped:
             key, extent = self.index.dropped[-1]
@@ -112,7 +119,7 @@ class Shared:
         return Page(taking.runs, taking.after, is_last, lost)
 
     def _is_still_there(self, key: Key, extent: Extent) -> bool:
-        """Return whether the index still has the extent, though its segment was not found."""
+        """Return whether the index still has the extent in the same segment."""
         with self.lock:
             found = self.index.get(key, extent.first)
         return found is not None and found.segment == extent.segment
@@ -123,7 +130,8 @@ class Shared:
         """Read an extent as ``Reader.read`` does. Damaged messages are finished and counted.
 
         Raises:
-          OSError: the disk failed; FileNotFoundError: the segment has gone meanwhile.
+          FileNotFoundError: the segment was deleted.
+          OSError: the disk failed.
         """
         with self.lock:
             segment = self.segments.get(extent.segment)

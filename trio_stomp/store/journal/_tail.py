@@ -26,8 +26,10 @@ class Batch:
     """The bytes of one append.
 
     Args:
-      entries: Each record, and where it begins and ends in the batch.
-      grows: Whether it takes room for good.
+      marker: The segment's marker.
+      next_id: Greater than every id used so far.
+      entries: Each record, with its start and end in the batch.
+      grows: It has messages or settings, which take disk space until they are finished.
     """
 
     marker: bytes
@@ -39,11 +41,11 @@ class Batch:
     _check: int = 0
 
     def add(self, record: Record | Copy) -> None:
-        """Add a record, unless it is empty or a stream's."""
+        """Add a record, unless it is empty or concerns a stream."""
         buffers = self._buffers
         head = len(buffers)
         if size := encode(record, self.marker, buffers):
-            # The bodies have a crc, which the head has: who has a crc of the heads has all.
+            # The head includes the CRC of the bodies, so a CRC of the heads covers everything.
             self._check = crc32(buffers[head], self._check)
             self.entries.append((record, self.size, self.size + size))
             self.size += size
@@ -57,12 +59,12 @@ class Batch:
     def buffers(
         self, commit: int, turns: int, synced: int, *, is_closed: bool = False
     ) -> Sequence[bytes]:
-        """All of it, led by the record that makes it one.
+        """Return all bytes, beginning with the commit record.
 
         Args:
           commit: The commit number of the last turn.
           turns: The number of turns.
-          synced: Up to there the segment is on the disk now.
+          synced: The part of the segment that is on the disk now, in bytes.
           is_closed: Whether the store is being closed.
         """
         leader = Commit(
@@ -80,7 +82,13 @@ class Batch:
 
 @define(eq=False)
 class Tail:
-    """Writes, syncs and truncates the newest segment. OSErrors go to the caller."""
+    """Writes, syncs and truncates the newest segment. All methods may raise OSError.
+
+    Args:
+      synced: The part of the segment that is on the disk, in bytes.
+      syncs: Number of syncs.
+      sync_s: Their total time.
+    """
 
     _files: Files
     segment: Segment
@@ -91,7 +99,7 @@ class Tail:
 
     @classmethod
     def begin(cls, files: Files, directory: str, number: int, commit: int, next_id: int) -> "Tail":
-        """Create a new segment. A failure leaves at most an empty file."""
+        """Create a new segment. A failure leaves at most a file without records."""
         segment = name_segment(directory, number, token_bytes(MARKER_BYTES))
         try:
             handle = create_segment(files, segment, commit, next_id)
@@ -103,11 +111,11 @@ class Tail:
 
     @property
     def is_synced(self) -> bool:
-        """Return whether all that was written is on the disk."""
+        """Return whether everything written is on the disk."""
         return self.synced == self.segment.end
 
     def write(self, buffers: Sequence[bytes], size: int) -> None:
-        """Write at the end. If that fails, nothing counts as written."""
+        """Write ``buffers``, of ``size`` bytes in total, at the end. A failed write is void."""
         self._files.write(self._handle, self.segment.end, buffers)
         self.segment.end += size
 

@@ -1,4 +1,4 @@
-"""Builds a page: the live messages of what was read, up to a limit."""
+"""Builds a page of live messages from extents, up to a limit."""
 
 from attrs import define, field
 
@@ -12,7 +12,7 @@ from trio_stomp.store.journal.format import split
 
 @value
 class Stand:
-    """The position within an extent where a page ended, and from which the next page starts."""
+    """The position within an extent where a page ended and the next one continues."""
 
     after: int
     segment: int
@@ -22,11 +22,12 @@ class Stand:
 
 @define(eq=False)
 class Taking:
-    """A page that is being filled.
+    """A page under construction.
 
     Args:
-      after: What comes next has ids above this.
-      room: Bytes of bodies that may still come; the first message always may.
+      after: Messages to come have higher ids.
+      room: Remaining bytes for bodies; the first message always fits.
+      stand: Where the previous page ended; then where this one does.
     """
 
     after: int
@@ -36,7 +37,7 @@ class Taking:
     stand: Stand | None = None
 
     def start_in(self, extent: Extent) -> int:
-        """Return the start of reading an extent: its own, or the end of the last page in it."""
+        """Return where to start reading an extent: its start, or the end of the last page."""
         stand = self.stand
         if stand is None or stand.after != self.after:
             return extent.start
@@ -44,7 +45,7 @@ class Taking:
         return stand.offset if is_here else extent.start
 
     def take(self, content: Content, extent: Extent, index: Index) -> None:
-        """Add the live messages that were read from an extent. Hold the lock."""
+        """Add the live messages read from an extent. The caller holds the lock."""
         end = content.end
         for chunk in content.chunks:
             self._take_chunk(chunk, index)

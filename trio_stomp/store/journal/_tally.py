@@ -1,4 +1,4 @@
-"""Who is charged for the messages of a journal: added up while it is read at the start."""
+"""The cost of a journal's messages by charged user, added up during recovery."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,9 @@ from trio_stomp.store.journal._id_set import IdSet
 from trio_stomp.store.journal._index import LEVELS, Key
 
 MAX_ROWS = 4_000_000
-"""Rows, of 32 bytes each; what is found beyond them is nobody's until it is read."""
+"""Maximum number of rows, of 32 bytes each. Further messages are charged when they are read."""
 MAX_ROW_IDS = 1024
-"""Messages of one row: what some of them cost is known by their number alone."""
+"""Maximum number of messages in a row. The cost of some of them is proportional to their number."""
 
 FIRST, STOP, COST, OWNER = range(4)
 WIDTH = 4
@@ -19,22 +19,22 @@ WIDTH = 4
 
 @define(eq=False)
 class Tally:
-    """For each place and level, rows: ids without a gap, what they cost, and who is charged."""
+    """Rows for each place and level: contiguous ids, their cost, and the charged user."""
 
     count: int = 0
-    """Of all rows."""
+    """Number of rows."""
     _rows: "dict[Key, array[int]]" = field(factory=dict)
     _owners: dict[bytes, int] = field(factory=dict)
     _lines: list[bytes] = field(factory=list)
 
     def add(self, key: Key, ids: range, cost: int, line: bytes) -> None:
-        """Add messages, whose ids have no gap.
+        """Add messages with contiguous ids.
 
         Args:
-          key: The key.
+          key: Their place and level.
           ids: Their ids.
-          cost: Their cost, in bytes.
-          line: Tells who is charged.
+          cost: Their total cost, in bytes.
+          line: The header line that names the charged user.
         """
         rows = self._rows.get(key)
         if rows is None:
@@ -52,14 +52,14 @@ class Tally:
             rows.extend((ids.start, ids.stop, cost, owner))
 
     def drop(self, place: str) -> None:
-        """Forget all that has come to a place."""
+        """Remove all rows of a place."""
         for level in LEVELS:
             rows = self._rows.pop((place, level), None)
             if rows is not None:
                 self.count -= len(rows) // WIDTH
 
     def living(self, key: Key, live: IdSet) -> dict[bytes, int]:
-        """Return what the living messages of a place's level cost, by who is charged."""
+        """Return the cost of the live messages of a place's level, by the user's header line."""
         charged: dict[bytes, int] = {}
         rows = self._rows.get(key, ())
         for at in range(0, len(rows), WIDTH):
@@ -72,7 +72,7 @@ class Tally:
 
 
 def stretches(ids: Sequence[int]) -> Iterator[range]:
-    """Yield growing ids as ranges without a gap."""
+    """Yield ascending ids as ranges without gaps."""
     if isinstance(ids, range):
         yield ids
         return

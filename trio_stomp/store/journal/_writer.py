@@ -1,4 +1,4 @@
-"""Appends to the journal, and reports what is stored if the disk fails."""
+"""Appends to the journal, and handles failures of the disk."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,16 +16,13 @@ from trio_stomp.store.journal._tail import Batch, Tail
 from trio_stomp.store.streams import journal_records
 
 MAX_UNSYNCED_BYTES = 4 * 1024 * 1024
-"""The most bytes of deferred records.
-
-They are also held in memory, except for those of stream logs, which are synced at once.
-"""
+"""Maximum bytes of deferred records, which are also held in memory until they are synced."""
 PIECE_BYTES = 256 * 1024
-"""The bytes copied out of the oldest segment with an append, or four times the append's size."""
+"""Bytes copied out of the oldest segment with an append, plus four times the last append's size."""
 PIECES_AT_ONCE = 16
-"""The pieces copied before an append is refused for want of room."""
+"""Maximum number of pieces copied before an append is refused because the store is full."""
 SEGMENTS_WITHIN_LIMIT = 8
-"""The minimum number of segments of a limited store, so that room can be made by segments."""
+"""Minimum number of segments of a limited store, so that deleting one frees enough space."""
 
 
 @define(eq=False)
@@ -33,8 +30,9 @@ class Writer:
     """The appending thread's part of a journal.
 
     Args:
-      commit: Number of the last turn.
-      broken: Why it must not be used any more; "" if it may.
+      commit: Commit number of the last turn.
+      commits: Turns appended since the start.
+      broken: Why it must not be used any more; "" if it may be.
     """
 
     _shared: Shared
@@ -65,14 +63,14 @@ class Writer:
         commit: int,
         is_ours: Callable[[], bool],
     ) -> "Writer":
-        """Begin a segment of this number.
+        """Begin a new segment, and return its writer.
 
         Args:
           shared: The state shared with readers.
           options: The store's options.
-          number: The number of the new segment.
-          commit: The number of the last commit.
-          is_ours: Whether what stands at the directory's path is still what was locked.
+          number: Number of the new segment.
+          commit: Number of the last commit.
+          is_ours: Returns whether the directory's path still names the locked directory.
         """
         tail = Tail.begin(shared.files, shared.journal, number, commit, shared.index.next_id)
         return cls(shared, options, tail, commit, is_ours)
@@ -82,7 +80,7 @@ class Writer:
 
         Args:
           turns: The turns, in order.
-          is_tied: What stands in streams already holds by this commit: it must not be lost.
+          is_tied: Records in streams depend on this commit, which is therefore synced.
         """
         records = journal_records(turns)
         batch, piece = self._encode(records)
@@ -93,7 +91,7 @@ class Writer:
                 raise StoreUnavailable(
                     f"{self._shared.journal} has reached max_store_bytes "
                     f"({self._options.max_store_bytes}); nothing of this was stored. "
-                    "Have messages consumed, or allow more"
+                    "Consume messages or raise the limit"
                 )
         self._append(batch, piece, turns, records, is_tied)
 
@@ -124,7 +122,7 @@ class Writer:
         return bool(batch.grows and limit and self._shared.bytes + batch.size > limit)
 
     def _make_room(self, batch: Batch) -> None:
-        """Copy live messages out of old segments, as far as the caller may be delayed."""
+        """Free space by copying at most PIECES_AT_ONCE pieces out of old segments."""
         self._cleaner.judge(is_crowded=True)
         for _ in range(PIECES_AT_ONCE):
             if not self._cleaner.is_cleaning or not self._is_too_much(batch):
@@ -132,7 +130,7 @@ class Writer:
             self._append(*self._encode(()), (), ())
 
     def _tidy(self) -> None:
-        """Free disk space. A failure does not concern the caller, whose append is stored."""
+        """Free disk space. Ignore failures, because the append itself is stored."""
         with suppress(OSError):
             self._shared.sweep()
             if self._tail.is_synced:
@@ -142,7 +140,8 @@ class Writer:
         """Sync everything written.
 
         Raises:
-          StoreUnavailable: what was accepted earlier is stored, but nothing written since.
+          StoreUnavailable: earlier appends are stored, but not the one that called this.
+          StoreBroken: it is unknown what is stored.
         """
         if self.broken or self._tail.is_synced:
             return
@@ -161,11 +160,11 @@ class Writer:
         return self._syncs + self._tail.syncs, self._sync_s + self._tail.sync_s
 
     def close(self) -> None:
-        """Mark the journal as closed, if all is on the disk, and close the file."""
+        """Mark the journal as closed, if everything is synced, and close the file."""
         tail = self._tail
         if tail.is_synced and not self.broken:
             batch = Batch(tail.segment.marker, self._shared.index.next_id)
-            # The mark helps to diagnose damage, and no more: it need not succeed.
+            # The mark may fail: it only helps to diagnose damage.
             with suppress(OSError):
                 tail.write(batch.buffers(self.commit, 0, tail.synced, is_closed=True), batch.size)
                 tail.sync()
@@ -182,9 +181,9 @@ class Writer:
         self._unsynced_turns = 0
 
     def _encode(self, records: Sequence[Record]) -> tuple[Batch, Piece]:
-        """Encode records, preceded by the copies that are due.
+        """Encode records, preceded by the copies of the next piece.
 
-        Copies come first, as later records may finish their messages.
+        Copies come first, because the records may finish the copied messages.
         """
         self._roll()
         piece = self._next_piece()
@@ -202,7 +201,7 @@ class Writer:
         try:
             self._tail.write(batch.buffers(commit, turns, self._tail.synced), batch.size)
         except OSError as error:
-            # If disk space is short, copying would make it worse.
+            # If disk space is short, copying would aggravate that.
             self._cleaner.is_cleaning = False
             try:
                 self._tail.cut_back()
@@ -219,7 +218,7 @@ class Writer:
                 self._shared.apply(record, segment.number, base + start, base + end)
 
     def _roll(self) -> None:
-        """Begin another segment if this one is full."""
+        """Begin a new segment if the current one is full."""
         full, limit = self._options.segment_bytes, self._options.max_store_bytes
         if limit:
             full = min(full, limit // SEGMENTS_WITHIN_LIMIT)
@@ -228,14 +227,14 @@ class Writer:
         # Only the last segment may be torn.
         self.sync()
         if not self._is_ours():
-            raise self._break(StoreError("it was moved away or replaced under this broker"))
+            raise self._break(StoreError("its directory was moved or replaced"))
         try:
             self._begin(self._shared.index)
         except OSError as error:
             raise self._unavailable(error) from error
 
     def _begin(self, index: Index) -> None:
-        """Begin another segment, with the index of those before it."""
+        """Begin a new segment, and replace the index by one of all earlier segments."""
         shared, before = self._shared, self._tail
         number = before.segment.number + 1
         self._tail = Tail.begin(shared.files, shared.journal, number, self.commit, index.next_id)
@@ -252,19 +251,23 @@ class Writer:
             tail.close()
 
     def _begin_anew(self) -> None:
-        """Continue after a failed sync: records written since the last one may be stored, or not.
+        """Continue in a new segment after a failed sync.
 
-        A second sync would report success, although the system has dropped what it could not write.
-        So the file is cut to its last synced size, if that can still be read, and never written
-        again; accepted records that were not synced are written to the next file.
+        A second sync would report success, although the system has dropped the unwritten data. So
+        the segment is truncated to its last synced size, read again to verify it, and never written
+        to any more. Deferred records of accepted appends are written to the new segment.
+
+        Raises:
+          OSError: the disk failed again.
+          StoreError: the synced part is damaged.
         """
         shared, tail = self._shared, self._tail
         cut(shared.files, tail.segment.path, tail.synced)
         segments, found = list(shared.segments.values()), shared.quarantine.found
-        learned = replay(shared.files, segments, shared.quarantine, lambda done, size: None, True)
+        recovered = replay(shared.files, segments, shared.quarantine, lambda done, size: None, True)
         if shared.quarantine.found > found:
-            raise StoreError(learned.damage[0])
-        self._begin(learned.index)
+            raise StoreError(recovered.damage[0])
+        self._begin(recovered.index)
         self._cleaner = Cleaner(shared)
         if self._unsynced_turns:
             self._cleaner.is_cleaning = False
@@ -278,12 +281,12 @@ class Writer:
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self._shared.journal} cannot be written: {error}; nothing of this was stored. "
-            "Make room on the disk, or mend it"
+            "Make room on the disk, or repair it"
         )
 
     def _break(self, error: Exception) -> StoreBroken:
         self.broken = (
-            f"{self._shared.journal}: {error}; what is on the disk is not known. "
-            "Mend it, and start again"
+            f"{self._shared.journal}: {error}; the state on the disk is unknown. "
+            "Repair it and restart the broker"
         )
         return StoreBroken(self.broken)

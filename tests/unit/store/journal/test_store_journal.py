@@ -74,9 +74,9 @@ def test_a_failed_write_that_cannot_be_cut_back_breaks_the_store(tmp_path) -> No
     store.append([turn(put(1))], 0)
     disk.fail("write", errno.EIO)
     disk.fail("truncate", errno.EIO)
-    with pytest.raises(StoreBroken, match="start again"):
+    with pytest.raises(StoreBroken, match="restart the broker"):
         store.append([turn(put(2))], 1)
-    with pytest.raises(StoreBroken, match="what is on the disk is not known"):
+    with pytest.raises(StoreBroken, match="the state on the disk is unknown"):
         store.append([turn(put(2))], 1)
     assert list(read_place(store, "a")) == [1]
     assert reopen(directory, disk, store) == [1]
@@ -474,7 +474,7 @@ def test_a_stream_that_cannot_be_taken_back_breaks_the_store(tmp_path) -> None:
     commit = store.append([turn(Begin("s", "e"), Append("s", 0, b"h", [b"0"], 5))], 0)
     disk.fail("write", errno.EIO)
     disk.fail("truncate", errno.EIO)
-    with pytest.raises(StoreBroken, match="start again"):
+    with pytest.raises(StoreBroken, match="restart the broker"):
         store.append([turn(Append("s", 1, b"h", [b"1"], 6))], commit)
     with pytest.raises(StoreBroken):
         store.append([turn(put(1))], commit)

@@ -1,6 +1,6 @@
 """The binary format of the journal's records.
 
-Handles: encoding and decoding one record, with its checksum.
+Handles: encoding and decoding of a record, with its checksums.
 Does not handle: files.
 """
 

@@ -1,4 +1,4 @@
-"""Decodes records for ``_format``. Damage has been detected before."""
+"""Decodes records of the format in ``_format``, whose headers and fronts have been verified."""
 
 from collections.abc import Iterator, Sequence
 from struct import unpack_from
@@ -30,8 +30,9 @@ class Run:
     """The front of a Put or Copy.
 
     Args:
-      deliveries: Beside the ids; () if there were none.
-      front: All of it; ``table`` is where the lengths begin.
+      deliveries: The delivery count for each id; () if all are 0.
+      front: Its bytes.
+      table: Position of the bodies' lengths in ``front``.
     """
 
     place: str
@@ -50,17 +51,17 @@ class Run:
         return unpack_from(f"<{len(self.ids)}I", self.front, self.table)
 
     def bodies(self, found: Found) -> list[bytes]:
-        """Return all bodies, in the order of its record."""
+        """Return all bodies of its record, in order."""
         return split(found.data, found.bodies_at, self.lengths())
 
     def checks(self) -> tuple[int, ...]:
-        """Return the crc-32 of each body."""
+        """Return the CRC-32 of each body."""
         count = len(self.ids)
         return unpack_from(f"<{count}I", self.front, self.table + 4 * count)
 
 
 def decode_commit(front: bytes) -> Commit:
-    """Decode a commit of this format or of format 1."""
+    """Decode a commit of the current format or of format 1."""
     if len(front) == COMMIT_FIELDS_1.size:
         return Commit(*COMMIT_FIELDS_1.unpack(front))
     number, turns, length, next_id, synced, check, is_closed = COMMIT_FIELDS.unpack(front)
@@ -76,7 +77,7 @@ def decode_commit(front: bytes) -> Commit:
 
 
 def nested_in(found: Found) -> Iterator[Found]:
-    """Yield the records of an Atomic, which must be whole."""
+    """Yield the records of an Atomic, which must be undamaged."""
     at = found.bodies_at
     while at < found.bodies_end:
         inner = parse_header(found.data, at, 0, NESTED)
@@ -139,7 +140,7 @@ def decode_small(kind: int, front: bytes) -> Small:
 
 
 def split(data: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
-    """Cut bodies out of ``data``."""
+    """Split ``data`` into bodies, beginning at ``at``."""
     bodies = []
     for length in lengths:
         bodies.append(data[at : at + length])

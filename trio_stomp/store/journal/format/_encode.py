@@ -1,4 +1,4 @@
-"""Encodes records for ``_format``, with few calls for a run of any length."""
+"""Encodes records in the format of ``_format``, with few calls for a run of any length."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -54,10 +54,10 @@ def encode_commit(commit: Commit, marker: bytes) -> bytes:
 
 
 def encode(record: Record | Copy, marker: bytes, out: list[bytes]) -> int:
-    """Append a record's bytes to ``out``, bodies untouched where they are few.
+    """Append a record's bytes to ``out``. A single body is not copied.
 
     Returns:
-      How many bytes it takes; 0 for what is a stream's, which has logs of its own.
+      The number of bytes; 0 for an empty record, or one that concerns a stream.
     """
     encoder = ENCODERS.get(type(record))
     return encoder(record, marker, out) if encoder else 0
@@ -135,14 +135,14 @@ def _encode_ids(kind: int, ids: Sequence[int], marker: bytes, out: list[bytes]) 
 
 
 def _packed(ids: Sequence[int]) -> bytes:
-    # After a failure there may be millions, in an array of what is to be written.
+    # After a failure the ledger may hold millions of ids, in an array.
     if isinstance(ids, array) and ids.typecode == "Q" and byteorder == "little":
         return ids.tobytes()
     return pack(f"<{len(ids)}Q", *ids)
 
 
 def is_contiguous(ids: Sequence[int]) -> bool:
-    """Return whether ids grow by one."""
+    """Return whether ids are consecutive."""
     first, count = ids[0], len(ids)
     if isinstance(ids, range):
         return ids.step == 1

@@ -1,25 +1,24 @@
-"""The journal's bytes: records to bytes and back. Pure: no file, no clock, no chance.
+"""The journal's binary format. No files, clocks or random numbers.
 
 A segment is a header (``SegmentHeader``) and then records. All numbers are little-endian.
 
 | bytes | of a record |
 |--:|---|
-| 8 | the segment's marker: what no client knows, so that none can write a record into a body |
+| 8 | the segment's marker, random, so that no client can forge a record in a body |
 | 1 | kind |
 | 3 | zero |
 | 4 | length of the front |
 | 8 | length of the bodies |
-| 4 | crc-32 of the bodies as a whole |
-| 4 | crc-32 of all of the above and of the front |
-| | the front: all but the bodies |
+| 4 | CRC-32 of all bodies |
+| 4 | CRC-32 of all of the above and of the front |
+| | the front: all fields except the bodies |
 | | the bodies, raw |
 
-Each batch is led by a commit. It has a crc-32 of the headers and fronts of all that follows it in
-the batch, and by theirs of the bodies; and it says up to where the segment was on the disk when it
-was written: what is not whole behind that may never have been promised. In format 1 it had neither.
+Each batch begins with a commit. It has a CRC-32 of the headers and fronts of the batch, which in
+turn have those of the bodies; and the size of the segment that was synced before the batch was
+written. An invalid record after that may never have been confirmed. Format 1 had neither.
 
-The front of a run also holds a length and a crc-32 for each body: if the bodies as a whole are not
-what they were, it is known which of them are.
+The front of a run also has a length and a CRC-32 for each body, to tell damaged bodies from others.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from trio_stomp.store._records import Atomic, Delivered, Done, DropPlace, Forget
 
 VERSION = 2
 READABLE = (1, 2)
-"""What stands in a directory may be older: it is read, and what is new is written beside it."""
+"""Versions of segments that can be read. New segments have VERSION."""
 MAGIC = b"trio_stomp journal\n\0"
 SEGMENT = Struct("<20sI8sQQQ")
 CRC = Struct("<I")
@@ -39,7 +38,7 @@ SEGMENT_HEADER_BYTES = SEGMENT.size + CRC.size
 
 MARKER_BYTES = 8
 NESTED = bytes(MARKER_BYTES)
-"""In place of the marker, within an Atomic: what is in it must not be found without it."""
+"""Replaces the marker within an Atomic, so that no scan finds a nested record by itself."""
 
 FIELDS = Struct("<8sB3xIQI")
 HEADER_BYTES = FIELDS.size + CRC.size
@@ -56,7 +55,7 @@ LIST, RANGE = 0, 1
 
 
 Small = Done | Delivered | DropPlace | Keep | Forget
-"""What has no bodies."""
+"""Records without bodies."""
 
 
 @value
@@ -64,8 +63,8 @@ class SegmentHeader:
     """The header of a segment.
 
     Args:
-      number: Segments are numbered without a gap.
-      commit: The last commit before it.
+      number: Segments are numbered without gaps.
+      commit: Number of the last commit before it.
       next_id: Greater than every message id used before it.
     """
 
@@ -78,16 +77,16 @@ class SegmentHeader:
 
 @value
 class Commit:
-    """The record that leads each batch.
+    """The first record of each batch.
 
     Args:
-      number: Of the last turn in it.
-      turns: How many there are.
-      length: Of the batch, this record included.
+      number: Commit number of the last turn in it.
+      turns: Number of turns.
+      length: Bytes of the batch, including this record.
       next_id: Greater than every message id used so far.
-      synced: Up to there the segment was on the disk before this was written; 0 in format 1.
-      check: The crc of the headers and fronts of all that follows it in the batch.
-      is_closed: The store was closed in order: nothing was to follow.
+      synced: Bytes of the segment that were on the disk before the batch; 0 in format 1.
+      check: CRC-32 of the headers and fronts of the batch's other records.
+      is_closed: The store was closed cleanly after it.
     """
 
     number: int
@@ -101,7 +100,7 @@ class Commit:
 
 @value
 class Copy:
-    """Messages of one Put, copied from a segment that is to be removed. Ids may have gaps."""
+    """Messages of one Put, copied from a segment that will be deleted. Ids may have gaps."""
 
     place: str
     ids: Sequence[int]
@@ -115,18 +114,18 @@ class Copy:
 
 
 Entry = Put | Copy | Small | Atomic
-"""What the journal keeps; streams have logs of their own."""
+"""Records of the journal; streams have logs of their own."""
 
 
 @value
 class Found:
-    """A record in a piece of a file, its header and front verified.
+    """A record with a verified header and front.
 
     Args:
-      offset: In the file.
-      end: Likewise.
-      data: The piece; where front and bodies stand in it follows.
-      check: What the crc of the bodies must be.
+      offset: Its position in the file.
+      end: Its end in the file.
+      data: The bytes that were read. The next three arguments are positions in them.
+      check: Expected CRC-32 of the bodies.
     """
 
     offset: int
@@ -172,11 +171,11 @@ def decode_segment_header(data: bytes) -> SegmentHeader | None:
 
 
 def parse_header(data: bytes, at: int, base: int, marker: bytes) -> Found | int:
-    """Read the record at ``at`` of ``data``, which begins at ``base`` of its file.
+    """Parse the record at ``at`` in ``data``, which begins at position ``base`` of its file.
 
     Returns:
-      The record if its header and front are valid; -1 if it is damaged; else the length that it
-      claims, if its front is not all in ``data``: it may be valid, once there is more.
+      The record if its header and front are valid; -1 if it is damaged; the length that its header
+      claims if ``data`` ends within its front.
     """
     if not data.startswith(marker, at):
         return -1
