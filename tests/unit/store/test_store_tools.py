@@ -137,14 +137,14 @@ def lines_with(*changes: tuple[int, str | None]) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("place", "line", "text"),
     [
-        (0, None, "line 1 is no line of an export"),
+        (0, None, "line 1 is not part of an export"),
         (0, '{"type":"trio_stomp","version":2}', "this program knows 1"),
-        (1, "{", "line 2 is no line"),
-        (1, "[]", "line 2 is no line"),
+        (1, "{", "line 2 is not part"),
+        (1, "[]", "line 2 is not part"),
         (1, '{"type":"other"}', "its type is 'other'"),
-        (1, '{"type":"message"}', "line 2 is no line"),
-        (1, None, "it tells of"),
-        (2, None, "ends with line 2"),
+        (1, '{"type":"message"}', "line 2 is not part"),
+        (1, None, "it announces"),
+        (2, None, "missing after line 2"),
     ],
 )
 def test_what_is_no_export_is_refused(

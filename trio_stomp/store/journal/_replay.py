@@ -106,7 +106,7 @@ class Replay:
         ending = find_ending(self._files, handle, segment.marker, header, size)
         self.ending, segment.end = ending, min(ending.end, size)
         if ending.is_doubtful:
-            what = "a commit that is not whole was cut off"
+            what = "an incomplete commit was cut off"
             place = handle, segment.path, ending.end, size - ending.end
             self.notes.append(self._quarantine.keep(*place, what))
 

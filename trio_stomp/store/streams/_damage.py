@@ -14,11 +14,12 @@ DAMAGED = "damaged"
 
 @define(eq=False)
 class StreamDamage:
-    """Keeps copies in the directory ``damaged`` beside the files, and a line about each.
+    """Copies damaged bytes to the directory ``damaged`` of a stream, and reports each in a line.
 
     Args:
-      directory: Of the stream.
-      count: How often something was found.
+      directory: The stream's directory.
+      files: The disk.
+      count: Number of damaged parts found.
     """
 
     directory: str
@@ -29,7 +30,7 @@ class StreamDamage:
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def set_aside(self, path: str, at: int, data: bytes) -> None:
-        """Keep a copy of bytes that stand at a place in a file, if there is none yet."""
+        """Copy damaged bytes at a position of a file and report them, unless done before."""
         name = f"{os.path.basename(path)}-{at}"
         what = f"{path}: {len(data)} bytes at {at} are damaged"
         try:
@@ -41,9 +42,9 @@ class StreamDamage:
                 self._report(f"{what}, and set aside as {DAMAGED}/{name}")
 
     def keep(self, path: str, at: int, data: bytes) -> None:
-        """Keep a copy of bytes that were never promised, and are cut off: just in case."""
+        """Copy bytes that are cut off as an incomplete write, and add a note."""
         name = f"{os.path.basename(path)}-{at}"
-        line = f"{path}: {len(data)} bytes at {at} are not whole, and were cut off"
+        line = f"{path}: {len(data)} bytes at {at} are incomplete and were cut off"
         with suppress(OSError):
             self._copy(os.path.join(self.directory, DAMAGED, name), data)
             line += f"; a copy is in {DAMAGED}/{name}"
@@ -68,12 +69,12 @@ class StreamDamage:
                 self._lines.append(line)
 
     def take_notes(self) -> list[str]:
-        """Return the notes of ``keep`` since the last call."""
+        """Return the notes added by ``keep`` since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
     def take_lines(self) -> list[str]:
-        """Return the lines reported since the last call, the first ones if there are very many."""
+        """Return the lines reported since the last call, at most the first MAX_LINES."""
         with self._lock:
             lines, self._lines = self._lines, []
         return lines

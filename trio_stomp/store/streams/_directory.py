@@ -1,16 +1,16 @@
-"""The directory of a stream, and the files that make it exist.
+"""The directory of a stream.
 
-| file | what it is |
+| file | content |
 |---|---|
-| ``<epoch>.epoch`` | empty: the stream is there, and this is its epoch |
-| ``<number>-<part of it>.name`` | empty: such is its name |
-| ``<first offset>-<marker>.log`` | records as they came; the last of these is being written |
-| ``<first offset>-<marker>.packed`` | a full one, compressed |
-| ``….packed.part`` | one that is becoming so: worth nothing until it has its name |
-| ``damaged/`` | copies of what was found damaged, for somebody to look at |
-| ``dropped`` | what the epoch's file becomes, until all others are gone |
+| ``<epoch>.epoch`` | empty; the stream exists, with this epoch |
+| ``<number>-<part>.name`` | empty; a part of the stream's name |
+| ``<first offset>-<marker>.log`` | records; the newest of these files is appended to |
+| ``<first offset>-<marker>.packed`` | a full file, compressed |
+| ``….packed.part`` | an incomplete compressed file, ignored |
+| ``damaged/`` | copies of damaged bytes, for inspection |
+| ``dropped`` | the renamed ``.epoch`` file, while the stream is being removed |
 
-Name and epoch are in names of files and in no file, so no bad sector takes them away.
+Name and epoch are stored in file names only, so that no bad sector can destroy them.
 """
 
 import os
@@ -25,11 +25,11 @@ EPOCH = ".epoch"
 NAME = ".name"
 DROPPED = "dropped"
 NAME_PART = 200
-"""So many characters of a stream's name go into that of one file."""
+"""Maximum number of characters of a stream's name in one file name."""
 
 
 def begin_directory(directory: str, files: Files, name: str, epoch: str) -> None:
-    """Begin an empty stream, remove what is left of an older one, and wait for the disk."""
+    """Begin an empty stream, remove the files of an older one, and sync."""
     files.make_directory(directory)
     clear_directory(directory, files)
     quoted = quote(name, safe="")
@@ -57,7 +57,7 @@ def read_directory(directory: str, files: Files) -> tuple[str, str, set[str]] | 
 
 
 def clear_directory(directory: str, files: Files) -> None:
-    """Remove all files of a stream. After a crash it is all there, or not there any more."""
+    """Remove all files of a stream. After a crash the stream either exists as a whole or not."""
     names = files.names(directory)
     dropped = os.path.join(directory, DROPPED)
     for name in names:

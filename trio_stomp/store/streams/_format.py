@@ -1,22 +1,22 @@
-"""The bytes of a stream's files: records, and compressed blocks of them.
+"""The binary format of a stream's files: records, and compressed blocks of them.
 
-A record is one run of messages, of one header block::
+A record is a run of messages with one header block::
 
     header   marker, kind, sizes, first offset, count, time, since, commit, three checksums
-    head     the header block, as the core gave it
-    table    the bodies' lengths, then their checksums
+    head     the header block, as encoded by the core
+    table    the lengths of the bodies, then their checksums
     bodies
 
-Every record of a file starts with the file's marker: eight bytes by chance, which no client knows
-and hence none can put into a body. So whatever stands between two records, the next one is found.
-Each part has a checksum of its own, and each body too: what is damaged costs no more than itself.
+Every record of a file begins with the file's marker: eight random bytes, so that no client can
+forge a record in a body. So the next record is found whatever precedes it. Each part and each body
+has a checksum of its own, so damage affects nothing else.
 
-*Since* is where the file ended when it was last on the disk: what is not whole behind that may
-never have been promised. *Commit* is that of the journal without which the record does not hold;
-0 = none. Records of kind ``RUN1``, which older programs wrote, have neither.
+*Since* is the size of the file at the last sync before the record: an invalid record after that may
+never have been confirmed. *Commit* is the commit of the journal that the record depends on; 0 =
+none. Records of kind ``RUN1``, written by older versions, have neither.
 
-A full file is compressed: its records in blocks, each behind a header that starts with the marker,
-then the headers once more, all together, as an index, and a footer.
+A full file is compressed: blocks of records, each after a header that begins with the marker; then
+an index, which repeats these headers; and a footer.
 """
 
 import struct
@@ -32,9 +32,9 @@ from trio_stomp.store._port import Streamed
 
 MARKER_BYTES = 8
 MESSAGE_OVERHEAD_BYTES = 8
-"""What each message costs in a record beside its body: its length and its checksum."""
+"""Bytes of a message in a record in addition to its body: its length and its checksum."""
 RUN_BYTES = 128 * 1024
-"""A longer run becomes several records, so that a reader in the middle need not read all of it."""
+"""Longer runs are split into several records, to read only parts of them."""
 
 _OLD_RUN, _RUN = b"RUN1", b"RUN2"
 _BLOCK = b"ZIP1"
@@ -56,11 +56,11 @@ class RunHeader:
     """The header of a record.
 
     Args:
-      size: Of all of it, in bytes.
+      size: Size of the record, in bytes.
       meta_crc: Checksum of head and table.
-      bodies_crc: Of all bodies together.
-      since: Up to there its file was on the disk when it was written; UNKNOWN of an old one.
-      commit: It holds only with this commit of the journal; 0 = by itself.
+      bodies_crc: Checksum of all bodies together.
+      since: Size of the file at the last sync before it; UNKNOWN in records of kind ``RUN1``.
+      commit: Commit of the journal that it depends on; 0 = none.
     """
 
     size: int
@@ -75,7 +75,7 @@ class RunHeader:
 
     @property
     def next(self) -> int:
-        """Return the offset behind it."""
+        """Return the offset after its last message."""
         return self.first + self.count
 
     @property
@@ -89,11 +89,11 @@ class BlockHeader:
     """The header of a compressed block.
 
     Args:
-      size: Of all of it, in bytes.
-      next: Offset behind its last message.
-      first_ms: When its first message was written.
-      last_ms: And its last.
-      crc: Checksum of what is compressed.
+      size: Size of the block, in bytes.
+      next: Offset after its last message.
+      first_ms: Time when its first message was written.
+      last_ms: Time when its last message was written.
+      crc: Checksum of the compressed bytes.
     """
 
     size: int
@@ -105,7 +105,7 @@ class BlockHeader:
 
 
 def split_bodies(first: int, bodies: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
-    """Split a run into records of moderate size, each with its first offset."""
+    """Yield the bodies of a run in groups of at most RUN_BYTES, each with its first offset."""
     if sum(map(len, bodies)) + len(bodies) * MESSAGE_OVERHEAD_BYTES <= RUN_BYTES:
         if bodies:
             yield first, bodies
@@ -130,7 +130,7 @@ def encode_run(
     since: int = 0,
     commit: int = 0,
 ) -> tuple[bytes, bytes]:
-    """Encode a record, in two parts."""
+    """Return a record in two parts: header, head and table; and bodies."""
     count = len(bodies)
     joined = b"".join(bodies)
     table = struct.pack(f"<{2 * count}I", *map(len, bodies), *map(zlib.crc32, bodies))
@@ -153,7 +153,7 @@ def encode_run(
 
 
 def read_run_header(data: bytes, at: int, marker: bytes) -> RunHeader | None:
-    """Return the header of the record at a position, or None if there is no whole one."""
+    """Return the header of the record at a position, or None if there is no valid one."""
     kind_at = at + MARKER_BYTES
     packing = _OLD_RUN_FIELDS if data.startswith(_OLD_RUN, kind_at) else _RUN_FIELDS
     end = at + packing.size
@@ -166,9 +166,9 @@ def read_run_header(data: bytes, at: int, marker: bytes) -> RunHeader | None:
 
 
 def walk(data: bytes, marker: bytes) -> Iterator[tuple[int, int, RunHeader | None]]:
-    """Yield start, end and header of each record, from the beginning on.
+    """Yield start, end and header of each record in ``data``.
 
-    A stretch that is no record comes without a header.
+    The header is None for a part without valid records.
     """
     at = 0
     while at < len(data):
@@ -183,7 +183,7 @@ def walk(data: bytes, marker: bytes) -> Iterator[tuple[int, int, RunHeader | Non
 
 
 def _find_run(data: bytes, at: int, marker: bytes) -> int:
-    """Return the position of the next whole record, or the end if there is none."""
+    """Return the position of the next complete record, or the end if there is none."""
     while (at := data.find(marker, at)) >= 0:
         header = read_run_header(data, at, marker)
         if header is not None and at + header.size <= len(data):
@@ -193,14 +193,14 @@ def _find_run(data: bytes, at: int, marker: bytes) -> int:
 
 
 def is_torn(data: bytes, at: int, marker: bytes) -> bool:
-    """Return whether nothing but an unfinished write, which was never promised, stands there."""
+    """Return whether the bytes from ``at`` on are the rest of an unfinished write."""
     if len(data) - at < _RUN_HEADER_BYTES or read_run_header(data, at, marker) is not None:
         return True
     return not data[at:].strip(b"\0")
 
 
 def is_intact(data: bytes, at: int, header: RunHeader) -> bool:
-    """Return whether a whole record is undamaged."""
+    """Return whether a complete record is undamaged."""
     meta_at = at + header.own_bytes
     bodies_at = meta_at + header.head_bytes + header.count * MESSAGE_OVERHEAD_BYTES
     view = memoryview(data)
@@ -211,10 +211,10 @@ def is_intact(data: bytes, at: int, header: RunHeader) -> bool:
 
 
 def decode_run(data: bytes, at: int, header: RunHeader) -> list[Streamed]:
-    """Return the messages of a whole record.
+    """Return the messages of a complete record.
 
     Returns:
-      One run; several or none where bodies are damaged.
+      One run; several or none if bodies are damaged.
     """
     count = header.count
     meta_at = at + header.own_bytes
@@ -252,10 +252,10 @@ def count_messages(runs: Sequence[Streamed]) -> int:
 
 
 def clip(run: Streamed, first: int, limit_bytes: int) -> tuple[Streamed, int]:
-    """Return the part of a run from ``first`` on, within a limit but of at least one message.
+    """Return the part of a run from ``first`` on, within a limit but with at least one message.
 
     Returns:
-      The part, and its size: the bodies, and an overhead for each.
+      The part, and its size: its bodies with MESSAGE_OVERHEAD_BYTES for each.
     """
     skipped = max(first - run.first, 0)
     bodies = run.bodies[skipped:]
@@ -270,13 +270,16 @@ def clip(run: Streamed, first: int, limit_bytes: int) -> tuple[Streamed, int]:
 def encode_block(
     marker: bytes, records: bytes, headers: Sequence[RunHeader], level: int
 ) -> tuple[BlockHeader, bytes, bytes]:
-    """Compress records, one behind the other, whose headers are given: to a header and the rest.
+    """Compress records to a block.
 
     Args:
       marker: The marker of the file.
-      records: The bytes of the records.
+      records: The bytes of consecutive records.
       headers: Their headers.
-      level: Of zlib, 1 to 9.
+      level: Compression level of zlib, 1 to 9.
+
+    Returns:
+      The block's header, decoded and encoded, and the compressed records.
     """
     packed = zlib.compress(records, level)
     first, last = headers[0], headers[-1]
@@ -293,7 +296,7 @@ def encode_block(
 
 
 def read_block_header(data: bytes, at: int, marker: bytes) -> BlockHeader | None:
-    """Return the header of the block at a position, or None if there is no whole one."""
+    """Return the header of the block at a position, or None if there is no valid one."""
     end = at + _BLOCK_FIELDS.size
     if not data.startswith(marker, at) or end + _CHECKSUM.size > len(data):
         return None
@@ -313,13 +316,13 @@ def decode_block(data: bytes, marker: bytes) -> bytes | None:
 
 
 def encode_index(marker: bytes, headers: Sequence[bytes]) -> bytes:
-    """Encode the index of blocks, with the footer behind it."""
+    """Return the index of blocks with its footer. ``headers`` are the encoded headers."""
     index = b"".join(headers)
     return index + _FOOTER_FIELDS.pack(marker, _FOOTER, len(headers), zlib.crc32(index))
 
 
 def index_bytes(footer: bytes, marker: bytes) -> int | None:
-    """Return the size of the index that precedes a footer, or None if it is no footer."""
+    """Return the size of the index before a footer, or None if the footer is invalid."""
     if len(footer) != FOOTER_BYTES:
         return None
     found, kind, count, _ = _FOOTER_FIELDS.unpack(footer)
@@ -337,9 +340,9 @@ def decode_index(index: bytes, footer: bytes, marker: bytes) -> list[BlockHeader
 
 
 def walk_blocks(data: bytes, marker: bytes) -> Iterator[tuple[int, int, BlockHeader | None]]:
-    """Blocks of a file whose index is damaged, as ``walk`` does it.
+    """Yield start, end and header of each block, as ``walk`` does, for a file without valid index.
 
-    An entry of the index looks like a block's header; so the checksum has to tell.
+    An entry of the index looks like a block's header, so the compressed bytes are checked as well.
     """
     at = behind = 0
     while (at := data.find(marker, at)) >= 0:

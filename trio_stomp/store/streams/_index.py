@@ -12,7 +12,7 @@ from trio_stomp.store.streams._segment import Extent, Segment, SegmentEnd
 
 @frozen
 class LogEnd:
-    """The end of a log at some moment: a segment and a position in it, or none yet."""
+    """The end of a log at some moment: a segment and a position in it; None = no segment yet."""
 
     segment: Segment | None
     end: SegmentEnd | None
@@ -20,12 +20,12 @@ class LogEnd:
 
 
 class StreamIndex:
-    """The segments, oldest first, behind a lock that is never held while the disk works.
+    """The segments, oldest first, with a lock that is never held during disk operations.
 
-    One thread adds, marks and takes away, another may compress, and any may ask.
+    One thread adds, marks and removes; another may compress; any thread may read.
 
     Args:
-      next: Offset of the message to come.
+      next: Offset of the next message to be appended.
     """
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
@@ -59,7 +59,7 @@ class StreamIndex:
             self.next = tail.next
 
     def mark(self) -> None:
-        """Commit the current end: ``cut`` returns to it, and full files may be compressed."""
+        """Remember the current end for ``cut``. Older segments may be compressed from now on."""
         with self._lock:
             self._mark = self._end()
 
@@ -68,7 +68,7 @@ class StreamIndex:
         return LogEnd(tail, tail.state() if tail else None, self.next)
 
     def cut(self) -> list[Segment]:
-        """Forget what was added since ``mark``, and return the segments that are gone."""
+        """Remove records added since ``mark``, and return the segments added since then."""
         with self._lock:
             mark = self._mark
             self.next = mark.next
@@ -81,7 +81,10 @@ class StreamIndex:
             return newer
 
     def pop_oldest(self, before: int) -> Segment | None:
-        """Take the oldest full segment away if it ends before an offset, and is not claimed."""
+        """Remove and return the oldest full segment if it ends before an offset. Else return None.
+
+        A claimed segment stays.
+        """
         with self._lock:
             oldest = next(iter(self._full()), None)
             if oldest is None or oldest is self._packing or oldest.next > before:
@@ -89,12 +92,12 @@ class StreamIndex:
             return self._segments.pop(0)
 
     def _full(self) -> list[Segment]:
-        """Return the segments to which nothing is added any more, whatever is undone."""
+        """Return the segments that are never appended to again, even after ``cut``."""
         newest = self._mark.segment
         return self._segments[: self._segments.index(newest)] if newest else []
 
     def put_back(self, oldest: Segment) -> None:
-        """Put back a segment that ``pop_oldest`` took."""
+        """Insert a segment that ``pop_oldest`` removed."""
         with self._lock:
             self._segments.insert(0, oldest)
 
@@ -107,13 +110,13 @@ class StreamIndex:
     # For the compressing thread.
 
     def claim_raw(self) -> Segment | None:
-        """Claim the oldest full, uncompressed segment: it is not removed until released."""
+        """Claim the oldest full, uncompressed segment. It is not removed until it is released."""
         with self._lock:
             self._packing = next((full for full in self._full() if not full.is_packed), None)
             return self._packing
 
     def replace(self, claimed: Segment, other: Segment) -> None:
-        """Replace the claimed segment by another, which is claimed in turn."""
+        """Replace the claimed segment by another one, which is then claimed."""
         with self._lock:
             self._segments[self._segments.index(claimed)] = self._packing = other
 
@@ -125,15 +128,15 @@ class StreamIndex:
     # For any thread.
 
     def holds(self, segment: Segment) -> bool:
-        """Return whether a segment is still there."""
+        """Return whether the log still has a segment."""
         with self._lock:
             return segment in self._segments
 
     def find(self, offset: int) -> Extent | None:
-        """Return the extent that holds an offset, or else the first one behind it."""
+        """Return the extent that holds an offset, or else the first one after it."""
         with self._lock:
-            place = bisect_right(self._segments, offset, key=lambda segment: segment.next)
-            for segment in islice(self._segments, place, None):
+            start = bisect_right(self._segments, offset, key=lambda segment: segment.next)
+            for segment in islice(self._segments, start, None):
                 if segment.offsets:
                     return segment.extent(segment.extent_at(offset))
         return None
@@ -141,14 +144,14 @@ class StreamIndex:
     def find_time(self, written_ms: int) -> Extent | None:
         """Return the first extent that may hold a message written at that time or later."""
         with self._lock:
-            place = bisect_left(self._segments, written_ms, key=lambda segment: segment.last_ms)
-            for segment in islice(self._segments, place, None):
+            start = bisect_left(self._segments, written_ms, key=lambda segment: segment.last_ms)
+            for segment in islice(self._segments, start, None):
                 if segment.offsets:
                     return segment.extent(segment.extent_of(written_ms))
         return None
 
     def figures(self) -> tuple[int, int, int]:
-        """Return the first offset, the next one, and the bytes of all files."""
+        """Return the first offset, the next offset, and the bytes of all files."""
         with self._lock:
             first = next((s.offsets[0] for s in self._segments if s.offsets), self.next)
             return first, self.next, sum(segment.bytes for segment in self._segments)

@@ -1,10 +1,10 @@
 """One stream on the disk: a directory of files, each a part of the log.
 
-One thread appends, marks, rolls back and trims; another may compress; any may read. A reader opens
-the file anew, and looks it up again if it was replaced or removed meanwhile. So an idle stream
-holds no file open.
+One thread appends, marks, rolls back and trims; another may compress; any thread may read. A read
+opens its file, and looks it up again if it was replaced or removed meanwhile. So an idle stream has
+no open file.
 
-The disk's failures are raised as ``OSError``; the caller adds the text.
+Failures of the disk are raised as ``OSError``, without a text for operators.
 """
 
 import threading
@@ -39,10 +39,11 @@ class StreamLog:
     """The messages of one stream, by offset. Use ``create`` or ``open``.
 
     Args:
-      directory: Its own.
-      name: Of the stream.
-      epoch: Its.
-      segment_bytes: A file that has reached this is full.
+      directory: Used by this log alone.
+      files: The disk.
+      name: Name of the stream.
+      epoch: Epoch of the stream.
+      segment_bytes: Size at which a file is full.
     """
 
     def __init__(
@@ -56,16 +57,16 @@ class StreamLog:
         self._damage = StreamDamage(directory, files)
         self._index = StreamIndex()
         self._handle: int | None = None
-        """Of the newest segment, while something is not synced."""
+        """The open newest segment, while it is not synced."""
         self._is_touched = False
-        """Something was written, or half written, since the mark."""
+        """Writes were begun since the mark."""
         self._is_synced = True
         self._since = 0
-        """Where the newest segment ended when it was last on the disk."""
+        """Size of the newest segment at its last sync."""
         self._in_doubt = False
         """A sync failed: the state of the disk is unknown until ``rollback`` reads it."""
         self._is_broken = False
-        """Nor will anybody know before the log is opened anew."""
+        """The state of the disk is unknown until the log is opened again."""
         self._packing = threading.Lock()
 
     @classmethod
@@ -77,7 +78,7 @@ class StreamLog:
         epoch: str,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> "StreamLog":
-        """Create an empty stream, remove remains of an older one, and sync."""
+        """Create an empty stream, remove the files of an older one, and sync."""
         begin_directory(directory, files, name, epoch)
         return cls(directory, files, name, epoch, segment_bytes)
 
@@ -89,9 +90,9 @@ class StreamLog:
         segment_bytes: int = SEGMENT_BYTES,
         known: Known = ALL_KNOWN,
     ) -> "StreamLog | None":
-        """Open a stream's log and read what it holds. None: it was never begun, or was dropped.
+        """Open and read a stream's log. Return None if it was never begun, or was dropped.
 
-        Its content is synced, so that nobody sees messages that a power cut could remove. Damaged
+        Syncs its content, so that readers never see messages that a power cut could remove. Damaged
         parts are set aside and reported by ``take_damage``.
         """
         found = read_directory(directory, files)
@@ -106,10 +107,10 @@ class StreamLog:
     # For the appending thread.
 
     def mark(self) -> None:
-        """All that is there stands: ``rollback`` goes back to here. To be called before ``append``.
+        """Confirm all content: ``rollback`` returns to here. Call this before ``append``.
 
         Raises:
-          StoreBroken: an earlier ``rollback`` failed.
+          StoreBroken: an earlier ``rollback`` failed or is missing.
         """
         self._insist(not self._in_doubt)
         self._index.mark()
@@ -117,24 +118,24 @@ class StreamLog:
 
     def _insist(self, is_known: bool) -> None:
         if self._is_broken or not is_known:
-            raise StoreBroken(f"{self.directory}: what is on the disk is not known; restart")
+            raise StoreBroken(f"{self.directory}: the state on the disk is unknown; restart")
 
     def start_at(self, offset: int) -> None:
-        """Set the offset of an empty log's next message. The name of a file stores it."""
+        """Set the first offset of an empty log, which is stored in a file's name."""
         self._index.next = offset
         self._is_touched = True
         self._writable()
 
     def append(self, records: Sequence[Append], commit: int = 0) -> None:
-        """Write messages at the end. They can be read at once, but are on the disk after ``sync``.
+        """Write messages at the end. They can be read at once, and are durable after ``sync``.
 
         Args:
           records: The records, in order.
-          commit: Of the journal, without which they do not hold; 0 = they hold by themselves.
+          commit: Commit of the journal that they depend on; 0 = none.
 
         Raises:
-          ValueError: an offset is not the next; nothing was done.
-          OSError: it could not be written; to be rolled back.
+          ValueError: an offset is not the next one; nothing was done.
+          OSError: the disk failed; call ``rollback``.
         """
         self._check_offsets(records)
         self._is_touched = True
@@ -199,8 +200,8 @@ class StreamLog:
         """Sync all files.
 
         Raises:
-          OSError: the state of the disk is unknown; call ``rollback``.
-          StoreBroken: an earlier ``rollback`` is missing.
+          OSError: the disk failed; call ``rollback``.
+          StoreBroken: an earlier ``rollback`` failed or is missing.
         """
         self._insist(not self._in_doubt)
         handle = self._handle
@@ -213,10 +214,10 @@ class StreamLog:
         self._close_tail()
 
     def rollback(self) -> None:
-        """Undo what was appended since ``mark``, synced or not.
+        """Undo all appends since ``mark``, synced or not.
 
         Raises:
-          StoreBroken: it could not be, or what stood before is not whole any more.
+          StoreBroken: that failed, or older records are damaged.
         """
         self._insist(True)
         if not (self._is_touched or self._in_doubt):
@@ -231,7 +232,7 @@ class StreamLog:
         self._is_synced = True
 
     def leave(self) -> None:
-        """Hide what was appended since ``mark`` and leave it on the disk for recovery to decide."""
+        """Hide appends since ``mark``, but leave them on the disk: recovery decides."""
         self._is_broken = True
         self._close_tail()
         self._index.cut()
@@ -241,7 +242,7 @@ class StreamLog:
         for segment in newer:
             self._files.remove(segment.path)
         if newer:
-            # Should one come back after a crash, there would be two for its offsets.
+            # If one reappeared after a crash, two files would have its offsets.
             self._files.sync_directory(self.directory)
         tail = self._index.tail
         if tail is None or tail.is_sealed:
@@ -253,12 +254,12 @@ class StreamLog:
                 # After a failed sync the system may count data as written that the disk never got.
                 self._files.forget_cached(handle)
                 if not is_whole(tail, self._files.read(handle, 0, tail.end)):
-                    raise StoreBroken(f"{tail.path}: what was written is not there; restart")
+                    raise StoreBroken(f"{tail.path}: written data was lost; restart")
 
     def trim(self, before: int) -> None:
-        """Drop the whole files whose messages all precede an offset. It cannot be undone.
+        """Remove files whose messages all precede an offset. This cannot be undone.
 
-        The newest file at ``mark`` stays, and one that is being compressed.
+        The newest file at ``mark`` stays, and so does a file that is being compressed.
         """
         while (segment := self._index.pop_oldest(before)) is not None:
             try:
@@ -275,17 +276,19 @@ class StreamLog:
             clear_directory(self.directory, self._files)
 
     def close(self) -> None:
-        """Close everything. Waits for a running compression, but not for the disk."""
+        """Close the open file, without a sync. Waits for a running compression."""
         with self._packing:
             self._close_tail()
 
     # For any thread.
 
     def compress_one(self) -> bool:
-        """Compress the oldest full file while all else goes on, and return whether there was one.
+        """Compress the oldest full file, and return whether there was one.
+
+        Other threads may use the log meanwhile.
 
         Raises:
-          OSError: it could not be; what can be read is as it was.
+          OSError: the disk failed; the content is unchanged.
         """
         with self._packing:
             raw = self._index.claim_raw()
@@ -303,7 +306,7 @@ class StreamLog:
         try:
             self._files.remove(raw.path)
         except OSError:
-            # Left behind it would come back some day, when those behind it are trimmed.
+            # The next start would find both files.
             self._index.replace(packed, raw)
             with suppress(OSError):
                 self._files.remove(packed.path)
@@ -356,10 +359,10 @@ class StreamLog:
                 runs = decode_run(data, at, header)
                 if count_messages(runs) == header.count:
                     yield runs[0]
-                    first = header.next  # a record that stands there twice is one all the same
+                    first = header.next  # skips a repeated record
                     continue
-            # A block's records were looked at when it was compressed; and what was rolled back
-            # meanwhile is not damaged.
+            # The records of a block were checked when it was compressed, and records that were
+            # rolled back meanwhile are not damaged.
             if not extent.is_packed and not extent.is_outdated:
                 self._damage.set_aside(extent.path, extent.at + at, data[at:end])
             yield from (run for run in runs if run.first + len(run.bodies) > first)
@@ -384,18 +387,18 @@ class StreamLog:
         return self._index.next
 
     def state(self) -> StreamState:
-        """Return the present state of the log."""
+        """Return the current state of the log."""
         return StreamState(self.epoch, *self._index.figures())
 
     @property
     def damaged(self) -> int:
-        """Return how often damage was found since the log was opened."""
+        """Return the number of damaged parts found since the log was opened."""
         return self._damage.count
 
     def take_damage(self) -> list[str]:
-        """Return a line for each damage found since the last call."""
+        """Return a line for each damaged part found since the last call."""
         return self._damage.take_lines()
 
     def take_notes(self) -> list[str]:
-        """Return notes on what opening cut off although all its bytes seemed to be there."""
+        """Return notes on parts that opening cut off although they seemed to be complete."""
         return self._damage.take_notes()

@@ -24,20 +24,20 @@ from trio_stomp.store.streams._segment import (
 )
 
 BLOCK_EXTENTS = 4
-"""So many extents of a raw file are compressed together: a reader has to take them all."""
+"""Extents of a raw file in one block, which readers read as a whole."""
 QUICK, THOROUGH = 1, 6
-"""Levels of zlib. For statistics the second takes three times the processor's time of the first,
-0.13 s for a file, and leaves a fifth less: a day of 1,000 destinations then fits into 256 MiB."""
+"""Levels of zlib. For statistics the second takes three times the CPU time of the first, 0.13 s for
+a file, and saves a fifth more space: a day of 1,000 destinations then fits into 256 MiB."""
 LEISURE_MS = 10_000
-"""A file that took so long to come is compressed thoroughly; a stream that comes faster must not
-wait for its compression."""
+"""Files that took at least this time to fill are compressed thoroughly. On faster streams,
+compression must keep pace."""
 
 
 def write_packed(raw: Segment, files: Files, damage: StreamDamage) -> Segment:
     """Compress a full file into a synced file beside it, and keep the original.
 
     Raises:
-      OSError: it could not be, and is not there.
+      OSError: the disk failed; the compressed file was removed.
     """
     packed = named_segment(raw.path.removesuffix(RAW) + PACKED)
     part = packed.path + UNFINISHED

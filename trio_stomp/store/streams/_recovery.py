@@ -1,4 +1,4 @@
-"""Recovers a stream's files when it is opened, and finds damage."""
+"""Recovers a stream's files when the log is opened, and finds damage."""
 
 import os
 from collections.abc import Iterator
@@ -32,13 +32,12 @@ from trio_stomp.store.streams._segment import (
 
 @value
 class Known:
-    """The state of the streams according to the journal.
+    """The journal's state, as far as the recovery of streams needs it.
 
     Args:
-      commit: The last one that holds. What came with a later one, and is bound to it, never did.
-      may_be_torn: The store was not closed in order: of what was written last, and never promised,
-        any part may be there without the others.
-      is_closed: It was closed in order: all that was written should be there.
+      commit: The last valid commit. Records that depend on a later one are invalid.
+      may_be_torn: The store was not closed cleanly: any part of an unsynced write may be missing.
+      is_closed: The store was closed cleanly: all writes should be complete.
     """
 
     commit: int
@@ -47,13 +46,20 @@ class Known:
 
 
 ALL_KNOWN = Known(1 << 64)
-"""Where there is no journal, or one of format 1: nothing of the streams is bound to it."""
+"""Used without a journal, or with one of format 1, whose streams never depend on it."""
 
 
 def recover_segments(
     names: set[str], files: Files, damage: StreamDamage, known: Known
 ) -> list[Segment]:
-    """Return the segments of a directory, oldest first, without what was never finished."""
+    """Return the segments of a directory, oldest first, without incomplete writes.
+
+    Args:
+      names: Names of the files in the directory.
+      files: The disk.
+      damage: Receives damaged bytes.
+      known: The state of the journal.
+    """
     directory = damage.directory
     for name in names:
         if name.endswith(UNFINISHED):
@@ -67,22 +73,22 @@ def recover_segments(
         if stem.startswith(newest):
             rules = known
         elif not any(segment.bytes for segment in found):
-            # All behind it was cut off. It was on the disk before that began, but may be bound.
+            # All later files were cut off. This one was synced before, but may depend on a commit.
             rules = Known(known.commit, is_closed=known.is_closed)
         segment = _recover_segment(path, names, files, damage, rules)
         if rules is not None and not segment.bytes and f"{older}{RAW}" in names:
-            # Its name tells an offset which may be one of what is cut off next.
+            # The offset in its name may be one that is cut off next.
             files.remove(segment.path)
             files.sync_directory(directory)
             continue
         found.append(segment)
-    # Where nothing is left of one, the next may begin at the same offset; names tell no order then.
+    # An empty file and the next one may begin at the same offset, so names do not give the order.
     found.sort(key=lambda segment: (segment.first, segment.next))
     segments: list[Segment] = []
     for segment in found:
         behind = segments[-1].next if segments else 0
         if not segment.bytes and (segment is not found[-1] or segment.first < behind):
-            # Begun by a commit that failed.
+            # A failed commit began it.
             files.remove(segment.path)
             continue
         if segments:
@@ -99,7 +105,7 @@ def _recover_segment(
     if os.path.basename(raw) not in names:
         return read_packed(packed, files, damage)
     if os.path.basename(packed) in names:
-        # The raw one was not removed in time. It has all, even if the other should not.
+        # Compression was interrupted. The raw file is complete, the packed one perhaps not.
         files.remove(packed)
     return read_raw(raw, files, damage, rules)
 
@@ -116,24 +122,23 @@ def scan(segment: Segment, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def is_whole(segment: Segment, data: bytes) -> bool:
-    """Return whether a raw file's bytes are complete and undamaged."""
+    """Return whether a raw file's bytes are undamaged and match its index."""
     found = named_segment(segment.path)
     damaged = next(scan(found, data), None)
     return damaged is None and (found.next, found.end) == (segment.next, segment.end)
 
 
 def read_raw(path: str, files: Files, damage: StreamDamage, rules: Known | None) -> Segment:
-    """Look through a raw file, all of it.
+    """Read and check a raw file, and return its index.
 
-    What was never promised is cut off its end. What is damaged is set aside; nothing is to be
-    written into the file any more then, and the offsets that may have stood at its end are left
-    out. What is left is on the disk.
+    Incomplete writes are cut off its end. Damaged bytes are set aside; then the file is sealed, and
+    the offsets that may have been at its end are skipped. The rest is synced.
 
     Args:
       path: The file.
-      files: The file system.
-      damage: Receives reports of damage.
-      rules: Of the end of the log, if it is in this file; None if it is not.
+      files: The disk.
+      damage: Receives damaged bytes.
+      rules: The journal's state, if the end of the log may be in this file; else None.
     """
     segment = named_segment(path)
     with opened(files, files.open(path)) as handle:
@@ -151,18 +156,18 @@ def read_raw(path: str, files: Files, damage: StreamDamage, rules: Known | None)
                     files.truncate(handle, at)
                     segment.bytes = at
                     break
-                # A message takes at least so much: none of the lost offsets is used again.
+                # This is the maximum number of lost messages: their offsets are not used again.
                 segment.next += (end - at) // MESSAGE_OVERHEAD_BYTES
             segment.is_sealed = True
             damage.set_aside(path, at, data[at:end])
         if rules is not None:
-            # Who wrote it may have been killed before it was synced.
+            # The writing process may have been killed before it synced.
             files.sync(handle)
     return segment
 
 
 def _promised(data: bytes, segment: Segment, rules: Known, damage: StreamDamage) -> int:
-    """Return the end of what may have been promised in a raw file."""
+    """Return the end of the records in a raw file that may have been confirmed."""
     runs = list(walk(data, segment.marker))
     end = len(data)
     since = max((header.since for _, _, header in runs if header), default=0)
@@ -183,7 +188,7 @@ def _promised(data: bytes, segment: Segment, rules: Known, damage: StreamDamage)
 
 
 def read_packed(path: str, files: Files, damage: StreamDamage) -> Segment:
-    """Read a compressed file's index. If it is damaged, search for the blocks."""
+    """Return the index of a compressed file. If it is damaged, search for the blocks."""
     segment = named_segment(path)
     segment.is_sealed = True
     with opened(files, files.open(path)) as handle:
@@ -193,7 +198,7 @@ def read_packed(path: str, files: Files, damage: StreamDamage) -> Segment:
         if blocks is None:
             blocks = _find_blocks(files.read(handle, 0, segment.bytes), segment, damage)
             end = blocks[-1][0] + blocks[-1][1].size if blocks else 0
-            # None of the offsets that may have stood there is used again, as of a raw file.
+            # Offsets that may have been lost are not used again, as in a raw file.
             lost = (segment.bytes - end) // MESSAGE_OVERHEAD_BYTES
     for at, header in blocks:
         segment.add_block(at, header)

@@ -18,7 +18,7 @@ PACKED = ".packed"
 UNFINISHED = ".part"
 STEM = re.compile(r"(\d{20}-[0-9a-f]{16})\.(?:log|packed)")
 EXTENT_BYTES = 64 * 1024
-"""A raw file has a point in the index every so often: a reader reads that much at once."""
+"""Minimum distance between two points of a raw file in the index, which readers read at once."""
 
 
 def _numbers() -> "array[int]":
@@ -27,23 +27,23 @@ def _numbers() -> "array[int]":
 
 @define(eq=False)
 class Segment:
-    """The index of a file: where some of its records stand, or all of its blocks.
+    """The index of a file: positions of some of its records, or of all its blocks.
 
-    What stands from one such point to the next is an *extent*: the unit of reading. It takes 24
-    bytes of memory for 64 KiB of a raw file, or 256 KiB of a compressed one.
+    The part from one such point to the next is an *extent*, the unit of reading. It takes 24 bytes
+    of memory for 64 KiB of a raw file, or 256 KiB of compressed records.
 
     Args:
-      path: Its name tells ``first`` and the marker.
-      first: No message of it has a lower offset.
-      next: Offset behind the last message.
-      last_ms: When that was written.
-      end: Where the last extent ends.
+      path: The path, whose name has ``first`` and the marker.
+      first: Lower bound of its offsets.
+      next: Offset after the last message.
+      last_ms: Time when the last message was written.
+      end: End of the last extent.
       bytes: Size of the file.
-      is_sealed: Nothing is to be written behind what is there.
-      cuts: How often it was cut back.
-      offsets: Of each extent's first message.
-      positions: Of each extent in the file.
-      times: When each extent's first message was written.
+      is_sealed: The file must not be appended to.
+      cuts: Number of calls of ``cut``.
+      offsets: Offset of each extent's first message.
+      positions: Position of each extent in the file.
+      times: Time when each extent's first message was written.
     """
 
     path: str
@@ -65,15 +65,15 @@ class Segment:
         return self.path.endswith(PACKED)
 
     def add_run(self, at: int, end: int, first: int, behind: int, written_ms: int) -> None:
-        """Add a record behind all others. ``behind`` is the offset after its last message."""
+        """Add a record at the end. ``behind`` is the offset after its last message."""
         if not self.positions or at - self.positions[-1] >= EXTENT_BYTES:
             self._add_point(at, first, written_ms)
-        self.next = max(self.next, behind)  # a record may stand there twice, by a stray write
+        self.next = max(self.next, behind)  # a stray write may have repeated a record
         self.last_ms = written_ms
         self.end = end
 
     def add_block(self, at: int, header: BlockHeader) -> None:
-        """Add a block behind all others."""
+        """Add a block at the end."""
         self._add_point(at, header.first, header.first_ms)
         self.next = header.next
         self.last_ms = header.last_ms
@@ -85,7 +85,7 @@ class Segment:
         self.times.append(written_ms)
 
     def extent_at(self, offset: int) -> int:
-        """Return the number of the extent where ``offset`` stands, or would."""
+        """Return the number of the extent that holds ``offset``, or would hold it."""
         return max(bisect_right(self.offsets, offset) - 1, 0)
 
     def extent_of(self, written_ms: int) -> int:
@@ -93,7 +93,7 @@ class Segment:
         return max(bisect_left(self.times, written_ms) - 1, 0)
 
     def extent(self, number: int) -> "Extent":
-        """Return the present position of an extent."""
+        """Return the current state of an extent."""
         is_last = number + 1 == len(self.offsets)
         at = self.positions[number]
         end = self.end if is_last else self.positions[number + 1]
@@ -110,11 +110,11 @@ class Segment:
         )
 
     def state(self) -> "SegmentEnd":
-        """Return the present end, for ``cut``."""
+        """Return the current end, for ``cut``."""
         return SegmentEnd(self.next, self.last_ms, self.end, self.bytes, len(self.offsets))
 
     def cut(self, end: "SegmentEnd") -> None:
-        """Forget what was added since that end."""
+        """Remove what was added since ``end`` was taken by ``state``."""
         self.next, self.last_ms, self.end = end.next, end.last_ms, end.end
         self.bytes = end.bytes
         self.cuts += 1
@@ -142,7 +142,7 @@ class Extent:
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether its segment was cut back since."""
+        """Return whether its segment was cut since."""
         return self.cuts != self.segment.cuts
 
 
@@ -163,14 +163,14 @@ def segment_path(directory: str, first: int, marker: bytes) -> str:
 
 
 def named_segment(path: str) -> Segment:
-    """Return a segment with no more than its file's name tells."""
+    """Return an empty index of a file, with the marker and first offset from its name."""
     first, _, marker = os.path.basename(path).partition(".")[0].partition("-")
     return Segment(path, bytes.fromhex(marker), int(first), int(first))
 
 
 @contextmanager
 def opened(files: Files, handle: int) -> Iterator[int]:
-    """Close a handle in the end."""
+    """Close a handle at the end of the block."""
     try:
         yield handle
     finally:

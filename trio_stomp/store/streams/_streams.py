@@ -1,4 +1,4 @@
-"""The streams of a journal: one log for each."""
+"""The streams of a journal, one log for each."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ StreamRecord = Begin | Append | Trim | DropStream
 
 
 def stream_records(turns: Sequence[Turn]) -> list[StreamRecord]:
-    """Return the records of turns that concern streams, in order."""
+    """Return the turns' records that concern streams, in order."""
     return [
         record
         for turn in turns
@@ -36,7 +36,7 @@ def stream_records(turns: Sequence[Turn]) -> list[StreamRecord]:
 
 
 def journal_records(turns: Sequence[Turn]) -> list[Record]:
-    """Return the records of turns that concern no stream, in order."""
+    """Return the turns' records that do not concern streams, in order."""
     found: list[Record] = []
     for turn in turns:
         for record in turn.records:
@@ -66,8 +66,8 @@ def stream_directory(directory: str, name: str) -> str:
 class Streams:
     """All logs, and the steps of an append to them.
 
-    ``write``, ``sync`` and then ``finish``; or ``undo`` if anything failed before ``finish``. A
-    reader may have seen written messages, so they are always synced, urgent or not.
+    Call ``write``, ``sync`` and ``finish``; or ``undo`` if something failed before ``finish``.
+    Readers may see messages as soon as they are written, so they are synced even if not urgent.
     """
 
     _directory: str
@@ -82,7 +82,7 @@ class Streams:
     _packer: threading.Thread | None = None
 
     def open(self, known: Known = ALL_KNOWN) -> tuple[list[str], list[str]]:
-        """Open all streams, and return a line for each damage and for each doubtful cut."""
+        """Open all streams, and return lines about damage and notes about doubtful cuts."""
         files = self._files
         files.make_directory(self._directory)
         lines: list[str] = []
@@ -101,10 +101,10 @@ class Streams:
 
         Args:
           records: The records, in order.
-          commit: Of the journal, without which what is appended does not hold; 0 = it does.
+          commit: Commit of the journal that they depend on; 0 = none.
 
         Raises:
-          OSError, StoreBroken: to be undone.
+          OSError, StoreBroken: call ``undo``.
         """
         for record in records:
             if isinstance(record, Begin):
@@ -134,19 +134,19 @@ class Streams:
         self._unpacked_bytes += sum(map(len, record.bodies))
 
     def sync(self) -> None:
-        """Wait until all of it is on the disk.
+        """Wait until all writes are on the disk.
 
         Raises:
-          OSError: to be undone.
+          OSError, StoreBroken: call ``undo``.
         """
         for log in self._touched.values():
             log.sync()
 
     def undo(self) -> None:
-        """Undo what was written.
+        """Undo all writes since ``finish``.
 
         Raises:
-          OSError, StoreBroken: that failed, too.
+          OSError, StoreBroken: that failed as well.
         """
         touched, self._touched = self._touched, {}
         begun, self._begun = self._begun, []
@@ -158,14 +158,18 @@ class Streams:
                 log.rollback()
 
     def leave(self) -> None:
-        """Abandon uncommitted writes without undoing them. Recovery decides whether they count."""
+        """Hide uncommitted writes but leave them on the disk: recovery decides."""
         touched, self._touched = self._touched, {}
         self._begun.clear()
         for log in touched.values():
             log.leave()
 
     def finish(self, records: Sequence[StreamRecord]) -> None:
-        """Do what cannot be undone. Failures are retried later: an extra file does no harm."""
+        """Commit the writes, then trim and drop. Failures to delete files are ignored.
+
+        Args:
+          records: As for ``write``.
+        """
         self._touched.clear()
         self._begun.clear()
         latest = {record.stream: record for record in records if not isinstance(record, Trim)}
@@ -185,7 +189,7 @@ class Streams:
         self._pack()
 
     def get(self, name: str) -> StreamLog | None:
-        """Return a stream's log."""
+        """Return a stream's log, or None if there is no such stream."""
         return self._logs.get(name)
 
     def states(self) -> dict[str, StreamState]:
@@ -194,11 +198,11 @@ class Streams:
 
     @property
     def damaged(self) -> int:
-        """Return how often damage was found."""
+        """Return the number of damaged parts found."""
         return sum(log.damaged for log in tuple(self._logs.values()))
 
     def _pack(self) -> None:
-        """Have full files compressed, beside all else, once there may be some."""
+        """Start a thread that compresses full files, if there may be some."""
         is_busy = self._packer is not None and self._packer.is_alive()
         if self._unpacked_bytes < self._segment_bytes or is_busy:
             return
@@ -218,7 +222,7 @@ class Streams:
 
 def _pack_all(work: Sequence[Callable[[], bool]]) -> None:
     for compress_one in work:
-        # A file that cannot be compressed now stays as it is, only larger.
+        # A file that cannot be compressed stays uncompressed.
         with suppress(OSError):
             while compress_one():
                 pass

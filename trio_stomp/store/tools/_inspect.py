@@ -1,4 +1,4 @@
-"""What stands in a journal, for tools: read-only, and beside a broker that goes on writing."""
+"""Reads the records of a journal, for tools, even while a broker writes to it."""
 
 from collections.abc import Iterator
 
@@ -33,15 +33,16 @@ from trio_stomp.store.journal.format import (
 
 @value
 class Scanned:
-    """Something that stands in a journal.
+    """A record of a journal, or a damaged part.
 
     Args:
-      path: Of the file.
-      offset: In it.
-      content: A commit's figures; what was appended, without what is damaged of it; None if it is
-        all damaged. A Put is told as a ``Copy``, which names each id.
-      damage: What is wrong with it; "" if nothing is.
-      is_atomic: Whether it holds together with its neighbours of the same offset.
+      path: The file.
+      offset: Its position in the file.
+      length: Its size, in bytes.
+      content: The record without damaged messages; None if all of it is damaged. A Put is
+        represented as a ``Copy``, which has each id.
+      damage: Description of the damage; "" if there is none.
+      is_atomic: It forms an atomic group with the other records of the same offset.
     """
 
     path: str
@@ -53,13 +54,12 @@ class Scanned:
 
 
 def scan_records(directory: str, files: Files) -> Iterator[Scanned]:
-    """Yield what stands in the journal of a store's directory, oldest first.
+    """Yield the records of the journal in a store's directory, oldest first.
 
-    A file that the broker deletes meanwhile is left out, and so is what it has not yet written
-    completely.
+    Files that the broker deletes meanwhile are omitted, and so are incomplete writes.
 
     Raises:
-      StoreError: a file is not ours.
+      StoreError: a file is not part of the journal.
       OSError: the disk failed.
     """
     segments = list_segments(files, f"{directory}/journal")

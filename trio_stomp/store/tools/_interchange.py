@@ -1,4 +1,4 @@
-"""JSON lines, in which the content of a store moves to another (docs/operate/durability.md).
+"""JSON lines that transfer the content of a store to another (docs/operate/durability.md).
 
 | ``type`` | fields |
 |---|---|
@@ -7,10 +7,10 @@
 | ``message`` | ``place``, ``level``, ``id``, ``received_ms``, ``expires_ms``, ``deliveries`` |
 | ``stream`` | ``name``, ``epoch``, ``first``, ``next`` |
 | ``streamed`` | ``stream``, ``offset``, ``written_ms`` |
-| ``end`` | the last line: how many of each |
+| ``end`` | the last line: the number of lines of each type |
 
-``message`` and ``streamed`` also have ``headers`` and ``body``: text, or where that is no UTF-8,
-``headers_base64`` and ``body_base64``. Messages stand in the order of their ids.
+``message`` and ``streamed`` also have ``headers`` and ``body``; or, if that is not UTF-8,
+``headers_base64`` and ``body_base64``. Messages are in the order of their ids.
 """
 
 import heapq
@@ -28,7 +28,7 @@ from trio_stomp.store.tools._view import View
 
 VERSION = 1
 READ_BYTES = 32 * 1024 * 1024
-"""Read ahead of all places together; a page of one place is between the bounds that follow."""
+"""Bytes read ahead of all places together. Pages of a place have sizes within the next bounds."""
 MIN_PAGE_BYTES, MAX_PAGE_BYTES = 16 * 1024, 1024 * 1024
 GROUP_BYTES = 1024 * 1024
 GROUP_COUNT = 2000
@@ -41,7 +41,7 @@ class Malformed(StoreError):
 
 
 def to_text(name: str, data: bytes) -> Line:
-    """Return a field of bytes: as text if it is valid text, else as base64."""
+    """Return a field of bytes, as text if it is UTF-8, else as base64."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -56,15 +56,15 @@ def from_text(name: str, line: Line) -> bytes:
 
 
 def export_lines(view: View, recovered: Recovered, progress: Progress) -> Iterator[str]:
-    """Yield all that a store holds, as lines of JSON without their ends.
+    """Yield the content of a store as lines of JSON, without line ends.
 
     Args:
       view: The view of the store.
-      recovered: What ``view.recover`` returned.
-      progress: Told the bytes of bodies.
+      recovered: The result of ``view.recover``.
+      progress: Called with the bytes of bodies.
 
     Raises:
-      StoreError: it cannot be read.
+      StoreError: the store cannot be read.
     """
     count: Counter[str] = Counter()
     for line in _lines(view, recovered, progress):
@@ -90,7 +90,7 @@ def _lines(view: View, recovered: Recovered, progress: Progress) -> Iterator[Lin
     share = READ_BYTES // max(len(recovered.places), 1)
     page_bytes = min(max(share, MIN_PAGE_BYTES), MAX_PAGE_BYTES)
     levels = [_messages(view, *key, page_bytes) for key in sorted(recovered.places)]
-    # By id: that is the order of acceptance, over all places.
+    # Ids ascend in order of acceptance, across all places.
     for _, size, line in heapq.merge(*levels, key=lambda entry: entry[0]):
         done += size
         progress(done, total)
@@ -113,7 +113,7 @@ def _lines(view: View, recovered: Recovered, progress: Progress) -> Iterator[Lin
 def _messages(
     view: View, place: str, level: int, page_bytes: int
 ) -> Iterator[tuple[int, int, Line]]:
-    """Yield a level's messages: id, bytes, line."""
+    """Yield the messages of a place's level: id, size of the body, line."""
     after, is_last = 0, False
     while not is_last:
         page = view.read(place, level, after, page_bytes)
@@ -151,15 +151,15 @@ def _streamed(view: View, stream: str, first: int, end: int) -> Iterator[tuple[L
 
 
 def import_lines(store: Store, lines: Iterable[str]) -> dict[str, int]:
-    """Put what was exported into an empty store, which is open afterwards.
+    """Import an export into an empty store, which stays open.
 
     Returns:
-      How many of each type; ``filled``: offsets that were missing within a stream, and are empty
-      messages now.
+      The number of lines of each type; and ``filled``, the number of missing offsets within
+      streams, which became empty messages.
 
     Raises:
-      StoreError: the store is not empty, or cannot be written; the lines are no export, or not all
-        of it. What came before that is in the store.
+      StoreError: the store is not empty or cannot be written, or the export is malformed or
+        incomplete. Earlier lines are in the store then.
     """
     recovered = store.recover(lambda done, total: None)
     if recovered.places or recovered.settings or recovered.streams:
@@ -170,9 +170,9 @@ def import_lines(store: Store, lines: Iterable[str]) -> dict[str, int]:
         try:
             importer.take(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Malformed(f"line {number} is no line of an export: {error!r}") from error
+            raise Malformed(f"line {number} is not part of an export: {error!r}") from error
     if not importer.is_ended:
-        raise Malformed(f"the export ends with line {number}, without its last line")
+        raise Malformed(f"the export is incomplete: its last line is missing after line {number}")
     importer.flush()
     return dict(importer.count)
 
@@ -189,17 +189,17 @@ class _Importer:
     _records: list[Record] = field(factory=list)
     _size: int = 0
     _last: dict[str, tuple[int, int]] = field(factory=dict)
-    """Of each stream: its next offset, and when the last message was written."""
+    """The next offset of each stream, and the time when its last message was written."""
     _last_id: int = 0
-    """The last that was given to a message which was there."""
+    """The last id of the imported messages."""
     _used_id: int = 0
-    """The last that was ever given."""
+    """The last id that was ever used in the exported store."""
 
     def take(self, line: Line) -> None:
         """Add a line."""
         kind = line["type"]
         if self.is_ended or self._is_begun is (kind == "trio_stomp"):
-            raise ValueError("there is something before the first line, or behind the last")
+            raise ValueError("it precedes the first line of the export, or follows the last")
         if kind == "trio_stomp":
             self._begin(line)
         elif kind == "end":
@@ -217,13 +217,13 @@ class _Importer:
         self._used_id = int(line.get("next_id", 1)) - 1
 
     def _end(self, line: Line) -> None:
-        told = {kind: number for kind, number in line.items() if kind != "type"}
+        expected = {kind: number for kind, number in line.items() if kind != "type"}
         found = {kind: number for kind, number in self.count.items() if kind != "filled"}
-        if told != found:
-            raise ValueError(f"it tells of {told}, but there were {found}")
+        if expected != found:
+            raise ValueError(f"it announces {expected}, but there were {found}")
         self.is_ended = True
         if self._used_id > self._last_id:
-            # Ids are in the names of messages: none may name another one some day.
+            # Message ids contain these ids, which must never be used again.
             used = Put("import:", self._used_id, b"", [b""])
             self._records += used, Done([self._used_id])
 
@@ -235,7 +235,7 @@ class _Importer:
         elif kind == "stream":
             self._records.append(Begin(line["name"], line["epoch"], line["first"]))
             self._last[line["name"]] = line["first"], 0
-            # A stream's beginning is not undone by what follows it.
+            # Later records must be in another append than the beginning of their stream.
             self.flush()
         elif kind == "streamed":
             self._add_streamed(line)
@@ -274,7 +274,7 @@ class _Importer:
         head, body = from_text("headers", line), from_text("body", line)
         expected, last_ms = self._last[stream]
         if offset < expected or written_ms < last_ms:
-            raise ValueError(f"{stream}: offset {offset} is not behind the one before it")
+            raise ValueError(f"{stream}: offset {offset} or its time precedes the one before it")
         if missing := offset - expected:
             self.count["filled"] += missing
             self._records.append(Append(stream, expected, head, [b""] * missing, written_ms))

@@ -16,7 +16,7 @@ from trio_stomp.store.tools._view import JournalView, View, open_view
 
 STREAM_BYTES = 4 * 1024 * 1024
 PATIENCE = 1000
-"""So many steps without any progress, and something is wrong with the disk."""
+"""Number of appends without progress after which ``compact`` gives up."""
 
 
 @frozen
@@ -24,8 +24,11 @@ class Verdict:
     """The result of ``verify``.
 
     Args:
-      damage: A line for each damage: file, offset, size.
-      records: Of the journal, by kind; empty for a database.
+      messages: Number of messages in places.
+      streamed: Number of messages in streams.
+      bytes: Size of their bodies.
+      records: Number of records of the journal by kind; empty for a database.
+      damage: A line for each damaged part, with file, position and size.
     """
 
     messages: int
@@ -36,14 +39,14 @@ class Verdict:
 
 
 def verify(target: str, progress: Progress) -> Verdict:
-    """Read all of a store, and return what of it is damaged. Nothing is changed.
+    """Read all of a store, without changing it, and return what was found and is damaged.
 
     Args:
       target: A directory, or the URL of a database.
-      progress: Told bytes done and bytes in all.
+      progress: Called with the bytes done and the total.
 
     Raises:
-      StoreError: it cannot be read at all.
+      StoreError: the store cannot be read at all.
     """
     view = open_view(target)
     try:
@@ -51,7 +54,7 @@ def verify(target: str, progress: Progress) -> Verdict:
         damage = view.take_damage()
         counts: Counter[str] = Counter()
         if isinstance(view, JournalView):
-            # Once more, record by record: for the kinds, and for what no state depends on.
+            # Scan again record by record, for the kinds, and for damage in finished messages.
             damage = _scan(target, counts, damage)
         messages, size = _read_places(view, recovered)
         streamed, more = _read_streams(view, recovered)
@@ -62,7 +65,13 @@ def verify(target: str, progress: Progress) -> Verdict:
 
 
 def _scan(directory: str, counts: Counter[str], known: list[str]) -> list[str]:
-    """Return a line for each damage: of the journal with its offset, of the rest as known."""
+    """Return a line for each damaged part, and count the journal's records by kind.
+
+    Args:
+      directory: The store's directory.
+      counts: Is increased for each record.
+      known: Lines that recovery reported.
+    """
     lines = []
     try:
         for scanned in scan_records(directory.rstrip("/"), OsReadFiles()):
@@ -74,9 +83,9 @@ def _scan(directory: str, counts: Counter[str], known: list[str]) -> list[str]:
                 )
     except OSError as error:
         raise StoreError(f"{directory} cannot be read: {error}") from error
-    # Of what a broker has set aside already, it is known where.
-    told = {line.rpartition("; set aside in ")[0] or line: line for line in known}
-    return [*(told.pop(line, line) for line in lines), *told.values()]
+    # Prefer lines that name the copy which a broker has set aside.
+    reported = {line.rpartition("; set aside in ")[0] or line: line for line in known}
+    return [*(reported.pop(line, line) for line in lines), *reported.values()]
 
 
 class OsReadFiles(OsFiles):
@@ -112,10 +121,10 @@ def _read_streams(view: View, recovered: Recovered) -> tuple[int, int]:
 
 
 def inspect(target: str, progress: Progress) -> dict[str, object]:
-    """Return the content of a store as values for JSON. Nothing is changed.
+    """Return a summary of a store as values for JSON, without changing it.
 
     Raises:
-      StoreError: it cannot be read at all.
+      StoreError: the store cannot be read at all.
     """
     view = open_view(target)
     try:
@@ -156,10 +165,10 @@ def _places(recovered: Recovered) -> Iterator[dict[str, object]]:
 
 
 def export_from(target: str, progress: Progress) -> Iterator[str]:
-    """Yield all that a store holds, as lines of ``_interchange``. Nothing is changed.
+    """Yield the content of a store as lines of ``_interchange``, without changing it.
 
     Raises:
-      StoreError: it cannot be read.
+      StoreError: the store cannot be read.
     """
     view = open_view(target)
     try:
@@ -170,11 +179,14 @@ def export_from(target: str, progress: Progress) -> Iterator[str]:
 
 
 def import_to(target: str, lines: Iterable[str]) -> dict[str, int]:
-    """Put what ``export_from`` yielded into a new directory or an empty database.
+    """Import the lines of ``export_from`` into a new directory or an empty database.
+
+    Returns:
+      Counts, as ``import_lines`` does.
 
     Raises:
       StoreError: as ``import_lines``.
-      StoreLocked: a broker uses it.
+      StoreLocked: a broker uses the store.
     """
     store = _open_store(target)
     try:
@@ -192,19 +204,19 @@ def _open_store(target: str) -> Store:
 
 
 def compact(directory: str, progress: Progress) -> tuple[int, int]:
-    """Copy a journal's live records together, delete the rest, and compress full stream files.
+    """Rewrite a journal without finished messages, and compress full stream files.
 
-    It goes the way of a broker that makes room, so it may be killed at any moment.
+    It uses the cleaner of a running broker, so it may be killed at any moment.
 
     Returns:
       Bytes before and after.
 
     Raises:
-      StoreLocked: a broker uses it; the text says which.
-      StoreError: it is no journal, or the disk failed.
+      StoreLocked: a broker uses the store.
+      StoreError: the directory has no journal, or the disk failed.
     """
     if "://" in directory:
-        raise StoreError("a database compacts itself: VACUUM is the word for it")
+        raise StoreError("a database compacts itself; use its command VACUUM")
     JournalView(directory).close()
     store = JournalStore(directory)
     commit = store.recover(lambda done, total: None).commit
@@ -218,7 +230,7 @@ def compact(directory: str, progress: Progress) -> tuple[int, int]:
 
 
 def _rewrite(store: JournalStore, commit: int, progress: Progress) -> None:
-    """Have the cleaner take every segment that was there, however much lives in it."""
+    """Make the cleaner copy every existing segment, however many live messages it has."""
     writer, shared = store._writer, store._shared
     assert writer is not None
     cleaner = writer._cleaner
@@ -231,7 +243,7 @@ def _rewrite(store: JournalStore, commit: int, progress: Progress) -> None:
         stalled = stalled + 1 if now == left else 0
         left = now
         if stalled > PATIENCE:
-            raise StoreError(f"{shared.segments[oldest].path} cannot be deleted: mend the disk")
+            raise StoreError(f"{shared.segments[oldest].path} cannot be deleted: repair the disk")
         old = sum(each.end for number, each in shared.segments.items() if number < newest)
         progress(total - old, total)
     for name in store._streams.states():

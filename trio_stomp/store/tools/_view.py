@@ -26,7 +26,7 @@ class View(Protocol):
     name: str
 
     def recover(self, progress: Progress) -> Recovered:
-        """Return the content. Call this once, before everything else.
+        """Return the content. Call this once, before all other methods.
 
         Raises:
           StoreError: the store cannot be read.
@@ -39,10 +39,10 @@ class View(Protocol):
         """Implement ``Store.read_stream``."""
 
     def take_damage(self) -> list[str]:
-        """Return a line for each damage found since the last call."""
+        """Return a line for each damaged part found since the last call."""
 
     def files(self) -> list[tuple[str, int]]:
-        """Return the store's files and their bytes, or [] if it has no files."""
+        """Return the names and sizes of the store's files, or [] if unknown."""
 
     def close(self) -> None:
         """Close everything."""
@@ -52,7 +52,7 @@ def open_view(target: str) -> View:
     """Return a view of a directory, or of the database of a URL.
 
     Raises:
-      StoreError: there is nothing of that kind, or what it needs is not installed.
+      StoreError: there is no such store, or its driver is not installed.
     """
     if "://" not in target:
         return JournalView(target)
@@ -64,10 +64,10 @@ def open_view(target: str) -> View:
 
 
 class PinnedFiles(OsFiles):
-    """Files to be read, each held open from the moment that its directory is listed.
+    """Read-only files, each open from the moment its directory is listed.
 
-    So what a broker deletes meanwhile can still be read. Nothing is ever written: what would
-    mend or tidy up does nothing, and there is no copy of what is damaged.
+    So files that a broker deletes meanwhile can still be read. Nothing is written: repairs and
+    deletions have no effect, and damaged bytes are not copied.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class PinnedFiles(OsFiles):
             try:
                 return self._pin(path)
             except FileNotFoundError:
-                # Deleted between the listing and the opening: what replaces it is there by now.
+                # A file was deleted after the listing. Its replacement exists by now.
                 self.close_all(path)
                 if not os.path.isdir(path):
                     return []
@@ -108,30 +108,30 @@ class PinnedFiles(OsFiles):
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if pinned is None else os.dup(pinned)
 
     def create(self, path: str) -> int:
-        """Refuse."""
-        raise OSError(errno.EROFS, "nothing is written here", path)
+        """Raise OSError: the store is read-only."""
+        raise OSError(errno.EROFS, "the store is open for reading only", path)
 
     def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
-        """Refuse."""
-        raise OSError(errno.EROFS, "nothing is written here")
+        """Raise OSError: the store is read-only."""
+        raise OSError(errno.EROFS, "the store is open for reading only")
 
     def make_directory(self, path: str) -> None:
-        """Refuse, unless the directory exists."""
+        """Do nothing."""
 
     def truncate(self, handle: int, size: int) -> None:
-        """Leave it as it is."""
+        """Do nothing."""
 
     def remove(self, path: str) -> None:
-        """Leave it where it is."""
+        """Do nothing."""
 
     def rename(self, old: str, new: str) -> None:
-        """Leave it where it is."""
+        """Do nothing."""
 
     def sync(self, handle: int) -> None:
-        """Do nothing: nothing was written."""
+        """Do nothing."""
 
     def sync_directory(self, path: str) -> None:
-        """Do nothing: nothing was written."""
+        """Do nothing."""
 
 
 class JournalView:
@@ -186,7 +186,7 @@ class JournalView:
             raise StoreError(f"{self._directory}/streams cannot be read: {error}") from error
 
     def take_damage(self) -> list[str]:
-        """Implement ``View.take_damage``: what reading found beyond what opening had."""
+        """Implement ``View.take_damage``: damage found by opening, then by reading streams."""
         lines, self._damage = self._damage, []
         for name in self._streams.states():
             log = self._streams.get(name)

@@ -1,4 +1,4 @@
-"""A database as it is at one moment, for tools: read-only, in one transaction. Needs SQLAlchemy."""
+"""A read-only snapshot of a database, in one transaction, for tools. Needs SQLAlchemy."""
 
 import os
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ UNREADABLE = "cannot be read"
 
 
 class SqlView:
-    """The view of a broker's tables, which ignores what is written meanwhile."""
+    """The view of a broker's tables, without changes made after it was opened."""
 
     def __init__(self, url: str) -> None:
         self._database = open_database(url)
@@ -49,14 +49,14 @@ class SqlView:
             passing = sql.select(MESSAGES.c.id).where(MESSAGES.c.transient)
             self._transient = frozenset(connection.scalars(passing))
             if self._is_sqlite:
-                said = connection.exec_driver_sql("PRAGMA integrity_check").scalars()
-                self._damage = [f"{self._database.shown}: {line}" for line in said if line != "ok"]
+                lines = connection.exec_driver_sql("PRAGMA integrity_check").scalars()
+                self._damage = [f"{self._database.shown}: {line}" for line in lines if line != "ok"]
         size = self._database.size(connection)
         progress(size, size)
         return recovered
 
     def _begin(self) -> sql.Connection:
-        """Return a connection that sees all the time what it sees first."""
+        """Return a connection with a transaction that reads one snapshot."""
         connection = self._database.engine.connect()
         if self._is_sqlite:
             connection.exec_driver_sql("BEGIN")
@@ -87,7 +87,7 @@ class SqlView:
         return lines
 
     def files(self) -> list[tuple[str, int]]:
-        """Implement ``View.files``: the file of SQLite, or the size of a server's tables."""
+        """Implement ``View.files`` with the SQLite file, or the size of a server's tables."""
         try:
             size = self._database.size(self._opened)
         except SQLAlchemyError:

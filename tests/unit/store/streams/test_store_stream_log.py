@@ -469,7 +469,7 @@ def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake) -> None:
     with pytest.raises(OSError):
         log.sync()
     disk.fails = fails_on()
-    with pytest.raises(StoreBroken, match="not there"):
+    with pytest.raises(StoreBroken, match="data was lost"):
         log.rollback()
     with pytest.raises(StoreBroken):
         log.mark()
