@@ -7,6 +7,7 @@ Does not handle: sockets, tasks, clocks.
 from trio_stomp.base import MemoryBudget as MemoryBudget
 from trio_stomp.broker._broker import Broker as Broker
 from trio_stomp.broker._recovery import Recovery as Recovery
+from trio_stomp.broker._statistics import Statistics as Statistics
 from trio_stomp.broker.delivery import BOUNDS_MS as BOUNDS_MS
 from trio_stomp.broker.delivery import NEVER as NEVER
 from trio_stomp.broker.delivery import AnyBinding as AnyBinding

@@ -27,7 +27,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
-from trio_stomp.broker.names import MONITOR
+from trio_stomp.broker.names import DIAG_STREAM, MONITOR
 from trio_stomp.broker.queues import (
     AckCounters,
     Acknowledger,
@@ -38,6 +38,7 @@ from trio_stomp.broker.queues import (
 )
 from trio_stomp.broker.routing import (
     Asker,
+    BrokerEvent,
     BrokerEvents,
     Destinations,
     FanOut,
@@ -172,6 +173,25 @@ class Parts:
         if self.log is None or not self.log.is_full:
             head = Head("SEND", (("destination", name), *headers), len(body), name)
             self.streams.append(stream, head, [body], now, is_urgent=False)
+
+    def keep_events(self, max_bytes: int, max_age_s: float, window_bytes: int) -> Stream:
+        """Keep events, even without subscribers, and return the stream of DIAG messages.
+
+        Args:
+          max_bytes: The limit on disk; 0 = none.
+          max_age_s: The limit of age, in seconds; 0 = none.
+          window_bytes: The limit in memory; 0 = the default.
+        """
+        self.events.are_kept = True
+        return self.streams.open(DIAG_STREAM, max_bytes, round(max_age_s * 1000), window_bytes)
+
+    def take_events(self) -> list[BrokerEvent]:
+        """Return the events since the last call."""
+        return self.events.take()
+
+    def tell_drop(self, reason: str, count: int, destination: str = "") -> None:
+        """Record an event for messages that were dropped."""
+        self.events.tell("drop", destination=destination, reason=reason, detail=f"{count}")
 
     def has_subscribers(self, name: str) -> bool:
         """Return whether the broker's own topic ``name`` has subscribers."""

@@ -17,6 +17,7 @@ from trio_stomp.broker._configuration import configuring
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker._receipts import Receipts
 from trio_stomp.broker._sessions import Sessions
+from trio_stomp.broker._statistics import Statistics, statistics
 from trio_stomp.broker.delivery import (
     NEVER,
     PUMP_S,
@@ -330,8 +331,13 @@ class Broker(Parts):
 
     def publish(
         self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
-    ) -> None:
-        """Send a message to one of the broker's own topics. It is never parked."""
+    ) -> int:
+        """Send a message to one of the broker's own topics. It is never parked.
+
+        Returns:
+          The number of copies that slow subscribers lost.
+        """
+        lost_before = self.fan_out.drops.slow_consumer
         destination = self.destinations.own(name)
         if destination.subscribers:
             pairs = (("destination", name), *headers)
@@ -340,6 +346,11 @@ class Broker(Parts):
             if self.fan_out.slow:
                 # No events: an event about a lost event would be lost again, in each turn.
                 self._settle_slow(now, tells=False)
+        return self.fan_out.drops.slow_consumer - lost_before
+
+    def statistics(self) -> Statistics:
+        """Return the figures of this moment."""
+        return statistics(self)
 
     # The store.
 

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, field
 
-from trio_stomp.broker import queue_of
 from trio_stomp.server import Connection
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Broker, Destination
+    from trio_stomp.broker import Destination, Statistics
     from trio_stomp.server import Server
 
 T = TypeVar("T")
@@ -104,19 +103,12 @@ class Touched:
         return [each for each in taken if not each.is_finished]
 
 
-def destination_mark(destination: "Destination", broker: "Broker") -> Mark:
+def destination_mark(destination: "Destination", statistics: "Statistics") -> Mark:
     """Return a mark that changes with every message, subscriber and loss."""
-    current = broker.destinations.find(destination.name) or destination
-    queue = queue_of(current)
-    figures = (0, 0, 0, 0, 0)
-    if queue is not None:
-        consumers = len(queue.consumers)
-        figures = (queue.depth, queue.unacked, queue.dequeued, queue.nacked, consumers)
     return (
         destination.enqueued,
         destination.delivered,
         destination.dropped,
         destination.expired,
-        broker.destinations.takers_count(current),
-        figures,
+        statistics.figures(destination),
     )

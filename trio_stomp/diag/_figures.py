@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp.broker import Binding, Histogram, ParkedDestination, Queue, Subscription
-from trio_stomp.diag._drops import EXPIRED, all_drops
+from trio_stomp.broker import Binding, Histogram, ParkedDestination, Queue, Statistics, Subscription
+from trio_stomp.diag._drops import with_server
 from trio_stomp.diag._listing import SLICE_LOOKS, slices
 from trio_stomp.diag._process import PauseMeter, TaskMeter, open_files, process_record
 from trio_stomp.diag._records import (
@@ -125,12 +125,12 @@ class Figures:
 
     def session_and_stale(self) -> tuple[Record, Record]:
         """Return the fields of these two tables, from one census."""
-        broker, census = self.server.broker, self.server.census()
-        return session_record(broker, census), stale_record(broker, census)
+        statistics, census = self.server.broker.statistics(), self.server.census()
+        return session_record(statistics, census), stale_record(statistics, census)
 
     def drops(self) -> dict[str, int]:
         """Return the messages dropped since the boot, by reason. Each figure only grows."""
-        return all_drops(self.server)
+        return with_server(self.server.broker.statistics().messages.drops, self.server)
 
     def expired(self) -> dict[str, int]:
         """Return the messages that expired, by where they did. Each figure only grows.
@@ -138,14 +138,8 @@ class Figures:
         What a consumer would have had to acknowledge and expired in its outbox is in both the
         outbox's figure and the queue's.
         """
-        broker = self.server.broker
-        buried = broker.queues.deaths.buried.items()
-        return {
-            "arrival": broker.fan_out.drops.expired,
-            "stale": broker.stale.statistics.expired,
-            "queue": sum(count for death, count in buried if death.value == EXPIRED),
-            "outbox": self.server.outboxes.expired,
-        }
+        expired = self.server.broker.statistics().messages.expired
+        return {**expired, "outbox": self.server.outboxes.expired}
 
     def state(self, connection: Connection) -> str:
         """Return ``opening``, ``open`` or ``closed``."""
@@ -163,9 +157,9 @@ class Figures:
         """Return the fields of a subscription, durable or not."""
         return durable_record(thing) if isinstance(thing, Binding) else subscription_record(thing)
 
-    def queue(self, thing: Queue | ParkedDestination | None) -> Record:
+    def queue(self, thing: Queue | ParkedDestination | None, statistics: Statistics) -> Record:
         """Return the fields of the table ``queue``, or of the input queue for None."""
-        return queue_record(self.server, thing, self.server.clock.now())
+        return queue_record(self.server, thing, statistics, self.server.clock.now())
 
     def counting(self) -> Generator[None, None, Present]:
         """Count the connections, some at a time: each that was there at the beginning once."""

@@ -10,14 +10,13 @@ from trio_stomp.broker import (
     BOUNDS_MS,
     AnyBinding,
     Binding,
-    Broker,
     Census,
     Destination,
     Histogram,
     ParkedDestination,
     Queue,
+    Statistics,
     Subscription,
-    queue_of,
 )
 from trio_stomp.diag._stream import Record, timestamp
 
@@ -113,12 +112,15 @@ def buffers_record(server: "Server", census: Census) -> Record:
     }
 
 
-def queue_record(server: "Server", thing: Queue | ParkedDestination | None, now: float) -> Record:
+def queue_record(
+    server: "Server", thing: Queue | ParkedDestination | None, statistics: Statistics, now: float
+) -> Record:
     """Return the fields of the table ``queue``, of one thing.
 
     Args:
       server: The server.
       thing: None = the input queue.
+      statistics: Of the broker.
       now: Seconds of the broker's clock.
     """
     if thing is None:
@@ -133,7 +135,7 @@ def queue_record(server: "Server", thing: Queue | ParkedDestination | None, now:
         )
     if isinstance(thing, Queue):
         return _waiting_record(thing, now)
-    return _parked_record(thing, server.broker.policies.max_stale_queue_size, now)
+    return _parked_record(thing, statistics.stale.capacity, now)
 
 
 def _waiting_record(queue: Queue, now: float) -> Record:
@@ -185,24 +187,22 @@ def _queue_record(destination: str, **known: object) -> Record:
     return record | known
 
 
-def destination_record(destination: Destination, broker: Broker) -> Record:
+def destination_record(destination: Destination, statistics: Statistics) -> Record:
     """Return the fields of the table ``destination``."""
-    # Only the table of routes knows whether a wildcard subscription has changed who receives.
-    current = broker.destinations.find(destination.name) or destination
-    queue, takers = queue_of(current), broker.destinations.takers_count(current)
+    subscribers, depth, unacked, acked, nacked = statistics.figures(destination)
     return {
         "destination": destination.name,
         "type": destination.kind.value,
-        "subscribers": takers + (0 if queue is None else len(queue.consumers)),
+        "subscribers": subscribers,
         "enqueued_total": destination.enqueued,
         "delivered_total": destination.delivered,
-        "acked_total": 0 if queue is None else queue.dequeued,
-        "nacked_total": 0 if queue is None else queue.nacked,
+        "acked_total": acked,
+        "nacked_total": nacked,
         "dropped_total": destination.dropped,
         "bytes_in_total": destination.bytes_in,
         "bytes_out_total": destination.bytes_out,
-        "depth": broker.stale.depth(destination.name) + (0 if queue is None else queue.depth),
-        "unacked": 0 if queue is None else queue.unacked,
+        "depth": depth + statistics.parked_at(destination.name),
+        "unacked": unacked,
     }
 
 
@@ -287,28 +287,28 @@ def _durable_fields(binding: AnyBinding | None) -> Record:
     return {"name": name, "client_id": client_id, "owner": binding.owner}
 
 
-def session_record(broker: Broker, census: Census) -> Record:
+def session_record(statistics: Statistics, census: Census) -> Record:
     """Return the fields of the table ``session``."""
     return {
         "clients": census.clients,
         "websockets": census.websockets,
-        "stomp_connected": len(broker.clients),
-        "subscriptions": len(broker.subscriber),
+        "stomp_connected": len(statistics.clients),
+        "subscriptions": statistics.subscriptions,
     }
 
 
-def stale_record(broker: Broker, census: Census) -> Record:
+def stale_record(statistics: Statistics, census: Census) -> Record:
     """Return the fields of the table ``stale``."""
-    stale, totals = broker.stale, broker.stale.statistics
+    stale = statistics.stale
     return {
         "input_queue_size": census.input_queue_size,
         "output_queue_size": census.output_queue_size,
         "stale_queue_size": stale.size,
         "stale_bytes": stale.bytes,
-        "parked_total": totals.parked,
-        "revived_total": totals.revived,
-        "expired_total": totals.expired,
-        "dropped_total": totals.dropped,
+        "parked_total": stale.parked,
+        "revived_total": stale.revived,
+        "expired_total": stale.expired,
+        "dropped_total": stale.dropped,
     }
 
 

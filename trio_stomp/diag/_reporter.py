@@ -14,7 +14,6 @@ from attrs import define, field
 from trio_stomp.base import Table
 from trio_stomp.base import schema as _schema
 from trio_stomp.broker import (
-    DIAG_STREAM,
     BrokerEvent,
     Census,
     Destination,
@@ -108,13 +107,11 @@ class Reporter:
         """Open the stream, where the options want one. The broker has what the store held."""
         options = self.options
         if options.diag_stream and options.diag_interval_s:
-            self.stream.log = self.server.broker.streams.open(
-                DIAG_STREAM,
+            self.stream.log = self.server.broker.keep_events(
                 options.diag_stream_max_bytes,
-                round(options.diag_stream_max_age_s * 1000),
+                options.diag_stream_max_age_s,
                 options.diag_stream_memory_bytes,
             )
-            self.server.broker.events.are_kept = True
 
     def tick(self, now: float) -> None:
         """Publish the statistics of the last interval, as far as anybody listens.
@@ -129,10 +126,13 @@ class Reporter:
 
     def end_turn(self, now: float) -> None:
         """Publish what happened in this turn, and do the next slice of what is too much for one."""
-        if not (self.server.broker.events.pending or self._events or self._jobs):
+        if not self._events:
+            # Only then: what is beyond the broker's own bound is counted, not kept.
+            self._events.extend(self.server.broker.take_events())
+        if not (self._events or self._jobs):
             return
         try:
-            if self.server.broker.events.pending or self._events:
+            if self._events:
                 self._publish_events(now)
             if self._jobs:
                 self._go_on(now)
@@ -156,7 +156,7 @@ class Reporter:
 
     def _tick(self, now: float) -> None:
         server = self.server
-        broker, dispatcher = server.broker, server.dispatcher
+        dispatcher = server.dispatcher
         turns, dispatcher.turn_times = dispatcher.turn_times, Histogram()
         self.figures.end_interval(turns)
         self._drops.tell(server, self.stream.lost)
@@ -169,10 +169,11 @@ class Reporter:
         wall_now = self.wall()
         ts = timestamp(wall_now)
         census = server.census() if heard & _WITH_CENSUS else Census()
+        statistics = server.broker.statistics()
         if _schema.SESSION in heard:
-            self._publish(_schema.SESSION, session_record(broker, census), ts, now)
+            self._publish(_schema.SESSION, session_record(statistics, census), ts, now)
         if _schema.STALE in heard:
-            self._publish(_schema.STALE, stale_record(broker, census), ts, now)
+            self._publish(_schema.STALE, stale_record(statistics, census), ts, now)
         if _schema.PROCESS in heard:
             self._publish(_schema.PROCESS, self.figures.process(now), ts, now)
         if not self._jobs:
@@ -221,29 +222,29 @@ class Reporter:
 
     def _list_queues(self, ts: str, now: float) -> Iterator[None]:
         """Tell of the input queue, the fullest queues, and of what is parked."""
-        broker = self.server.broker
+        statistics = self.server.broker.statistics()
         queues = Largest[Queue](MAX_ITEMS // 2, lambda queue: queue.held)
-        for some in slices(list(broker.destinations), SLICE_LOOKS):
+        for some in slices(list(statistics.destinations), SLICE_LOOKS):
             queues.add([queue for each in some if (queue := queue_of(each)) is not None])
             yield
         parked = Largest[ParkedDestination](
             MAX_ITEMS - 1 - len(queues.found), lambda parked: parked.size
         )
-        for others in slices(broker.stale.candidates(), SLICE_LOOKS):
+        for others in slices(statistics.parked(), SLICE_LOOKS):
             parked.add(others)
             yield
         things = [None, *queues.found, *parked.found]
-        describe = partial(queue_record, self.server, now=now)
+        describe = partial(queue_record, self.server, statistics=statistics, now=now)
         yield from self._list(_schema.QUEUE, things, describe, ts, full=True)
 
     def _list_routes(self, tables: set[Table], ts: str, now: float) -> Iterator[None]:
         """Yield records of clients' destinations. Those of DIAG would only tell of the telling."""
-        broker = self.server.broker
-        total = len(broker.destinations)
+        statistics = self.server.broker.statistics()
+        total = len(statistics.destinations)
         changes = {table: self._changes_of(table) for table in tables}
         full = {table: changes[table].is_full(now) and total <= MAX_LISTED for table in tables}
         destinations, is_last = self._window(
-            _schema.DESTINATION, broker.destinations, total, MAX_LISTED
+            _schema.DESTINATION, statistics.destinations, total, MAX_LISTED
         )
         chosen: list[Destination] = []
         observed: list[Stage] = []
@@ -256,7 +257,7 @@ class Reporter:
                 again = total > MAX_LISTED and place * SLICE_LOOKS // MAX_ITEMS == turn
                 everything = full[table] or again
                 if table is _schema.DESTINATION:
-                    marks = [destination_mark(destination, broker) for destination in some]
+                    marks = [destination_mark(destination, statistics) for destination in some]
                     chosen += told.pick(some, some, marks, everything=everything)
                 else:
                     each = [stage for destination in some for stage in stages(destination)]
@@ -268,7 +269,7 @@ class Reporter:
             for told in changes.values():
                 told.end_pass()
         if _schema.DESTINATION in tables:
-            describe = partial(destination_record, broker=broker)
+            describe = partial(destination_record, statistics=statistics)
             whole = full[_schema.DESTINATION]
             yield from self._list(_schema.DESTINATION, chosen, describe, ts, full=whole)
         if _schema.LATENCY in tables:
@@ -320,9 +321,6 @@ class Reporter:
 
     def _publish_events(self, now: float) -> None:
         events = self._events
-        if not events:
-            # Only then: what is beyond the broker's own bound is counted, not kept.
-            events.extend(self.server.broker.events.take())
         ts = timestamp(self.wall())
         for _ in range(min(len(events), MAX_TURN_EVENTS)):
             event = events.popleft()

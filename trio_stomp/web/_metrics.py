@@ -146,9 +146,9 @@ class BrokerCollector:
     def counting(self) -> Pieces[Counted]:
         """Count connections, destinations and queues in pieces. Only one count runs at a time."""
         present = yield from self.figures.counting()
-        table = self.server.broker.destinations
+        statistics = self.server.broker.statistics()
         # What is forgotten meanwhile is one of these routes, and not of those of the past.
-        destinations, past = list(table), table.past
+        destinations, past = list(statistics.destinations), statistics.past
         assert past.delivery is not None
         times = Histogram()
         times.add(past.delivery)
@@ -228,30 +228,32 @@ class BrokerCollector:
         )
 
     def _messages(self, times: Histogram) -> Families:
-        broker = self.server.broker
-        received, acks = broker.publisher.received, broker.acks
-        unroutable = broker.fan_out.drops.no_subscriber
-        yield gauge("subscriptions", "Active subscriptions.", len(broker.subscriber))
-        yield gauge("destinations", "Destinations remembered.", len(broker.destinations))
-        yield counter("messages_received", "Messages sent to a destination.", received)
+        statistics = self.server.broker.statistics()
+        messages, count = statistics.messages, len(statistics.destinations)
+        unroutable = messages.drops["no-subscriber"]
+        yield gauge("subscriptions", "Active subscriptions.", statistics.subscriptions)
+        yield gauge("destinations", "Destinations remembered.", count)
+        yield counter("messages_received", "Messages sent to a destination.", messages.received)
         yield counter(
             "messages_duplicate",
             "Duplicates of messages that were discarded.",
-            broker.publisher.duplicates,
+            messages.duplicates,
         )
         yield counter("messages_unroutable", "Messages without a subscriber.", unroutable)
         yield counter(
             "messages_delivered",
             "Copies delivered to subscribers, DIAG messages included.",
-            broker.fan_out.delivered,
+            messages.delivered,
         )
-        yield counter("messages_redelivered", "Messages returned by consumers.", acks.redelivered)
-        yield counter("messages_acked", "Deliveries acknowledged.", acks.acked)
-        yield counter("messages_nacked", "Deliveries refused.", acks.nacked)
+        yield counter(
+            "messages_redelivered", "Messages returned by consumers.", messages.redelivered
+        )
+        yield counter("messages_acked", "Deliveries acknowledged.", messages.acked)
+        yield counter("messages_nacked", "Deliveries refused.", messages.nacked)
         yield histogram("delivery_seconds", "From the sender's socket to the receiver's.", times)
 
     def _fates(self) -> Families:
-        broker = self.server.broker
+        statistics = self.server.broker.statistics()
         dropped = [((reason,), count) for reason, count in self.figures.drops().items()]
         yield from counters("messages_dropped", "Messages dropped.", ("reason",), dropped)
         yield from counters(
@@ -260,13 +262,13 @@ class BrokerCollector:
             ("place",),
             [((place,), count) for place, count in self.figures.expired().items()],
         )
-        kept = [((death.value,), count) for death, count in broker.queues.deaths.kept.items()]
+        dead = [((reason,), count) for reason, count in statistics.messages.dead_letters.items()]
         yield from counters(
-            "messages_dead_lettered", "Messages that became dead letters.", ("reason",), kept
+            "messages_dead_lettered", "Messages that became dead letters.", ("reason",), dead
         )
-        refused = broker.quotas.refused
+        refused = statistics.quota_refusals
         yield counter("quota_refusals", "ERRORs for want of room in a user's share.", refused)
-        lost = broker.events.lost
+        lost = statistics.lost_events
         yield counter("diag_events_lost", "Events of one turn beyond the reporting limit.", lost)
 
     def _queues(self, queues: QueueFigures) -> Families:
@@ -290,13 +292,12 @@ class BrokerCollector:
         )
 
     def _stale(self) -> Families:
-        stale = self.server.broker.stale
+        stale = self.server.broker.statistics().stale
         yield gauge("stale_messages", "Messages parked for late subscribers.", stale.size)
         yield gauge("stale_bytes", "Memory used by parked messages.", stale.bytes)
-        statistics = stale.statistics
-        yield counter("stale_parked", "Messages parked.", statistics.parked)
+        yield counter("stale_parked", "Messages parked.", stale.parked)
         yield counter(
-            "stale_revived", "Parked messages delivered to late subscribers.", statistics.revived
+            "stale_revived", "Parked messages delivered to late subscribers.", stale.revived
         )
 
     def _destinations(self, counted: Mapping[str, Counts]) -> Families:

@@ -7,6 +7,7 @@ is done in pieces: what is listed was there when the page was begun.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -154,6 +155,7 @@ class Tables:
         session, stale = figures.session_and_stale()
         yield
         present, memory, inbox = (yield from figures.counting()), server.memory, server.inbox
+        statistics = server.broker.statistics()
         return as_json(
             {
                 **figures.head(),
@@ -178,10 +180,10 @@ class Tables:
                     "limit_frames": server.limits.max_input_queue_size,
                     "limit_bytes": server.limits.max_input_queue_bytes,
                 },
-                "destinations": len(server.broker.destinations),
-                "wildcards": server.broker.destinations.wildcards,
-                "quotas": server.broker.quotas.told(),
-                "quota_refusals_total": server.broker.quotas.refused,
+                "destinations": len(statistics.destinations),
+                "wildcards": statistics.wildcards,
+                "quotas": statistics.quotas(),
+                "quota_refusals_total": statistics.quota_refusals,
             }
         )
 
@@ -202,18 +204,17 @@ class Tables:
         }
 
     def _messages(self) -> dict[str, object]:
-        broker = self.server.broker
-        dead = {death.value: count for death, count in broker.queues.deaths.kept.items()}
+        messages = self.server.broker.statistics().messages
         return {
-            "received_total": broker.publisher.received,
-            "duplicates_total": broker.publisher.duplicates,
-            "delivered_total": broker.fan_out.delivered,
-            "acked_total": broker.acks.acked,
-            "nacked_total": broker.acks.nacked,
-            "redelivered_total": broker.acks.redelivered,
+            "received_total": messages.received,
+            "duplicates_total": messages.duplicates,
+            "delivered_total": messages.delivered,
+            "acked_total": messages.acked,
+            "nacked_total": messages.nacked,
+            "redelivered_total": messages.redelivered,
             "expired_total": self.figures.expired(),
             "dropped_total": self.figures.drops(),
-            "dead_lettered_total": dead,
+            "dead_lettered_total": messages.dead_letters,
         }
 
     def _logins(self) -> dict[str, object]:
@@ -256,18 +257,18 @@ class Tables:
         if session and state not in (ANY, CONNECTED):
             raise HttpError(400, f"session tells of one client, which has none of state {state}")
         yield
-        head, broker = self.figures.head(), self.server.broker
+        head, statistics = self.figures.head(), self.server.broker.statistics()
         kept = [] if session else (yield from self._durables(state))
         part: list[Subscription | Binding] = []
         total = 0
         if session:
             clients = yield from chosen(
-                list(broker.clients), lambda client: client.session_id == session
+                list(statistics.clients), lambda client: client.session_id == session
             )
             listed = [each for client in clients for each in client.subscriptions.values()]
             total, part = len(listed), list(window.cut(listed))
         elif state in (ANY, CONNECTED):
-            total = len(broker.subscriber)
+            total = statistics.subscriptions
             part += yield from self._subscriptions(window)
         behind = max(0, window.offset - total)
         part += kept[behind : behind + window.limit - len(part)]
@@ -275,8 +276,8 @@ class Tables:
             **head,
             **window.record(total + len(kept), len(part)),
             "state": state,
-            "wildcards": broker.destinations.wildcards,
-            "destinations": len(broker.destinations),
+            "wildcards": statistics.wildcards,
+            "destinations": len(statistics.destinations),
         }
         return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
@@ -284,14 +285,14 @@ class Tables:
         """Yield the durable subscriptions without a connected consumer, oldest first."""
         if state == CONNECTED:
             return []
-        durables = list(self.server.broker.bindings.durables)
+        durables = list(self.server.broker.statistics().durables)
         return (
             yield from chosen(durables, lambda each: state == DURABLE or not each.queue.consumers)
         )
 
     def _subscriptions(self, window: Window) -> Pieces[list[Subscription]]:
         """Return the part of all subscriptions. Clients before it are not looked into."""
-        clients = list(self.server.broker.clients)
+        clients = list(self.server.broker.statistics().clients)
         found: list[Subscription] = []
         offset = window.offset
         for place in range(0, len(clients), LOOKS):
@@ -314,12 +315,13 @@ class Tables:
         if state == "parked" and order != HELD:
             raise HttpError(400, f"sort is {order!r}, but what is parked is sorted by {HELD}")
         yield
-        figures, broker = self.figures, self.server.broker
-        head, first = figures.head(), figures.queue(None)
+        figures, statistics = self.figures, self.server.broker.statistics()
+        describe = partial(figures.queue, statistics=statistics)
+        head, first = figures.head(), describe(None)
         part: list[Queue | ParkedDestination] = []
         if state == "parked":
-            total = broker.stale.destinations()
-            part += yield from window.greatest(broker.stale.candidates(), _parked)
+            total = statistics.stale.destinations
+            part += yield from window.greatest(statistics.parked(), _parked)
         else:
             total, queues = yield from self._queues(state, window, QUEUE_ORDERS[order])
             part += queues
@@ -330,14 +332,14 @@ class Tables:
             "state": state,
             "input": first,
         }
-        return (yield from as_list(record, "queues", part, figures.queue))
+        return (yield from as_list(record, "queues", part, describe))
 
     def _queues(
         self, state: str, window: Window, key: "Key[Queue]"
     ) -> Pieces[tuple[int, list[Queue]]]:
         """Return the number of queues, and the part of them, greatest first."""
         best, total = Greatest[Queue](window.offset + window.limit), 0
-        destinations = list(self.server.broker.destinations)
+        destinations = list(self.server.broker.statistics().destinations)
         for place in range(0, len(destinations), LOOKS):
             queues = map(queue_of, destinations[place : place + LOOKS])
             wanted = [each for each in queues if each is not None and _is_in(each, state)]

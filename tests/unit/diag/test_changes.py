@@ -84,8 +84,8 @@ def test_whatever_is_told_of_a_destination_is_in_its_mark(name: str) -> None:
     def note() -> None:
         seen.append(
             (
-                destination_record(destination, bench.broker),
-                destination_mark(destination, bench.broker),
+                destination_record(destination, bench.broker.statistics()),
+                destination_mark(destination, bench.broker.statistics()),
             )
         )
 

@@ -27,7 +27,7 @@ class Monitor:
 
     destinations: Destinations
     turns: Turns
-    publish: Callable[[str, bytes, Sequence[tuple[str, str]], float], None]
+    publish: Callable[[str, bytes, Sequence[tuple[str, str]], float], object]
     is_busy: bool = False
     """A text is being composed."""
 

@@ -1,0 +1,86 @@
+"""The figures of a broker, as diagnostics and pages read them."""
+
+from typing import Any
+
+from attrs import asdict
+
+from tests.support.core import Bench
+from trio_stomp.broker import BrokerPolicies
+
+
+class Unlisted(dict):  # type: ignore[type-arg]
+    """Counts what it holds, and gives nothing of it away."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+    keys = values = items = __iter__
+
+
+def test_nothing_is_gone_through_for_the_figures_but_for_lists() -> None:
+    bench = Bench()
+    bench.actor().sends("/topic/a", "1", "2")
+    bench.actor().subscribes("/queue/b")
+    broker = bench.broker
+    broker.destinations._destinations = Unlisted(broker.destinations._destinations)
+    broker.clients = Unlisted(broker.clients)
+    statistics = broker.statistics()
+    assert len(statistics.clients) == 2 < len(statistics.destinations)
+    assert (statistics.subscriptions, statistics.messages.received) == (1, 2)
+
+
+def test_figures_stay_and_what_is_listed_lives() -> None:
+    bench = Bench(policies=BrokerPolicies(ttl_ms=60_000))
+    actor = bench.actor()
+    actor.sends("/topic/a", "1")
+    before = bench.broker.statistics()
+    actor.sends("/topic/b", "2", "3")
+    bench.turn()
+    assert asdict(before.stale)["parked"] == before.messages.received == 1
+    assert [each.name for each in before.destinations][-2:] == ["/topic/a", "/topic/b"]
+    assert [parked.size for parked in before.parked()] == [1, 2]
+    assert asdict(bench.broker.statistics().stale) | {"bytes": 0, "capacity": 0} == {
+        "destinations": 2,
+        "size": 3,
+        "bytes": 0,
+        "capacity": 0,
+        "parked": 3,
+        "revived": 0,
+        "expired": 0,
+        "dropped": 0,
+    }
+
+
+def test_messages_are_counted_where_they_ended() -> None:
+    bench = Bench(policies=BrokerPolicies(max_stale_queue_size=1, ttl_ms=60_000))
+    sender, reader = bench.actor(), bench.actor()
+    reader.subscribes("/queue/q", ack="client-individual")
+    sender.sends("/queue/q", "1", "2")
+    bench.turn()
+    one, other = reader.messages()
+    reader.acks(one)
+    reader.nacks(other)
+    sender.sends("/topic/t", "1", "2", "3")
+    bench.turn()
+    messages = bench.broker.statistics().messages
+    assert (messages.received, messages.acked, messages.nacked) == (5, 1, 1)
+    silent = {name: count for name, count in messages.silent_drops.items() if count}
+    assert silent == {"stale-queue-full": 2}
+    assert messages.drops.items() >= messages.silent_drops.items()
+    assert messages.redelivered == 1
+    assert set(messages.dead_letters.values()) == {0}
+    assert "expired" not in messages.drops
+
+
+def test_a_listener_that_lost_an_event_is_told_of_once() -> None:
+    bench = Bench()
+    listener = bench.actor()
+    listener.subscribes("DIAG/event/drop")
+    bench.broker.take_events()
+    bench.broker.tell_drop("test", 3, "/topic/a")
+    (event,) = bench.broker.take_events()
+    assert (event.name, event.destination, event.reason, event.detail) == (
+        *("drop", "/topic/a"),
+        *("test", "3"),
+    )
+    assert bench.broker.take_events() == []

@@ -1,0 +1,185 @@
+"""The figures of a core, for diagnostics and pages. Nothing is counted or changed here."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from attrs import frozen
+
+from trio_stomp.broker._assembly import Parts
+from trio_stomp.broker.delivery import Client, Destination
+from trio_stomp.broker.queues import queue_of
+from trio_stomp.broker.routing import Destinations, Quotas
+from trio_stomp.broker.topics import Binding, ParkedDestination, StaleQueue
+
+T_co = TypeVar("T_co", covariant=True)
+
+EXPIRED, OVERFLOW = "expired", "overflow"
+"""Reasons of dead letters that are counted elsewhere too: as expired, and as dropped."""
+
+DestinationFigures = tuple[int, int, int, int, int]
+"""Subscribers; messages queued and unacknowledged; counts of acknowledged and refused ones.
+
+A plain tuple: it is made for each of 10,000 destinations in an interval.
+"""
+
+
+@frozen
+class MessageFigures:
+    """Counts of messages since the start.
+
+    Args:
+      silent_drops: Messages dropped without an event, by reason.
+      drops: Messages dropped, by reason, without those that expired.
+      expired: By the place where they waited.
+      dead_letters: Messages that became dead letters, by reason.
+    """
+
+    received: int
+    duplicates: int
+    delivered: int
+    acked: int
+    nacked: int
+    redelivered: int
+    silent_drops: Mapping[str, int]
+    drops: Mapping[str, int]
+    expired: Mapping[str, int]
+    dead_letters: Mapping[str, int]
+
+
+@frozen
+class StaleFigures:
+    """Figures of the stale queue: what it holds, and counts of messages since the start."""
+
+    destinations: int
+    size: int
+    bytes: int
+    capacity: int
+    parked: int
+    revived: int
+    expired: int
+    dropped: int
+
+
+class Things(Protocol[T_co]):
+    """Things that can be counted, and gone through in pieces."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[T_co]: ...
+
+
+@frozen(eq=False, repr=False)
+class Statistics:
+    """The figures of a core at one moment, and what it holds from then on.
+
+    Args:
+      clients: Connected clients.
+      past: The sums of the destinations that were forgotten.
+      durables: Durable subscriptions, the oldest first.
+      wildcards: Wildcard subscriptions.
+      quota_refusals: ERRORs because a quota was full.
+      lost_events: Events beyond the limit of one turn.
+    """
+
+    clients: Things[Client]
+    destinations: Things[Destination]
+    past: Destination
+    durables: Things[Binding]
+    subscriptions: int
+    wildcards: int
+    messages: MessageFigures
+    stale: StaleFigures
+    quota_refusals: int
+    lost_events: int
+    _table: Destinations
+    _stale_queue: StaleQueue
+    _quota_book: Quotas
+
+    def parked(self) -> list[ParkedDestination]:
+        """Return the destinations with parked messages, at most as many as are ranked."""
+        return self._stale_queue.candidates()
+
+    def quotas(self) -> list[dict[str, object]]:
+        """Return the figures of the largest quotas."""
+        return self._quota_book.told()
+
+    def parked_at(self, name: str) -> int:
+        """Return the number of messages parked at a destination."""
+        return self._stale_queue.depth(name)
+
+    def figures(self, destination: Destination) -> DestinationFigures:
+        """Return the figures of a destination that are counted elsewhere."""
+        table = self._table
+        # Only the one in use is up to date with wildcard subscriptions.
+        current = table.find(destination.name) or destination
+        queue, subscribers = queue_of(current), table.takers_count(current)
+        if queue is None:
+            return subscribers, 0, 0, 0, 0
+        subscribers += len(queue.consumers)
+        return subscribers, queue.depth, queue.unacked, queue.dequeued, queue.nacked
+
+
+def statistics(parts: Parts) -> Statistics:
+    """Return the figures of a core. This takes no longer with more destinations or clients."""
+    stale, totals = parts.stale, parts.stale.statistics
+    return Statistics(
+        clients=parts.clients,
+        destinations=parts.destinations,
+        past=parts.destinations.past,
+        durables=parts.bindings.durables,
+        subscriptions=len(parts.subscriber),
+        wildcards=parts.destinations.wildcards,
+        messages=_messages(parts),
+        stale=StaleFigures(
+            destinations=stale.destinations(),
+            size=stale.size,
+            bytes=stale.bytes,
+            capacity=parts.policies.max_stale_queue_size,
+            parked=totals.parked,
+            revived=totals.revived,
+            expired=totals.expired,
+            dropped=totals.dropped,
+        ),
+        quota_refusals=parts.quotas.refused,
+        lost_events=parts.events.lost,
+        table=parts.destinations,
+        stale_queue=parts.stale,
+        quota_book=parts.quotas,
+    )
+
+
+def _messages(parts: Parts) -> MessageFigures:
+    drops, deaths = parts.fan_out.drops, parts.queues.deaths
+    buried = {death.value: count for death, count in deaths.buried.items()}
+    kept = {death.value: count for death, count in deaths.kept.items()}
+    silent = {
+        "no-subscriber": drops.no_subscriber,
+        "stale-queue-full": parts.stale.statistics.dropped,
+        "backlog-abandoned": drops.backlog_abandoned,
+        "queue-full": parts.overflow.dropped,
+        "backlog-full": parts.bindings.dropped,
+        "revoked": parts.authorizer.revoked,
+    }
+    lost = {name: buried[name] - kept[name] for name in buried if name not in (EXPIRED, OVERFLOW)}
+    return MessageFigures(
+        received=parts.publisher.received,
+        duplicates=parts.publisher.duplicates,
+        delivered=parts.fan_out.delivered,
+        acked=parts.acks.acked,
+        nacked=parts.acks.nacked,
+        redelivered=parts.acks.redelivered,
+        silent_drops=silent,
+        drops={
+            **silent,
+            "slow-consumer": drops.slow_consumer,
+            "scheduled": parts.scheduler.lost,
+            "damaged": 0 if parts.storage is None else parts.storage.lost,
+            **lost,
+        },
+        expired={
+            "arrival": drops.expired,
+            "stale": parts.stale.statistics.expired,
+            "queue": buried[EXPIRED],
+        },
+        dead_letters=kept,
+    )
