@@ -57,7 +57,8 @@ def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: object, files: object) -> str:
+# mkdocs passes them by name.
+def on_page_markdown(markdown: str, page: Page, config: object, files: object) -> str:  # noqa: ARG001
     """Have the links of a page lead to what is there in the site; called by mkdocs."""
     if page.file.src_uri in PAGES.values():
         return markdown  # done already

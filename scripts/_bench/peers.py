@@ -229,7 +229,7 @@ def _figures(plan: Plan, standing: Standing, scenario: Scenario, tag: str) -> di
         return _idle_figures(plan, standing, scenario)
     if scenario.name.startswith("latency"):
         return _latency_figures(plan, standing, scenario, tag)
-    load = _open(plan, standing, scenario, tag)
+    load = _open(standing, scenario, tag)
     try:
         if plan.quick:
             run = load.run(RUN_LIMIT_S)
@@ -241,7 +241,7 @@ def _figures(plan: Plan, standing: Standing, scenario: Scenario, tag: str) -> di
     return {"million_s": million_s(run), "per_s": run.deliveries / run.wall_s}
 
 
-def _open(plan: Plan, standing: Standing, scenario: Scenario, tag: str) -> Load | QueueLoad:
+def _open(standing: Standing, scenario: Scenario, tag: str) -> Load | QueueLoad:
     """Connect what a scenario needs, beginning by few messages."""
     shape, visitor = scenario.quick, standing.visitor
     # A dot, and no slash: RabbitMQ takes none in a name.

@@ -23,11 +23,11 @@ def main() -> None:
     file = Path(sys.argv.pop(1))
     counts: Counter[tuple[str, str]] = Counter()
 
-    def sample(number: int, frame: FrameType | None) -> None:
+    def sample(_number: int, frame: FrameType | None) -> None:
         if frame is not None:
             counts[frame.f_code.co_filename, frame.f_code.co_qualname] += 1
 
-    def switch(number: int, frame: FrameType | None) -> None:
+    def switch(number: int, _frame: FrameType | None) -> None:
         every_s = EVERY_S if number == START else 0.0
         signal.setitimer(signal.ITIMER_PROF, every_s, every_s)
 

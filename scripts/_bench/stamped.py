@@ -35,7 +35,7 @@ class StampedSocket(socket.socket):
         """In seconds of Unix time; 0 = not known."""
         self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
-    def recv_into(self, buffer: bytearray, nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
+    def recv_into(self, buffer: bytearray, _nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
         """As a socket's."""
         size, control, _, _ = self.recvmsg_into([buffer], CONTROL_BYTES, flags)
         self.arrived = 0.0

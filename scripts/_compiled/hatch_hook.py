@@ -39,7 +39,7 @@ class CompileHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(self, _version: str, _build_data: dict[str, Any], _artifact_path: str) -> None:
         if self._is_wanted():
             self._remove_copy()
 

@@ -224,7 +224,7 @@ class Mover(Consumer):
         self.to = to
         self.track = track
 
-    def answer(self, ack: str, name: str, number: int) -> str:
+    def answer(self, ack: str, _name: str, number: int) -> str:
         """As ``Consumer.answer``."""
         track = self.track
         out, group = track.new(), len(track.groups)

@@ -65,7 +65,7 @@ def judge(store: str, state: State, *, in_process: bool = True) -> list[str]:
         shutil.rmtree(directory)
 
 
-def _inside(options: dict[str, str], directory: Path) -> Found:
+def _inside(options: dict[str, str], _directory: Path) -> Found:
     return trio.run(_served, options)
 
 

@@ -153,7 +153,7 @@ class Harness:
         }
 
 
-def _hang(number: int, frame: FrameType | None) -> None:
+def _hang(_number: int, _frame: FrameType | None) -> None:
     raise Hang(f"more than {HANG_S:g} s")
 
 

@@ -66,7 +66,7 @@ class Lines:
         if line in self.all.get(code.co_filename, ()):
             self.seen.add((code.co_filename, line))
 
-    def _call(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
+    def _call(self, frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
         code = frame.f_code
         left = self._left.get(code)
         if left is None:
@@ -74,7 +74,7 @@ class Lines:
             left = self._left[code] = set(_own_lines(code)) & known
         return self._line if left else None
 
-    def _line(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+    def _line(self, frame: FrameType, event: str, _arg: object) -> Callable[..., Any]:
         if event == "line":
             self._note(frame.f_code, frame.f_lineno)
             self._left[frame.f_code].discard(frame.f_lineno)

@@ -191,7 +191,7 @@ class Life:
         store._streams._segment_bytes = self.segment_bytes // 2
         # Files are compressed here and not in a thread, or the seed would not tell when.
         store._streams._unpacked_bytes = -1 << 60
-        commit = store.recover(lambda done, size: None).commit
+        commit = store.recover(lambda _done, _size: None).commit
         self.disk.watcher = lambda: self.cut()
         for number in range(self.turns):
             made = [self.turn(number) for _ in range(self.chance.choice((1, 1, 1, 2, 3)))]
@@ -217,7 +217,7 @@ class Life:
         self.going.clear()
         self.units.clear()
 
-    def turn(self, number: int) -> Turn:
+    def turn(self, _number: int) -> Turn:
         """Another turn."""
         kind = self.chance.choice("ppppdddddtttcs")
         if kind == "p":

@@ -46,7 +46,7 @@ class SqliteLife(Life):
     def run(self) -> list[State]:
         """All states; some for each append."""
         store = SqlStore(f"sqlite:///{self.directory}/{NAME}")
-        commit = store.recover(lambda done, size: None).commit
+        commit = store.recover(lambda _done, _size: None).commit
         assert store._writer is not None
         store._writer.exec_driver_sql(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         store._writer.commit()

@@ -228,7 +228,7 @@ def open_store(
 ) -> tuple[JournalStore, Recovered]:
     options = JournalOptions(segment_bytes, max_store_bytes)
     store = JournalStore(directory, disk, options)
-    return store, store.recover(lambda done, size: None)
+    return store, store.recover(lambda _done, _size: None)
 
 
 Messages = dict[tuple[str, int], dict[int, tuple[bytes, int]]]

@@ -26,19 +26,19 @@ class Meter(trio.abc.Instrument):
             self._longest = memoryview(mmap.mmap(file.fileno(), BYTES)).cast("d")
         self._began = 0.0
 
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+    def before_task_step(self, _task: trio.lowlevel.Task) -> None:
         """A task goes on."""
         self._began = time.thread_time()
 
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+    def after_task_step(self, _task: trio.lowlevel.Task) -> None:
         """It waits again."""
         self._note()
 
-    def before_io_wait(self, timeout: float) -> None:
+    def before_io_wait(self, _timeout: float) -> None:
         """Nobody has anything to do. What is done there all the same is held time, too."""
         self._began = time.thread_time()
 
-    def after_io_wait(self, timeout: float) -> None:
+    def after_io_wait(self, _timeout: float) -> None:
         """Something has happened."""
         self._note()
 

@@ -99,5 +99,5 @@ class Janitor(Client):
                 self.actor.acknowledge(sub, 1000, nack=0)
         self.actor.flush()
 
-    def _end(self, *, is_polite: bool) -> None:
+    def _end(self, *, is_polite: bool) -> None:  # noqa: ARG002
         self.disconnect()

@@ -109,12 +109,12 @@ def theirs(port: int, messages: int) -> None:
     class Counter(stomp.ConnectionListener):  # type: ignore[misc]
         count = 0
 
-        def on_message(self, frame: object) -> None:
+        def on_message(self, _frame: object) -> None:
             self.count += 1
             if self.count == messages:
                 done.set()
 
-        def on_receipt(self, frame: object) -> None:
+        def on_receipt(self, _frame: object) -> None:
             done.set()
 
     counter = Counter()

@@ -55,7 +55,7 @@ class Receipts(stomp.ConnectionListener):  # type: ignore[misc]
     def __init__(self) -> None:
         self.stored = threading.Semaphore(0)
 
-    def on_receipt(self, frame: stomp.utils.Frame) -> None:
+    def on_receipt(self, _frame: stomp.utils.Frame) -> None:
         """One more."""
         self.stored.release()
 

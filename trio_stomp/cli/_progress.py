@@ -23,7 +23,7 @@ def progress(title: str, *, wanted: bool | None = None, to: TextIO | None = None
     """
     to = to or sys.stderr
     if not (to.isatty() if wanted is None else wanted):
-        yield lambda done, total: None
+        yield lambda _done, _total: None
         return
     if not to.isatty():
         yield from _plain(title, to)

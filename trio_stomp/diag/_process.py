@@ -88,10 +88,10 @@ class _TaskHooks(trio.abc.Instrument):
     def __init__(self, meter: "weakref.ref[TaskMeter]") -> None:
         self._meter = meter
 
-    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+    def task_spawned(self, _task: trio.lowlevel.Task) -> None:
         self._add(1)
 
-    def task_exited(self, task: trio.lowlevel.Task) -> None:
+    def task_exited(self, _task: trio.lowlevel.Task) -> None:
         self._add(-1)
 
     def _add(self, change: int) -> None:

@@ -301,7 +301,7 @@ class ServerSession:
             "not-connected", f"Not connected! {frame.command} came first; send CONNECT before it"
         )
 
-    def _refuse_second_connect(self, frame: Frame) -> Event:
+    def _refuse_second_connect(self, _frame: Frame) -> Event:
         raise ProtocolError(
             "already-connected", "Can not connect, client is already connected! Send CONNECT once"
         )

@@ -241,10 +241,10 @@ class StoreCommitter:
                     self.call_soon(partial(self._note, found))
             await trio.sleep(MEASURE_S)
 
-    def _note(self, capacity: int, now: float) -> None:
+    def _note(self, capacity: int, _now: float) -> None:
         self.host.note_capacity(capacity)
 
-    def _retain(self, found: "list[tuple[str, StreamState, int]]", now: float) -> None:
+    def _retain(self, found: "list[tuple[str, StreamState, int]]", _now: float) -> None:
         for name, state, before in found:
             self.host.streams.retain(name, state, before)
 

@@ -114,11 +114,11 @@ class EventFeed:
             self.channel = None
 
 
-async def _nothing_to_reload(settings: object) -> None:
+async def _nothing_to_reload(_settings: object) -> None:
     await trio.lowlevel.checkpoint()
 
 
-def refuse(stream: trio.abc.Stream) -> None:
+def refuse(_stream: trio.abc.Stream) -> None:
     """Refuse a new connection where no broker runs."""
     raise ConnectionRefusedError("the broker is not accepting connections")
 

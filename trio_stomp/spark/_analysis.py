@@ -169,14 +169,14 @@ def rates(tables: Tables, limits: Thresholds) -> DataFrame:
     return increases(tables, "destination", ["destination"], TRAFFIC, limits.bucket_s)
 
 
-def traffic(tables: Tables, limits: Thresholds) -> DataFrame:
+def traffic(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return messages and bytes a second of all destinations together, by bucket."""
     names = [name.removesuffix("_total") for name in TRAFFIC]
     sums = [F.sum(F.col(name) / F.col("span_s")).alias(f"{name}_per_s") for name in names]
     return tables["rates"].groupBy("broker_id", "bucket").agg(*sums)
 
 
-def top_destinations(tables: Tables, limits: Thresholds) -> DataFrame:
+def top_destinations(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return what each destination did in all, and in its busiest bucket."""
     names = [name.removesuffix("_total") for name in TRAFFIC]
     busiest = F.max(F.col("enqueued") / F.col("span_s")).alias("peak_per_s")
@@ -239,12 +239,12 @@ def latency(frame: DataFrame, things: Sequence[str]) -> DataFrame:
     return frame.sparkSession.createDataFrame(rows, types)
 
 
-def latency_by_time(tables: Tables, limits: Thresholds) -> DataFrame:
+def latency_by_time(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return the percentiles of each time bucket, over all destinations."""
     return latency(tables["bucket_counts"], ["bucket"])
 
 
-def latency_by_destination(tables: Tables, limits: Thresholds) -> DataFrame:
+def latency_by_destination(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return the percentiles of each destination, over all times."""
     return latency(tables["bucket_counts"], ["destination"])
 
@@ -310,7 +310,7 @@ def depths(tables: Tables, limits: Thresholds) -> DataFrame:
     return by_tick.groupBy("broker_id", bucket(limits.bucket_s)).agg(*most)
 
 
-def starts(tables: Tables, limits: Thresholds) -> DataFrame:
+def starts(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return each start of a broker in the data, with when it was last heard."""
     return (
         tables["process"]
@@ -327,7 +327,7 @@ def starts(tables: Tables, limits: Thresholds) -> DataFrame:
     )  # fmt: skip
 
 
-def gaps(tables: Tables, limits: Thresholds) -> DataFrame:
+def gaps(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return the gaps in the statistics themselves."""
     lost = (F.col("hi") - F.col("lo")).alias("messages")
     return tables["_gap"].select("broker_id", "ts", "prev_epoch", "lo", "hi", lost, "reason")

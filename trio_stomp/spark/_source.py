@@ -59,11 +59,11 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         return RAW_DDL
 
     # Spark passes ``schema`` by its name.
-    def reader(self, schema: StructType) -> "StompReader":
+    def reader(self, schema: StructType) -> "StompReader":  # noqa: ARG002
         """Return a reader of what the stream holds now."""
         return StompReader(self._checked)
 
-    def streamReader(self, schema: StructType) -> "StompStreamReader":
+    def streamReader(self, schema: StructType) -> "StompStreamReader":  # noqa: ARG002
         """Return a reader that also follows new messages."""
         return StompStreamReader(self._checked)
 

@@ -110,7 +110,7 @@ def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
     return judged.where(~untold | (F.col("verdict") == "leaking"))
 
 
-def slow_subscribers(tables: Tables, limits: Thresholds) -> DataFrame:
+def slow_subscribers(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return the slow subscribers of topics, with their losses and disconnections."""
     event = tables["event"]
     count = F.coalesce(F.expr("try_cast(detail AS BIGINT)"), F.lit(1))

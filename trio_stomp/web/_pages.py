@@ -51,5 +51,5 @@ def _metrics(server: "Server", figures: "Figures", options: WebOptions) -> Page:
     return page(Metrics(BrokerCollector(server, figures, options.metrics_destinations)).answer)
 
 
-def _not_implemented(request: HttpRequest) -> Answer:
+def _not_implemented(_request: HttpRequest) -> Answer:
     return 501, NOT_KEPT, _NO_LIBRARY.encode()

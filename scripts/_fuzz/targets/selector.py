@@ -105,8 +105,8 @@ def judge(compiler: SelectorCompiler, text: str) -> None:
     said = selector.matches(HEADERS.get)
     check(said in (True, False), f"says: {said!r}")
     check_equal(compiler.compile(text).matches(HEADERS.get), said, "asked again")
-    selector.matches(lambda name: None)
-    selector.matches(lambda name: "1")
+    selector.matches(lambda _name: None)
+    selector.matches(lambda _name: "1")
     if said:
         same = wrapped(compiler, text, "NOT ({})")
         check(same is not True, "NOT: true as well")

@@ -39,14 +39,14 @@ class TakesCensus(Protocol):
 class NullOutbox:
     """The outbox of a client that is gone. It discards everything; the real one is freed."""
 
-    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+    def stage(self, _prefix: bytes, _delivery: Delivery) -> bool:
         """Implement ``Outbox.stage``."""
         return True
 
     def stage_frame(self, frame: bytes) -> None:
         """Implement ``Outbox.stage_frame``."""
 
-    def drop_oldest(self, size: int) -> int:
+    def drop_oldest(self, _size: int) -> int:
         """Implement ``Outbox.drop_oldest``."""
         return 0
 

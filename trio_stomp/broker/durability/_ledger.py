@@ -65,7 +65,7 @@ class FrameReply:
     frame: bytes
     receipt_id: bytes | None = None
 
-    def commit(self, now: float) -> None:
+    def commit(self, _now: float) -> None:
         """Implement ``Effect.commit``."""
         self.client.outbox.stage_frame(self.frame)
 

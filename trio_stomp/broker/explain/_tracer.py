@@ -80,7 +80,7 @@ class Tracer:
         self._end(lambda each: (each.session, each.destination) == (session, destination))
         if request.get("stop"):
             if not (session or destination):
-                self._end(lambda each: True)
+                self._end(lambda _each: True)
             return
         if len(self.traces) >= MAX_TRACES:
             raise _invalid(f"{MAX_TRACES} traces run already; stop one")
@@ -94,7 +94,7 @@ class Tracer:
             _rewire(client, TracingOutbox(client.outbox, self, trace, client))
         self.timers.call_at(until, lambda _: self._end(lambda each: each is trace))
 
-    def received(self, client: "Client", events: Sequence[Event], now: float) -> None:
+    def received(self, client: "Client", events: Sequence[Event], _now: float) -> None:
         """Trace frames that a client sent."""
         for trace in list(self.traces):
             for event in events:

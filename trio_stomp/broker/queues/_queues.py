@@ -216,7 +216,7 @@ class QueueBook:
         if destination.queue is not None:
             self.reach.names.discard(destination.name)
 
-    def _lose(self, message: Message, now: float) -> None:
+    def _lose(self, message: Message, _now: float) -> None:
         message.publication.destination.dropped += 1
 
     @property

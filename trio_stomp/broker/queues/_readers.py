@@ -56,7 +56,7 @@ class Readers:
             return True
         cost = min(PAGE_BYTES, paged.size + MESSAGE_OVERHEAD_BYTES * paged.count)
         for quota in readers:
-            if quota is not None and self._admits(quota, queue, cost):
+            if quota is not None and self._admits(quota, cost):
                 if cost > self.memory.kept_room_for(quota):
                     self._note_beyond(quota, queue)
                 request.reader, request.kept = quota, cost
@@ -76,7 +76,7 @@ class Readers:
         """Let one queue of each user who has room again retry."""
         for quota, queues in list(self.held.items()):
             queue = next(iter(queues))
-            if self._admits(quota, queue, PAGE_BYTES):
+            if self._admits(quota, PAGE_BYTES):
                 del queues[queue]
                 if not queues:
                     del self.held[quota]
@@ -87,7 +87,7 @@ class Readers:
             self._beyond = {user: each for user, each in self._beyond.items() if _is_busy(each)}
         self._beyond[quota] = queue
 
-    def _admits(self, quota: Quota, queue: Queue, cost: int) -> bool:
+    def _admits(self, quota: Quota, cost: int) -> bool:
         if cost <= self.memory.kept_room_for(quota):
             return True
         other = self._beyond.get(quota)

@@ -41,11 +41,11 @@ class Arrival:
     stake: Stake
     client: "Client | None"
 
-    def commit(self, now: float) -> None:
+    def commit(self, _now: float) -> None:
         """Implement ``Effect.commit``."""
         self.storage.arrive(self)
 
-    def withdraw(self, now: float) -> None:
+    def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         self.queue.unexpect(len(self.bodies), self.size)
         self.refund()
@@ -249,7 +249,7 @@ class Storage:
         read = partial(_read_page, queue.place, level, after)
         self.log.reads.append(StoreRead(read, PAGE_BYTES, take))
 
-    def _loaded(self, request: PageRead, page: "Page | None", now: float) -> None:
+    def _loaded(self, request: PageRead, page: "Page | None", _now: float) -> None:
         queue, level = request.queue, request.level
         self.readers.end(request)
         paged = queue.waiting.paging(level)

@@ -150,7 +150,7 @@ class _Remembering:
     def commit(self, now: float) -> None:
         """Implement ``Effect.commit``."""
 
-    def withdraw(self, now: float) -> None:
+    def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         seen = self.destination.seen
         known = seen.pop(self.name, None)

@@ -171,7 +171,7 @@ class Unseen:
         self.postponed.remember(-len(self._answers))
         self._answers = {}
 
-    def withdraw(self, now: float) -> None:
+    def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         self._release()
 

@@ -29,14 +29,14 @@ class Revealing:
     topics: "Collection[Destination]"
     is_over: bool = False
 
-    def begin(self, now: float) -> None:
+    def begin(self, _now: float) -> None:
         """Nothing of it is seen from now on."""
         self.queues.freeze(self.frozen)
         for destination in self.topics:
             current = self.lines.destinations.find(destination.name) or destination
             self.lines.put(self.client, current, self._until_over, 0)
 
-    def end(self, now: float) -> None:
+    def end(self, _now: float) -> None:
         """All of it is there."""
         self.queues.thaw(self.frozen)
         self.is_over = True

@@ -421,11 +421,11 @@ class _Arming:
     item: Scheduled
     client: Client | None
 
-    def commit(self, now: float) -> None:
+    def commit(self, _now: float) -> None:
         """Implement ``Effect.commit``."""
         self.scheduler._arm(self.item)
 
-    def withdraw(self, now: float) -> None:
+    def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         self.scheduler.drop(self.item)
 

@@ -74,7 +74,7 @@ class StreamReader:
         self.starts_at = due
         self._alarm = self.timers.call_at(due, self._begin)
 
-    def _begin(self, now: float) -> None:
+    def _begin(self, _now: float) -> None:
         self._alarm = 0
         self.mark(self)
 
@@ -163,7 +163,7 @@ class StreamReader:
 
     # Source: acknowledgements. Nothing is redelivered or dead-lettered.
 
-    def settle(self, message: Message) -> None:
+    def settle(self, _message: Message) -> None:
         """Take an ACK."""
         self.unacked -= 1
 
@@ -171,7 +171,7 @@ class StreamReader:
         """Take a run of ACKs."""
         self.unacked -= len(messages)
 
-    def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
+    def kill(self, _message: Message, _death: "DeadLetterReason", _now: float) -> None:
         """Take a NACK, which counts as an ACK."""
         self.unacked -= 1
 

@@ -58,7 +58,7 @@ class StreamAppended(WrittenAgain):
     is_urgent: bool
     client: "Client | None" = None
 
-    def commit(self, now: float) -> None:
+    def commit(self, _now: float) -> None:
         """Implement ``Effect.commit``."""
         self.stream.show(self.run)
 
@@ -280,7 +280,7 @@ class Streams:
         read = partial(_read_stream, reader.stream.name, first)
         self.log.reads.append(StoreRead(read, STRETCH_BYTES, partial(self._loaded, reader)))
 
-    def _loaded(self, reader: StreamReader, runs: "Sequence[Streamed] | None", now: float) -> None:
+    def _loaded(self, reader: StreamReader, runs: "Sequence[Streamed] | None", _now: float) -> None:
         if runs is None:
             reader.retry()
         else:
@@ -293,7 +293,7 @@ class Streams:
         read = partial(_find_offset, reader.stream.name, reader.since_ms)
         self.log.reads.append(StoreRead(read, 0, partial(self._sought, reader)))
 
-    def _sought(self, reader: StreamReader, offset: int | None, now: float) -> None:
+    def _sought(self, reader: StreamReader, offset: int | None, _now: float) -> None:
         if offset is not None:
             reader.found(offset)
         elif not reader.is_ended:
@@ -390,5 +390,5 @@ def _read_stream(name: str, first: int, store: "Store", max_bytes: int) -> "Sequ
     return store.read_stream(name, first, max_bytes)
 
 
-def _find_offset(name: str, written_ms: int, store: "Store", max_bytes: int) -> int:
+def _find_offset(name: str, written_ms: int, store: "Store", _max_bytes: int) -> int:
     return store.find_offset(name, written_ms)

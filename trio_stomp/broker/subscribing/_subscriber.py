@@ -84,7 +84,7 @@ class Subscriber:
         key = event.id if event.id is not None else f"\0{number}"
         if (made := with_id(client, key)) is not None:
             self.end(made, 0.0)
-        key = self._check(client, event, key)
+        key = self._check(client, key)
         places = self.places(client, event)
         kind = kind_of(places)
         options = parse_subscribe_options(
@@ -226,7 +226,7 @@ class Subscriber:
         self._number += 1
         return self._number
 
-    def _check(self, client: Client, event: Subscribed, key: str) -> str:
+    def _check(self, client: Client, key: str) -> str:
         if key in client.subscriptions:
             if not self.dialect.allows_repeated_subscription_id:
                 raise ProtocolError(
@@ -352,7 +352,7 @@ class Subscriber:
             consumer.take_all()
             self.queues.leave(consumer)
         elif isinstance(binding, Binding):
-            self.bindings.leave(subscription, consumer, binding, now)
+            self.bindings.leave(consumer, binding, now)
         else:
             self.queues.leave(consumer)
             self.acknowledger.return_all(consumer, now)

@@ -65,7 +65,7 @@ class Binding:
         is_left = all(each.subscription.client.is_leaving for each in self.queue.consumers)
         return is_left and not self.durable
 
-    def receive(self, publication: Publication, delivery: Delivery, give: Give) -> int:
+    def receive(self, publication: Publication, _delivery: Delivery, _give: Give) -> int:
         """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
         if publication.is_stored and self.durable:
             return 0  # it was given its copies before the store had them

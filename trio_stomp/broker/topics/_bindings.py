@@ -111,9 +111,7 @@ class Bindings:
             if self.log is not None:
                 remember(self.log, binding)
 
-    def leave(
-        self, subscription: Subscription, consumer: Consumer, binding: Binding, now: float
-    ) -> None:
+    def leave(self, consumer: Consumer, binding: Binding, now: float) -> None:
         """Remove a consumer.
 
         Durable queues stay, others end, and work goes to the other members.
@@ -362,7 +360,7 @@ class Bindings:
         else:
             self._count_drop(destination)
 
-    def _pass_on(self, binding: Binding, message: Message, now: float) -> bool:
+    def _pass_on(self, binding: Binding, message: Message, _now: float) -> bool:
         """Pass work that a member refused to another member, and return whether there was one."""
         destination = self.destinations.open(message.publication.destination.name)
         others = [each for each in destination.takers(message.publication) if each is not binding]

@@ -106,7 +106,7 @@ class InitialDelivery:
 
     # Bindings.
 
-    def _fill(self, binding: Binding, newest: int, numbers: Iterator[int], now: float) -> Work:
+    def _fill(self, binding: Binding, newest: int, numbers: Iterator[int], _now: float) -> Work:
         """Put what was there before it into the queue of a binding, in front of what came since."""
         claim = Claim(self.stale)
         putting = self._putting(binding, claim, 0 if binding.is_welcomed else newest, numbers)
@@ -145,7 +145,7 @@ class InitialDelivery:
 
     # Plain subscriptions.
 
-    def _begin(self, subscription: Subscription, newest: int, now: float) -> Work:
+    def _begin(self, subscription: Subscription, newest: int, _now: float) -> Work:
         """Give a plain subscription what was there before it."""
         claim = Claim(self.stale)
         catch_up = CatchUp(claim, self.memory, self.policies.max_backlog_bytes)

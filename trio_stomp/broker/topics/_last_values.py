@@ -228,7 +228,7 @@ class _Replacing:
     def commit(self, now: float) -> None:
         """Implement ``Effect.commit``."""
 
-    def withdraw(self, now: float) -> None:
+    def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         self.destination.retained_id = self.id
         self.destinations.note_quiet(self.destination)

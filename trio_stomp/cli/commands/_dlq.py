@@ -235,7 +235,7 @@ def _drop(given: argparse.Namespace) -> int:
         return WELL
     dropped = 0
 
-    async def drop(message: Message, client: Client) -> None:
+    async def drop(message: Message, _client: Client) -> None:
         nonlocal dropped
         await message.ack()
         dropped += 1
@@ -253,7 +253,7 @@ async def _consume(
     queue: str, wanted: int | None, handle: Handle, tell: Tell, client: Client
 ) -> None:
     """Handle as many messages as there are at the beginning, or as are wanted."""
-    total = await _browse(queue, wanted, lambda message: None, client)
+    total = await _browse(queue, wanted, lambda _message: None, client)
     if not total:
         return
     async with client.subscribe(queue, ack="client-individual", prefetch=PREFETCH) as messages:

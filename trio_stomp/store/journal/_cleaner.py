@@ -173,10 +173,10 @@ class Cleaner:
 
     def _copies(self, content: Content) -> Iterable[Copy]:
         for chunk in content.chunks:
-            if copy := self._copy(chunk, content):
+            if copy := self._copy(chunk):
                 yield copy
 
-    def _copy(self, chunk: Chunk, content: Content) -> Copy | None:
+    def _copy(self, chunk: Chunk) -> Copy | None:
         run, live, counts = chunk.run, self._shared.index.live, self._shared.index.deliveries
         pairs = [(id, body) for id, body in zip(run.ids, chunk.bodies(), strict=True) if id in live]
         if not pairs:

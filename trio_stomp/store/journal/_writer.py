@@ -264,7 +264,9 @@ class Writer:
         shared, tail = self._shared, self._tail
         cut(shared.files, tail.segment.path, tail.synced)
         segments, found = list(shared.segments.values()), shared.quarantine.found
-        recovered = replay(shared.files, segments, shared.quarantine, lambda done, size: None, True)
+        recovered = replay(
+            shared.files, segments, shared.quarantine, lambda _done, _size: None, True
+        )
         if shared.quarantine.found > found:
             raise StoreError(recovered.damage[0])
         self._begin(recovered.index)

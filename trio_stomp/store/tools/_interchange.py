@@ -161,7 +161,7 @@ def import_lines(store: Store, lines: Iterable[str]) -> dict[str, int]:
       StoreError: the store is not empty or cannot be written, or the export is malformed or
         incomplete. Earlier lines are in the store then.
     """
-    recovered = store.recover(lambda done, total: None)
+    recovered = store.recover(lambda _done, _total: None)
     if recovered.places or recovered.settings or recovered.streams:
         raise StoreError("this store is not empty: import into a new directory or database")
     importer = _Importer(store, recovered.commit)

@@ -172,7 +172,7 @@ def export_from(target: str, progress: Progress) -> Iterator[str]:
     """
     view = open_view(target)
     try:
-        recovered = view.recover(lambda done, total: None)
+        recovered = view.recover(lambda _done, _total: None)
         yield from export_lines(view, recovered, progress)
     finally:
         view.close()
@@ -219,7 +219,7 @@ def compact(directory: str, progress: Progress) -> tuple[int, int]:
         raise StoreError("a database compacts itself; use its command VACUUM")
     JournalView(directory).close()
     store = JournalStore(directory)
-    commit = store.recover(lambda done, total: None).commit
+    commit = store.recover(lambda _done, _total: None).commit
     try:
         before = store.statistics().bytes
         _rewrite(store, commit, progress)

@@ -111,7 +111,7 @@ class PinnedFiles(OsFiles):
         """Raise OSError: the store is read-only."""
         raise OSError(errno.EROFS, "the store is open for reading only", path)
 
-    def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
+    def write(self, _handle: int, _offset: int, _buffers: Sequence[bytes]) -> None:
         """Raise OSError: the store is read-only."""
         raise OSError(errno.EROFS, "the store is open for reading only")
 

@@ -262,7 +262,7 @@ class TlsWire:
 
     # Sending.
 
-    def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
+    def send_nowait(self, data: Piece, _behind: Sequence[Piece] = ()) -> int:
         """Implement ``Wire.send_nowait``.
 
         The class says what becomes of bytes not reported as sent.

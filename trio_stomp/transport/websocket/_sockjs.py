@@ -107,7 +107,7 @@ class SockJsCodec(WebSocketCodec):
         close = super().close(code, reason)
         return _goodbye(code, reason) + close if close else b""
 
-    def _take_fast(self, data: bytes, position: int, out: list[bytes]) -> int:
+    def _take_fast(self, _data: bytes, position: int, _out: list[bytes]) -> int:
         # The fast way hands on what is in many messages at once; here their borders count.
         return position
 

@@ -193,7 +193,7 @@ class StreamWire:
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError from error
 
-    def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
+    def send_nowait(self, _data: Piece, _behind: Sequence[Piece] = ()) -> int:
         return 0
 
     async def wait_sent(self, data: bytes | memoryview) -> int:

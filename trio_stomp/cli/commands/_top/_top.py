@@ -109,7 +109,7 @@ def _shower(given: argparse.Namespace, view: View) -> Show:
     console = open_console(is_live=not given.once)
     if given.once:
         return lambda board: console.print(screen(board.frame(view.sort, view.shown), view.sort))
-    return lambda board: None
+    return lambda _board: None
 
 
 def _show_json(view: View, is_single: bool, board: Board) -> None:
