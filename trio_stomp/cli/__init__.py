@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trio_stomp.cli.commands._run import run as run
     from trio_stomp.cli.commands._run import run_default as run_default
 else:
-    # They bring the whole broker along, which a health check has no time for.
+    # These import the whole broker, which would make a health check slow.
     _HOMES = {
         "Arguments": "_arguments",
         "parse": "_arguments",
@@ -27,7 +27,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for."""
+        """Import a public name on first use."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""From a command line to ``Arguments``: options, aliases, and the seeds' own words."""
+"""Parsing a command line into ``Arguments``: options, aliases, and the words of the seeds."""
 
 import argparse
 import os
@@ -29,7 +29,7 @@ from trio_stomp.config import (
 PROGRAM = "trio-stomp"
 OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
 
-# stompserver's short flags, and the names that people know from the seeds.
+# Short flags of stompserver, and names that users of the seeds know.
 ALIASES = {
     "host": ("-b",),
     "port": ("-p",),
@@ -37,14 +37,14 @@ ALIASES = {
     "ttl_ms": ("--ttl",),
 }
 
-# stompica's words, as they stand on its command line.
+# Words of stompica's command line.
 WORDS = {
     "processors": "processors",
     "port": "port",
     "max_input_queue_size": "max_input_queue_size",
     "max_stale_queue_size": "max_stale_queue_size",
     "TTL": "ttl_ms",
-    # Announced by its authors together with acknowledgements.
+    # stompica's authors announced it together with acknowledgements.
     "ack_timeout": "ack_timeout_ms",
 }
 
@@ -98,12 +98,12 @@ def _nothing_to_read() -> Settings:
 
 @frozen
 class Arguments:
-    """The settings that the command line asked for, with the files and variables behind them.
+    """The settings given by the command line, and the files and variables behind them.
 
     Args:
-      new_directory: To be made before the start; "" = none.
+      new_directory: A directory to create before the start; "" = none.
       configuration: Where each setting comes from.
-      reload: Reads the files again, and gives the settings that hold then (for SIGHUP). It raises
+      reload: Reads the files again (for SIGHUP) and returns the new settings. It raises
         as ``parse`` does, and changes nothing.
     """
 
@@ -114,22 +114,22 @@ class Arguments:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours to print: one line, without the usage."""
+    """A parser that raises errors of one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         raise OptionError(message)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Arguments:
-    """Read the command line, and the settings file and variables that come before it.
+    """Read the command line, and the settings file and variables that it overrides.
 
     Args:
-      argv: The arguments, the name of the program left out.
-      environ: Variables of the environment; None = those of this process.
+      argv: The arguments, without the name of the program.
+      environ: The environment variables; None = those of this process.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
-      SystemExit: ``--help`` or ``--version`` was asked for, and printed.
+      OptionError: an argument or file is wrong; the text is one line for the operator.
+      SystemExit: ``--help`` or ``--version`` was given, and its text is printed.
     """
     environ = dict(os.environ if environ is None else environ)
     given, rest = make_parser().parse_known_args(list(argv))
@@ -149,7 +149,7 @@ def _settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 def _flags(storage: Storage) -> dict[str, Given]:
-    """Return the settings that stompserver's flags make."""
+    """Return the settings that stompserver's flags stand for."""
     return {
         name: Given(value, Source(COMMAND_LINE, storage.flag(name)))
         for name, value in storage.values.items()
@@ -157,9 +157,9 @@ def _flags(storage: Storage) -> dict[str, Given]:
 
 
 def _options(given: argparse.Namespace) -> Iterator[tuple[str, Given]]:
-    """Yield what our own options set.
+    """Yield the settings made by the broker's own options.
 
-    An option wins over a word, wherever they stand: argparse does not tell their order.
+    An option overrides a word at any position, since argparse does not report their order.
     """
     for spec in options():
         if spec.name in given:
@@ -212,7 +212,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add(section: argparse._ArgumentGroup, spec: OptionSpec) -> None:
-    """Add one option. What is not given stays out of the namespace, and keeps its default."""
+    """Add an option. If it is not given, it is absent from the namespace and keeps its default."""
     flags = (*ALIASES.get(spec.name, ()), spec.flag)
     help = f"{spec.help} (default: {_shown(spec.default)})".replace("%", "%%")
     if spec.type is bool:
@@ -239,14 +239,14 @@ def _metavar(spec: OptionSpec) -> str:
 
 
 def _shown(default: object) -> str:
-    """Return a default as an operator writes it: no ``True``, no ``5.0``."""
+    """Return a default in the notation of the command line: no ``True``, no ``5.0``."""
     if isinstance(default, bool):
         return "yes" if default else "no"
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _words(rest: Iterable[str]) -> Iterator[tuple[str, Given]]:
-    """Yield what stompica's words set, by our names."""
+    """Yield the settings made by stompica's words, under our names."""
     specs = {spec.name: spec for spec in options()}
     for word in rest:
         name, equals, text = word.partition("=")

@@ -1,4 +1,4 @@
-"""The first line of a running broker's log: where it is, what it allows, how to try it."""
+"""The first line of a broker's log: its addresses, its limits, and a command to try it."""
 
 from collections.abc import Sequence
 
@@ -8,20 +8,20 @@ from trio_stomp.config import Settings
 
 STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
-# Every address at once is none that a client can name.
+# A client cannot connect to the wildcard address.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 SNIPPET = "trio-stomp send /queue/hello hello --url {scheme}://{host}:{port}{login}"
 
 
 def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Settings) -> str:
-    """Return one line of addresses, transports, limits in force, and a client to paste.
+    """Return one line with addresses, transports, limits in force and a client command to paste.
 
     Args:
-      tls_addresses: Those that speak TLS alone.
-      addresses: As the sockets have them, ``("127.0.0.1:61613", "[::1]:61613")``; may be empty
-        when nothing but in-memory listeners serve.
-      settings: Those that the broker was started with.
+      tls_addresses: The addresses that accept TLS only.
+      addresses: The socket addresses, as ``("127.0.0.1:61613", "[::1]:61613")``; empty if all
+        listeners are in memory.
+      settings: The settings of the broker.
     """
     told = [*addresses, *(f"{each} (TLS)" for each in tls_addresses)]
     transports = "TCP and WebSocket"
@@ -40,11 +40,11 @@ def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Set
 
 
 def snippet(address: str, login: str = "", scheme: str = "stomp") -> str:
-    """Return a command that sends a message: without a quote, so that a log in JSON shows it whole.
+    """Return a command that sends a message, without quotes, which a JSON log would escape.
 
     Args:
       address: Where the broker listens.
-      login: Its options, if it has to log in.
+      login: The login options of the command; "" = none are needed.
       scheme: The scheme of the URL.
     """
     host, _, port = address.rpartition(":")

@@ -1,6 +1,6 @@
-"""Where the broker is and who we are: ``--url``, ``--login``, tokens, certificates.
+"""Options for connecting to a broker: ``--url``, ``--login``, tokens, certificates.
 
-A passcode or a token is never a word of the command line, which every user of the machine can see.
+Passcodes and tokens are never given on the command line, which all users of the machine can see.
 """
 
 import argparse
@@ -36,14 +36,14 @@ PORTS = {
     "wss": 443,
     "https": 443,
 }
-"""Schemes and their ports, the same as the client's; what is spoken there is told by both."""
+"""The default port of each URL scheme, as in the client."""
 CERTIFICATE_REMEDIES = {
     9: "check the clocks of both machines",
     10: "the broker needs a new one",
     62: "name the broker in --url as its certificate does",
     64: "name the broker in --url as its certificate does",
 }
-"""By OpenSSL's number (X509_V_ERR): not yet valid, expired, another host, another address."""
+"""Remedies by OpenSSL's number (X509_V_ERR): not yet valid, expired, wrong host or address."""
 OVER_TLS = frozenset({"stomps", "stomp+ssl", "ssl", "wss", "https"})
 
 
@@ -52,7 +52,7 @@ class Address:
     """The address of a broker.
 
     Args:
-      path: Of a WebSocket; "" for all else.
+      path: The path of a WebSocket; "" = no WebSocket.
     """
 
     host: str
@@ -63,30 +63,30 @@ class Address:
 
     @property
     def netloc(self) -> str:
-        """Host and port, as a URL has them."""
+        """The host and port as in a URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
     @property
     def stomp_url(self) -> str:
-        """For a STOMP client."""
+        """The URL for a STOMP client."""
         if self.is_websocket:
             return f"{'wss' if self.is_tls else 'ws'}://{self.netloc}{self.path}"
         return f"{'stomps' if self.is_tls else 'stomp'}://{self.netloc}"
 
     @property
     def web_url(self) -> str:
-        """For the broker's pages."""
+        """The URL of the broker's pages."""
         return f"{'https' if self.is_tls else 'http'}://{self.netloc}"
 
 
 @frozen
 class Access:
-    """The name and proof with which a tool logs in.
+    """The name and credentials with which a tool logs in.
 
     Args:
-      login: "" = nobody.
-      token: "" = none; else it is all that is told.
+      login: The user name; "" = anonymous.
+      token: A bearer token, sent instead of login and passcode; "" = none.
     """
 
     login: str = ""
@@ -95,7 +95,7 @@ class Access:
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
-    """Add where the broker is, and what its certificate is checked against."""
+    """Add the options for the broker's URL and the check of its certificate."""
     section = parser.add_argument_group("the broker")
     section.add_argument(
         "--url",
@@ -118,7 +118,7 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
-    """Add ``add_url``'s options, and those of the login."""
+    """Add the options of ``add_url`` and those for the login."""
     add_url(parser)
     section = parser.add_argument_group("login")
     section.add_argument(
@@ -139,7 +139,7 @@ def read_address(given: argparse.Namespace) -> Address:
     """Return the address of the broker.
 
     Raises:
-      OptionError: that is no URL of a broker.
+      OptionError: the URL is not one of a broker.
     """
     if given.url is not None:
         return parse_url(given.url, "--url")
@@ -151,12 +151,12 @@ def parse_url(url: str, where: str = "--url") -> Address:
 
     Args:
       url: The URL.
-      where: What it was given as, for the error.
+      where: The option or variable that gave it, for the error.
 
     Raises:
-      OptionError: that is no URL of a broker.
+      OptionError: the URL is not one of a broker.
     """
-    # A host and a port alone are plainly meant as such.
+    # Accept a host and a port without a scheme.
     text = url if "://" in url else f"stomp://{url}"
     try:
         parts = urlsplit(text)
@@ -164,7 +164,7 @@ def parse_url(url: str, where: str = "--url") -> Address:
     except ValueError as error:
         raise OptionError(f"{where} is no URL: {str(error).lower()}; {_like()}") from None
     if parts.username is not None or parts.password is not None:
-        # The URL is not shown: it may hold a passcode.
+        # The error omits the URL, which may hold a passcode.
         raise OptionError(
             f"{where} holds a login: leave it out of the URL, and use --login and "
             f"{PASSCODE_VARIABLE}"
@@ -192,10 +192,10 @@ def _like() -> str:
 
 
 def read_access(given: argparse.Namespace) -> Access:
-    """Return the name and proof to log in with, asking for the passcode at a terminal.
+    """Return the login and its credentials; prompt for the passcode at a terminal.
 
     Raises:
-      OptionError: a file cannot be read, or nothing tells the passcode.
+      OptionError: a file cannot be read, or no passcode is available.
     """
     if given.token_file:
         if given.login:
@@ -215,7 +215,7 @@ def read_access(given: argparse.Namespace) -> Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether that is this machine, as its own address tells."""
+    """Return whether a host is a loopback address."""
     from ipaddress import ip_address
 
     try:
@@ -225,7 +225,7 @@ def is_loopback(host: str) -> bool:
 
 
 def remedy_of(error: BaseException | None) -> str:
-    """Return what to do where no connection came about, for all tools."""
+    """Return a remedy for a failed connection."""
     import ssl
 
     while error is not None and not isinstance(error, ssl.SSLError):
@@ -243,7 +243,7 @@ def read_secret(path: str, flag: str) -> str:
     """Return the first line of a file.
 
     Raises:
-      OptionError: it cannot be read, or is no text; nothing of it is told.
+      OptionError: it cannot be read, or is not text; the error never quotes it.
     """
     try:
         with open(path, "rb") as file:
@@ -262,17 +262,17 @@ def read_secret(path: str, flag: str) -> str:
 
 
 def ask_passcode(user: str) -> str:
-    """Return what the operator types, without showing it.
+    """Prompt the operator for a passcode without echo, and return it.
 
     Raises:
-      OptionError: there is no terminal to ask at, or nothing was typed.
+      OptionError: there is no terminal, or nothing was typed.
     """
     others = f"set {PASSCODE_VARIABLE} or use --passcode-file"
     if not sys.stdin.isatty():
         raise OptionError(f"the passcode of {user!r} is needed, and there is no terminal: {others}")
     try:
         with warnings.catch_warnings():
-            # It would go on, and show what is typed.
+            # getpass would go on, and echo the passcode.
             warnings.simplefilter("error", getpass.GetPassWarning)
             return getpass.getpass(f"Passcode of {user}: ")
     except getpass.GetPassWarning:
@@ -284,10 +284,10 @@ def ask_passcode(user: str) -> str:
 
 
 def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | None":
-    """Return the context that checks the broker's certificate, or None without TLS.
+    """Return the TLS context that checks the broker's certificate, or None without TLS.
 
     Raises:
-      OptionError: the file cannot be used, or TLS is not what the URL means.
+      OptionError: the file cannot be used, or the URL is not a TLS one.
     """
     if given.ca_file and given.insecure_tls:
         raise OptionError("--ca-file and --insecure-tls exclude each other; give one of them")
@@ -299,7 +299,7 @@ def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | No
 
     told, ca_file = "--ca-file", given.ca_file
     if not ca_file and not given.insecure_tls:
-        # Only where TLS is spoken: it may hold for all brokers of a machine.
+        # Only with TLS: the variable may be set for all brokers of a machine.
         told, ca_file = CA_FILE_VARIABLE, os.environ.get(CA_FILE_VARIABLE, "")
     try:
         context = ssl.create_default_context(cafile=ca_file or None)

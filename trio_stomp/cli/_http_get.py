@@ -1,4 +1,4 @@
-"""Ask the broker for a page."""
+"""HTTP requests to the broker's pages."""
 
 import argparse
 import base64
@@ -27,18 +27,18 @@ NOBODY = Access()
 
 
 class Unreachable(CannotDo):
-    """Nobody answers, or not in HTTP."""
+    """No HTTP answer arrived."""
 
 
 @frozen
 class Answer:
-    """The answer to a request for a page."""
+    """An HTTP response."""
 
     status: int
     body: bytes
 
     def text(self) -> str:
-        """Return the first line, or the ``error`` of a page of JSON: for people."""
+        """Return the first line for people, or the ``error`` of a JSON document."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -58,14 +58,14 @@ class Site:
     access: Access = NOBODY
 
     def get(self, path: str, timeout_s: float = TIMEOUT_S) -> Answer:
-        """Ask for a page.
+        """Request a page.
 
         Args:
-          path: With its query, escaped.
-          timeout_s: The longest wait for a single answer of the network.
+          path: The path and query, escaped.
+          timeout_s: The time limit of each network operation, in seconds.
 
         Raises:
-          Unreachable: nobody answers, or not in HTTP.
+          Unreachable: no HTTP answer arrived.
         """
         url = self.address.web_url
         connection = self._connect(timeout_s)
@@ -106,10 +106,10 @@ class Site:
         return {}
 
     def get_json(self, path: str) -> dict[str, Any]:
-        """Ask for a page that is a JSON object.
+        """Request a page that is a JSON object.
 
         Raises:
-          CannotDo: nobody answers, the page is not there or not for us, or it is something else.
+          CannotDo: no answer arrived, the page is missing or forbidden, or it is not a JSON object.
         """
         answer = self.get(path)
         page = self.address.web_url + path.partition("?")[0]
@@ -140,7 +140,7 @@ def open_site(given: argparse.Namespace) -> Site:
     """Return the pages of the broker that the command line names.
 
     Raises:
-      OptionError: a bad option.
+      OptionError: an option is wrong.
     """
     address = read_address(given)
     tls = tls_context(given, address)

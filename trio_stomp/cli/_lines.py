@@ -1,4 +1,4 @@
-"""Messages as lines of JSON, and headers on the command line: in and out."""
+"""Reading and writing messages as lines of JSON, and headers of the command line."""
 
 import argparse
 import base64
@@ -27,13 +27,13 @@ OF_ONE_HOP = frozenset(
         "transaction",
     }
 )
-"""Headers that belong to the way of a message and not to it: they are not sent again."""
+"""Headers of one delivery, which are not sent again with the message."""
 STREAM = "x-stream-"
 
 
 @frozen
 class Outgoing:
-    """A message to be sent."""
+    """A message to send."""
 
     destination: str
     body: bytes
@@ -57,7 +57,7 @@ def read_headers(given: Iterable[str]) -> dict[str, str]:
     """Return the headers of the command line.
 
     Raises:
-      OptionError: one has no name or no colon, or is told twice.
+      OptionError: a header lacks a name or colon, or is given twice.
     """
     found: dict[str, str] = {}
     for text in given:
@@ -71,7 +71,7 @@ def read_headers(given: Iterable[str]) -> dict[str, str]:
 
 
 def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a MESSAGE that are its sender's."""
+    """Return the headers of a MESSAGE that its sender set."""
     return {
         name: text
         for name, text in headers.items()
@@ -84,12 +84,12 @@ def read_line(line: str, destination: str, headers: Mapping[str, str], where: st
 
     Args:
       line: The line.
-      destination: Where it goes if the line does not say; "" = the line must.
-      headers: Those of the command line, which win.
-      where: Of the line, for the error.
+      destination: The destination of a line that names none; "" = each line must name one.
+      headers: The headers of the command line, which override those of the line.
+      where: The position of the line, for the error.
 
     Raises:
-      OptionError: the line is none; what it holds is not told.
+      OptionError: the line is not a message; the error does not quote it.
     """
     try:
         found = json.loads(line)
@@ -133,7 +133,7 @@ def _body(found: dict[str, Any], where: str) -> bytes:
 
 
 def line_of(destination: str, headers: Mapping[str, str], body: bytes) -> str:
-    """Return a message as a line of JSON, which ``read_line`` takes."""
+    """Return a message as a line of JSON for ``read_line``."""
     told: dict[str, object] = {"destination": destination, "headers": dict(headers)}
     try:
         told["body"] = body.decode()

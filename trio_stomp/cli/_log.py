@@ -1,4 +1,4 @@
-"""The log: one line a record, for people on a terminal, as JSON for everything else."""
+"""The log: one line for each record, as text on a terminal and as JSON elsewhere."""
 
 import json
 import logging
@@ -16,15 +16,15 @@ GATHER_LINES = 64
 
 FORMATS = ("auto", "human", "json")
 
-# A client's text must not forge a line of the log, nor drive the terminal that shows it.
+# A client's text must neither forge log lines nor control the terminal.
 UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
-# What every record has; whatever else it has was given with ``extra``, and is told as a field.
+# Attributes of every record; all others come from ``extra`` and become fields.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class HumanFormatter(logging.Formatter):
-    """Formats one line for each record. Only a bug's traceback has more."""
+    """Formats a record as one line; a traceback follows on further lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -36,8 +36,8 @@ class HumanFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """A JSON object for each record, on one line: time, level, message, and its fields.
 
-    Fields are ``connection``, ``user``, ``remote``, ``transport``, ``reason``, where a record is
-    about a connection; ``traceback`` of a bug.
+    Records about a connection have the fields ``connection``, ``user``, ``remote``, ``transport``
+    and ``reason``; those about a bug have ``traceback``.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -53,11 +53,11 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines, those that are not urgent together while ``gather`` runs.
+    """Writes log lines, and joins those below WARNING into one write while ``gather`` runs.
 
-    Each write takes 40 to 100 µs, a quarter of what a connection costs that opens and ends, and
-    holds the event loop up meanwhile. So lines below WARNING may wait for GATHER_S; a process that
-    is killed loses them. They keep their order.
+    Each write blocks the event loop for 40 to 100 µs, a quarter of the cost of a short connection.
+    So lines below WARNING may wait for GATHER_S; a process that is killed loses them. The order of
+    lines is kept.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -67,7 +67,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._some: trio.Event | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Implement ``logging.Handler.emit``. Its lock is held."""
+        """Implement ``logging.Handler.emit``. The caller holds the handler's lock."""
         if self._some is None or threading.get_ident() != self._thread:
             self.flush()
             super().emit(record)
@@ -83,7 +83,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
             self._some.set()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the lines that wait."""
         with self.lock or nullcontext():
             lines, self._lines = self._lines, []
             try:
@@ -91,11 +91,11 @@ class LineHandler(logging.StreamHandler[TextIO]):
                     self.stream.write("".join(lines))
                 super().flush()
             except Exception:
-                # What the standard handler does: it tells of it on stderr, if there is one.
+                # As the standard handler: report the error on stderr, if there is one.
                 self.handleError(logging.makeLogRecord({"msg": "", "args": ()}))
 
     async def gather(self) -> None:
-        """Let lines of this thread wait for more, until cancelled. Checkpoint: always."""
+        """Join lines of this thread into fewer writes, until cancelled. Checkpoint: always."""
         self._thread = threading.get_ident()
         self._some = trio.Event()
         try:
@@ -110,7 +110,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
 
 async def gather_lines() -> None:
-    """Have the log write lines together, if it is ``set_up_log``'s, until cancelled."""
+    """Join log lines into fewer writes, until cancelled, if ``set_up_log`` made the handler."""
     async with trio.open_nursery() as nursery:
         for handler in logging.getLogger().handlers:
             if isinstance(handler, LineHandler):
@@ -121,9 +121,9 @@ def set_up_log(level: str, format: str = "auto", stream: TextIO | None = None) -
     """Log to standard error.
 
     Args:
-      level: The least level that is logged, as ``info``.
-      format: One of FORMATS; ``auto`` = for people if that is a terminal.
-      stream: Instead of standard error.
+      level: The lowest level to log, such as ``info``.
+      format: One of FORMATS; ``auto`` = text on a terminal, else JSON.
+      stream: The stream to write to; None = standard error.
     """
     stream = stream if stream is not None else sys.stderr
     is_human = format == "human" or (format == "auto" and stream.isatty())

@@ -1,6 +1,6 @@
-"""The first word of the command line: which command it is, and how its end is told.
+"""The entry point: runs the command named by the first word, and reports its errors.
 
-It imports next to nothing, so that ``health`` starts fast.
+It imports almost nothing, so that ``health`` starts fast.
 """
 
 import os
@@ -20,7 +20,7 @@ from trio_stomp.cli._tool import (
 )
 
 INTERRUPTED, PIPE_CLOSED = 130, 141
-"""128 and the signal's number, as a shell has it."""
+"""128 plus the number of the signal, as in a shell."""
 
 GROUPS = (
     (
@@ -71,7 +71,7 @@ OTHERS = {
     "users": "passwd",
     "start": "serve",
 }
-"""What other brokers' tools call a thing, and what it is called here."""
+"""Command names of other brokers' tools, with ours."""
 VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\
@@ -89,17 +89,17 @@ docs/use/cli.md has examples.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says, and return the exit code.
+    """Run the command line, and return the exit code.
 
     Args:
-      argv: The arguments, the program's name left out; None = those of this process.
+      argv: The arguments without the program's name; None = those of this process.
 
     Returns:
-      0 if all is well, 1 if something cannot be done, 2 for a bad option; 130 after Ctrl-C; others
-      as the command's own help says.
+      0 on success, 1 if the command failed, 2 for a bad option, 130 after Ctrl-C; others as in
+      the help of the command.
 
     Raises:
-      SystemExit: help or the version was asked for, and printed.
+      SystemExit: help or the version was requested, and is printed.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read it, as `head`, has had enough; Python would complain at its end again.
+        # The reader, such as `head`, closed the pipe; Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     return code
@@ -126,7 +126,7 @@ def _failed(who: str, error: Exception, code: int) -> int:
 
 
 def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the command, and its arguments.
+    """Return the command and its arguments.
 
     Raises:
       OptionError: there is no such command.
@@ -142,7 +142,7 @@ def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
         _print_and_end(f"{PROGRAM} {__version__}\n")
     if first in names():
         return first, rest
-    # Options, and stompica's words: name=value.
+    # Options, or words of stompica: name=value.
     if not first or first.startswith("-") or "=" in first:
         return "serve", argv
     meant = f"; did you mean {OTHERS[first]}?" if first in OTHERS else near(first, names())
@@ -155,12 +155,12 @@ def _print_and_end(text: str) -> NoReturn:
 
 
 def names() -> list[str]:
-    """All commands, in the order of the help."""
+    """Return all commands, in the order of the help."""
     return [name for _, commands in GROUPS for name, _ in commands]
 
 
 def help_text() -> str:
-    """Return the commands in groups, with a line for each."""
+    """Return the help: the commands in groups, with a line for each."""
     width = max(map(len, names()))
     parts = [USAGE]
     for title, commands in GROUPS:

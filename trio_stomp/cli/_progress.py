@@ -1,4 +1,4 @@
-"""How far something is, on standard error: with bars if ``rich`` is installed, else as a line."""
+"""Progress on standard error: a bar if ``rich`` is installed, else a line."""
 
 import importlib
 import sys
@@ -14,12 +14,12 @@ STEP_S = 0.2
 
 @contextmanager
 def progress(title: str, *, wanted: bool | None = None, to: TextIO | None = None) -> Iterator[Tell]:
-    """Lend what is to be told how much is done, and of how much.
+    """Provide a function that reports progress: called with the amount done and the total.
 
     Args:
-      title: What is being done.
-      wanted: None = if ``to`` is a terminal.
-      to: None = standard error.
+      title: The name of the task.
+      wanted: Whether to show progress; None = if ``to`` is a terminal.
+      to: The output; None = standard error.
     """
     to = to or sys.stderr
     if not (to.isatty() if wanted is None else wanted):
@@ -29,7 +29,7 @@ def progress(title: str, *, wanted: bool | None = None, to: TextIO | None = None
         yield from _plain(title, to)
         return
     try:
-        # Optional, and so unknown to the type checker where it is not installed.
+        # Optional: mypy does not find it where it is not installed.
         console = importlib.import_module("rich.console").Console(file=to)
         progress_of = importlib.import_module("rich.progress").Progress
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""A tool's session with the broker: connect, work, and tell what went wrong in one line."""
+"""A tool's session with the broker: connect, work, and report errors in one line."""
 
 import argparse
 from collections.abc import Awaitable, Callable
@@ -31,16 +31,18 @@ T = TypeVar("T")
 
 HEARTBEAT_S = 10.0
 MAX_OUTGOING_BYTES = 1 << 40
-"""Tools bound by themselves what waits to be written."""
+"""The client's limit of unsent bytes. It is high because tools limit them themselves."""
 
 
 def opener(
     given: argparse.Namespace, *, client_id: str | None = None
 ) -> Callable[[], AbstractAsyncContextManager[Client]]:
-    """Return what opens a client as the command line says. Asks for the passcode once, now.
+    """Return a function that opens a client with the options of the command line.
+
+    Prompts for the passcode at once, and only once.
 
     Raises:
-      OptionError: the operator's fault.
+      OptionError: an option is wrong.
     """
     address, access = read_address(given), read_access(given)
     return partial(
@@ -52,7 +54,7 @@ def opener(
         client_id=client_id,
         ssl_context=tls_context(given, address),
         reconnect=None,
-        # Whoever reads our output may pause, and then nothing is sent.
+        # The reader of our output may pause, and nothing is sent meanwhile.
         heart_beat=(0, HEARTBEAT_S),
         max_outgoing_bytes=MAX_OUTGOING_BYTES,
     )
@@ -65,18 +67,18 @@ def run_session(
     *,
     client_id: str | None = None,
 ) -> T:
-    """Connect as the command line says, do the work, and disconnect in order.
+    """Connect with the options of the command line, run ``work``, and disconnect in order.
 
     Args:
-      given: With the options of ``add_access``.
-      work: Does it.
-      note: What to add to an error of the broker: how far the work came.
-      client_id: Whose durable subscriptions are meant.
+      given: The parsed command line, with the options of ``add_access``.
+      work: The function to run with the client.
+      note: Returns a text to add to an error of the broker: the progress so far.
+      client_id: The client id that owns durable subscriptions.
 
     Raises:
-      OptionError: the operator's fault.
+      OptionError: an option is wrong.
       CannotDo: the broker cannot be reached, or refuses.
-      KeyboardInterrupt: somebody had enough.
+      KeyboardInterrupt: Ctrl-C was pressed.
     """
     address, opened = read_address(given), opener(given, client_id=client_id)
 
@@ -99,7 +101,7 @@ def _blame(
     told: Callable[[ClientError], str],
     note: Callable[[], str],
 ) -> BaseException:
-    """Return the one error of several that is to be told."""
+    """Return the one error to report of several."""
     leaves = list(_leaves(group))
     for kind in (KeyboardInterrupt, BrokenPipeError, CannotDo, OptionError):
         if found := next((each for each in leaves if isinstance(each, kind)), None):
@@ -119,7 +121,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> "list[BaseException]":
 
 
 def _told(error: ClientError, address: Address) -> str:
-    """Cause and remedy."""
+    """Return the cause and the remedy."""
     cause = printable(str(error))
     if isinstance(error, ConnectFailed):
         return f"{cause}; {remedy_of(error)}"

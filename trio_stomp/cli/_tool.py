@@ -1,4 +1,4 @@
-"""What the commands beside ``serve`` share: the parser, the ways to fail, how things are shown."""
+"""Code that the commands beside ``serve`` share: parser, errors, output."""
 
 import argparse
 import json
@@ -24,14 +24,14 @@ MAX_COUNT = 10**15
 
 
 class CannotDo(Exception):
-    """The broker or the machine says no: one line for the operator, and exit code 1."""
+    """The broker or the machine refuses: one line for the operator, and exit code 1."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the remedy, and never repeat what may be a secret.
+    """A parser whose errors are one line with the remedy, and never quote a possible secret.
 
-    Options may stand anywhere between the other words: argparse alone takes a word that may be left
-    out for left out at the first option.
+    Options may stand between positional arguments. Plain argparse would treat an optional
+    positional argument as missing at the first option.
     """
 
     def parse_known_args(  # type: ignore[override]
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def _options_first(self, words: Sequence[str]) -> list[str]:
-        """Return the words with the options, and what belongs to them, before all others."""
+        """Return the words with the options and their values first."""
         options: list[str] = []
         others: list[str] = []
         rest = iter(words)
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         flags = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
         if not flags:
             return f"{words[0][:80]!r} is an unexpected argument (see --help)"
-        # What follows it is not shown: it may be a passcode.
+        # The rest of the message is omitted: it may hold a passcode.
         if flags[0].startswith("--pass"):
             return (
                 f"{flags[0]} is not an option: every user of the machine can see a passcode on "
@@ -95,7 +95,7 @@ def _may_be_left_out(action: argparse.Action) -> bool:
 
 
 def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """All options of a parser, and of its commands."""
+    """Yield all options of a parser and of its commands."""
     for action in parser._actions:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):
@@ -104,7 +104,7 @@ def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def make_tool_parser(name: str, description: str, epilog: str = "") -> Parser:
-    """Return a parser of the words after ``name``."""
+    """Return a parser of the arguments after ``name``."""
     return Parser(
         prog=f"{PROGRAM} {name}",
         description=description,
@@ -115,11 +115,11 @@ def make_tool_parser(name: str, description: str, epilog: str = "") -> Parser:
 
 
 def add_commands(parser: Parser, texts: dict[str, str]) -> dict[str, argparse.ArgumentParser]:
-    """Give it commands of its own, one of which must be told, as ``command``.
+    """Add commands, one of which must be given, as ``command``.
 
     Args:
       parser: The parser to extend.
-      texts: By name, what each does.
+      texts: The help text of each command.
     """
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     return {
@@ -144,7 +144,7 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Read a time on the command line: above 0."""
+    """Parse a number of seconds, above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -155,22 +155,22 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Read a whole number on the command line: 1 or more."""
+    """Parse a whole number, 1 or more."""
     return _whole(text, 1, MAX_COUNT)
 
 
 def size_in_bytes(text: str) -> int:
-    """Read a number of bytes on the command line: 0 or more."""
+    """Parse a number of bytes, 0 or more."""
     return _whole(text, 0, MAX_COUNT)
 
 
 def port_number(text: str) -> int:
-    """Read a port on the command line."""
+    """Parse a port number."""
     return _whole(text, 0, 65535)
 
 
 def _whole(text: str, least: int, most: int) -> int:
-    # Not int() alone, which takes "1_0" and digits of every script.
+    # int() alone accepts "1_0" and the digits of every script.
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not least <= value <= most:
         raise argparse.ArgumentTypeError(
@@ -181,29 +181,29 @@ def _whole(text: str, least: int, most: int) -> int:
 
 def near(name: str, known: Iterable[str]) -> str:
     """Return the text ``did you mean …?`` for the nearest known name, or an empty string."""
-    # Only who has mistyped waits for it.
+    # Imported here, so that only a typing error costs the time.
     import difflib
 
     found = difflib.get_close_matches(name, list(known), n=5)
-    # The same letters in another order are nearer than fewer of them: --form is --from, not --for.
+    # Swapped letters are nearer than missing ones: --form is --from, not --for.
     found.sort(key=lambda each: sorted(each) != sorted(name))
     return f"; did you mean {found[0]}?" if found else ""
 
 
 def printable(text: str) -> str:
-    """Return a client's text, in one line that cannot drive the terminal."""
+    """Return a client's text as one line without control characters."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
 
 
 def show_json(value: object) -> None:
-    """Print a whole JSON document, for people to read as well."""
+    """Print an indented JSON document."""
     print(json.dumps(value, indent=2))
 
 
 def show_table(rows: Iterable[Sequence[object]], *columns: str) -> None:
-    """Print rows under their headings: numbers to the right, texts to the left."""
+    """Print a table: numbers to the right, texts to the left."""
     rows = list(rows)
     lines = [list(columns), *([_shown(cell) for cell in row] for row in rows)]
     numeric = [
@@ -226,10 +226,10 @@ def _shown(cell: object) -> str:
 
 
 def ask_yes(question: str) -> bool:
-    """Ask at the terminal, and take only yes for yes.
+    """Ask a question at the terminal, and return whether the answer is yes.
 
     Raises:
-      OptionError: there is no terminal to ask at.
+      OptionError: there is no terminal.
     """
     if not sys.stdin.isatty():
         raise OptionError(f"{question} standard input is not a terminal; confirm with --yes")

@@ -1,4 +1,4 @@
-"""stompserver's flags for what survives, ``-q -s -w -c``, and its file, in our options' names."""
+"""stompserver's storage flags, ``-q -s -w -c``, and its configuration file, as our options."""
 
 import argparse
 import os
@@ -26,20 +26,20 @@ class Storage:
     """The storage that the flags choose.
 
     Args:
-      values: Options by name; ours, where they are told too, win.
-      directory: To be made, if that is where the database is to be; "" = none.
+      values: Options by name; our own options override them.
+      directory: The directory to create for the database; "" = none.
     """
 
     values: dict[str, object]
     directory: str = ""
 
     def flag(self, name: str) -> str:
-        """Return the flag that an option's value comes from."""
+        """Return the flag that an option's value came from."""
         return {"checkpoint_s": "--checkpoint", "passwd_file": "--auth"}.get(name, "--queuetype")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags. What is not given stays out of the namespace."""
+    """Add the flags. Those that are not given are absent from the namespace."""
     section = parser.add_argument_group(
         "stompserver's flags", "storage, in stompserver's words; the options above override these"
     )
@@ -81,10 +81,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_flags(given: argparse.Namespace) -> Storage:
-    """Return what the flags come to, beside our own options in the same namespace.
+    """Translate the flags, considering our own options in the same namespace.
 
     Raises:
-      OptionError: the type of queue is none of stompserver's, or the seconds are no number.
+      OptionError: the queue type is not one of stompserver's, or the seconds are not a number.
     """
     values: dict[str, object] = {}
     if "checkpoint" in given:
@@ -98,7 +98,7 @@ def read_flags(given: argparse.Namespace) -> Storage:
     values["persistent"] = "always"
     theirs = store_of(kind, _directory(given))
     ours = {name: getattr(given, name) for name in theirs.values if name in given}
-    # Whoever says where it is to be in our words has said which kind it is, too.
+    # Our own location options imply the kind of store.
     other = "store_url" if kind == FILE else "data_dir"
     if other in given or ours.get("store", theirs.values["store"]) != theirs.values["store"]:
         return Storage(values)
@@ -110,7 +110,7 @@ def check_kind(kind: str) -> None:
     """Refuse a type of queue that stompserver does not have.
 
     Raises:
-      OptionError: naming the nearest, and all.
+      OptionError: names the nearest type and all others.
     """
     if kind not in TYPES:
         raise OptionError(
@@ -119,11 +119,11 @@ def check_kind(kind: str) -> None:
 
 
 def store_of(kind: str, directory: str) -> Storage:
-    """Return the store that stands in for a type of queue, but for memory.
+    """Return the store for a queue type other than memory.
 
     Args:
       kind: The queue type of stompserver.
-      directory: Where its files are.
+      directory: The directory of its files.
     """
     if kind == FILE:
         return Storage({"store": "journal", "data_dir": directory})
@@ -133,12 +133,12 @@ def store_of(kind: str, directory: str) -> Storage:
 
 
 def _directory(given: argparse.Namespace) -> str:
-    """Return the storage directory, absolute where the working directory is told."""
+    """Return the storage directory, absolute if the working directory is given."""
     return os.path.join(getattr(given, "working_dir", ""), getattr(given, "storage", STORAGE))
 
 
 def _passwd_file(working_dir: str, etc: str) -> str:
-    """Return where stompserver's code looks for users, else where its manual says it does."""
+    """Return the users file where stompserver's code looks for it, else where its manual says."""
     places = [os.path.join(working_dir, etc, PASSWD), os.path.join(working_dir, PASSWD)]
     return next((each for each in places if os.path.exists(each)), places[0])
 
@@ -168,12 +168,12 @@ _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
 def imported(file: RubyFile) -> str:
-    """Return a settings file that does what stompserver's configuration did.
+    """Return a settings file that is equivalent to a configuration of stompserver.
 
-    What has no place in it, since systemd looks after that, is told in comments.
+    Comments name the settings that have no equivalent because systemd handles them.
 
     Raises:
-      OptionError: a value of the wrong type or range; it names the file and the line.
+      OptionError: a value has the wrong type or range; the text names the file and line.
     """
     values, notes = _translated(file)
     build(values, {name: file.place(key) for name, key in _ORIGINS.items() if name in values})
@@ -195,7 +195,7 @@ _ORIGINS = {"host": "host", "port": "port", "checkpoint_s": "checkpoint"}
 
 
 def _translated(file: RubyFile) -> tuple[dict[str, object], list[str]]:
-    """Options by name, and what else there is to say."""
+    """Return the options by name, and the remarks."""
     values: dict[str, object] = {}
     notes: list[str] = []
     host, port = _get(file, "host", str, ""), _get(file, "port", int, None)
@@ -234,7 +234,7 @@ def _is_relative(name: str, value: str) -> bool:
 
 
 def _get(file: RubyFile, key: str, kind: type, default: object) -> object:
-    """Return a setting in the type that it must have, or the default if empty or missing."""
+    """Return a setting in the required type, or the default if it is empty or missing."""
     value = file.values.get(key)
     if value is None:
         return default

@@ -1,5 +1,5 @@
-"""The commands: one module or package for each, with the command's name.
+"""The commands, each in a module or package of its name.
 
 Handles: their options, their requests to a broker or a store, and their output.
-Does not handle: connections and formatting, which the commands share; see ``cli``.
+Does not handle: connections and formatting, which commands share; see ``cli``.
 """

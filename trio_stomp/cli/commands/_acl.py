@@ -1,4 +1,4 @@
-"""``python -m trio_stomp acl …``: what the rules say of a client, before one asks the broker."""
+"""``trio-stomp acl``: test, check and show access rules without a broker."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from trio_stomp.config import hint, read_acl_file
 NAME = "acl"
 ALLOWED, DENIED, BAD_OPTION = 0, 1, 2
 MAX_COMPARED = 1_000_000
-"""Pairs of rules that ``check`` compares."""
+"""Most pairs of rules that ``check`` compares."""
 
 EPILOG = """\
 USER is a client's name, or `anonymous` for one that has not logged in. ACTION is send, receive,
@@ -35,10 +35,10 @@ bad option or a bad file.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``acl`` say, and return the exit code.
+    """Run ``acl``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
     """
     given = make_parser().parse_args(list(argv))
     code: int = COMMANDS[given.command](given)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``acl``."""
+    """Return the parser of the arguments after ``acl``."""
     parser = make_tool_parser(NAME, "Tools for access rules.", EPILOG)
     texts = {
         "test": "report whether a client may do something, and which rule decides",
@@ -123,7 +123,7 @@ def _action(word: str) -> Action:
 
 
 def _needs(destination: str, action: Action) -> list[Need]:
-    """All that must be allowed for an action at what a client calls ``destination``."""
+    """Return the permissions that an action needs for ``destination``."""
     if not destination:
         raise OptionError("acl test: DESTINATION is empty; write ** for all of them")
     found: list[Need] = []
@@ -196,7 +196,7 @@ def _check(given: argparse.Namespace) -> int:
 
 
 def _hidden(rules: AccessRules) -> tuple[list[tuple[Rule, Rule]], bool]:
-    """Return rules that never decide, each with the one that hides it, and if all were tried."""
+    """Return rules that never decide with those that hide them, and whether all were compared."""
     found: list[tuple[Rule, Rule]] = []
     compared = 0
     for number, later in enumerate(rules.rules):
@@ -226,7 +226,7 @@ def _show(given: argparse.Namespace) -> int:
 
 
 def _told(rule: Rule) -> str:
-    """Return a rule in words. Names are quoted, so that they cannot control the terminal."""
+    """Describe a rule in words. Names are quoted, so they cannot control the terminal."""
     every = len(rule.actions) == len(Action)
     actions = "everything" if every else ", ".join(a.value for a in Action if a in rule.actions)
     where = ", ".join(map(repr, rule.patterns))

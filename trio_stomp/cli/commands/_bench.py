@@ -37,7 +37,7 @@ MAX_SUBSCRIBERS, MAX_SIZE = 10_000, 16 * 1024 * 1024
 BATCH = 50
 """Messages between two RECEIPTs."""
 AHEAD = 500
-"""Messages that the slowest subscriber may be behind: more would measure only how long a queue
+"""How many messages the slowest subscriber may lag. More would measure only how long a queue
 the broker can hold."""
 PATIENCE_S = 30.0
 STAMP = struct.Struct("!d")
@@ -53,14 +53,14 @@ subscriber's receipt of the message, at full speed or at a steady --rate.
 
 @define(eq=False)
 class Latencies:
-    """A histogram of delivery latencies, whose buckets are 6 % wide."""
+    """A histogram of delivery latencies with buckets 6 % wide."""
 
     counts: dict[int, int] = field(factory=dict)
     total: int = 0
     most_s: float = 0.0
 
     def add(self, taken_s: float, times: int = 1) -> None:
-        """Count some deliveries that took about as long."""
+        """Count deliveries of about the same latency."""
         place = _place(taken_s)
         self.counts[place] = self.counts.get(place, 0) + times
         self.total += times
@@ -89,8 +89,8 @@ class Run:
     """One measurement.
 
     Args:
-      seconds: How long messages are sent.
-      rate: Messages a second; None = as many as go.
+      seconds: The duration of sending.
+      rate: Messages per second; None = as fast as possible.
     """
 
     subscribers: int
@@ -108,7 +108,7 @@ class Run:
 
     @property
     def delivered(self) -> int:
-        """Messages that subscribers have."""
+        """The number of messages that subscribers received."""
         return sum(self.received)
 
     def note(self, number: int, times: int) -> None:
@@ -117,7 +117,7 @@ class Run:
         self._moved.set()
 
     async def wait_moved(self) -> None:
-        """Wait until a subscriber has some more."""
+        """Wait until a subscriber receives more messages."""
         self._moved = trio.Event()
         await self._moved.wait()
 
@@ -142,10 +142,10 @@ class Run:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``bench`` say, and return the exit code.
+    """Run ``bench``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, refuses, or loses messages.
     """
     given = make_parser().parse_args(list(argv))
@@ -234,7 +234,7 @@ async def _receive(
     opened: Callable[[], AbstractAsyncContextManager[Client]],
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Be a subscriber, on a connection of its own."""
+    """Receive messages over a connection of its own."""
     async with (
         opened() as client,
         client.subscribe(run.destination, prefetch=2 * AHEAD) as messages,
@@ -249,7 +249,7 @@ async def _receive(
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``bench``."""
+    """Return the parser of the arguments after ``bench``."""
     parser = make_tool_parser(
         NAME,
         "Measure deliveries per second and their latency: one sender, many subscribers.",

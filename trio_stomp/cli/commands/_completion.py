@@ -1,4 +1,4 @@
-"""``trio-stomp completion``: what completes commands and options in a shell."""
+"""``trio-stomp completion``: completion scripts for shells."""
 
 import argparse
 import importlib
@@ -17,7 +17,7 @@ from trio_stomp.cli._tool import (
 NAME = "completion"
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 COMMAND = "trio-stomp"
-"""What is typed; `python -m trio_stomp` cannot be completed."""
+"""The command to complete; shells cannot complete `python -m trio_stomp`."""
 
 FILES = ("FILE", "SOURCE")
 DIRECTORIES = ("DIR", "DIR|URL")
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     """Print the script for the shell that the command line names.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option is wrong; the text is one line for the operator.
       CannotDo: shtab is not installed.
     """
     given = make_parser().parse_args(list(argv))
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``completion``."""
+    """Return the parser of the arguments after ``completion``."""
     parser = make_tool_parser(NAME, "Print a completion script for a shell.", EPILOG)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="{bash,zsh,tcsh,fish}")
     return parser
@@ -64,7 +64,7 @@ def whole_parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers(dest="command")
     for _, group in _main.GROUPS:
         for name, text in group:
-            # What makes up a broker's command line stands apart from what runs it.
+            # The parser of ``serve`` is in another module than its code.
             module = "_arguments" if name == "serve" else f"commands._{name}"
             made = importlib.import_module(f"trio_stomp.cli.{module}").make_parser()
             commands.add_parser(name, help=text, description=text, parents=[made], add_help=False)
@@ -72,7 +72,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def _mark_files(parser: argparse.ArgumentParser, marks: dict[str, Any]) -> None:
-    """Have the shell offer files where one is meant."""
+    """Let the shell offer file names for options that take one."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

@@ -1,4 +1,4 @@
-"""``python -m trio_stomp config …``: check settings, show where they come from, compare, import."""
+"""``trio-stomp config``: check, show, compare and import settings."""
 
 import argparse
 import json
@@ -41,17 +41,17 @@ for a bad option or a bad file.
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours to print."""
+    """A parser that raises its errors instead of printing them."""
 
     def error(self, message: str) -> NoReturn:
         raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``config`` say, and return the exit code.
+    """Run ``config``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
     """
     given, rest = make_parser().parse_known_args(list(argv))
     if rest and given.command not in TAKE_OPTIONS:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the words after ``config``."""
+    """Return the parser of the arguments after ``config``."""
     parser = _Parser(
         prog="trio-stomp config",
         description="Tools for settings.",
@@ -125,8 +125,8 @@ def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 async def _check_files(settings: Settings) -> None:
-    """Read what the settings name, and ask whether the broker would listen with it."""
-    # Here and not above: it brings the server with it.
+    """Read the files named by the settings, and check that a broker would start with them."""
+    # Imported late, because it imports the server.
     from trio_stomp.startup import Security, check_addresses
 
     security = Security(settings)
@@ -141,7 +141,7 @@ def _many(what: str, count: int) -> str:
 
 
 def _overridden(configuration: Configuration) -> Iterator[str]:
-    """Yield values that are given more than once, with those that they override."""
+    """Yield options that are given more than once, with the overridden values."""
     for name, values in configuration.given.items():
         for before in values[:-1]:
             yield (
@@ -257,7 +257,7 @@ def _masked(value: object) -> object:
 
 
 def _plain(text: object) -> str:
-    """Return a name that stays in its line, whatever characters it is made of."""
+    """Return a name without characters that could break its line."""
     shown_text = str(text)
     return shown_text if shown_text.isprintable() else repr(shown_text)
 
@@ -266,7 +266,7 @@ def _plain(text: object) -> str:
 
 
 def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
-    # Files alone: a variable would hide what they say, before and after.
+    # Compare files only: a variable would hide their differences.
     found = changes(load(given.old).settings, load(given.new).settings)
     for change in found:
         print(f"{_effect(change)}  {change}")

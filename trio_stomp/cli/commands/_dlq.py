@@ -43,19 +43,19 @@ OF_ITS_DEATH = frozenset(
     }
 )
 OF_ITS_SENDING = ("x-dedup-id", "_AMQ_DUPL_ID", "AMQ_SCHEDUL")
-"""Beginnings of headers that concerned the first sending: with the same x-dedup-id, the second
-would be no message to the broker, but a duplicate of the first."""
+"""Prefixes of headers that belong to the first SEND. With the same x-dedup-id, for example, the
+broker would drop the message as a duplicate."""
 OF_ITS_SENDER = frozenset({"user-id", "jmsxuserid"})
-"""Who sent it first, as a lenient receiver may spell it; the broker takes that of nobody else."""
+"""Headers that name the original sender, in all spellings; the broker refuses them in a SEND."""
 
 Handle = Callable[[Message, Client], Awaitable[None]]
 
 PREFETCH = 1
-"""What was delivered and goes back is marked as redelivered; and if this program is killed, the
-first of it counts as a failed delivery."""
+"""Small, because unused deliveries return marked as redelivered; and if this program is killed,
+the first of them counts as a failed delivery."""
 SHOWN_CHARS = 200
 SILENCE_S = 2.0
-"""The queue is taken for empty when nothing comes for so long: others may consume it as well."""
+"""Silence after which the queue counts as empty, since others may consume it, too."""
 
 EPILOG = """\
 QUEUE is where the messages were to go: orders and /queue/orders mean the dead letters in
@@ -72,10 +72,10 @@ message behind the last one is delivered too, and goes back, marked as redeliver
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``dlq`` say, and return the exit code.
+    """Run ``dlq``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses.
     """
     given = make_parser().parse_args(list(argv))
@@ -134,7 +134,7 @@ def _show(given: argparse.Namespace) -> int:
 async def _browse(
     queue: str, wanted: int | None, take: Callable[[Message], None], client: Client
 ) -> int:
-    """Show the messages without consuming them, and return how many there are."""
+    """Show the messages without consuming them, and return their number."""
     found = 0
     async with client.subscribe(queue, headers={"browser": "true"}) as messages:
         async for message in messages:
@@ -159,7 +159,7 @@ def _print(as_json: bool, message: Message) -> None:
 
 
 def deliveries(count: str) -> str:
-    """Return a number of deliveries for people. ``count`` is as a header tells it."""
+    """Return a readable delivery count, given the value of its header."""
     return f"{count} {'delivery' if count == '1' else 'deliveries'}"
 
 
@@ -175,7 +175,7 @@ def _retry(given: argparse.Namespace) -> int:
         nonlocal sent
         origin = message.headers.get(ORIGIN, "")
         if not (given.to or origin in given.origins or _is_meant(given, origin)):
-            # It stays where it is: what is not acknowledged goes back.
+            # Unacknowledged, the message returns to the queue.
             left[origin] = left.get(origin, 0) + 1
             return
         async with client.transaction() as transaction:
@@ -199,9 +199,9 @@ def _retry(given: argparse.Namespace) -> int:
 
 
 def _is_meant(given: argparse.Namespace, origin: str) -> bool:
-    """Return whether a message says that it was sent to what QUEUE stands for.
+    """Return whether the message claims an origin that belongs to QUEUE.
 
-    Else its sender could have whoever retries send it to where he himself may not.
+    Otherwise its sender could use the operator's rights to send to any destination.
     """
     if given.exact or not origin or origin == LAST_RESORT or origin.startswith(PREFIX):
         return False
@@ -209,7 +209,7 @@ def _is_meant(given: argparse.Namespace, origin: str) -> bool:
 
 
 def _kept(message: Message) -> dict[str, str]:
-    """Return the headers that a message is sent again with."""
+    """Return the headers with which to resend a message."""
     return {
         name: text
         for name, text in own_headers(message.headers).items()
@@ -252,7 +252,7 @@ def _drop(given: argparse.Namespace) -> int:
 async def _consume(
     queue: str, wanted: int | None, handle: Handle, tell: Tell, client: Client
 ) -> None:
-    """Handle as many messages as there are at the beginning, or as are wanted."""
+    """Handle the messages present at the start, at most ``wanted``."""
     total = await _browse(queue, wanted, lambda _message: None, client)
     if not total:
         return
@@ -267,7 +267,7 @@ async def _consume(
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``dlq``."""
+    """Return the parser of the arguments after ``dlq``."""
     parser = make_tool_parser(NAME, "List, resend or drop dead letters.", EPILOG)
     texts = {
         "ls": "list the dead-letter queues",

@@ -1,4 +1,4 @@
-"""``trio-stomp explain``: what happened to a message, or why a subscriber did not get any."""
+"""``trio-stomp explain``: what happened to a message, or why a subscriber received none."""
 
 import json
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ on its machine, and to who may monitor.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``explain`` say, and return the exit code.
+    """Run ``explain``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
-      CannotDo: nobody answers, or the broker does not take the question.
+      OptionError: an option or file is wrong; the text is one line for the operator.
+      CannotDo: no answer arrived, or the broker refused the question.
     """
     given = make_parser().parse_args(list(argv))
     question: dict[str, str] = {}
@@ -86,7 +86,7 @@ def _text(event: dict[str, Any]) -> str:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``explain``."""
+    """Return the parser of the arguments after ``explain``."""
     parser = make_tool_parser(
         NAME, "Explain what happened to a message, or why a client gets none.", EPILOG
     )

@@ -1,4 +1,4 @@
-"""``trio-stomp health``: is the broker well? For people, and for Docker's HEALTHCHECK."""
+"""``trio-stomp health``: a health check, for people and for Docker's HEALTHCHECK."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -32,10 +32,10 @@ that speaks TLS only is asked over TLS, whoever signed its certificate.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``health`` say, and return the exit code.
+    """Run ``health``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
     """
     given = make_parser().parse_args(list(argv))
     site = open_site(given)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _ask(site: Site, timeout_s: float) -> tuple[str, Answer]:
-    """Return the page that is for us, and what it says."""
+    """Return the health page that this client may read, and its content."""
     page = "/healthz"
     answer = site.get(page, timeout_s)
     if answer.status in NOT_FOR_US:
@@ -79,17 +79,17 @@ def _ask(site: Site, timeout_s: float) -> tuple[str, Answer]:
 
 
 def _wants_tls(site: Site, answer: Answer) -> bool:
-    """Return whether a broker of this machine is asked without TLS and speaks nothing else."""
+    """Return whether a local broker was contacted without TLS but requires it."""
     is_refused = answer.status == 403 and TLS_ONLY in answer.text()
     is_open = site.tls is None and site.access == NOBODY
     return is_refused and is_open and is_loopback(site.address.host)
 
 
 def _over_tls(site: Site) -> Site:
-    """Return the same broker over TLS, whatever its certificate says.
+    """Return the same broker over TLS, without a check of its certificate.
 
-    Its certificate need not be for 127.0.0.1. No secret is told, and who could answer in its place
-    on this machine's own address could do so without TLS as well.
+    The certificate need not be valid for 127.0.0.1. No secret is sent, and without TLS another
+    local process could answer in the broker's place as well.
     """
     import ssl
 
@@ -100,7 +100,7 @@ def _over_tls(site: Site) -> Site:
 
 
 def _lines(details: dict[str, Any]) -> Iterator[str]:
-    """Yield what /healthz tells: its word for all, and the checks that decide it."""
+    """Yield lines for the answer of /healthz: the overall status, and the checks behind it."""
     if isinstance(status := details.get("status"), str):
         yield f" ({printable(status)})"
     checks = details.get("checks")
@@ -112,7 +112,7 @@ def _lines(details: dict[str, Any]) -> Iterator[str]:
 
 
 def _figures(check: dict[str, Any]) -> str:
-    """Return the figures that were found and their bounds, where there are any."""
+    """Return the measured figures and their limits, if any."""
     shown = [
         f"{each:,.4g}" if isinstance(each, float) else f"{each:,}"
         for each in (check.get("value"), check.get("limit"))
@@ -131,7 +131,7 @@ def _show(told: dict[str, object], verdict: str, *, as_json: bool) -> None:
 
 
 def _details(answer: Answer) -> dict[str, Any] | None:
-    """Return what the page tells beside its status, or None if it is no JSON object."""
+    """Return the JSON object of the page, or None if it is not one."""
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _details(answer: Answer) -> dict[str, Any] | None:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``health``."""
+    """Return the parser of the arguments after ``health``."""
     parser = make_tool_parser(NAME, "Report the health of a broker.", EPILOG)
     parser.add_argument(
         "--timeout",

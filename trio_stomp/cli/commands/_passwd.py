@@ -1,4 +1,4 @@
-"""``python -m trio_stomp passwd …``: who may log in, and with which passcode."""
+"""``trio-stomp passwd``: edit and check the users file."""
 
 import argparse
 import getpass
@@ -55,7 +55,7 @@ SHOWN_USERS = 3
 
 
 class _Parser(Parser):
-    """A parser whose errors are ours to print, and never repeat what may be a secret."""
+    """A parser that raises its errors, and never quotes a possible secret."""
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("argument COMMAND"):
@@ -70,8 +70,8 @@ class _Tool:
     """One call of the tool.
 
     Args:
-      given: What the command line says.
-      hasher: None = argon2-cffi's.
+      given: The parsed command line.
+      hasher: None = that of argon2-cffi.
     """
 
     given: argparse.Namespace
@@ -82,14 +82,14 @@ class _Tool:
 
 
 def main(argv: Sequence[str], *, hasher: Hasher | None = None) -> int:
-    """Do what the words after ``passwd`` say, and return the exit code.
+    """Run ``passwd``, and return the exit code.
 
     Args:
-      argv: The words after ``passwd``.
-      hasher: What hashes; None = argon2-cffi's default profile.
+      argv: The arguments after ``passwd``.
+      hasher: The hash function; None = argon2-cffi's default profile.
 
     Raises:
-      OptionError: a bad word on the command line; its text is the one line to show.
+      OptionError: the command line is wrong; the text is one line for the operator.
     """
     given = make_parser().parse_args(list(argv))
     if "user" in given:
@@ -105,7 +105,7 @@ def main(argv: Sequence[str], *, hasher: Hasher | None = None) -> int:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``passwd``."""
+    """Return the parser of the arguments after ``passwd``."""
     parser = _Parser(
         prog=f"{PROGRAM} {NAME}",
         description="Manage the users and passcodes of a broker.",
@@ -138,7 +138,7 @@ def make_parser() -> Parser:
 def _add(tool: _Tool) -> int:
     file, user, replace = tool.given.file, tool.given.user, tool.given.replace
     if os.path.exists(file):
-        # Before the question, too: nobody likes to answer in vain.
+        # Also before the prompt, so that nobody types a passcode in vain.
         _check_new([user], read_user_file(file), file, replace=replace)
     passcode = _ask_passcode(user, stdin=tool.given.stdin, twice=True)
     if not passcode:
@@ -177,7 +177,7 @@ def _check_there(user: str, book: UserBook, file: str) -> None:
 def _change(
     tool: _Tool, change: Callable[[UserBook], Changes], done: str, *, create: bool = False
 ) -> int:
-    """Do it, and say what that means for a broker that runs."""
+    """Apply the change, and print how a running broker takes it over."""
     file = tool.given.file
     before = _mode(file)
     book = change_user_file(file, change, create=create)
@@ -199,7 +199,7 @@ def _mode(file: str) -> int | None:
 
 
 def _ask_passcode(user: str, *, stdin: bool, twice: bool = False) -> str:
-    """Return what the operator types, or a line of standard input, without showing it."""
+    """Read the passcode without echo, from the terminal or a line of standard input."""
     if stdin:
         line: bytes = sys.stdin.buffer.readline(MAX_PASSCODE_BYTES + 3)
         if not line:
@@ -222,7 +222,7 @@ def _ask_passcode(user: str, *, stdin: bool, twice: bool = False) -> str:
 def _typed(prompt: str) -> str:
     try:
         with python_warnings.catch_warnings():
-            # It would go on, and show what is typed.
+            # getpass would go on, and echo the passcode.
             python_warnings.simplefilter("error", getpass.GetPassWarning)
             return getpass.getpass(prompt)
     except getpass.GetPassWarning:
@@ -274,7 +274,7 @@ def _list(tool: _Tool) -> int:
 
 
 def _is_outdated(stored: str, hasher: Hasher | None) -> bool | None:
-    """None = what would be new is not known, because argon2-cffi is not installed."""
+    """Return whether a hash is outdated; None = unknown, as argon2-cffi is not installed."""
     try:
         return needs_rehash(stored, hasher)
     except OptionError:
@@ -286,7 +286,7 @@ def _import(tool: _Tool) -> int:
     users = read_user_file(source).users
     is_upgrade = os.path.exists(file) and os.path.samefile(source, file)
     if not is_upgrade and os.path.exists(file):
-        # Before an hour of hashing, too.
+        # Also before an hour of hashing.
         _check_new([*users], read_user_file(file), file, replace=replace)
     plain = {name: stored for name, stored in users.items() if not is_hashed(stored)}
     hashed: dict[str, str | None] = {}

@@ -1,4 +1,4 @@
-"""``trio-stomp reload``: have a broker of this machine read users, rules and certificates again."""
+"""``trio-stomp reload``: makes a local broker reload users, rules and certificates."""
 
 import os
 import signal
@@ -28,11 +28,11 @@ were right: if one is wrong, everything stays as it was.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``reload`` say, and return the exit code.
+    """Run ``reload``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
-      CannotDo: nobody answers, or the process cannot be told.
+      OptionError: an option or file is wrong; the text is one line for the operator.
+      CannotDo: no answer arrived, or the process cannot be signalled.
     """
     given = make_parser().parse_args(list(argv))
     if sys.platform == "win32":
@@ -58,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _checked(pid: object) -> int:
-    """Return the process that the broker says it is, if it is one here that can be a broker.
+    """Return the process id that the broker reports, if such a process here can be a broker.
 
-    A broker in a container tells the number that it has in there, which here is somebody else's.
+    A broker in a container reports its id in the container, which is another process out here.
     """
     if not isinstance(pid, int) or pid <= 0:
         raise CannotDo("the broker does not report its process id; give it with --pid")
@@ -90,7 +90,7 @@ def _hang_up(pid: int) -> None:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``reload``."""
+    """Return the parser of the arguments after ``reload``."""
     parser = make_tool_parser(
         NAME, "Have a broker reload users, rules, keys and certificates.", EPILOG
     )

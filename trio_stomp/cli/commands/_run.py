@@ -1,4 +1,4 @@
-"""``trio_stomp.run``: what ``python -m trio_stomp`` does, called from a program."""
+"""``trio_stomp.run``: ``python -m trio_stomp`` as a function call."""
 
 import trio
 
@@ -14,24 +14,23 @@ from trio_stomp.config import Settings
 
 
 def run(**settings: object) -> None:
-    """Run a broker until a signal stops it, as ``python -m trio_stomp`` does. It blocks.
+    """Run a broker until a signal stops it, as ``python -m trio_stomp`` does. This blocks.
 
-    SIGINT and SIGTERM stop it in order, a second one at once; SIGHUP has files of users, rules,
-    keys and certificates read again. It logs to standard error, unless the program has set up
-    ``logging`` before.
+    SIGINT and SIGTERM stop it in order, a second one at once. SIGHUP reloads users, rules, keys
+    and certificates. The broker logs to standard error, unless the program has set up ``logging``.
 
     Args:
-      settings: As of ``Settings.of``: ``run(port=3490, ttl_ms=5000)``. No file and no variable is
-        read.
+      settings: As for ``Settings.of``: ``run(port=3490, ttl_ms=5000)``. Neither files nor
+        environment variables are read.
 
     Raises:
-      OptionError: a setting is wrong, or strangers could reach a broker that nobody has to log in
-        to; no port was opened.
-      OSError: the address cannot be listened on.
-      StoreError: the store cannot be had.
+      OptionError: a setting is wrong, or a broker without authentication would be exposed beyond
+        this machine; no port was opened.
+      OSError: the broker cannot listen on the address.
+      StoreError: the store is not available.
 
-    Limits: for the main thread of a process that is nothing else: file limit, garbage collection
-    and signals are set up for the whole process. To run a broker beside other tasks, there is
+    Limits: call it in the main thread of a process of its own, since it sets up file limit,
+    garbage collection and signals of the whole process. To run a broker beside other tasks, use
     ``trio_stomp.serve``.
     """
     chosen = Settings.of(**settings)
@@ -43,7 +42,7 @@ def run(**settings: object) -> None:
     try:
         trio.run(serve_until_signal, chosen, warning)
     except CannotStart as error:
-        # What a command line tells in a line is, for a program, the error that was at its root.
+        # The command line wraps errors in one line of text; a program gets the original error.
         failure = error.__cause__
         assert failure is not None
         failure.add_note(str(error))
@@ -52,5 +51,5 @@ def run(**settings: object) -> None:
 
 
 def run_default() -> None:
-    """``run`` with all defaults: on 127.0.0.1, port 61613."""
+    """Call ``run`` with all defaults: 127.0.0.1, port 61613."""
     run()

@@ -31,9 +31,9 @@ NAME = "schedules"
 LEFT = "DIAG/left"
 MANAGEMENT = "/topic/ActiveMQ.Scheduler.Management"
 PATIENCE_S = 10.0
-"""The broker answers in the turn in which it is asked."""
+"""Time limit for an answer, which the broker gives in the turn of the request."""
 UNKNOWN = "?"
-"""Whose it is, if an older broker stored it."""
+"""The owner shown for a schedule that an older broker stored."""
 
 EPILOG = """\
 Messages that were sent with AMQ_SCHEDULED_DELAY and the like wait in the broker, whoever has sent
@@ -47,10 +47,10 @@ Row = dict[str, Any]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``schedules`` say, and return the exit code.
+    """Run ``schedules``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses.
     """
     given = make_parser().parse_args(list(argv))
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def _list(what: str, user: str | None, client: Client) -> list[Row]:
-    """Return all that users have left, or that one user has."""
+    """Return the scheduled messages of all users, or of one user."""
     rows: list[Row] = []
     asked: Row = {"what": what} if user is None else {"what": what, "user": user}
     async with client.subscribe(LEFT) as answers:
@@ -69,7 +69,7 @@ async def _list(what: str, user: str | None, client: Client) -> list[Row]:
             with trio.move_on_after(PATIENCE_S):
                 while "left" not in told:
                     answer = await answers.receive()
-                    # Others may ask, too; an older broker sends the question on.
+                    # Others may ask, too; an older broker forwards the question.
                     told = answer.json() if answer.headers.get("correlation-id") == mine else {}
             if "left" not in told:
                 raise CannotDo(f"the broker does not answer at {LEFT}; is it an older version?")
@@ -139,7 +139,7 @@ def _cancel(given: argparse.Namespace) -> int:
 
 
 async def _end(given: argparse.Namespace, client: Client) -> tuple[int, list[str]]:
-    """Cancel messages, and return how many were cancelled and which ids were not."""
+    """Cancel messages; return the number of cancelled ones and the ids of the others."""
     if given.all:
         return await _ask(client, {"AMQ_SCHEDULER_ACTION": "REMOVEALL"}), []
     ids = given.ids
@@ -165,7 +165,7 @@ async def _ask(client: Client, headers: dict[str, str]) -> int:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``schedules``."""
+    """Return the parser of the arguments after ``schedules``."""
     parser = make_tool_parser(NAME, "List and cancel scheduled messages.", EPILOG)
     texts = {"ls": "list scheduled messages with their users", "cancel": "cancel some or all"}
     for name, command in add_commands(parser, texts).items():

@@ -1,4 +1,4 @@
-"""``trio-stomp send``: a message, a file, or many as lines."""
+"""``trio-stomp send``: sends a message, a file, or a message for each line."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ NAME = "send"
 STANDARD, STDIN = "-", 0
 READ_BYTES = 65536
 AT_ONCE, BYTES_AT_ONCE = 256, 16 * 1024 * 1024
-"""Messages on their way whose RECEIPTs have not come."""
+"""Limits of messages whose RECEIPTs have not arrived, in number and bytes."""
 
 EPILOG = """\
 Without BODY, --file or --lines the body is what standard input holds. With --json, standard input
@@ -46,10 +46,10 @@ error tells how many were confirmed.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``send`` say, and return the exit code.
+    """Run ``send``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses.
     """
     given = make_parser().parse_args(list(argv))
@@ -89,7 +89,7 @@ class _Source:
     """The source of message bodies.
 
     Args:
-      size: In bytes; 0 = nobody knows.
+      size: In bytes; 0 = unknown.
     """
 
     name: str
@@ -97,13 +97,13 @@ class _Source:
     size: int
 
     async def read(self, size: int = READ_BYTES) -> bytes:
-        """Return some bytes once they are available, none at the end.
+        """Wait for bytes and return them, or b"" at the end.
 
-        Not through Python's own buffer: a thread that still reads there when the program ends,
-        after Ctrl-C, would crash it.
+        This bypasses Python's buffer: a thread that still reads from it when the program ends,
+        after Ctrl-C, would crash the program.
 
         Raises:
-          OptionError: it cannot be read.
+          OptionError: the source cannot be read.
         """
         try:
             return await trio.to_thread.run_sync(os.read, self.number, size, abandon_on_cancel=True)
@@ -128,7 +128,7 @@ async def _single(
 ) -> AsyncIterator[Outgoing]:
     """Yield the only message."""
     if given.body not in (None, STANDARD):
-        # As the shell gave it: bytes that are no UTF-8 have come as lone surrogates.
+        # The exact bytes of the shell: invalid UTF-8 arrives as lone surrogates.
         body = given.body.encode("utf-8", "surrogateescape")
     else:
         parts = []
@@ -180,11 +180,11 @@ def _line(
 
 @define
 class Tally:
-    """The count of messages that the broker confirmed.
+    """Counts the messages that the broker confirmed, and prints the result.
 
     Args:
-      as_json: Whether each RECEIPT is a line of JSON.
-      is_single: Whether there is one message, told of in full.
+      as_json: Whether to print a line of JSON for each RECEIPT.
+      is_single: Whether there is only one message, reported in full.
     """
 
     as_json: bool
@@ -194,7 +194,7 @@ class Tally:
     destination: str = ""
 
     def note(self, message: Outgoing, receipt: Mapping[str, str]) -> None:
-        """Note that the broker confirmed a message."""
+        """Count a confirmed message."""
         self.count += 1
         self.destination = message.destination
         if self.as_json:
@@ -211,11 +211,11 @@ class Tally:
             self.evidence.update(name for name in receipt if name == "duplicate")
 
     def confirmed(self) -> str:
-        """Return the text to add to an error."""
+        """Return a text about the confirmed messages, to add to an error."""
         return "" if self.is_single else f" ({self.count} messages were confirmed before that)"
 
     def show(self) -> None:
-        """Tell of all, if they were not told of one by one."""
+        """Print the total, unless messages were reported one by one."""
         if self.as_json or self.is_single:
             return
         told = ", ".join(
@@ -226,14 +226,14 @@ class Tally:
 
 @define(eq=False)
 class _Window:
-    """The messages that are not confirmed yet."""
+    """Limits the number and bytes of unconfirmed messages."""
 
     count: int = 0
     bytes: int = 0
     _change: trio.Event = field(factory=trio.Event)
 
     async def enter(self, size: int) -> None:
-        """Wait for room."""
+        """Wait until there is room for a message."""
         while self.count >= AT_ONCE or (self.count and self.bytes + size > BYTES_AT_ONCE):
             await self._change.wait()
         self.count += 1
@@ -247,17 +247,17 @@ class _Window:
 
 
 async def send_all(messages: AsyncIterator[Outgoing], tally: Tally, client: Client) -> None:
-    """Send messages in their order, many on their way at once.
+    """Send messages in order, without waiting for each RECEIPT.
 
     Raises:
-      OptionError: one of them cannot be sent; those before it are confirmed.
-      ClientError: the broker does not take one.
+      OptionError: a message cannot be sent; those before it are confirmed.
+      ClientError: the broker refused a message.
     """
     window, receipts = _Window(), _InOrder(tally)
     mistake: OptionError | None = None
 
     async def send(number: int, message: Outgoing, task_status: trio.TaskStatus[None]) -> None:
-        # Whoever started this goes on when this waits: behind the SEND, whose RECEIPT it is for.
+        # The starter continues when this task first waits: after the SEND was written.
         task_status.started()
         size = len(message.body)
         try:
@@ -285,7 +285,7 @@ async def send_all(messages: AsyncIterator[Outgoing], tally: Tally, client: Clie
 
 @define(eq=False)
 class _InOrder:
-    """RECEIPTs as the messages were sent: tasks that wait for them are woken in any order."""
+    """Reports RECEIPTs in the order of the SENDs, since their tasks wake in any order."""
 
     tally: Tally
     mistake: OptionError | None = None
@@ -300,7 +300,7 @@ class _InOrder:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``send``."""
+    """Return the parser of the arguments after ``send``."""
     parser = make_tool_parser(NAME, "Send a message, a file, or many as lines.", EPILOG)
     parser.add_argument("destination", nargs="?", metavar="DESTINATION")
     parser.add_argument("body", nargs="?", metavar="BODY", help="a text; - = standard input")

@@ -1,4 +1,4 @@
-"""Run a broker until it is told to stop."""
+"""``trio-stomp serve``: runs a broker until a signal stops it."""
 
 import errno
 import logging
@@ -46,21 +46,21 @@ logger = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
-    """The address or the store cannot be had: one line for the operator."""
+    """The address or the store is not available; the text is one line for the operator."""
 
 
 class CannotListen(CannotStart):
-    """It is the address."""
+    """The broker cannot listen on the address."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a broker as the command line says, and return the exit code.
+    """Run a broker with the options of the command line, and return the exit code.
 
     Args:
-      argv: The arguments, the names of the program and of the command left out.
+      argv: The arguments, without the names of the program and the command.
 
     Returns:
-      0 after an ordered stop or a hard one, 1 if address or store cannot be had, 2 for a bad
+      0 after a stop, ordered or hard; 1 if the address or the store is not available; 2 for a bad
       option.
 
     Limits: this sets up the whole process: logging, file limit, garbage collection, signals.
@@ -108,16 +108,16 @@ async def run(
     """Serve until a signal stops the broker.
 
     Args:
-      settings: What to serve, and where.
-      warning: Logged once the broker runs: the first line of the log is the address.
-      reread: The settings as the files have them now; None = there are none.
+      settings: The settings of the broker.
+      warning: Logged once the broker runs, because the first line of the log is the address.
+      reread: Reads the settings from the files again; None = there are no files.
 
     Raises:
-      CannotStart, OptionError: the operator's fault; nothing was started.
+      CannotStart, OptionError: the broker cannot start with these settings; nothing was started.
 
     Checkpoint: always. Cancel: stops hard.
     """
-    # Here and not above, so that --help and a bad option need no server.
+    # Imported late, so that --help and bad options do not import the server.
     from trio_stomp.startup import serve
 
     allocator = Allocator.of_process()
@@ -131,7 +131,7 @@ async def run(
                     call = partial(serve, listeners=given) if given else serve
                     handle: ServerHandle = await servers.start(call, settings)
                 except (OSError, UnicodeError, StoreError, OptionError) as error:
-                    # Kept, and raised outside: a nursery would wrap it in a group.
+                    # Raised outside the nursery, which would wrap it in a group.
                     failure = error
                 else:
                     logger.info("%s", banner(handle.addresses, handle.tls_addresses, settings))
@@ -157,11 +157,11 @@ async def _obey(
     servers: trio.CancelScope,
     reread: Callable[[], Settings] | None,
 ) -> None:
-    """Read files again at SIGHUP, stop in order at the first other signal, at once at the next."""
+    """Reload at SIGHUP, stop in order at the first other signal, and at once at the next."""
     while (number := await anext(signals)) == signal.SIGHUP:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
-            # In a thread: 5,000 policies take 0.3 s to be read.
+            # In a thread, as reading 5,000 policies takes 0.3 s.
             settings = await trio.to_thread.run_sync(reread) if reread is not None else None
             await handle.reload(settings)
             if settings is not None:
@@ -181,7 +181,7 @@ async def _obey(
 
 
 def explain(error: Exception, listen: ListenOptions) -> str:
-    """Return one line: the address, the cause, the remedy."""
+    """Return one line with the address, the cause and the remedy."""
     address = f"[{listen.host}]" if ":" in listen.host else listen.host
     remedy = "check --host and --port"
     if isinstance(error, socket.gaierror | UnicodeError):

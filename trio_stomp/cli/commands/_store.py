@@ -1,4 +1,4 @@
-"""``python -m trio_stomp store …``: look at what survives, check, move and compact it."""
+"""``trio-stomp store``: inspect, check, move and compact a store."""
 
 import argparse
 import sys
@@ -37,16 +37,16 @@ is damaged or cannot be done, 2 for a bad option.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``store`` say, and return the exit code.
+    """Run ``store``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
     """
     given = make_parser().parse_args(list(argv))
     try:
         code: int = COMMANDS[given.command](given)
     except BrokenPipeError:
-        raise  # whoever read the output, as `head`, has had enough: nothing is wrong here
+        raise  # The reader of the output, such as `head`, closed the pipe; this is no error.
     except (StoreError, OSError) as error:
         sys.stderr.write(f"trio-stomp store {given.command}: error: {error}\n")
         return DAMAGED
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``store``."""
+    """Return the parser of the arguments after ``store``."""
     parser = make_tool_parser(
         NAME, "Tools for a broker's store: its journal or its database.", EPILOG
     )
@@ -128,7 +128,7 @@ def _rows(value: object) -> list[Any]:
 
 
 def _table(rows: Iterable[dict[str, object]], *columns: str) -> None:
-    """Numbers to the right, the name last."""
+    """Print a table: numbers aligned to the right, the name last."""
     rows = list(rows)
     if not rows:
         return
@@ -145,7 +145,7 @@ def _export(given: argparse.Namespace) -> int:
         if given.file == "-":
             _write(lines, sys.stdout)
         else:
-            # Never half a file under the name that was asked for.
+            # The requested name never holds an incomplete file.
             part = Path(f"{given.file}.part")
             with part.open("w", encoding="utf-8", newline="\n") as file:
                 _write(lines, file)

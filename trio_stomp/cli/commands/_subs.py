@@ -1,4 +1,4 @@
-"""``trio-stomp subs``: durable subscriptions, listed and ended."""
+"""``trio-stomp subs``: list and end durable subscriptions."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -31,10 +31,10 @@ there goes on until it leaves.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``subs`` say, and return the exit code.
+    """Run ``subs``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses.
     """
     given = make_parser().parse_args(list(argv))
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def all_records(site: Site, path: str, key: str) -> list[dict[str, Any]]:
-    """Return the records of a page that tells a part at a time.
+    """Return all records of a paginated document.
 
     Raises:
       CannotDo: as ``Site.get_json``.
@@ -89,7 +89,7 @@ def _rm(given: argparse.Namespace) -> int:
     if not given.yes and not ask_yes(question):
         print("nothing was changed")
         return WELL
-    # The client brings Trio along.
+    # Imported late, because the client imports Trio.
     from trio_stomp.cli._session import run_session
 
     run_session(
@@ -106,7 +106,7 @@ def _rm(given: argparse.Namespace) -> int:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``subs``."""
+    """Return the parser of the arguments after ``subs``."""
     parser = make_tool_parser(NAME, "Durable subscriptions.", EPILOG)
     texts = {
         "ls": "list all, connected or not",

@@ -1,4 +1,4 @@
-"""``trio-stomp subscribe``: print what comes to destinations, now or from a stream's past."""
+"""``trio-stomp subscribe``: prints new messages of destinations, or those of a stream."""
 
 import argparse
 import re
@@ -50,10 +50,10 @@ Ctrl-C ends it in order. The exit code is 0; 1 if --count was told and fewer cam
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``subscribe`` say, and return the exit code.
+    """Run ``subscribe``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses.
     """
     given = make_parser().parse_args(list(argv))
@@ -73,7 +73,7 @@ def start_of(text: str) -> str:
     """Return the SUBSCRIBE header value for ``--from``.
 
     Raises:
-      OptionError: it means nothing.
+      OptionError: the value is not a valid start.
     """
     if text in STARTS:
         return text
@@ -88,7 +88,7 @@ def start_of(text: str) -> str:
             f"--from is {text[:80]!r}, but must be {', '.join(STARTS)}, an offset, @SECONDS or a "
             "time like 2026-11-21T12:00:00Z"
         ) from None
-    # Without a zone it is that of this machine.
+    # A time without a zone is local time.
     return f"timestamp={max(at.timestamp(), 0):.6f}"
 
 
@@ -97,7 +97,7 @@ class Printer:
     """Prints messages to standard output.
 
     Args:
-      wanted: Stop after so many; None = never.
+      wanted: The number of messages after which to stop; None = unlimited.
     """
 
     as_json: bool
@@ -106,14 +106,14 @@ class Printer:
 
     @property
     def is_done(self) -> bool:
-        """Return whether as many messages have arrived as are wanted."""
+        """Return whether the wanted number of messages has arrived."""
         return self.wanted is not None and self.count >= self.wanted
 
     def show(self, message: Message) -> None:
-        """Print it, so that whoever reads this has it.
+        """Print a message and flush the output.
 
         Raises:
-          BrokenPipeError: nobody reads.
+          BrokenPipeError: the reader has closed the pipe.
         """
         out = sys.stdout
         if self.as_json:
@@ -137,7 +137,7 @@ def _harmless(line: str) -> str:
 async def _read(
     given: argparse.Namespace, headers: dict[str, str], printer: Printer, client: Client
 ) -> None:
-    """Print until it is enough."""
+    """Print messages until the wanted number has arrived."""
     wanted = PREFETCH if given.count is None else min(given.count, PREFETCH)
     async with AsyncExitStack() as stack:
         with trio.CancelScope() as scope:
@@ -156,7 +156,7 @@ async def _read(
             if given.seconds is not None:
                 scope.deadline = trio.current_time() + given.seconds
             async with trio.open_nursery() as watchers:
-                # Before anything is printed: somebody may take that for the sign to end it.
+                # First, because a reader of the output may stop this program at the first line.
                 await watchers.start(_end_at_signal, scope.cancel)
                 async with trio.open_nursery() as printers:
                     for subscription in subscriptions:
@@ -184,7 +184,7 @@ async def _print(subscription: Subscription, printer: Printer, end: Callable[[],
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``subscribe``."""
+    """Return the parser of the arguments after ``subscribe``."""
     parser = make_tool_parser(NAME, "Print messages as they arrive.", EPILOG)
     parser.add_argument(
         "destinations", nargs="+", metavar="DESTINATION", help="a destination, or a wildcard"

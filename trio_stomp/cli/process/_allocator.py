@@ -1,12 +1,12 @@
-"""The C library's allocator: keep some free memory for the next burst, return the rest.
+"""Tuning of the C allocator: keep some free memory for the next burst, return the rest.
 
-By default glibc returns the memory of each large body, and the top of its heap, to the system as
-soon as it is free, and the next body faults it in again page by page: up to 22 page faults for a
-body of 100 KB, 60 CPU seconds per million of them against 26 to 38. So it is told to keep more,
-and a minute after a burst the free pages go back.
+By default glibc returns the memory of each large body, and the top of its heap, to the system at
+once, and the next body faults it in again page by page: up to 22 page faults for a body of 100 KB,
+60 CPU seconds per million of them instead of 26 to 38. So glibc is set to keep more, and free
+pages are returned a minute after a burst.
 
-After a burst glibc also keeps the pages between live objects: a broker with 24 rude clients grew by
-1.5 MiB a minute with the same objects in it. Returning 20 MiB of free pages took 1 to 3 ms.
+glibc also keeps free pages between live objects: a broker with 24 misbehaving clients grew by
+1.5 MiB a minute while holding the same objects. Returning 20 MiB of free pages took 1 to 3 ms.
 """
 
 import ctypes
@@ -25,11 +25,11 @@ GROWTH_BYTES = 4 * 1024 * 1024
 """Growth since the last time below which no pages are returned."""
 
 LARGEST_KEPT_BYTES = 8 * 1024 * 1024
-"""Larger blocks return to the system as soon as they are free: those of argon2id, for example."""
+"""Larger blocks, such as those of argon2id, return to the system when they are freed."""
 KEPT_BYTES = 32 * 1024 * 1024
-"""Most free bytes at the top of the heap until the next look."""
+"""Most free bytes at the top of the heap between two checks."""
 HEAP_PAD_BYTES = 16 * 1024 * 1024
-"""Extra bytes with which the heap grows and shrinks."""
+"""Extra bytes by which the heap grows and shrinks."""
 _TUNED_BY = frozenset({"GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"})
 
 # malloc.h
@@ -39,7 +39,7 @@ _M_MMAP_THRESHOLD = -3
 
 
 def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
-    """Return the memory of this process in bytes, or 0 if the system does not tell (proc(5))."""
+    """Return the resident memory of this process in bytes, or 0 if unknown (proc(5))."""
     try:
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -48,9 +48,9 @@ def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
 
 @define(eq=False, repr=False)
 class Allocator:
-    """The C library's allocator, as far as it can be tuned.
+    """The tunable part of the C library's allocator.
 
-    Handles: what glibc adds to C, and its absence: each part that is missing is switched off.
+    Handles: glibc's extensions, and their absence: a missing function disables its feature.
 
     Args:
       set_option: mallopt(3), or None.
@@ -65,7 +65,7 @@ class Allocator:
         """Return the allocator of this process, and log which of its functions are missing.
 
         Args:
-          library: Has the functions as attributes; None = what this process is linked with.
+          library: An object with the functions as attributes; None = the C library of this process.
         """
         if library is None:
             try:
@@ -83,20 +83,20 @@ class Allocator:
         return cls(found["mallopt"], found["malloc_trim"])
 
     def keep_free_memory(self, environment: Mapping[str, str] = os.environ) -> bool:
-        """Keep the memory that one message leaves for the next.
+        """Keep freed memory of a message for the next one.
 
         Args:
-          environment: May tune the allocator already, and then decides.
+          environment: Environment variables; if they tune the allocator, nothing is changed.
 
         Returns:
-          Whether the allocator does so.
+          Whether the allocator accepted the settings.
         """
         if self.set_option is None:
             return False
         is_padded = self.set_option(_M_TOP_PAD, HEAP_PAD_BYTES)
         if not _TUNED_BY.isdisjoint(environment):
             return False
-        # Setting one of these stops glibc from adapting the other.
+        # Setting one of these disables glibc's adaptation of both.
         is_kept = self.set_option(_M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
         return bool(is_padded and is_kept and self.set_option(_M_TRIM_THRESHOLD, KEPT_BYTES))
 
@@ -107,13 +107,13 @@ class Allocator:
     ) -> None:
         """Return free pages to the system whenever the process has grown, until cancelled.
 
-        A thread does it, so that it delays the event loop only where that allocates memory.
+        This runs in a thread, so it delays the event loop only if that allocates memory.
 
         Args:
           resident: Returns the size of the process, in bytes.
           in_thread: Calls a function in a thread.
 
-        Checkpoint: always, unless the function is missing. Cancel: after a call that runs.
+        Checkpoint: always, unless the function is missing. Cancel: after a running call.
         """
         least = resident()
         while self.trim is not None:

@@ -3,45 +3,44 @@
 import gc
 import sys
 
-# Files that are no connections: listeners, the log, the journal, the event loop's own.
+# Files other than connections: listeners, log, journal, event loop.
 SPARE_FILES = 64
 ENOUGH_SHARE = 0.9
-"""Who allows 20,000 connections, and may have 19,936, need not hear of it."""
+"""No warning above this share: 19,936 of 20,000 connections are good enough."""
 
-# For a turn of the store's thread: shorter costs more than it gains, longer slows every commit.
+# Switch interval for the store's thread: shorter costs more than it gains, longer delays commits.
 SWITCH_INTERVAL_S = 0.0005
 
-# The broker's own objects live as long as it does, and its traffic makes no cycles, so that the
-# old generation is left alone: never is it looked through, which takes 240 ms with 100,000
-# destinations, once in some million messages. The young ones are kept small: while 19,000
-# connections come, the longest pause takes 10 to 14 ms. On a busy machine it took 12 to 17 ms of
-# the processor alone if five portions came to the second generation instead of two, and 40 to 56
-# with twice as many objects; on an idle one 103 with 10,000 and ten portions. Each object is
-# looked at as often.
+# The broker's objects live as long as the broker, and its traffic makes no cycles. So the old
+# generation is never collected, which would take 240 ms with 100,000 destinations, once in some
+# million messages. The young generations are small: while 19,000 clients connect, the longest
+# pause is 10 to 14 ms. On a busy machine it took 12 to 17 ms of CPU time with five portions in
+# the second generation instead of two, and 40 to 56 ms with twice as many objects; on an idle
+# machine 103 ms with 10,000 objects and ten portions. Each object is visited as often.
 NEVER = 1 << 30
 GC_THRESHOLD = (1_000, 1, NEVER)
 
 
 def set_up_threads() -> None:
-    """Let the store's thread have its turn soon.
+    """Shorten the switch interval, so that the store's thread gets the GIL soon.
 
-    Python lets a thread that computes go on for 5 ms, which is many waits for the disk.
+    By default a computing thread keeps it for 5 ms, the time of many disk writes.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def set_up_garbage_collection() -> None:
-    """Collect rarely, and never what was there at the start."""
+    """Collect rarely, and exclude the objects of the start."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
 
 
 def raise_file_limit(connections: int) -> str | None:
-    """Let the process open a file for each of ``connections``.
+    """Raise the file limit, so that the process can serve this many connections.
 
     Returns:
-      None, or a warning to log if it cannot: the limit reached, and the remedy.
+      None, or a warning with the limit reached and the remedy.
     """
     if sys.platform == "win32":
         return None
@@ -56,7 +55,7 @@ def raise_file_limit(connections: int) -> str | None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (reached, hard))
     except (OSError, ValueError):
-        # Some systems refuse what they themselves name as the hard limit.
+        # Some systems refuse the hard limit that they report.
         reached = soft
     if reached - SPARE_FILES >= ENOUGH_SHARE * connections:
         return None

@@ -1,6 +1,6 @@
 """The interface to systemd: readiness, the watchdog, sockets.
 
-Source: sd_notify(3), sd_listen_fds(3). All of it does nothing where systemd is not asked.
+Source: sd_notify(3), sd_listen_fds(3). Without systemd these functions do nothing.
 """
 
 import os
@@ -14,9 +14,9 @@ FIRST_FD = 3
 
 
 def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Notify systemd, as in ``READY=1``, and return whether it listens.
+    """Send a notification such as ``READY=1`` to systemd, and return whether it listens.
 
-    It never fails: a broker must not end since nobody listens.
+    This never raises: a broker must not end because systemd does not listen.
     """
     address = environment.get(NOTIFY, "")
     if not address:
@@ -42,9 +42,9 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:
 
 
 async def feed_watchdog(environment: Mapping[str, str] = os.environ) -> None:
-    """Tell systemd that the loop runs, twice as often as it asks, until cancelled.
+    """Notify systemd's watchdog twice per interval, until cancelled.
 
-    The event loop itself does it: if it hangs, systemd hears nothing and starts another broker.
+    The event loop does so itself: if it hangs, systemd restarts the broker.
     Checkpoint: always.
     """
     every = watchdog_s(environment) / 2
@@ -57,7 +57,7 @@ def handed_over(environment: Mapping[str, str] = os.environ) -> list[trio.Socket
     """Return the listening sockets that systemd passed (socket activation), usually none.
 
     Raises:
-      OSError: one of them is no listening socket.
+      OSError: one of them is not a listening socket.
     """
     count = environment.get(LISTEN, "")
     if not count.isdigit() or environment.get("LISTEN_PID", "") != str(os.getpid()):

@@ -1,4 +1,4 @@
-"""Which of its two variants this broker is: interpreted, or with compiled hot modules."""
+"""The variant of the running code: interpreted, or with compiled modules."""
 
 from inspect import isfunction
 
@@ -6,5 +6,5 @@ from trio_stomp.frames import FrameDecoder
 
 
 def told_variant() -> str:
-    """Return the suffix of the version: `` (compiled)``, or nothing."""
+    """Return the suffix of the version: `` (compiled)`` or an empty string."""
     return "" if isfunction(FrameDecoder.receive_data) else " (compiled)"

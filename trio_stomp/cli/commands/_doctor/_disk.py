@@ -15,15 +15,15 @@ LITTLE_BYTES, TOO_LITTLE_BYTES = 1 << 30, 64 << 20
 SYNCS = 20
 SYNC_BYTES = 4096
 SLOW_SYNC_S = 0.020
-"""Longer, and each persistent SEND waits for it visibly."""
+"""A slower sync noticeably delays each persistent SEND."""
 QUICK_SYNC_S = 0.000_02
-"""Shorter, and nothing was written anywhere."""
+"""A faster sync did not write to a disk."""
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 
 
 def check_data_directory(path: str) -> Iterator[Finding]:
-    """Check whether the directory can keep messages."""
+    """Check whether the data directory can be used."""
     if not path:
         text = "no --data-dir is given: without one, nothing survives a restart"
         yield Finding(OK, "data", text)
@@ -49,7 +49,7 @@ def check_data_directory(path: str) -> Iterator[Finding]:
 
 
 def _nearest(directory: Path) -> Path:
-    """Return the directory, or the one above it that is there."""
+    """Return the directory or its nearest existing parent."""
     absolute = Path(os.path.abspath(directory))
     there = next(each for each in (absolute, *absolute.parents) if each.is_dir())
     return directory if there == absolute else there
@@ -71,7 +71,7 @@ def check_space(path: str, free_bytes: int) -> Finding:
 
 
 def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
-    """Return the kind of file system, or "" if it is unknown."""
+    """Return the type of the file system, or "" if it is unknown."""
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -83,7 +83,7 @@ def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
         if len(words) < 3:
             continue
         at = words[1].replace("\\040", " ").rstrip("/")
-        # The last of the same place lies on top of the others.
+        # The last mount at a path covers the earlier ones.
         if (inside == at or inside.startswith(f"{at}/")) and len(at) >= best:
             best, kind = len(at), words[2]
     return kind
@@ -101,7 +101,7 @@ def check_kind(path: str, kind: str) -> Finding | None:
 
 
 def check_sync(there: Path, clock: Callable[[], float] = time.perf_counter) -> Finding:
-    """Measure how long the disk takes for a sync."""
+    """Measure the time of a sync."""
     try:
         median = _sync_s(there, clock)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``trio-stomp doctor``: does this machine have what a broker needs?"""
+"""``trio-stomp doctor``: checks whether this machine meets a broker's needs."""
 
 import argparse
 import os
@@ -55,14 +55,14 @@ OPTIONS = {
     "tls_cert": "--tls-cert",
     "tls_key": "--tls-key",
 }
-"""What may be told on the command line: the setting, and the flag."""
+"""The settings that the command line takes, and their flags."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``doctor`` say, and return the exit code.
+    """Run ``doctor``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
+      OptionError: an option or file is wrong; the text is one line for the operator.
     """
     given = make_parser().parse_args(list(argv))
     settings = _settings(given)
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _settings(given: argparse.Namespace) -> Settings:
-    """Return what ``serve`` would be given with these options, wherever they stand.
+    """Return the settings that ``serve`` would use with these options.
 
     Raises:
       OptionError: as for ``serve``.
@@ -128,7 +128,7 @@ def _show(found: Sequence[Finding]) -> None:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``doctor``."""
+    """Return the parser of the arguments after ``doctor``."""
     parser = make_tool_parser(NAME, "Check this machine for what a broker needs.", EPILOG)
     parser.add_argument(
         "-C",

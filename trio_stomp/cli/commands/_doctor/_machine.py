@@ -49,7 +49,7 @@ LIBRARIES = (
     ("prometheus_client", "metrics", "/metrics for Prometheus"),
     ("pyspark", "spark", "the analysis of the DIAG stream"),
 )
-"""Modules that are optional: the extra each comes with, and what it brings."""
+"""Optional modules, with the extra that installs each and its use."""
 
 
 @frozen
@@ -58,7 +58,7 @@ class Finding:
 
     Args:
       status: ``ok``, ``warn`` or ``fail``.
-      remedy: What to do; "" = nothing.
+      remedy: How to mend it; "" = not needed.
     """
 
     status: str
@@ -68,7 +68,7 @@ class Finding:
 
 
 def check_python() -> Iterator[Finding]:
-    """Which Python and which broker this is."""
+    """Report the versions of Python and the broker."""
     text = f"trio_stomp {__version__}{told_variant()}, {platform.python_implementation()} "
     text += f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.platform == "win32":
@@ -89,13 +89,13 @@ def check_user() -> Iterator[Finding]:
 
 
 def check_descriptors(connections: int) -> Iterator[Finding]:
-    """Check whether the process may open a file for each connection."""
+    """Check whether the process may open enough files for all connections."""
     if sys.platform == "win32":
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The broker raises the soft limit by itself.
+    # The broker raises the soft limit itself.
     reach = float("inf") if hard == resource.RLIM_INFINITY else hard
     limits = f"soft limit {_limit(soft)}, hard limit {_limit(hard)}"
     wanted = connections + SPARE_FILES
@@ -118,7 +118,7 @@ def _limit(value: int) -> str:
 
 
 def check_port(host: str, port: int) -> Iterator[Finding]:
-    """Check whether the port is free, or who uses it."""
+    """Check whether the port is free, and identify its user if not."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     place = Address(host, port, is_tls=False).netloc
     try:
@@ -176,7 +176,7 @@ def is_synchronized() -> bool | None:
     if not sys.platform.startswith("linux"):
         return None
     try:
-        # Zeros ask, and change nothing; the structure has some 208 bytes.
+        # A structure of zeros (some 208 bytes) queries the state without changing it.
         state = int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(1024)))
     except (OSError, AttributeError):
         return None
@@ -184,12 +184,12 @@ def is_synchronized() -> bool | None:
 
 
 def check_tls(certificate: str, key: str) -> Iterator[Finding]:
-    """Check whether certificate and key can be used, and for how long."""
+    """Check the certificate and key, and when the certificate expires."""
     if not certificate:
         if key:
             yield Finding(FAIL, "tls", "--tls-key without --tls-cert", "give the certificate too")
         return
-    # Brings the whole broker along.
+    # Imported late, because it imports the whole broker.
     from trio_stomp.transport import TlsBox
 
     try:
@@ -204,7 +204,7 @@ def check_tls(certificate: str, key: str) -> Iterator[Finding]:
 
 
 def check_java() -> Iterator[Finding]:
-    """Check for a Java that Spark runs on."""
+    """Check for a version of Java that Spark supports."""
     home = os.environ.get("JAVA_HOME", "")
     path = str(Path(home, "bin")) if home else None
     java = shutil.which("java", path=path)
@@ -236,7 +236,7 @@ def check_java() -> Iterator[Finding]:
 
 
 def java_version(text: str) -> int | None:
-    """Return the version in what ``java -version`` says: 17 of ``17.0.9``, 8 of ``1.8.0_392``."""
+    """Return the version from ``java -version``: 17 for ``17.0.9``, 8 for ``1.8.0_392``."""
     found = JAVA_VERSION.search(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The state of ``top``: takes records of DIAG topics, gives frames of figures. No clock, no I/O."""
+"""The state of ``top``: turns records of DIAG topics into frames of figures. No clock, no I/O."""
 
 import json
 from collections import Counter
@@ -13,33 +13,33 @@ Record = Mapping[str, Any]
 
 SHOWN = 20
 MAX_THINGS = 20_000
-"""Destinations, connections, histograms that are remembered; the broker tells of no more."""
+"""Most destinations, connections or histograms to remember; the broker reports no more."""
 SORTS = ("out", "in", "depth", "unacked", "dropped", "name")
 
 
 @define(eq=False)
 class Things:
-    """Things that are told of in lists, of which only some hold everything.
+    """Items reported in lists, most of which hold only the items that changed.
 
     Args:
-      key: The fields that name one.
+      key: The fields that identify an item.
     """
 
     key: tuple[str, ...]
     now: dict[tuple[object, ...], Record] = field(factory=dict)
     before: dict[tuple[object, ...], Record] = field(factory=dict)
-    """Of those that the newest list has: what they were like, an interval earlier."""
+    """The previous records of the items in the newest list."""
     ts: str = ""
     interval_s: float = 0.0
     _whole: dict[tuple[object, ...], Record] | None = None
     _seen: set[tuple[object, ...]] = field(factory=set)
 
     def take(self, record: Record, *, is_first: bool = False) -> None:
-        """Take a list, or a part of one.
+        """Process a list, or a part of one.
 
         Args:
           record: The list, as a record of DIAG.
-          is_first: It is of the boot's first interval, before which all counters were 0.
+          is_first: Whether it is of the first interval since the start, when counters were 0.
         """
         if record.get("ts") != self.ts:
             self.ts = str(record.get("ts", ""))
@@ -60,11 +60,11 @@ class Things:
             if name in self.now or len(self.now) < MAX_THINGS:
                 self.now[name] = item
         if self._whole is not None and record.get("part") == record.get("parts"):
-            # Whatever a whole list does not have is not there any more.
+            # Items missing from a complete list are gone.
             self.now = {name: item for name, item in self.now.items() if name in self._seen}
 
     def per_s(self, name: tuple[object, ...], total: str) -> float:
-        """Return a counter's growth per second, or 0 if the newest list does not have it."""
+        """Return a counter's growth per second, or 0 if the newest list lacks the item."""
         if name not in self.before or self.interval_s <= 0:
             return 0.0
         grown = _number(self.now[name].get(total)) - _number(self.before[name].get(total))
@@ -73,7 +73,7 @@ class Things:
 
 @define(eq=False)
 class Board:
-    """All that is known of a broker."""
+    """The figures known of a broker."""
 
     process: Record = field(factory=dict)
     process_before: Record = field(factory=dict)
@@ -94,7 +94,7 @@ class Board:
 
     @property
     def is_first(self) -> bool:
-        """Return whether the newest figures are those of the boot's first interval."""
+        """Return whether the newest figures are of the broker's first interval."""
         uptime_s, interval_s = map(_number, map(self.process.get, ("uptime_s", "interval_s")))
         return not self.process_before and 0 < uptime_s < 1.5 * interval_s
 
@@ -107,7 +107,7 @@ class Board:
             return 0.0
 
     def take(self, topic: str, body: bytes) -> None:
-        """Take a message of a DIAG topic, ignoring one that cannot be parsed."""
+        """Process a message of a DIAG topic; ignore it if it cannot be parsed."""
         try:
             record = json.loads(body)
         except (ValueError, RecursionError):
@@ -116,7 +116,7 @@ class Board:
             return
         boot = str(record.get("boot", ""))
         if boot != self.boot:
-            # Counters begin anew, and so does everything.
+            # A restart resets all counters.
             fresh = Board(boot=boot)
             for each in fields(Board):
                 setattr(self, each.name, getattr(fresh, each.name))
@@ -142,11 +142,11 @@ class Board:
             self.drops[str(record.get("reason", ""))] += many
 
     def frame(self, sort: str = SORTS[0], shown: int = SHOWN) -> dict[str, Any]:
-        """All figures of this moment, ready to be JSON.
+        """Return the current figures, ready for JSON.
 
         Args:
-          sort: What the destinations are sorted by, of ``SORTS``.
-          shown: Destinations, queues and connections that are told of.
+          sort: The sort key of destinations, one of ``SORTS``.
+          shown: The most destinations, queues and connections to include.
         """
         process, session, stale = self.process, self.session, self.stale
         rows = [self._destination(name) for name in self.destinations.now]
@@ -239,7 +239,7 @@ class Board:
         return round(max(used_s, 0.0) / interval_s * 100, 1)
 
     def _latency(self) -> dict[str, float | None]:
-        """Return the latency of the last interval's deliveries, over all destinations."""
+        """Return the latency of deliveries in the last interval, over all destinations."""
         bounds: list[float] = []
         counts: list[float] = []
         longest = 0.0
@@ -266,10 +266,10 @@ def percentile(
     """Return the value that ``share`` of a histogram's counts do not exceed, interpolated.
 
     Args:
-      bounds: Upper ones of the buckets but the last, which has none.
+      bounds: The upper bounds of all buckets but the last, which has none.
       counts: The counts of the buckets.
-      share: The share, from 0 to 1.
-      longest: The greatest value that was seen: no share of them exceeds it.
+      share: From 0 to 1.
+      longest: The greatest value seen, an upper bound of the result.
     """
     total = sum(counts)
     if not total or len(counts) != len(bounds) + 1:

@@ -1,4 +1,4 @@
-"""The screen of ``top``: a frame of figures as tables of rich."""
+"""The screen of ``top``: a frame of figures as ``rich`` tables."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def open_console(*, is_live: bool) -> Any:  # noqa: ANN401
-    """Return a console of rich.
+    """Return a ``rich`` console.
 
     Raises:
       CannotDo: rich is not installed.
     """
     try:
-        # Optional, and so unknown to the type checker where it is not installed.
+        # Optional: mypy does not find it where it is not installed.
         console = importlib.import_module("rich.console").Console(highlight=False)
     except ModuleNotFoundError:
         raise CannotDo(
@@ -49,7 +49,7 @@ def screen(
 
 
 def _text(text: str, style: str = "") -> Any:  # noqa: ANN401
-    # Never markup: what a client has named would drive the screen.
+    # Plain text, as client-chosen names could contain markup.
     return importlib.import_module("rich.text").Text(printable(text), style=style)
 
 
@@ -134,7 +134,7 @@ def _connections(rows: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401
 
 
 def size(count: float) -> str:
-    """Return a number of bytes, for people."""
+    """Return a readable number of bytes."""
     for step, name in STEPS:
         if count >= step:
             return f"{count / step:,.1f} {name}"

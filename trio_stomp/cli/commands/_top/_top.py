@@ -1,4 +1,4 @@
-"""``trio-stomp top``: watch a broker in the terminal."""
+"""``trio-stomp top``: watches a broker in the terminal."""
 
 import argparse
 import importlib
@@ -35,12 +35,12 @@ from trio_stomp.client import BrokerError, Client, ProtocolViolation, Subscripti
 NAME = "top"
 STREAM, TOPICS = "/stream/DIAG", "DIAG*"
 PAST_S = 70.0
-"""Whole lists come once a minute (--diag-full-s)."""
+"""History to read at the start: complete lists come once a minute (--diag-full-s)."""
 SILENCE_S, REST_S = 0.5, 0.1
 PATIENCE_S = 60.0
 REDRAW_S = 0.25
 QUIET_S = 1.0
-"""After this it is told what is waited for."""
+"""Silence after which the screen explains what ``top`` waits for."""
 
 EPILOG = """\
 It shows the figures of the broker's DIAG topics (docs/reference/diag.md), first of the past
@@ -52,7 +52,7 @@ sorts the destinations by something else.
 
 @define
 class View:
-    """The view that the operator has chosen."""
+    """The operator's choices: sort order, number of rows, pause, end."""
 
     sort: str
     shown: int
@@ -70,11 +70,11 @@ class View:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words after ``top`` say, and return the exit code.
+    """Run ``top``, and return the exit code.
 
     Raises:
-      OptionError: the operator's fault; its text is the one line to show.
-      CannotDo: the broker cannot be reached, or tells nothing; rich is missing.
+      OptionError: an option or file is wrong; the text is one line for the operator.
+      CannotDo: the broker cannot be reached or sends no figures; or rich is missing.
     """
     given = make_parser().parse_args(list(argv))
     view = View(given.sort, given.rows)
@@ -99,7 +99,7 @@ Show = Callable[[Board], None]
 
 
 def _shower(given: argparse.Namespace, view: View) -> Show:
-    """Return the function that shows the board.
+    """Return the function that displays the board.
 
     Raises:
       CannotDo: rich is missing, or there is no terminal.
@@ -123,7 +123,7 @@ def _show_json(view: View, is_single: bool, board: Board) -> None:
 async def _watch(
     client: Client, *, given: argparse.Namespace, place: str, board: Board, view: View, show: Show
 ) -> None:
-    """Follow the diagnostics until somebody has seen enough."""
+    """Follow the diagnostics until the operator quits."""
     offset = f"timestamp={time.time() - PAST_S:.3f}" if place == STREAM else None
     try:
         async with client.subscribe(place, offset=offset, prefetch=1000) as messages:
@@ -141,17 +141,17 @@ async def _watch(
 
 
 async def _catch_up(messages: Subscription, board: Board) -> None:
-    """Read until the board shows this moment.
+    """Read until the board is up to date.
 
     Raises:
-      CannotDo: nothing comes.
+      CannotDo: no figures arrive.
     """
     patient_until = trio.current_time() + QUIET_S
     with trio.move_on_after(PATIENCE_S):
         while not (await _is_silent(messages, board, SILENCE_S) and board.is_ready):
             interval_s = float(board.process.get("interval_s") or 0.0)
             if board.is_ready and time.time() - board.at_s < 1.5 * interval_s:
-                # The rest of this interval comes with it.
+                # The rest of the interval's records follow it at once.
                 while not await _is_silent(messages, board, REST_S):
                     pass
                 return
@@ -165,7 +165,7 @@ async def _catch_up(messages: Subscription, board: Board) -> None:
 
 
 def _say_waiting(interval_s: float) -> None:
-    """Say why nothing is shown yet. ``interval_s`` is 0 until it is known."""
+    """Explain why nothing is shown yet. ``interval_s`` is 0 until it is known."""
     if sys.stderr.isatty():
         often = f"{interval_s:g} s" if interval_s else "few seconds (--diag-interval-s)"
         sys.stderr.write(f"waiting for figures, which the broker sends every {often}\n")
@@ -173,7 +173,7 @@ def _say_waiting(interval_s: float) -> None:
 
 
 async def _is_silent(messages: Subscription, board: Board, silence_s: float) -> bool:
-    """Take a message, and return whether none arrived in time."""
+    """Process the next message, and return whether none arrived in time."""
     with trio.move_on_after(silence_s) as scope:
         message = await messages.receive()
         board.take(message.destination, message.body)
@@ -181,7 +181,7 @@ async def _is_silent(messages: Subscription, board: Board, silence_s: float) -> 
 
 
 async def _follow(messages: Subscription, board: Board, show: Show, seconds: float | None) -> None:
-    """Show the board after each interval."""
+    """Display the board after each interval."""
     with trio.CancelScope() as scope, _ended_by_signals(scope) as end_at_signal:
         if seconds is not None:
             scope.deadline = trio.current_time() + seconds
@@ -209,7 +209,7 @@ def _ended_by_signals(scope: trio.CancelScope) -> Iterator[Callable[[], Any]]:
 
 
 async def _live(messages: Subscription, board: Board, view: View, seconds: float | None) -> None:
-    """Run the screen."""
+    """Run the full-screen display."""
     live_of = importlib.import_module("rich.live").Live
     console = open_console(is_live=True)
 
@@ -239,7 +239,7 @@ async def _take_all(messages: Subscription, board: Board) -> None:
 
 @contextmanager
 def _keys() -> Iterator[int | None]:
-    """Lend the keyboard, whose keys come one by one, or None if there is none."""
+    """Provide the keyboard without line buffering, or None if there is none."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         yield None
         return
@@ -267,7 +267,7 @@ async def _press(keyboard: int, view: View, scope: trio.CancelScope) -> None:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words after ``top``."""
+    """Return the parser of the arguments after ``top``."""
     parser = make_tool_parser(NAME, "Watch a broker in the terminal.", EPILOG)
     parser.add_argument("--once", action="store_true", help="print one screen, and end")
     parser.add_argument(
