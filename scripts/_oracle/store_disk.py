@@ -59,7 +59,7 @@ class Disk:
         """Let the next calls of a method fail with these; 0 lets one pass."""
         self.faults[method] = [OSError(e, os.strerror(e)) if e else None for e in errors]
 
-    def _enter(self, method: str, path: str) -> None:
+    def _enter(self, method: str, _path: str) -> None:
         self.calls.append(method)
         if method in ("create", "write", "truncate", "sync", "sync_directory", "remove"):
             self.watcher()
