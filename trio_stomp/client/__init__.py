@@ -2,7 +2,7 @@
 
 Handles: connections that are re-established, receipts, subscriptions with bounded buffers,
 requests.
-Does not handle: anything of the broker; the two share only ``frames`` and ``protocol``.
+Does not handle: the broker, with which it shares only ``frames`` and ``protocol``.
 """
 
 from trio_stomp.client._awaited import Receipt as Receipt

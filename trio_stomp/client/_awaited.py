@@ -14,7 +14,7 @@ class Receipt:
     """The headers of a RECEIPT beside its id.
 
     Args:
-      headers: All of them: those of docs/reference/wire.md, or another broker's.
+      headers: All headers, as in docs/reference/wire.md or of another broker.
     """
 
     headers: Mapping[str, str]
@@ -36,7 +36,7 @@ class Receipt:
 
     @property
     def stream_offset(self) -> int | None:
-        """Return its offset in the topic's stream, or None if the RECEIPT does not say."""
+        """Return the message's offset in the topic's stream, or None if unknown."""
         return _number(self.headers.get("x-stream-offset"))
 
 
@@ -46,21 +46,21 @@ def _number(text: str | None) -> int | None:
 
 @define(eq=False, repr=False)
 class Awaited:
-    """One answer to come: a receipt's, or a request's.
+    """A pending answer: a RECEIPT, or the reply to a request.
 
     Args:
-      again: Makes the frame anew for the next link; None = if the link breaks, the answer is lost.
+      again: Builds the frame again for the next link; None = the answer is lost with the link.
       on_refused: Called at once if the broker refuses.
     """
 
     again: Callable[[ClientFrames], bytes] | None = None
     on_refused: Callable[[StompError], None] | None = None
     outcome: object = None
-    """The answer, or the error."""
+    """The answer or the error; None = pending."""
     _settled: trio.Event = field(factory=trio.Event)
 
     def settle(self, outcome: object) -> None:
-        """Note the answer. Only the first one counts."""
+        """Set the outcome. Only the first one counts."""
         if self.outcome is None:
             self.outcome = outcome
             if self.on_refused is not None and isinstance(outcome, StompError):
@@ -71,7 +71,7 @@ class Awaited:
         """Wait for the answer, and return it.
 
         Raises:
-          StompError: that instead.
+          StompError: the outcome is an error.
         """
         await self._settled.wait()
         if isinstance(self.outcome, StompError):

@@ -28,21 +28,21 @@ _ACK_MODES = ("auto", "client", "client-individual")
 
 @define(eq=False, repr=False)
 class Client:
-    """An open client, created by ``open_client``. All methods may be used by many tasks at once.
+    """An open client, created by ``open_client``. Many tasks may use its methods at once.
 
-    Beside its own errors, each method raises the error that ended the client.
+    Each method also raises the error that ended the client.
     """
 
     _core: Core
 
     @property
     def events(self) -> trio.MemoryReceiveChannel[ClientEvent]:
-        """The newest 64 events of the link that have not been received yet."""
+        """A channel with the newest 64 events of the connection."""
         return self._core.events
 
     @property
     def is_connected(self) -> bool:
-        """Return whether there is a link at this moment."""
+        """Return whether the client is connected at this moment."""
         return self._core.link is not None
 
     @property
@@ -89,24 +89,25 @@ class Client:
         persistent: bool = False,
         receipt: bool = True,
     ) -> Receipt | None:
-        """SEND.
+        """Send a message.
 
-        With ``receipt`` it waits for the RECEIPT; if the link breaks meanwhile it is sent again on
-        the next one, with an ``x-dedup-id`` by which the broker takes it once. Without, it waits
-        only for room in the outgoing buffer, where it is lost if the link breaks.
+        With ``receipt`` this waits for the RECEIPT. If the connection breaks meanwhile, the message
+        is sent again on the next one, with an ``x-dedup-id`` so that the broker accepts it only
+        once. Without it, this waits only for room in the outgoing buffer, whose content is lost
+        with the connection.
 
         Args:
           destination: The destination.
           body: Text is sent as UTF-8.
           headers: Further headers, unescaped.
-          persistent: Whether the message is to survive the broker (docs/operate/durability.md).
+          persistent: Whether the message survives a restart (docs/operate/durability.md).
           receipt: Whether to wait for a RECEIPT.
 
-        Returns: What became of it, as the RECEIPT tells.
+        Returns: The RECEIPT, or None without ``receipt``.
 
         Raises:
           OptionError: a header cannot be sent; the caller's fault.
-          Refused: the broker's ERROR; its class says whose fault.
+          Refused: the broker answered with an ERROR; the class says whose fault it is.
           LinkLost: the client does not connect again.
         """
         data = body.encode() if isinstance(body, str) else body
@@ -141,23 +142,25 @@ class Client:
         offset: int | str | None = None,
         on_stale: Literal["raise", "ignore"] = "raise",
     ) -> AsyncIterator[Subscription]:
-        """Subscribe for as long as the block lasts, again on each new link.
+        """Subscribe within the block, again on each new connection.
 
         Args:
           destination: The destination.
-          ack: ``auto``: a message is done with when it is here.
-          prefetch: Messages in the buffer; unless ``ack`` is ``auto``, also those that may be
-            unacknowledged.
-          id: Of the subscription; the default is a new one.
+          ack: ``auto``, ``client`` or ``client-individual``; with ``auto`` messages need no ACK.
+          prefetch: The size of the buffer in messages; unless ``ack`` is ``auto``, also the limit
+            of unacknowledged messages.
+          id: The id of the subscription; the default is a new one.
           headers: Further headers.
-          selector: Only what matches.
-          durable: Name under which the broker keeps what comes while nobody is there.
-          offset: Of a stream: a number, ``first``, ``last``, ``next`` or ``timestamp=S``.
-          on_stale: What an ACK does whose link is gone.
+          selector: Receive only matching messages.
+          durable: The name of a durable subscription, whose messages the broker stores while no
+            client is connected.
+          offset: The start in a stream: a number, ``first``, ``last``, ``next`` or
+            ``timestamp=S``.
+          on_stale: What ACK and NACK do for a message of an earlier connection: raise or ignore.
 
         Raises:
           OptionError: an argument is wrong.
-          Refused: the broker's ERROR; also later, from the iterator, if it comes then.
+          Refused: the broker answered with an ERROR; also raised later, by the iterator.
         """
         core = self._core
         told = _subscribe_headers(
@@ -187,23 +190,22 @@ class Client:
             subscription.leave()
 
     async def end_durable(self, name: str, destination: str | None = None) -> None:
-        """End the durable subscription ``name`` for good: what waits for it is thrown away.
+        """End the durable subscription ``name`` permanently, and drop its messages.
 
-        It need not be subscribed to; ``Subscription.forget`` is for one that is. It is that of
-        this client's ``client_id``. A subscriber who is there goes on until it leaves.
+        It is the one of this client's ``client_id``. It need not be open; to end an open one use
+        ``Subscription.forget``. A connected subscriber continues until it leaves.
 
         Args:
           name: The name of the durable subscription.
-          destination: What it is to. Without a client id one name may stand for several, and then
-            this tells which; None = there is only one.
+          destination: Its destination, to select one of several with this name (possible only
+            without a client id); None = there is only one.
 
         Raises:
           OptionError: the name or the destination is empty.
-          ProtocolViolation: there is none, or none to that destination; its ``code`` is
-            ``unknown-subscription``. Or there are several and no destination is told:
-            ``ambiguous-subscription``; nothing is ended then.
-          NotAuthorized: it is somebody else's.
-          LinkLost: the link broke: it may have been ended, or not.
+          ProtocolViolation: there is no such subscription (``code`` ``unknown-subscription``), or
+            there are several and ``destination`` is None (``ambiguous-subscription``).
+          NotAuthorized: it belongs to another user.
+          LinkLost: the connection broke; the subscription may have been ended.
         """
         if not name:
             raise OptionError("the name of the durable subscription is empty; give one")
@@ -212,7 +214,7 @@ class Client:
         core = self._core
 
         def make(frames: ClientFrames, receipt: str) -> bytes:
-            # The broker looks for the id first, and would end a subscription of ours instead.
+            # The broker looks for the id first, and could end another subscription of this client.
             unused = name if name not in core.subscriptions else f"{name}-{core.nonce}"
             told = _durable_headers(name)
             if destination is not None:
@@ -223,12 +225,12 @@ class Client:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Begin a transaction, and COMMIT it with a receipt; an exception sends ABORT.
+        """Begin a transaction, and COMMIT it at the end of the block; an exception sends ABORT.
 
         Raises:
-          LinkLost: the link broke, and the transaction with it; if that was while COMMIT waited
-            for its RECEIPT, all of it has happened, or nothing.
-          Refused: the broker's ERROR; nothing has happened.
+          LinkLost: the connection broke, and the transaction is lost; if COMMIT was waiting for
+            its RECEIPT, either all of it was done or nothing.
+          Refused: the broker answered with an ERROR; nothing was done.
         """
         transaction = Transaction(f"t{self._core.number()}", core=self._core)
         await transaction.begin()
@@ -252,7 +254,7 @@ class Client:
         Args:
           destination: The destination.
           body: The body.
-          timeout_s: The seconds for all of it, including the wait for a connection.
+          timeout_s: The limit for the whole request, including the wait for a connection.
           headers: Further headers.
 
         Raises:
@@ -308,5 +310,5 @@ def _subscribe_headers(
 
 
 def _durable_headers(name: str) -> dict[str, str]:
-    """Return the headers that name a durable subscription, here and for other brokers."""
+    """Return the headers that name a durable subscription, for trio_stomp and other brokers."""
     return {"durable-subscription-name": name, "activemq.subscriptionName": name}

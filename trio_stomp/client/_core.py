@@ -42,19 +42,19 @@ GOODBYE_S = 1.0
 """How long the broker may take to close the connection after it confirmed the DISCONNECT."""
 
 FrameMaker = Callable[[ClientFrames, str], bytes]
-"""Makes a frame that asks for the receipt named."""
+"""Builds a frame, given its receipt id."""
 
 
 @frozen
 class ClientEvent:
-    """An event of the link, such as connected or lost.
+    """An event of the connection.
 
     Args:
-      kind: ``connected``; ``disconnected``; ``reconnecting``: the next attempt is made after
+      kind: ``connected``; ``disconnected``; ``reconnecting``: the next attempt follows after
         ``delay_s``.
-      attempt: In a row, from 1; 0 where none failed.
-      error: Why the link ended, or the attempt failed.
-      headers: Of CONNECTED.
+      attempt: The number of successive failures, from 1; 0 = none failed.
+      error: Why the connection ended or the attempt failed.
+      headers: The headers of CONNECTED.
     """
 
     kind: Literal["connected", "disconnected", "reconnecting"]
@@ -78,12 +78,12 @@ class CoreOptions:
     close_timeout_s: float
     max_outgoing_bytes: int
     renews_token: bool = False
-    """Whether each connecting brings a new token."""
+    """Whether each connection attempt gets a new token."""
 
 
 @define(eq=False, repr=False)
 class Core:
-    """The part of a client that its messages, subscriptions and transactions share."""
+    """The state that a client shares with its messages, subscriptions and transactions."""
 
     options: CoreOptions
     link: Link | None = None
@@ -92,7 +92,7 @@ class Core:
     failure: StompError | None = None
     on_failure: Callable[[], None] = lambda: None
     nonce: str = field(factory=lambda: secrets.token_hex(6))
-    """Makes this client's ids different from those of all others."""
+    """A random part that makes this client's ids unique."""
     connected: Mapping[str, str] = field(factory=dict)
     events: trio.MemoryReceiveChannel[ClientEvent] = field(init=False)
     ended: trio.Event = field(factory=trio.Event)
@@ -106,7 +106,7 @@ class Core:
     _changed: trio.Event = field(factory=trio.Event)
     is_leaving: bool = False
     _was_refused: bool = False
-    """The ERROR that ended the connection belonged to one frame, and was raised at its sender."""
+    """Whether the ERROR that ended the connection was raised at the sender of its frame."""
 
     def __attrs_post_init__(self) -> None:
         self._emit_to, self.events = trio.open_memory_channel[ClientEvent](EVENTS_KEPT)
@@ -117,13 +117,13 @@ class Core:
         return f"/temp-queue/replies-{self.nonce}"
 
     def number(self) -> str:
-        """Return a number that this client did not use before."""
+        """Return a number that this client has not used before."""
         return str(next(self._numbers))
 
     # --- asking ---------------------------------------------------------------------------
 
     async def ready(self) -> Link:
-        """Return the open link, once there is one with room to write.
+        """Wait for an open link with room to write, and return it.
 
         Raises:
           ClientError: the client has ended.
@@ -143,7 +143,7 @@ class Core:
                 return link
 
     def expect(self, awaited: Awaited) -> str:
-        """Return a new receipt id whose RECEIPT is passed to ``awaited``."""
+        """Return a new receipt id, whose RECEIPT settles ``awaited``."""
         receipt = self.number()
         self.awaited[receipt] = awaited
         self._want()
@@ -153,11 +153,11 @@ class Core:
         """Send a frame and wait for its RECEIPT.
 
         Args:
-          make: Composes the frame, given a receipt id.
-          again: Whether to send it on the next link too, if this one breaks.
+          make: Builds the frame, given a receipt id.
+          again: Whether to send it again on the next link if this one breaks.
 
         Raises:
-          OptionError: the frame cannot be made.
+          OptionError: the frame cannot be built.
           ClientError: refused; or the link broke, and the frame is not sent again.
         """
         link = await self.ready()
@@ -189,7 +189,7 @@ class Core:
                 if awaited is not None:
                     awaited.settle(Receipt(MappingProxyType(dict(each.headers))))
             else:
-                assert isinstance(each, Failed)  # a second CONNECTED breaks a rule
+                assert isinstance(each, Failed)  # a second CONNECTED violates the protocol
                 self._refuse(each)
 
     def _reply(self, delivered: Delivered) -> None:
@@ -203,7 +203,7 @@ class Core:
         if asker is not None:
             self._was_refused = True
             asker.settle(error)
-        assert self.link is not None  # its reader is who calls
+        assert self.link is not None  # the caller is its reader
         self.link.end(error)
 
     def _wait_until_wanted(self) -> trio.Event | None:
@@ -220,7 +220,7 @@ class Core:
             self._wanted = None
 
     def note_crowd(self, subscription: Subscription, is_crowded: bool) -> None:
-        """Read on only while no buffer is full."""
+        """Pause reading while a buffer is full."""
         if is_crowded:
             self._crowded.add(subscription)
         else:
@@ -228,7 +228,7 @@ class Core:
             self._want()
 
     def remember(self, subscription: Subscription) -> None:
-        """Pass its messages to a subscription, on later connections too."""
+        """Register a subscription for its messages, on later connections, too."""
         self.subscriptions[subscription.id] = subscription
 
     def forget(self, subscription: Subscription) -> None:
@@ -236,7 +236,7 @@ class Core:
         self.subscriptions.pop(subscription.id, None)
 
     async def unsubscribe(self, headers: tuple[tuple[str, str], ...]) -> None:
-        """UNSUBSCRIBE, and wait until that is done."""
+        """Send UNSUBSCRIBE, and wait for the RECEIPT."""
         await self.ask(
             lambda frames, receipt: frames.unsubscribe((*headers, ("receipt", receipt))),
             again=False,
@@ -247,7 +247,7 @@ class Core:
     async def run(self) -> None:
         """Keep a link open until the client leaves or fails.
 
-        It sets ``failure``, and never raises.
+        This sets ``failure`` and never raises.
         """
         policy, attempt = self.options.policy, 0
         while True:
@@ -320,7 +320,7 @@ class Core:
             if awaited.again is not None:
                 try:
                     link.say(awaited.again(link.frames))
-                except OptionError as error:  # this link's version is an older one
+                except OptionError as error:  # this link negotiated an older version
                     awaited.settle(LinkLost(f"not sent again: {error}"))
         self._emit(ClientEvent("connected", headers=self.connected))
         self._change()
@@ -365,7 +365,7 @@ class Core:
         """Wait for the first link.
 
         Raises:
-          ClientError: there will be none.
+          ClientError: the client failed to connect.
         """
         while self.link_number == 0 and self.failure is None:
             await self._changed.wait()
@@ -373,7 +373,7 @@ class Core:
             raise self.failure
 
     async def leave(self) -> None:
-        """Send DISCONNECT, and wait a bounded time until all before it has been handled."""
+        """Send DISCONNECT, and wait a limited time until the broker has handled all frames."""
         self.is_leaving = True
         self._want()
         if self.link is None:
@@ -388,5 +388,5 @@ class Core:
             try:
                 self._emit_to.send_nowait(event)
             except trio.WouldBlock:
-                self.events.receive_nowait()  # whoever looks late sees the newest
+                self.events.receive_nowait()  # a late reader gets the newest events
                 self._emit_to.send_nowait(event)

@@ -1,4 +1,4 @@
-"""Errors of a client. The class of an error tells whose fault it is."""
+"""Errors of a client. Their classes say whose fault it is."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,49 +7,49 @@ from trio_stomp.base import StompError
 from trio_stomp.protocol import Failed
 
 _DETAIL_CHARS = 200
-"""Of the first line of the body, in the text of an error without a code."""
+"""Characters of the body's first line that the text of an error without a code shows."""
 
 
 class ClientError(StompError):
-    """Base of every error that the client raises on purpose. A wrong argument is an OptionError."""
+    """Base of all errors of the client, except OptionError for a wrong argument."""
 
 
 class ConnectFailed(ClientError):
-    """There is no connection: wrong address, network failure, certificate, or no listener."""
+    """Connecting failed: wrong address, network failure, certificate, or no listener."""
 
 
 class LinkLost(ClientError):
-    """The connection ended without an ERROR, and the request cannot be repeated."""
+    """The connection broke without an ERROR, and the request cannot be repeated."""
 
 
 class ClientClosed(ClientError):
-    """The subscription or the client has been left: the program's own fault."""
+    """The subscription or the client was closed by the program."""
 
 
 class StaleMessage(ClientError):
-    """The link that brought the message is gone: the broker has it back, and hands it out again."""
+    """The connection of the message has ended, and the broker will redeliver the message."""
 
 
 class RequestTimedOut(ClientError):
-    """No answer to a request came in time. It may have been handled all the same."""
+    """No answer to a request arrived in time. It may have been handled nevertheless."""
 
 
 class SlowConsumer(ClientError):
-    """A subscription has been ended: its messages were not taken while RECEIPTs had to be read."""
+    """A subscription was ended: it was not read while the client waited for RECEIPTs."""
 
 
 class Refused(ClientError):
     """The broker answered with an ERROR.
 
     Args:
-      code: Its stable word (docs/reference/wire.md), or "" where another broker gives none.
-      message: Its line for people.
+      code: Its stable code (docs/reference/wire.md), or "" if another broker gives none.
+      message: Its text for people, one line.
       headers: All headers of the ERROR.
-      body: Its body, as text.
+      body: Its body as text.
     """
 
     def __init__(self, code: str, message: str, headers: Mapping[str, str], body: str = "") -> None:
-        # RabbitMQ's "Bad CONNECT" means a wrong user or virtual host: only the body says which.
+        # RabbitMQ's "Bad CONNECT" is a wrong user or virtual host; only the body says which.
         detail = code or body.strip().partition("\n")[0].strip()[:_DETAIL_CHARS]
         super().__init__(f"{message} ({detail})" if detail not in ("", message) else message)
         self.code = code
@@ -59,25 +59,25 @@ class Refused(ClientError):
 
     @property
     def retry_after_s(self) -> float:
-        """Return the seconds that the broker asks to be left alone, or 0 if it does not say."""
+        """Return the seconds to wait before another attempt, as the broker requests, or 0."""
         text = self.headers.get("retry-after-ms", "")
         return int(text) / 1000 if text.isascii() and text.isdigit() and len(text) < 12 else 0.0
 
 
 class AuthenticationError(Refused):
-    """The login, passcode or token is wrong, missing or expired: a fault of its configuration."""
+    """The login, passcode or token is wrong, missing or expired: a fault of the configuration."""
 
 
 class NotAuthorized(Refused):
-    """The broker's rules do not allow this user to do that: for its operator to decide."""
+    """The access rules do not permit this; the broker's operator decides."""
 
 
 class ProtocolViolation(Refused):
-    """The broker refused a frame of this client: a fault of the program, or of this library."""
+    """The broker refused a frame: a fault of the program or of this library."""
 
 
 class BrokerError(Refused):
-    """The broker cannot, or breaks a rule itself: its own fault, or that of its load."""
+    """The broker failed, is overloaded or violates the protocol."""
 
 
 _AUTHENTICATION = frozenset(
@@ -99,12 +99,12 @@ _PASSING = frozenset(
         "write-stalled",
     }
 )
-"""The broker's troubles, which may be over when it is asked again."""
+"""Codes of passing troubles of the broker, after which a retry may succeed."""
 _BROKERS = _PASSING | {"bad-proxy-header", "tls-failed", "unsupported"}
 _HARMLESS = frozenset({"unknown-ack"})
-"""Ours, but of one frame alone: the broker may have taken a delivery back in the meantime."""
+"""Codes that concern one frame only: the broker may have taken back the delivery meanwhile."""
 _HINTS = ("access refused", "authent", "login", "password", "passcode", "bad connect", "credential")
-"""Words for a wrong password in other brokers' ERRORs, which have no code."""
+"""Words that mean a wrong password in ERRORs of other brokers, which have no code."""
 
 
 def refusal(failed: Failed, *, opening: bool) -> Refused:
@@ -112,7 +112,7 @@ def refusal(failed: Failed, *, opening: bool) -> Refused:
 
     Args:
       failed: The ERROR frame.
-      opening: Whether it answers CONNECT.
+      opening: Whether it is the answer to CONNECT.
     """
     headers: dict[str, str] = {}
     for name, text in failed.headers:
@@ -135,7 +135,7 @@ def refusal(failed: Failed, *, opening: bool) -> Refused:
 
 
 def may_pass(error: StompError) -> bool:
-    """Return whether another attempt may succeed without any change."""
+    """Return whether a retry without any change may succeed."""
     if isinstance(error, Refused):
         return error.code in _PASSING or error.code in _HARMLESS
     return isinstance(error, ConnectFailed | LinkLost)

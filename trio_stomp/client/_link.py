@@ -11,18 +11,18 @@ from trio_stomp.client._pipe import Pipe
 from trio_stomp.protocol import ClientFrames, ClientSession, Failed, Told, Welcomed
 
 LINGER_S = 1.0
-"""How long to wait for an ERROR that explains why nothing can be written any more."""
+"""Time to wait for an ERROR that explains a failed write."""
 
 
 @define(eq=False, repr=False)
 class Link:
-    """An open session over one pipe, until it ends.
+    """An open session over one pipe.
 
     Args:
-      number: Counts the links of the client, from 1.
-      receive: Takes what the broker says, in order, batch by batch; never waits.
-      wait_until_wanted: Waits while nothing more is to be read.
-      max_outgoing_bytes: So much may wait to be written before ``is_full``.
+      number: The number of the link in its client, from 1.
+      receive: Takes batches of the broker's events, in order; never waits.
+      wait_until_wanted: Waits while reading is paused.
+      max_outgoing_bytes: The number of unsent bytes from which the link ``is_full``.
     """
 
     pipe: Pipe
@@ -53,7 +53,7 @@ class Link:
           ClientError: refused, or the connection ended.
         """
         session = self.session
-        # If it cannot be written, an ERROR may say why.
+        # If the write fails, an ERROR may say why.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self.pipe.send(connect)
         told: list[Told] = []
@@ -72,13 +72,13 @@ class Link:
             raise refusal(first, opening=True)
         assert isinstance(first, Welcomed)
         self._heard_at = trio.current_time()
-        for each in others:  # only an ERROR can come before anything was asked for
+        for each in others:  # before any request only an ERROR can arrive
             if isinstance(each, Failed):
                 raise refusal(each, opening=True)
         return first
 
     def say(self, data: bytes) -> None:
-        """Have bytes of whole frames written, in order.
+        """Queue the bytes of whole frames for writing, in order.
 
         They are lost if the link is about to end.
         """
@@ -90,7 +90,7 @@ class Link:
             self._wake.set()
 
     async def wait_for_room(self) -> None:
-        """Wait until little enough waits to be written, or the link has ended."""
+        """Wait until the link is no longer full, or has ended."""
         while self.is_full and self.reason is None:
             await self._room.wait()
 
@@ -102,7 +102,7 @@ class Link:
             self._scope.cancel()
 
     async def run(self) -> ClientError:
-        """Read and write until the link ends, and return why it did."""
+        """Read and write until the link ends, and return the reason."""
         with self._scope:
             async with trio.open_nursery() as tasks:
                 tasks.start_soon(self._write)
@@ -151,7 +151,7 @@ class Link:
             try:
                 await self.pipe.send(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # The broker may have sent a reason; tasks that wait for room are released.
+                # Release tasks that wait for room; the broker may have sent a reason.
                 await trio.sleep(LINGER_S)
                 return self.end(LinkLost("the connection broke"))
             if self.is_full and self._outgoing_bytes < self.max_outgoing_bytes:
@@ -165,7 +165,7 @@ class Link:
             return
         while True:
             await trio.sleep_until(self._heard_at + dead_after_s)
-            if self._is_paused:  # it may beat, and is not listened to
+            if self._is_paused:  # reading is paused, so its heart-beats are not seen
                 self._heard_at = trio.current_time()
                 continue
             # If this client was late, bytes that have arrived meanwhile are read first.

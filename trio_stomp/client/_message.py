@@ -1,4 +1,4 @@
-"""One message, as the application gets it."""
+"""A received message."""
 
 import json
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Message:
-    """A message, and the means to acknowledge it.
+    """A received message, with methods to acknowledge it.
 
-    ``async with message:`` acknowledges it at the end of the block. If an exception leaves the
-    block, it sends NACK and lets the exception pass. Where no acknowledgement is needed (``ack`` is
-    ``auto``, answers to requests) it does nothing, as ``ack`` and ``nack`` do.
+    ``async with message:`` sends ACK at the end of the block, or NACK if an exception leaves the
+    block. If messages need no acknowledgement (``ack`` is ``auto``, replies to requests), this does
+    nothing, and neither do ``ack`` and ``nack``.
     """
 
     delivered: Delivered
     subscription: "Subscription | None" = None
     link_number: int = 0
     is_settled: bool = False
-    """Whether it was acknowledged, either way: each message is, once; the first word counts."""
+    """Whether ACK or NACK was called; only the first call counts."""
     _headers: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The body as it came."""
+        """The body as bytes."""
         return self.delivered.body
 
     @property
@@ -44,7 +44,7 @@ class Message:
         """The body as text.
 
         Raises:
-          UnicodeDecodeError: it is not UTF-8; its sender's fault.
+          UnicodeDecodeError: it is not UTF-8, by its sender's fault.
         """
         return self.delivered.body.decode()
 
@@ -52,53 +52,53 @@ class Message:
         """Return the body as JSON.
 
         Raises:
-          ValueError: it is none; its sender's fault.
+          ValueError: it is not JSON, by its sender's fault.
         """
         return json.loads(self.delivered.body)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """All headers. Of a repeated one the first counts."""
+        """All headers; the first of a repeated one counts."""
         if self._headers is None:
             self._headers = MappingProxyType(self.delivered.headers())
         return self._headers
 
     @property
     def destination(self) -> str:
-        """The destination that it was sent to, as its sender spelled it."""
+        """The destination, as its sender spelled it."""
         return self.delivered.head.destination or ""
 
     @property
     def message_id(self) -> str:
-        """The broker's name for this delivery."""
+        """The id of the message, set by the broker."""
         return self.delivered.message_id
 
     @property
     def stream_offset(self) -> int | None:
-        """Its offset in its stream, or None if it is of no stream."""
+        """The offset in its stream, or None outside a stream."""
         return self.delivered.offset
 
     @property
     def redelivered(self) -> bool:
-        """Return whether it was handed out before, perhaps to another consumer."""
+        """Return whether it was delivered before, perhaps to another consumer."""
         return self.delivered.head.get("redelivered") == "true"
 
     async def ack(self) -> None:
         """Acknowledge the message without waiting for the broker.
 
-        It checks for cancellation, but lets no other task run.
+        This checks for cancellation, but does not let other tasks run.
 
         Raises:
-          StaleMessage: the link that brought it is gone, and the subscription says ``raise``.
+          StaleMessage: its connection has ended, and ``on_stale`` is ``raise``.
         """
         self.ack_nowait()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def nack(self, *, requeue: bool = True) -> None:
-        """Reject the message. Does not wait for the broker.
+        """Reject the message without waiting for the broker.
 
         Args:
-          requeue: Whether it is to be redelivered; else it becomes a dead letter.
+          requeue: Whether to redeliver it; otherwise it becomes a dead letter.
 
         Raises:
           StaleMessage: as ``ack``.
@@ -108,12 +108,12 @@ class Message:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def ack_nowait(self) -> None:
-        """``ack`` without a checkpoint, for where nothing may be awaited."""
+        """Acknowledge the message without a checkpoint, for synchronous code."""
         if self.subscription is not None:
             self.subscription.acknowledge(self)
 
     def nack_nowait(self, *, requeue: bool = True) -> None:
-        """``nack`` without a checkpoint."""
+        """Reject the message without a checkpoint."""
         if self.subscription is not None:
             self.subscription.acknowledge(self, negative=True, requeue=requeue)
 
@@ -127,5 +127,5 @@ class Message:
         trace: TracebackType | None,
     ) -> None:
         if self.subscription is not None:
-            # No await: the work of the block counts even if the task is being cancelled.
+            # No await: the block's work is acknowledged even if the task is being cancelled.
             self.subscription.acknowledge(self, negative=kind is not None, passes=kind is not None)

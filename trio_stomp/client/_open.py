@@ -1,4 +1,4 @@
-"""``open_client``: the way in, and the nursery that everything of a client lives in."""
+"""``open_client``, which holds the nursery of a client."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,7 +24,7 @@ DEFAULT_POLICY = ReconnectPolicy()
 
 @frozen(repr=False)
 class _Login:
-    """The client's name and its proof: passcode or token."""
+    """The user name and credentials: passcode or token."""
 
     name: str | None
     passcode: str | None
@@ -53,7 +53,7 @@ async def open_client(
     """Connect to a broker, and stay connected within the block.
 
     The end of the block sends DISCONNECT and waits for its RECEIPT; an exception closes at once.
-    An error that ends the client cancels the block and is raised from here, outside any group.
+    An error that ends the client cancels the block and is raised here, not in an exception group.
 
     Args:
       where: A URL like ``stomp://host:port`` (stomps, ws, wss), or a function that opens a stream.
@@ -61,20 +61,20 @@ async def open_client(
       passcode: The passcode of the user; never shown in errors.
       token: A token for ``Authorization: Bearer``, or a function called for each connection.
       host: The virtual host; the default is that of the address.
-      heart_beat: Seconds between heart-beats to send, and to request; 0 = none.
+      heart_beat: Seconds between heart-beats to send and to request; 0 = none.
       versions: The versions to offer, of 1.0, 1.1 and 1.2.
-      client_id: For durable subscriptions that belong to this client alone.
-      ssl_context: The trusted authorities; the default are the system's.
+      client_id: The owner of durable subscriptions that belong to this client only.
+      ssl_context: The TLS context; the default trusts the system's authorities.
       reconnect: The policy for reconnecting; None = never.
       headers: Further headers of CONNECT.
-      connect_timeout_s: The seconds for one attempt to connect.
-      close_timeout_s: The seconds for an orderly end.
+      connect_timeout_s: The time limit of one attempt to connect.
+      close_timeout_s: The time limit of an orderly end.
       max_outgoing_bytes: The limit of unsent bytes, at which ``send`` waits.
-      limits: Bounds of one frame of the broker's.
+      limits: The limits of a received frame.
 
     Raises:
-      OptionError: an argument is wrong, by the caller's fault.
-      ClientError: there is no connection, or what ended the client later.
+      OptionError: an argument is wrong.
+      ClientError: connecting failed, or an error ended the client later.
     """
     way = way_to(where, ssl_context)
     told = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
@@ -105,7 +105,7 @@ def _known(versions: tuple[str, ...]) -> tuple[str, ...]:
 async def _run(core: Core) -> AsyncIterator[Client]:
     options = core.options
     session = ClientSession(options.limits, options.protocol, options.versions)
-    session.connect(options.headers())  # a header that cannot be sent shows here
+    session.connect(options.headers())  # report headers that cannot be sent
     raised: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -119,7 +119,7 @@ async def _run(core: Core) -> AsyncIterator[Client]:
                 core.stop()
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        # Our own task raises nothing, so it is what left the block, wrapped by our nursery.
+        # Our task never raises, so this left the block, and our nursery wrapped it.
         raised = sole(group)
     if raised is not None:
         raise raised
@@ -137,7 +137,7 @@ def _milliseconds(heart_beat: tuple[float, float]) -> tuple[int, int]:
 def _connect_headers(
     login: _Login, host: str, client_id: str | None, headers: Mapping[str, str] | None
 ) -> Callable[[], tuple[tuple[str, str], ...]]:
-    """Return a function that makes the headers of CONNECT anew for each connecting."""
+    """Return a function that builds the headers of CONNECT for each attempt."""
     token = login.token
     if token is not None and (login.name is not None or login.passcode is not None):
         raise OptionError("login= with passcode=, or token=: not both")

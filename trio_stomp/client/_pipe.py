@@ -1,4 +1,4 @@
-"""Ways to the broker: an address or a connector → bytes out and in."""
+"""Transports to the broker: TCP, TLS, WebSocket, or a stream of the application."""
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -13,7 +13,7 @@ from trio_stomp.base import OptionError
 from trio_stomp.client._errors import ConnectFailed
 
 Connector = Callable[[], Awaitable[trio.abc.Stream]]
-"""Opens a stream to the broker, each time that it is called."""
+"""Opens a new stream to the broker with each call."""
 
 READ_BYTES = 65536
 DEFAULT_PORT = 61613
@@ -28,8 +28,8 @@ class Way:
     """The address of the broker, and how to connect to it.
 
     Args:
-      connector: Opens the stream itself; None = TCP to ``host`` and ``port``.
-      path: Of the WebSocket; "" = there is none.
+      connector: Opens the stream; None = TCP to ``host`` and ``port``.
+      path: The path of the WebSocket; "" = no WebSocket.
     """
 
     host: str
@@ -41,17 +41,17 @@ class Way:
 
     @property
     def address(self) -> str:
-        """Return the name of the broker in errors."""
+        """Return the broker's address for errors."""
         if self.connector is not None:
             return "the connector"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def way_to(where: str | Connector, ssl_context: ssl.SSLContext | None = None) -> Way:
-    """Read an address.
+    """Parse an address.
 
     Raises:
-      OptionError: it is none; its text is not repeated if it may hold a secret.
+      OptionError: it is invalid; it is not quoted if it may hold a secret.
     """
     if not isinstance(where, str):
         return Way("localhost", connector=where, ssl_context=ssl_context)
@@ -79,22 +79,22 @@ def way_to(where: str | Connector, ssl_context: ssl.SSLContext | None = None) ->
 
 
 class Pipe(Protocol):
-    """STOMP bytes in and out, over any transport.
+    """Sends and receives the bytes of STOMP over any transport.
 
-    Both directions raise ``trio.BrokenResourceError`` or ``trio.ClosedResourceError`` once it is
-    broken.
+    Both methods raise ``trio.BrokenResourceError`` or ``trio.ClosedResourceError`` once the
+    connection is broken.
     """
 
     async def send(self, data: bytes) -> None:
-        """Send bytes of whole frames."""
+        """Send the bytes of whole frames."""
 
     async def receive(self) -> bytes:
-        """Return the bytes that came next, empty at the end."""
+        """Return the next bytes, or b"" at the end."""
 
 
 @define(eq=False, repr=False)
 class StreamPipe:
-    """STOMP bytes are the stream's bytes."""
+    """Carries the bytes of STOMP directly in a stream."""
 
     stream: trio.abc.Stream
 
@@ -109,7 +109,7 @@ class StreamPipe:
 
 @define(eq=False, repr=False)
 class WebSocketPipe:
-    """STOMP bytes travel in binary messages, through trio-websocket."""
+    """Carries the bytes of STOMP in binary WebSocket messages, by trio-websocket."""
 
     connection: Any
     closed: type[Exception]
@@ -125,7 +125,7 @@ class WebSocketPipe:
         """Implement ``Pipe.receive``."""
         try:
             while not (message := await self.connection.get_message()):
-                pass  # an empty message is none of STOMP, and not the end
+                pass  # an empty message carries nothing, and is not the end
         except self.closed:
             return b""
         return message.encode() if isinstance(message, str) else bytes(message)
@@ -135,10 +135,10 @@ class WebSocketPipe:
 async def open_pipe(
     way: Way, versions: tuple[str, ...], max_message_bytes: int
 ) -> AsyncIterator[Pipe]:
-    """Connect for as long as the block lasts, and close at its end without waiting.
+    """Connect for the block, and close at its end without waiting.
 
     Raises:
-      ConnectFailed: no way to the broker.
+      ConnectFailed: the broker cannot be reached.
       OptionError: trio-websocket is not installed.
     """
     stream = await _dial(way)
@@ -219,5 +219,5 @@ async def _upgraded(
 
 
 def sole(group: "BaseExceptionGroup[BaseException]") -> BaseException:
-    """Return the only exception of a group, or the group, to hide our own nursery."""
+    """Return the only exception of a group, or the group, to hide our nursery."""
     return group.exceptions[0] if len(group.exceptions) == 1 else group

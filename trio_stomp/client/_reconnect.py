@@ -1,4 +1,4 @@
-"""When to connect again: exponential back-off with full jitter."""
+"""The policy for reconnecting: exponential back-off with full jitter."""
 
 import random
 from collections.abc import Callable
@@ -14,15 +14,15 @@ class ReconnectPolicy:
     """The delays and limits of attempts to connect again.
 
     The wait before attempt n is a random share of ``first_delay_s`` * 2**(n-1), at most
-    ``max_delay_s``: clients that were cut off together do not come back together.
+    ``max_delay_s``, so that clients that lost their connections together do not return together.
 
     Args:
       first_delay_s, max_delay_s: Bounds of the wait, in seconds.
-      max_attempts: Attempts in a row before the client gives up; 0 = it never does.
-      stable_after_s: A link that held that long has the count begin anew.
-      retry_first: Whether the first connection is tried again too, instead of an error at once.
-      retry_authentication: Whether a wrong password is tried again: for passwords that somebody
-        else is about to change. Off, since it makes a storm of refused logins.
+      max_attempts: Failed attempts in a row before the client gives up; 0 = unlimited.
+      stable_after_s: The age at which a connection resets the count of attempts.
+      retry_first: Whether to retry the first connection instead of raising at once.
+      retry_authentication: Whether to retry after a refused login, for passwords about to change.
+        Off by default, as it causes a storm of refused logins.
       random: Gives a number from 0 to 1; for tests.
     """
 
@@ -44,7 +44,7 @@ class ReconnectPolicy:
             raise OptionError(f"max_attempts={self.max_attempts} must be 0 or more")
 
     def delay_s(self, attempt: int, error: StompError) -> float:
-        """Return the seconds before an attempt, at least those that the broker requests."""
+        """Return the seconds before an attempt, at least the wait requested by the broker."""
         longest = self.first_delay_s * 2.0 ** min(attempt - 1, 60)
         wait_s = self.random() * min(longest, self.max_delay_s)
         if isinstance(error, Refused):
@@ -52,7 +52,7 @@ class ReconnectPolicy:
         return wait_s
 
     def goes_on(self, attempt: int, error: StompError) -> bool:
-        """Return whether to make attempt number ``attempt``."""
+        """Return whether to make this attempt."""
         if self.max_attempts and attempt > self.max_attempts:
             return False
         if isinstance(error, AuthenticationError):

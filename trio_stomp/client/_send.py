@@ -1,4 +1,4 @@
-"""The headers of SEND beside the destination."""
+"""The headers of SEND, without the destination."""
 
 from collections.abc import Mapping
 
@@ -8,6 +8,6 @@ PERSISTENT: Pairs = (("persistent", "true"),)
 
 
 def send_headers(headers: Mapping[str, str] | None, persistent: bool) -> Pairs:
-    """Return the application's headers, with those for its arguments."""
+    """Return the application's headers, and those made from arguments of ``send``."""
     told = tuple(headers.items()) if headers else ()
     return PERSISTENT + told if persistent else told

@@ -21,12 +21,12 @@ from trio_stomp.client._message import Message
 from trio_stomp.protocol import Delivered
 
 MAX_EXCESS_BYTES = 16 * 1024 * 1024
-"""Bodies beyond a full buffer, received before an awaited RECEIPT."""
+"""Most bytes of bodies to buffer beyond a full buffer, while a RECEIPT is awaited."""
 
 _STARTS = frozenset(
     {"x-stream-offset", "from-seq", "last-message-id", "x-stream-epoch", "replay-delay"}
 )
-"""Headers for the start position in a stream, used once."""
+"""Headers for the start position in a stream, sent only the first time."""
 DURABLE_HEADERS = frozenset(
     {
         "durable",
@@ -51,19 +51,19 @@ class Owner(Protocol):
     link_number: int
 
     async def ready(self) -> Link:
-        """Return the open link, with room to write."""
+        """Wait for an open link with room to write, and return it."""
 
     async def unsubscribe(self, headers: tuple[tuple[str, str], ...]) -> None:
-        """UNSUBSCRIBE with these headers and a receipt, and wait for it."""
+        """Send UNSUBSCRIBE with these headers and a receipt, and wait for the RECEIPT."""
 
     def expect(self, awaited: Awaited) -> str:
-        """Return a new receipt id whose RECEIPT is passed to ``awaited``."""
+        """Return a new receipt id, whose RECEIPT settles ``awaited``."""
 
     def note_crowd(self, subscription: "Subscription", is_crowded: bool) -> None:
         """Note whether a subscription's buffer is full."""
 
     def remember(self, subscription: "Subscription") -> None:
-        """Pass its messages to a subscription, on later connections too."""
+        """Register a subscription for its messages, on later connections, too."""
 
     def forget(self, subscription: "Subscription") -> None:
         """Stop passing messages to a subscription."""
@@ -73,14 +73,14 @@ class Owner(Protocol):
 class Subscription:
     """The messages of one SUBSCRIBE: ``async for message in messages``.
 
-    The buffer holds ``prefetch`` messages, and those of one further read. Then the socket is not
-    read, for any subscription, until half of the buffer is free. While a task waits for a RECEIPT,
-    reading continues, up to 16 MiB of bodies.
+    The buffer holds ``prefetch`` messages, plus those of one further read. When it is full, the
+    client stops reading for all subscriptions, until half of the buffer is free. While a task waits
+    for a RECEIPT, reading continues, up to 16 MiB of bodies.
 
     Args:
-      id: Its id, unique within the client.
-      headers: Those of SUBSCRIBE, except id and receipt.
-      prefetch: The number of messages.
+      id: The id, unique within the client.
+      headers: The headers of SUBSCRIBE, except id and receipt.
+      prefetch: The size of the buffer, in messages.
       tracks: Whether messages are acknowledged.
       is_durable: Whether the broker stores messages while the client is away.
       ignores_stale: Whether an ACK for an earlier connection is ignored instead of raising.
@@ -97,7 +97,7 @@ class Subscription:
     excess_bytes: int = 0
     is_crowded: bool = False
     error: StompError | None = None
-    """Why nothing more comes, once the buffer is empty."""
+    """The error to raise once the buffer is empty."""
     _comes_again: bool = field(init=False)
     _buffer: deque[Message] = field(factory=deque)
     _lot: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
@@ -105,7 +105,7 @@ class Subscription:
     _epoch: str = ""
     _is_at_end: bool = False
     _is_known: bool = False
-    """Whether the broker has the subscription, as far as is known."""
+    """Whether the broker has the subscription, as far as known."""
 
     def __attrs_post_init__(self) -> None:
         destination = self.headers["destination"]
@@ -116,7 +116,7 @@ class Subscription:
 
     @property
     def next_offset(self) -> int | None:
-        """Return the offset at which a reader continues after its last message, or None.
+        """Return the offset after the last message, at which a reader continues, or None.
 
         Store it, and pass it as ``offset`` to the next ``subscribe``.
         """
@@ -134,25 +134,27 @@ class Subscription:
             raise StopAsyncIteration from None
 
     async def receive(self) -> Message:
-        """Return the next message. A checkpoint if it waits, else a check for cancellation.
+        """Wait for the next message, and return it.
+
+        Checkpoint: if it waits; otherwise it only checks for cancellation.
 
         Raises:
-          ClientClosed: the subscription has been left.
-          ClientError: it has been ended, by an ERROR or with the client.
+          ClientClosed: the block of the subscription has ended.
+          ClientError: the subscription was ended, by an ERROR or with the client.
         """
         while not self._buffer:
             if self.error is not None:
                 raise self.error
             await self._lot.park()
         await trio.lowlevel.checkpoint_if_cancelled()
-        # Another task may have had it meanwhile: a cancellation check runs no other task.
+        # No checkpoint: another task could take the message meanwhile.
         return self._pop()
 
     def receive_nowait(self) -> Message:
-        """Return the next message.
+        """Return the next message without waiting.
 
         Raises:
-          trio.WouldBlock: there is none.
+          trio.WouldBlock: the buffer is empty.
           ClientError: as ``receive``.
         """
         if not self._buffer:
@@ -160,7 +162,7 @@ class Subscription:
         return self._pop()
 
     async def receive_batch(self) -> list[Message]:
-        """All messages that are there, at least one: the cheapest way.
+        """Wait for messages, and return all in the buffer: the fastest way to receive.
 
         Raises:
           ClientError: as ``receive``.
@@ -175,7 +177,7 @@ class Subscription:
         """End a durable subscription permanently, and drop its messages.
 
         Raises:
-          ClientError: refused, or the connection broke and the result is unknown.
+          ClientError: the broker refused, or the connection broke and the result is unknown.
         """
         self.end(ClientClosed("the subscription has been ended"))
         self._buffer.clear()
@@ -207,13 +209,13 @@ class Subscription:
         passes: bool = False,
         transaction: str | None = None,
     ) -> bool:
-        """Send ACK or NACK, unless that was done already, and return whether anything was written.
+        """Send ACK or NACK unless done before, and return whether a frame was sent.
 
         Args:
           message: The message.
-          negative: Whether it is a NACK.
-          requeue: Whether a NACK returns the message to the queue.
-          passes: Whether an error would hide another one that is on its way.
+          negative: Send NACK.
+          requeue: Whether NACK returns the message to the queue.
+          passes: Whether an exception is being raised already, which an error would hide.
           transaction: The transaction; None = none.
         """
         if not self.tracks or message.is_settled or not message.delivered.ack:
@@ -246,7 +248,7 @@ class Subscription:
     # --- for the client -------------------------------------------------------------------
 
     def put(self, delivered: Delivered, link_number: int) -> None:
-        """Take a message from the reader."""
+        """Put a message from the reader into the buffer."""
         if delivered.offset is not None and self._note_place(delivered):
             return
         self._buffer.append(Message(delivered, self, link_number))
@@ -270,7 +272,7 @@ class Subscription:
         self.leave()
 
     def _note_place(self, delivered: Delivered) -> bool:
-        """Note the reader's offset, and return whether the message only reports that."""
+        """Note the offset in the stream, and return whether the message only reports that."""
         if delivered.body or delivered.head.get("x-stream-end") != "true":
             self._last = delivered
             return False
@@ -292,14 +294,14 @@ class Subscription:
         return None if last is None or last.offset is None else last.offset + 1
 
     def end(self, error: StompError) -> None:
-        """End it: nothing more comes. Only the first error counts."""
+        """End the subscription. Only the first error counts."""
         if self.error is None:
             self.error = error
             self._ease()
             self._lot.unpark_all()
 
     def leave(self) -> None:
-        """Unsubscribe on the present connection, if any, and ignore further messages."""
+        """Unsubscribe on the current connection, if any, and ignore further messages."""
         self.end(ClientClosed("the subscription has been closed"))
         self._buffer.clear()
         self._ease()
@@ -316,10 +318,10 @@ class Subscription:
             self._ease()
 
     async def enter(self) -> None:
-        """SUBSCRIBE, and wait until it is in force, over as many links as it takes.
+        """Subscribe, and wait for the RECEIPT, over several connections if necessary.
 
         Raises:
-          ClientError: refused; or the client has ended.
+          ClientError: the broker refused, or the client has ended.
         """
         link = await self._owner.ready()
         self.say_on(link)
@@ -332,7 +334,7 @@ class Subscription:
                 await self._owner.ready()
 
     def say_on(self, link: Link) -> None:
-        """SUBSCRIBE on a link, a stream from where it was left."""
+        """Send SUBSCRIBE on a link; a stream continues where it stopped."""
         if self._is_at_end:
             return
         self.awaited = Awaited(on_refused=self._refused)

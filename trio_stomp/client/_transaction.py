@@ -1,4 +1,4 @@
-"""A transaction: all of it happens at COMMIT, or nothing."""
+"""A transaction, done as a whole at COMMIT or not at all."""
 
 from collections.abc import Mapping
 
@@ -15,15 +15,15 @@ from trio_stomp.frames import ABORT, BEGIN, COMMIT
 
 @define(eq=False, repr=False)
 class Transaction:
-    """SENDs, ACKs and NACKs that wait for COMMIT. It lives on one link: if that breaks, it is gone.
+    """SENDs, ACKs and NACKs that take effect at COMMIT. It is lost with its connection.
 
     Args:
-      name: Of this client's, never used twice.
+      name: The unique name of the transaction.
     """
 
     name: str
     receipt: Receipt | None = None
-    """Of COMMIT, behind the ``async with`` block."""
+    """The RECEIPT of COMMIT, set at the end of the ``async with`` block."""
     _core: Core = field(kw_only=True)
     _link: Link | None = None
     _acknowledged: list[Message] = field(factory=list)
@@ -36,10 +36,10 @@ class Transaction:
         headers: Mapping[str, str] | None = None,
         persistent: bool = False,
     ) -> None:
-        """SEND at COMMIT. Waits only for room to write.
+        """Send a message at COMMIT. This waits only for room to write.
 
         Raises:
-          LinkLost: the transaction is gone.
+          LinkLost: the transaction is lost.
           OptionError: a header cannot be sent.
         """
         data = body.encode() if isinstance(body, str) else body
@@ -48,16 +48,16 @@ class Transaction:
         link.say(link.frames.send(destination, data, told, transaction=self.name))
 
     async def ack(self, message: Message) -> None:
-        """ACK at COMMIT.
+        """Acknowledge a message at COMMIT.
 
         Raises:
-          LinkLost: the transaction is gone.
-          StaleMessage: the message came over an earlier link.
+          LinkLost: the transaction is lost.
+          StaleMessage: the message arrived over an earlier connection.
         """
         await self._acknowledge(message, negative=False, requeue=True)
 
     async def nack(self, message: Message, *, requeue: bool = True) -> None:
-        """Send NACK at COMMIT. Takes and raises what ``Message.nack`` does, and ``LinkLost``."""
+        """Reject a message at COMMIT. Raises as ``Message.nack``, and LinkLost."""
         await self._acknowledge(message, negative=True, requeue=requeue)
 
     async def _acknowledge(self, message: Message, *, negative: bool, requeue: bool) -> None:
@@ -77,16 +77,16 @@ class Transaction:
         return link
 
     async def begin(self) -> None:
-        """BEGIN, on the link of this moment."""
+        """Send BEGIN on the current connection."""
         self._link = link = await self._core.ready()
         link.say(link.frames.transact(BEGIN, self.name))
 
     async def commit(self) -> None:
-        """COMMIT, and wait for its RECEIPT.
+        """Send COMMIT, and wait for its RECEIPT.
 
         Raises:
-          LinkLost: the link broke; if it did so while waiting, all of it has happened, or nothing.
-          ClientError: refused; nothing has happened.
+          LinkLost: the connection broke; if this was waiting, either all was done or nothing.
+          ClientError: the broker refused; nothing was done.
         """
         await self._alive()
         self.receipt = await self._core.ask(
@@ -94,7 +94,7 @@ class Transaction:
         )
 
     def abort(self) -> None:
-        """Send ABORT, if the link is still there, and take back acknowledgements. Never waits."""
+        """Send ABORT if still connected, and take back acknowledgements. Never waits."""
         link = self._link
         if link is not None and link is self._core.link:
             link.say(link.frames.transact(ABORT, self.name))

@@ -1,8 +1,8 @@
 """The settings of a broker, in one value.
 
-Handles: composing the options of each floor into ``Settings``; the flat list of options from which
-the command line is made; checking names, types and values; files of settings, policies and rules,
-and the environment; comparing settings, and which of them can be changed in a running broker.
+Handles: composing the options of each floor into ``Settings``; the flat list of options for the
+command line; checking names, types and values; files of settings, policies and rules; environment
+variables; comparing settings, and changing those of a running broker.
 
 Does not handle: the meaning of options (their own floors), or the command line (``cli``).
 """

@@ -1,4 +1,4 @@
-"""Rules of who may do what, from a TOML file.
+"""Access rules from a TOML file.
 
     [groups]
     ops = ["alice", "bob"]
@@ -11,7 +11,7 @@
     to = "/topic/{user}/**"
     user = "app-*"
 
-The first rule that matches counts, in the order of the file; what none matches is denied.
+The first matching rule decides, in the order of the file. Without a match, access is denied.
 """
 
 import re
@@ -27,7 +27,7 @@ from trio_stomp.config._toml_file import read_toml
 
 MAX_RULES = 10_000
 MAX_PERSONAL_RULES = 256
-"""Rules with ``{user}``, of which each client has patterns of its own."""
+"""Most rules with ``{user}``, for which each client needs its own patterns."""
 
 NO_LINES: Mapping[tuple[str | int, ...], int] = MappingProxyType({})
 
@@ -38,11 +38,11 @@ _HEADER = re.compile(r"""^[ \t]*\[\[[ \t]*(?:rule|"rule"|'rule')[ \t]*\]\]""", r
 
 
 def read_acl_file(path: str) -> AccessRules:
-    """Return the rules that a file holds, in its order.
+    """Return the rules of a file, in order.
 
     Raises:
-      OptionError: the operator's fault; it names the file, the line and number of the rule, the
-        key and the remedy.
+      OptionError: the file is wrong; the text names the file, the line and number of the rule,
+        the key and the remedy.
 
     Limits: those of ``read_toml``, MAX_RULES, MAX_PERSONAL_RULES.
     """
@@ -61,9 +61,9 @@ class RulePart:
     """The access rules of one file.
 
     Args:
-      text: All of the file; lines are counted in it.
-      tables: The tables ``groups``, ``certificates`` and ``rule``; others are left alone.
-      lines: Where its keys stand, if that is known: ``("groups", "ops")``, ``("rule", 0)``.
+      text: The whole text of the file, for line numbers.
+      tables: The tables ``groups``, ``certificates`` and ``rule``; others are ignored.
+      lines: Known line numbers of keys such as ``("groups", "ops")`` and ``("rule", 0)``.
     """
 
     path: str
@@ -72,14 +72,14 @@ class RulePart:
     lines: Mapping[tuple[str | int, ...], int] = NO_LINES
 
     def place(self, *keys: str | int) -> str:
-        """Return the file, and the line of a key if that is known."""
+        """Return the file, and the line of a key if known."""
         return f"{self.path}:{self.lines[keys]}" if keys in self.lines else self.path
 
 
 def rules_of(parts: Sequence[RulePart]) -> AccessRules:
-    """Return the rules of some files, as if they were one: what comes later is tried later.
+    """Return the rules of several files in order, as if they were one file.
 
-    Of groups and certificates with the same name the last one counts, as a whole.
+    Of several groups or certificates with the same name, the last one counts.
 
     Raises:
       OptionError: as ``read_acl_file``.
@@ -173,7 +173,7 @@ def _places(part: RulePart, count: int) -> Iterator[str]:
     starts = [found.start() for found in _HEADER.finditer(text)]
     line, seen = 1, 0
     for number in range(1, count + 1):
-        if len(starts) != count:  # a header within a text, or rules without: better no line
+        if len(starts) != count:  # a header inside a string, or rules without one: no line numbers
             yield f"{path} (rule {number})"
             continue
         line += text.count("\n", seen, starts[number - 1])
@@ -183,7 +183,7 @@ def _places(part: RulePart, count: int) -> Iterator[str]:
 
 @frozen
 class _Table:
-    """One rule as it stands in the file."""
+    """A rule as written in the file."""
 
     place: str
     values: Mapping[str, object]
@@ -229,7 +229,7 @@ class _Table:
         return frozenset(Action) if ALL in words else frozenset(map(Action, words))
 
     def _texts(self, key: str) -> tuple[str, ...]:
-        """Return the texts of a key that holds one text or a list, or () if it is missing."""
+        """Return the strings of a key that holds one string or a list, or () if it is missing."""
         if key not in self.values:
             return ()
         value = self.values[key]
@@ -242,7 +242,7 @@ class _Table:
         return tuple(texts)
 
     def _remedy(self, key: str) -> str:
-        # An emptied list must not turn a rule for few into one for everybody.
+        # An empty list must not turn a rule for a few into one for everybody.
         return "; leave the key out for everybody" if key in ("user", "group") else ""
 
 

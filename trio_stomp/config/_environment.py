@@ -1,4 +1,4 @@
-"""Options from variables of the environment: ``TRIO_STOMP__LISTEN__PORT=3000``."""
+"""Options from environment variables: ``TRIO_STOMP__LISTEN__PORT=3000``."""
 
 from collections.abc import Mapping
 
@@ -7,23 +7,23 @@ from trio_stomp.config._load import OptionSpec, from_text, hint, options
 from trio_stomp.config._sources import ENVIRONMENT, Given, Source
 
 PREFIX = "TRIO_STOMP__"
-"""Variables that begin otherwise are not ours: Kubernetes makes TRIO_STOMP_PORT of a service."""
+"""Two underscores, because Kubernetes sets TRIO_STOMP_PORT for a service of that name."""
 
 CONFIG_VARIABLE = "TRIO_STOMP_CONFIG"
-"""Names the settings file, where the command line names none."""
+"""The variable with the settings file, used if the command line names none."""
 
 
 def variable_of(spec: OptionSpec) -> str:
-    """Return the variable that sets an option."""
+    """Return the environment variable of an option."""
     return f"{PREFIX}{spec.group}__{spec.name}".upper()
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """Return the options set by variables, by name, ignoring case.
+    """Return the options set by variables, by name. The case of variables does not matter.
 
     Raises:
-      OptionError: the operator's fault: it names the variable, and the nearest one that there is;
-        or the rule that its value breaks.
+      OptionError: a variable is unknown or its value invalid; the text names the variable, and
+        the nearest known one or the broken rule.
     """
     specs = {variable_of(spec): spec for spec in options()}
     found: dict[str, Given] = {}
@@ -46,11 +46,11 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def _near(variable: str, specs: Mapping[str, OptionSpec]) -> str:
-    """Return the variable of an option with that name in any group, or a hint."""
+    """Return the variable of the option with that name in any group, or a hint."""
     name = variable.rpartition("__")[2]
     same = [each for each, spec in specs.items() if spec.name.upper() == name]
     if same:
         return f"; did you mean {same[0]}?"
-    # Without what all of them begin with, which would make each of them look near.
+    # Without the common prefix, which would make all of them similar.
     near = hint(variable.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in specs])
     return near.replace("did you mean ", f"did you mean {PREFIX}")

@@ -1,6 +1,6 @@
-"""All that says how a broker shall be: defaults, files, the environment, the command line.
+"""The layers of configuration: defaults, files, environment variables, command line.
 
-Each wins over what stands before it; of a value that is told more than once, all are remembered.
+Each layer overrides those before it. All values given for an option are remembered.
 """
 
 import os
@@ -29,13 +29,13 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 @frozen(repr=False)
 class Configuration:
-    """Settings, and where they come from.
+    """Settings and their sources.
 
     Args:
-      given: What was given for each option, by name; the last of them is in force. An option that
-        is not there has its default.
+      given: The values given for each option, by name; the last one is in force. A missing option
+        has its default.
       policies: The same for each pattern of destinations.
-      files: What was read, in that order.
+      files: The files read, in order.
     """
 
     settings: Settings = field(factory=Settings)
@@ -55,18 +55,18 @@ def load(
     *,
     policies: str = "",
 ) -> Configuration:
-    """Read everything that says how a broker shall be.
+    """Read all layers of a broker's configuration.
 
     Args:
-      path: A settings file, beside which the files of ``conf.d`` are read, or a directory of
-        settings files; None = what ``TRIO_STOMP_CONFIG`` names, or nothing at all.
-      environ: Variables of the environment.
-      told: What the command line says, by name of the option.
-      policies: The file of ``--policies``, which stands in for all policies of the settings files;
+      path: A settings file, read together with the files of ``conf.d`` beside it, or a directory of
+        settings files; None = the one named by ``TRIO_STOMP_CONFIG``, or none.
+      environ: The environment variables.
+      told: The options of the command line, by name.
+      policies: The file of ``--policies``, which replaces all policies of the settings files;
         "" = none.
 
     Raises:
-      OptionError: the operator's fault; it names the file and line, variable or option, the rule
+      OptionError: a value is wrong; the text names the file and line, variable or option, the rule
         and the remedy.
 
     Limits: MAX_FILES; of each file ``MAX_FILE_BYTES``.
@@ -92,7 +92,7 @@ def load(
 
 
 def find_files(path: str) -> list[str]:
-    """Return the files to read: a directory's, or a file with its ``conf.d``.
+    """Return the files to read: those of a directory, or a file and its ``conf.d``.
 
     Raises:
       OptionError: a directory cannot be read, or has too many files.
@@ -100,7 +100,7 @@ def find_files(path: str) -> list[str]:
     if os.path.isdir(path):
         found = _in_directory(path)
         if not found:
-            # Not quietly the defaults: what should be mounted there may be missing.
+            # Not silently the defaults: a mount may be missing.
             raise OptionError(f"{path}: has no file of settings, whose name would end in .toml")
         return found
     beside = os.path.join(os.path.dirname(path), CONF_D)
@@ -109,7 +109,7 @@ def find_files(path: str) -> list[str]:
 
 def _in_directory(path: str) -> list[str]:
     try:
-        # Editors leave hidden files beside those that they have open.
+        # Editors create hidden files beside open ones.
         names = sorted(
             each for each in os.listdir(path) if each.endswith(".toml") and each[0] != "."
         )
@@ -123,7 +123,7 @@ def _in_directory(path: str) -> list[str]:
 
 
 def _policies(files: Iterable[SettingsFile], instead: str) -> dict[str, tuple[GivenPolicy, ...]]:
-    """Policies in the order in which their patterns are first named."""
+    """Return the policies in the order in which their patterns first appear."""
     found: dict[str, tuple[GivenPolicy, ...]] = {}
     if instead:
         source = Source(COMMAND_LINE, f"--policies {instead}")

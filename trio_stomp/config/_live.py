@@ -1,7 +1,7 @@
-"""The differences between two settings, and the way to apply some of them to a running broker.
+"""The differences between two settings, and applying them to a running broker.
 
-The parts of a broker keep the group of options that they were given, and ask it whenever they need
-a value. So a live option is changed in that one object, by ``adopt``, and nowhere else.
+The parts of a broker keep their group of options and read a value whenever they need it. So
+``adopt`` changes a live option in that one object only.
 """
 
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ RULES = "rules"
 
 @frozen
 class Change:
-    """One thing in which two settings differ.
+    """One difference between two settings.
 
     Args:
-      group: The table that it stands in.
+      group: The table of the settings file.
       name: The option; for policies the pattern of destinations, or "" for their order; for rules
         "".
-      before: What it was, fit to be logged; "" = it was not there.
-      after: What it shall be.
-      is_live: Whether that can be while the broker runs; else after its next start.
+      before: The old value for the log, without secrets; "" = it did not exist.
+      after: The new value.
+      is_live: Whether a running broker can apply it; otherwise it requires a restart.
     """
 
     group: str
@@ -93,7 +93,7 @@ def _rules(old: Settings, new: Settings) -> Iterator[Change]:
 
 
 def _without_places(settings: Settings) -> object:
-    """Return the rules, wherever in a file they stand."""
+    """Return the rules without their positions in files."""
     rules = settings.rules
     if rules is None:
         return None
@@ -111,28 +111,27 @@ def _counted(settings: Settings) -> str:
 def own(settings: Settings) -> Settings:
     """Return a copy of the settings that shares no group with them.
 
-    ``adopt`` changes the groups of options in place. A broker that is given settings makes them
-    its own first, so that its caller's stay what they are.
+    ``adopt`` changes the groups of options in place. So a broker copies its settings first, and
+    those of its caller stay unchanged.
     """
     return evolve(settings, **{group: evolve(getattr(settings, group)) for group in groups()})
 
 
 def adopt(settings: Settings, new: Settings) -> tuple[Change, ...]:
-    """Change the live part of the settings that a running broker has, in place.
+    """Change the live settings of a running broker in place.
 
-    This, with ``put``, is the one place where a frozen group of options changes. To be called
-    between two turns of the dispatcher, or in one, by the task that owns the broker; nothing here
-    waits.
+    Only this and ``put`` change frozen groups of options. Call it in the task that owns the broker,
+    between two turns of the dispatcher or within one; nothing here waits.
 
     Args:
-      settings: Those that the broker was made with, after ``own``.
-      new: What they shall be. What is not live in it is left alone.
+      settings: The settings of the broker, made by ``own``.
+      new: The new settings. Those that are not live are ignored.
 
-    Returns: All that differed, the rest included (``is_live`` tells which).
+    Returns: All differences, including those not applied (see ``is_live``).
 
     Raises:
-      OptionError: the operator's fault: what is live goes with what is not, and that cannot be
-        changed; nothing has been.
+      OptionError: a live option is valid only together with one that requires a restart; nothing
+        was changed.
     """
     told = changes(settings, new)
     put(settings, new)
@@ -173,10 +172,10 @@ def _check(settings: Settings, live: dict[str, dict[str, Any]]) -> None:
 
 
 def policy_book(settings: Settings) -> PolicyBook:
-    """Return the policies by destination of some settings, and what holds where there is none.
+    """Return the policies by destination, with the defaults for other destinations.
 
     Raises:
-      OptionError: a pattern that is none, or is there twice.
+      OptionError: a pattern is invalid, or appears twice.
     """
     default = DestinationPolicy(
         max_redeliveries=settings.broker.max_redeliveries,

@@ -1,7 +1,7 @@
-"""From flat names and values to ``Settings``, with an error that says what to do instead.
+"""Building ``Settings`` from flat names and values, with errors that name the remedy.
 
-An option is declared once, in the group of its floor; all that is known about it here is read
-back from attrs, so that a new option appears on the command line without a word in this module.
+An option is declared once, in the group of its floor. This module reads the declarations from
+attrs, so a new option appears on the command line without a change here.
 """
 
 import difflib
@@ -18,13 +18,13 @@ from trio_stomp.config._settings import Settings
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 MAX_SHOWN = 200
-"""Characters of a bad value that an error repeats."""
+"""Most characters of a bad value that an error quotes."""
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 @attrs.frozen
 class OptionSpec:
-    """One option, as the command line and the documents need it."""
+    """An option, as described for the command line and the documentation."""
 
     group: str
     name: str
@@ -42,7 +42,7 @@ class OptionSpec:
 
 
 def groups() -> dict[str, type]:
-    """Return the option class of each field of ``Settings``, in order."""
+    """Return the option class of each group in ``Settings``, in order."""
     found: dict[str, type] = {}
     for field in attrs.fields(Settings):
         # A group has a Factory as its default; policies by destination and rules are no groups.
@@ -53,7 +53,7 @@ def groups() -> dict[str, type]:
 
 
 def options() -> tuple[OptionSpec, ...]:
-    """Return every option of every group, in the order of their declaration."""
+    """Return all options of all groups, in the order of declaration."""
     return tuple(
         _spec(group, field) for group, kind in groups().items() for field in attrs.fields(kind)
     )
@@ -76,15 +76,15 @@ NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> Settings:
-    """Compose settings from flat names, as in ``{"ttl_ms": 5000, "port": 0}``.
+    """Build settings from flat names, as in ``{"ttl_ms": 5000, "port": 0}``.
 
     Args:
-      values: Options by name, of any group; whatever is missing keeps its default.
-      places: Where they stand, by name, as in ``{"port": "/etc/x.toml:3"}``: an error begins with
-        that.
+      values: Options of any group, by name; missing ones keep their defaults.
+      places: Their positions by name, as in ``{"port": "/etc/x.toml:3"}``, with which an error
+        begins.
 
     Raises:
-      OptionError: the operator's fault: an unknown name, or a value of the wrong type or range.
+      OptionError: a name is unknown, or a value has the wrong type or range.
     """
     specs = {spec.name: spec for spec in options()}
     chosen: dict[str, dict[str, object]] = {group: {} for group in groups()}
@@ -102,17 +102,17 @@ def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> 
 
 
 def _place_of(message: str, chosen: Iterable[str], places: Mapping[str, str]) -> str:
-    """Return the position of the first option that a group's message names, or ""."""
+    """Return the position of the first option named in an error, or ""."""
     told = re.findall(r"\w+", message)
     at = [(told.index(name), places[name]) for name in chosen if name in told and name in places]
     return f"{min(at)[1]}: " if at else ""
 
 
 def from_text(spec: OptionSpec, text: str) -> object:
-    """Read an option's value from the text that an operator wrote.
+    """Parse the value of an option.
 
     Raises:
-      OptionError: the text is no value of the option's type.
+      OptionError: the text is not a value of the option's type.
     """
     if spec.type is bool:
         if text.lower() not in TRUTHS:
@@ -132,17 +132,17 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def checked(spec: OptionSpec, value: object) -> object:
-    """Return ``value`` in the option's own type. The group itself checks ranges.
+    """Return ``value`` in the type of the option. Its group checks ranges.
 
     Raises:
-      OptionError: it is of another type.
+      OptionError: it has another type.
     """
     if spec.type is float and type(value) is int:
         return float(value)
-    # Not isinstance: True is an int to Python, and a typing error to an operator.
+    # Not isinstance: True is an int in Python, but a mistake in settings.
     if type(value) is not spec.type:
         raise _wrong_kind(spec, value)
-    # NaN is below no minimum, and an endless time-out protects from nothing.
+    # NaN passes every minimum, and an infinite time-out protects from nothing.
     if isinstance(value, float) and not math.isfinite(value):
         raise OptionError(f"{spec.name} is {value}, but must be a finite number")
     return value

@@ -7,7 +7,7 @@
     ["/queue/orders"]
     persistent = "always"
 
-The first pattern that matches counts, in the order of the file.
+The first matching pattern counts, in the order of the file.
 """
 
 import tomllib
@@ -24,17 +24,20 @@ Policies = tuple[tuple[str, DestinationPolicy], ...]
 
 
 def read_policy_file(path: str) -> Policies:
-    """Return the policies that a file holds, in its order.
+    """Return the policies of a file, in order.
 
     Raises:
-      OptionError: the operator's fault; it names the file, the pattern, the field and the rule.
+      OptionError: the file is wrong; the text names the file, the pattern, the field and the rule.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
         tables = tomllib.loads(text)
     except OSError as error:
         raise OptionError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (ValueError, RecursionError) as error:  # of TOML, UTF-8, digits, nesting
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # TOML, UTF-8, digits or nesting
         raise OptionError(f"{path}: is no TOML: {error}") from None
     policies = []
     for pattern, values in tables.items():
@@ -68,16 +71,16 @@ def _policy(path: str, pattern: str, values: Mapping[str, object]) -> Destinatio
 def read_policy_table(
     place: str, pattern: str, values: Mapping[str, object], places: Mapping[str, str]
 ) -> DestinationPolicy:
-    """One policy of a settings file.
+    """Return a policy of a settings file.
 
     Args:
-      place: Where its pattern stands.
+      place: The position of its pattern.
       pattern: The pattern.
       values: The fields of the table.
-      places: Where its fields stand.
+      places: The positions of the fields.
 
     Raises:
-      OptionError: the operator's fault; it names the place, the field and the rule.
+      OptionError: a field is wrong; the text names the position, the field and the rule.
     """
     for name, value in values.items():
         _policy(places[name], pattern, {name: value})

@@ -1,9 +1,9 @@
-"""stompserver's configuration: YAML with Ruby's symbols as keys, of the simplest kind.
+"""stompserver's configuration: a simple subset of YAML with Ruby symbols as keys.
 
     :port: 61613
     :queue: file      # a comment
 
-No YAML is needed for that, and nothing but texts, numbers and truths can come out of it.
+This needs no YAML library. Values are strings, numbers or booleans.
 """
 
 import re
@@ -28,15 +28,15 @@ _WORDS: tuple[tuple[frozenset[str], bool | None], ...] = (
     (frozenset({"", "~", "null"}), None),
 )
 _NOT_SIMPLE = ("[", "{", "&", "*", "!", "|", ">", "%", "@", "`", '"', "'", "- ")
-"""What begins a value that is no plain text."""
+"""Matches the start of a value that is not a plain scalar."""
 
 
 @frozen(repr=False)
 class RubyFile:
-    """The content of a file, in its order.
+    """The settings of a file, in order.
 
     Args:
-      lines: Where each setting stands.
+      lines: The line of each setting.
     """
 
     path: str
@@ -44,7 +44,7 @@ class RubyFile:
     lines: Mapping[str, int]
 
     def place(self, key: str) -> str:
-        """Return the position of a setting, as an error begins with it."""
+        """Return the position of a setting, for the start of an error."""
         return f"{self.path}:{self.lines[key]}" if key in self.lines else self.path
 
 
@@ -52,8 +52,8 @@ def read_ruby_file(path: str) -> RubyFile:
     """Read stompserver's configuration.
 
     Raises:
-      OptionError: the operator's fault: it cannot be read, or a line is no ``:key: value``; it
-        names the file and the line.
+      OptionError: the file cannot be read, or a line is not ``:key: value``; the text names the
+        file and the line.
 
     Limits: ``MAX_FILE_BYTES``.
     """

@@ -27,7 +27,7 @@ class ListenOptions:
     def __attrs_post_init__(self) -> None:
         if self.port > LAST_PORT:
             raise ValueError(f"port is {self.port}, but must be {LAST_PORT} or less")
-        # An empty host would quietly mean every address of the machine.
+        # An empty host would silently mean all addresses of the machine.
         if not self.host:
             raise ValueError("host is '', but must be a host name or an address")
 
@@ -51,7 +51,7 @@ class LogOptions:
 
 @frozen
 class Settings:
-    """Everything that an operator can choose, with defaults that protect."""
+    """All options of a broker, with safe defaults."""
 
     listen: ListenOptions = Factory(ListenOptions)
     frames: FrameLimits = Factory(FrameLimits)
@@ -66,21 +66,21 @@ class Settings:
     web: WebOptions = Factory(WebOptions)
     log: LogOptions = Factory(LogOptions)
     destinations: tuple[tuple[str, DestinationPolicy], ...] = ()
-    """Policies by destination pattern; the first that matches counts."""
+    """Policies by destination pattern; the first match counts."""
     rules: AccessRules | None = None
-    """Who may do what, as the settings file itself says; None = what ``acl_file`` says."""
+    """The access rules of the settings files; None = those of ``acl_file``."""
 
     @classmethod
     def of(cls, **values: object) -> "Settings":
-        """Compose settings from flat names: ``Settings.of(port=0, ttl_ms=5000)``.
+        """Build settings from flat names: ``Settings.of(port=0, ttl_ms=5000)``.
 
         Args:
-          values: Options by name, of any group; whatever is missing keeps its default.
+          values: Options of any group, by name; missing ones keep their defaults.
 
         Raises:
-          OptionError: an unknown name, or a value of the wrong type or range.
+          OptionError: a name is unknown, or a value has the wrong type or range.
         """
-        # Here and not above: _load reads the fields of this very class.
+        # Imported late, as _load reads the fields of this class.
         from trio_stomp.config._load import build
 
         return build(values)

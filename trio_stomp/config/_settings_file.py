@@ -1,4 +1,4 @@
-"""A settings file: a table for each group of options, and policies and rules beside them.
+"""A settings file: a table for each group of options, policies and rules.
 
 [listen]
 port = 3000
@@ -29,7 +29,7 @@ RULE_TABLES = ("groups", "certificates", "rule")
 
 @frozen(repr=False)
 class GivenPolicy:
-    """A policy that somebody gave, for the pattern that it is kept under."""
+    """A policy and its source."""
 
     policy: DestinationPolicy
     source: Source
@@ -40,7 +40,7 @@ class SettingsFile:
     """The content of one file of settings.
 
     Args:
-      rules: None = nothing of groups, certificates and rules.
+      rules: None = the file has neither groups nor certificates nor rules.
     """
 
     path: str
@@ -53,7 +53,7 @@ def read_settings_file(path: str) -> SettingsFile:
     """Read one file of settings.
 
     Raises:
-      OptionError: the operator's fault; it names the file, the line, the rule and the remedy.
+      OptionError: the file is wrong; the text names the file, the line, the rule and the remedy.
     """
     file = read_toml(path)
     tables = (*groups(), DESTINATIONS, *RULE_TABLES)
@@ -67,7 +67,7 @@ def read_settings_file(path: str) -> SettingsFile:
 
 
 def _unknown(name: str, content: object, tables: tuple[str, ...]) -> str:
-    """Return the fault of an unknown name at the outermost level of a file, and its remedy."""
+    """Return the error and remedy for an unknown top-level name of a file."""
     group = next((spec.group for spec in options() if spec.name == name), None)
     if isinstance(content, dict | list):
         if name.startswith("/"):
@@ -99,7 +99,7 @@ def _misplaced(group: str, name: str, spec: OptionSpec | None) -> str:
         return f"[{group}] has no {name}; write it under [{spec.group}]"
     near = hint(name, [each.name for each in options() if each.group == group])
     if not near:
-        # It may be meant for another table.
+        # It may belong into another table.
         near = hint(name, [f"[{each.group}] {each.name}" for each in options()])
     return f"unknown key {name!r} in [{group}]{near}"
 

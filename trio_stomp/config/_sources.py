@@ -1,4 +1,4 @@
-"""The sources of option values, and how they are shown."""
+"""The sources of option values, and their representation."""
 
 import json
 import re
@@ -21,7 +21,7 @@ class Source:
     Args:
       kind: ``default``, ``file``, ``environment`` or ``command line``.
       name: The file, the variable, or the flag or word.
-      line: Of the file; 0 = it is not known, or there is none.
+      line: The line in the file; 0 = unknown or none.
     """
 
     kind: str = DEFAULT
@@ -35,32 +35,32 @@ class Source:
 
     @property
     def place(self) -> str:
-        """Return the position that an error begins with, or "" for a flag, whose name suffices."""
+        """Return the position for the start of an error, or "" for a flag, whose name suffices."""
         return str(self) if self.kind in (FILE, ENVIRONMENT) else ""
 
 
 @frozen(repr=False)
 class Given:
-    """A value that somebody gave, in the option's own type."""
+    """A given value, in the type of its option."""
 
     value: object
     source: Source
 
 
 def toml(value: object) -> str:
-    """Return a value as TOML: a truth, a number, a text, or a list of them."""
+    """Return a boolean, number, string or list of them as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+        # TOML has the escapes of JSON, but also requires one for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 
 
 def shown(value: object) -> str:
-    """Return a value as TOML that may be logged: the password in a database's URL is left out."""
+    """Return a value as TOML for the log, without the password of a database URL."""
     if isinstance(value, str):
         value = _PASSWORD_IN_QUERY.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
     return toml(value)

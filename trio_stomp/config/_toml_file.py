@@ -1,4 +1,4 @@
-"""One TOML file: its tables, and where everything in it stands."""
+"""A TOML file: its tables, and the positions of its keys."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ SPLIT = "split it into files of conf.d"
 
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _RUBY = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[^\n]*)?\n)*:[a-z_]+[ \t]*:")
-"""A first setting such as ``:port: 61613``: stompserver's YAML, with Ruby's symbols."""
+"""A setting such as ``:port: 61613`` of stompserver's YAML with Ruby symbols."""
 
 
 @frozen(repr=False)
@@ -34,25 +34,25 @@ class TomlFile:
     lines: Mapping[_toml_lines.Path, int]
 
     def line(self, *keys: str | int) -> int:
-        """Return the line of a key, or of the nearest thing around it, or 0."""
+        """Return the line of a key or of its nearest parent, or 0."""
         return line_of(self.lines, keys)
 
     def place(self, *keys: str | int) -> str:
-        """Return the file and that line, as an error begins."""
+        """Return the file and that line, for the start of an error."""
         line = self.line(*keys)
         return f"{self.path}:{line}" if line else self.path
 
 
 def read_toml(path: str, shorter: str = SPLIT) -> TomlFile:
-    """Read a file of settings, or of rules.
+    """Read a file of settings or rules.
 
     Args:
       path: The file.
-      shorter: What is to be done if it is too large.
+      shorter: The remedy if it is too large.
 
     Raises:
-      OptionError: the operator's fault: it cannot be read, is too large, or is no TOML; it names
-        the file, the line, and what to do with a configuration of stompserver's.
+      OptionError: it cannot be read, is too large, or is not TOML; the text names the file, the
+        line, and the remedy for a configuration of stompserver.
 
     Limits: MAX_FILE_BYTES.
     """
@@ -71,17 +71,17 @@ def read_toml(path: str, shorter: str = SPLIT) -> TomlFile:
         tables = tomllib.loads(text)
     except RecursionError:
         raise OptionError(f"{path}: is nested too deep") from None
-    except ValueError as error:  # of TOML, or a number of thousands of digits
+    except ValueError as error:  # invalid TOML, or a number with thousands of digits
         raise _no_toml(path, text, str(error)) from None
     return TomlFile(path, text, tables, lines_of(text))
 
 
 def read_bytes(path: str, shorter: str = SPLIT) -> bytes:
-    """Return the bytes of a file of settings.
+    """Return the content of a settings file.
 
     Args:
       path: The file.
-      shorter: What is to be done if it is too large.
+      shorter: The remedy if it is too large.
 
     Raises:
       OptionError: it cannot be read, or has more than MAX_FILE_BYTES.

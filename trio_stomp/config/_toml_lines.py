@@ -1,7 +1,7 @@
-"""The line numbers of the keys of a TOML file, which ``tomllib`` does not give.
+"""The line numbers of the keys of a TOML file, which ``tomllib`` does not provide.
 
-The file is known to be TOML when it comes here, so that this reads just as much of the grammar as
-tells keys from what only looks like one: strings, comments, arrays, inline tables.
+The text is already known to be valid TOML. So this parses only as much as it needs to find the
+keys: strings, comments, arrays, inline tables.
 """
 
 import re
@@ -13,13 +13,13 @@ from tomllib import loads
 from attrs import define, field
 
 Path = tuple[str | int, ...]
-"""Keys from the outermost on; a number is a place in an array."""
+"""Keys from the outermost on; a number is an index in an array."""
 
 _BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _KEY = re.compile(r"""[ \t]*([A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*""")
 _STRING = re.compile(
-    # Up to two quotes may stand before the three that end a text of many lines.
+    # Up to two quotes may precede the three that end a multi-line string.
     r"""\"{3}(?:[^\\]|\\.)*?\"{3,5}|'{3}.*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""",
     re.DOTALL,
 )
@@ -30,25 +30,25 @@ def lines_of(text: str) -> dict[Path, int]:
     """Return the line of each key, table and element of an array, counted from 1.
 
     Args:
-      text: TOML. Of anything else some lines are found, or none.
+      text: TOML. For other text the result is incomplete.
 
-    Limits: linear in the text; what is nested deeper than Python calls is left out.
+    Limits: linear in the text; keys nested deeper than Python's recursion limit are omitted.
     """
     scanner = _Scanner(text.replace("\r\n", "\n"))
-    with suppress(_Lost, ValueError, RecursionError):  # an error without its line is one, too
+    with suppress(_Lost, ValueError, RecursionError):  # an error without its line is still useful
         scanner.scan()
     return scanner.lines
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int:
-    """Return the line of a key, or of the nearest thing around it, or 0 if there is none."""
+    """Return the line of a key or of its nearest parent, or 0."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 0)
 
 
 class _Lost(Exception):
-    """This is no TOML, or TOML that was not foreseen."""
+    """The text is not TOML, or not understood."""
 
 
 @define
@@ -64,10 +64,10 @@ class _Scanner:
         self._ends = [found.start() for found in re.finditer("\n", self.text)]
 
     def scan(self) -> None:
-        """Read everything.
+        """Parse the whole text.
 
         Raises:
-          _Lost: at the first thing that is not understood.
+          _Lost: at the first unknown syntax.
         """
         table: Path = ()
         while self._skip(_BLANK) < len(self.text):

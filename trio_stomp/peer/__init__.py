@@ -1,8 +1,10 @@
 """Floor 4: a low-level STOMP peer: frames in and out over any stream.
 
-Handles: framing, bounded channels, an orderly end. For tests, tools, bridges, and custom servers
-and clients. Does not handle: the meaning of frames, version negotiation, heart-beats, reconnecting;
-for those there is ``trio_stomp.client``.
+Handles: framing, bounded channels, an orderly end; for tests, tools, bridges, and custom servers
+and clients.
+
+Does not handle: the meaning of frames, version negotiation, heart-beats, reconnecting; for those
+use ``trio_stomp.client``.
 """
 
 from trio_stomp.peer import frames as frames

@@ -1,4 +1,4 @@
-"""``open_peer``: frames in and out of a stream through memory channels, and an end in order."""
+"""``open_peer``: sends and receives frames over a stream through memory channels."""
 
 import math
 from collections.abc import AsyncIterator
@@ -13,13 +13,13 @@ from trio_stomp.peer.frames import encode, rules_of
 from trio_stomp.transport import memory_stream_pair
 
 MAX_FRAMES = 128
-"""Frames that may wait in each direction."""
+"""Default limit of waiting frames in each direction."""
 READ_BYTES = 64 * 1024
 WRITE_BYTES = 64 * 1024
-"""Frames that wait are joined for one write, up to about this."""
+"""Waiting frames are joined into one write, up to about this size."""
 LINGER_S = 1.0
 
-# The errors of an ended channel or stream, which do not give a reason.
+# Errors of an ended channel or stream, which give no reason.
 _ENDED = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -27,7 +27,7 @@ class IncompleteFrame(FrameError):
     """The other side closed or lost the connection within a frame.
 
     Args:
-      held_bytes: The bytes of the frame that had arrived.
+      held_bytes: The number of bytes of the frame that had arrived.
     """
 
     def __init__(self, held_bytes: int) -> None:
@@ -41,12 +41,12 @@ class Peer:
     """One side of a STOMP connection, frame by frame, made by ``open_peer``.
 
     Args:
-      send: Frames for the other side, in order. When it is full, its ``send`` waits. Once the
-        connection can carry no more, it raises ``trio.BrokenResourceError``.
-      receive: Frames from the other side. All that came before the end, or before an error, come
-        out of it first; then ``trio.EndOfChannel``.
-      error: The first thing that went wrong, as ``shutdown`` raises it; None while all is well. An
-        end between frames is no error.
+      send: Frames for the other side, in order. When the channel is full, ``send.send`` waits.
+        After the connection has ended, it raises ``trio.BrokenResourceError``.
+      receive: Frames from the other side: first all that arrived before the end or an error, then
+        ``trio.EndOfChannel``.
+      error: The first error, as raised by ``shutdown``; None = no error. An end between frames is
+        not an error.
     """
 
     send: trio.MemorySendChannel[Frame]
@@ -68,31 +68,31 @@ class Peer:
     """Set by ``close``, after which errors of the tasks do not count."""
 
     async def shutdown(self) -> None:
-        """End in order: send all that was put into ``send``, stop reading, close the stream.
+        """End in order: send all frames in ``send``, stop reading, close the stream.
 
-        What was received already can still be had from ``receive``. The other side is told that
-        nothing more comes, and given ``linger_s`` to end as well, so that it reads to the end what
-        was sent. May be called again.
+        Frames received before remain available in ``receive``. The other side sees the end of the
+        stream and has ``linger_s`` to end as well, so that it can read everything that was sent.
+        May be called again.
 
         Raises:
-          FrameError: what came is no STOMP; ``IncompleteFrame`` if it ended within a frame.
+          FrameError: invalid bytes arrived; ``IncompleteFrame`` if the stream ended within a frame.
           trio.BrokenResourceError, trio.ClosedResourceError: the connection was lost, or the
-            stream was closed from elsewhere; frames may be lost.
-          OptionError: a frame that was put into ``send`` cannot be written: the caller's fault; it
-            was not sent, nor what came behind it.
+            stream was closed elsewhere; frames may be lost.
+          OptionError: a frame in ``send`` cannot be encoded, by the caller's fault; neither it nor
+            later frames were sent.
 
-        The first of these alone is raised, and once, by whatever comes first: this, or the end of
-        the block of ``open_peer``.
+        Only the first error is raised, and only once: here, or at the end of the block of
+        ``open_peer``.
 
-        Checkpoint: always. Cancel: the stream is closed at once; frames may be lost. Limits: none,
-        if the other side does not read, or while there are clones of ``send``; so call it with a
-        deadline.
+        Checkpoint: always. Cancel: the stream is closed at once; frames may be lost. Limits: this
+        may wait forever if the other side does not read, or while clones of ``send`` are open; so
+        call it with a deadline.
         """
         await self.close()
         self.check()
 
     async def send_and_shutdown(self, frame: Frame) -> None:
-        """Send a last frame, then ``shutdown``.
+        """Send a last frame, and shut down.
 
         Raises: as ``shutdown``; and ``trio.ClosedResourceError`` if ``send`` was closed before.
 
@@ -128,7 +128,7 @@ class Peer:
             raise self.error
 
     async def _linger(self) -> None:
-        """Have the other side read to the end: to close with bytes unread would reset TCP."""
+        """Let the other side read to the end: closing with unread bytes would reset TCP."""
         if not isinstance(self._stream, trio.abc.HalfCloseableStream):
             return
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -167,13 +167,13 @@ class Peer:
             raise lost
 
     async def _take(self, data: bytes) -> bool:
-        """Pass on the frames that ``data`` completes, and return whether more are wanted.
+        """Pass on the frames that ``data`` completes, and return whether to read on.
 
         Raises:
           FrameError: invalid bytes follow them.
         """
         for run in self._decoder.receive_data(data):
-            assert isinstance(run, FrameRun)  # AckRuns come from the decoder of a client alone
+            assert isinstance(run, FrameRun)  # AckRuns come only from a decoder of Side.CLIENT
             for frame in run.frames():
                 try:
                     await self._incoming.send(frame)
@@ -184,7 +184,7 @@ class Peer:
         return True
 
     async def write(self) -> None:
-        """Send until ``send`` is closed. Checkpoint: always. Cancel: half a frame may be out."""
+        """Write until ``send`` is closed. Checkpoint: always. Cancel: may leave half a frame."""
         try:
             with self._outgoing:
                 await self._write()
@@ -220,23 +220,23 @@ async def open_peer(
     linger_s: float = LINGER_S,
     limits: FrameLimits | None = None,
 ) -> AsyncIterator[Peer]:
-    """Speak STOMP over a stream, frame by frame: as a client, as a server, or as neither.
+    """Send and receive STOMP frames over a stream, as a client or a server.
 
     At the end of the block the peer shuts down, as by ``shutdown``; if an exception leaves the
-    block, the stream is closed at once. What the block raises comes out as it is, in no group;
-    only if that is a channel's ``trio.EndOfChannel`` or ``trio.BrokenResourceError``, and the
-    peer has an error that tells why, that error is raised in its place.
+    block, the stream is closed at once. Exceptions of the block are never wrapped in a group. If
+    one is ``trio.EndOfChannel`` or ``trio.BrokenResourceError`` of a channel, and the peer has an
+    error that gives the reason, that error is raised instead.
 
     Args:
-      stream: Of any kind; the peer closes it. No other task may use it.
-      version: By whose rules headers are escaped in frames other than CONNECT and CONNECTED. There
-        is no negotiation: that is the caller's, who sends and receives those frames himself.
-      max_frames: That may wait in each direction, 0 or more.
+      stream: Any stream; the peer closes it. No other task may use it.
+      version: The version whose escaping rules apply to frames other than CONNECT and CONNECTED.
+        The caller negotiates the version by sending and receiving those frames.
+      max_frames: The limit of waiting frames in each direction, 0 or more.
       linger_s: Seconds that ``shutdown`` gives the other side to end as well.
-      limits: Bounds of one frame that is received.
+      limits: The limits of a received frame.
 
     Raises:
-      OptionError: ``version`` is none; the caller's fault. And what ``Peer.shutdown`` raises.
+      OptionError: ``version`` is unknown. And the errors of ``Peer.shutdown``.
 
     Checkpoint: at the end. Cancel: the stream is closed at once.
     """
@@ -252,7 +252,7 @@ async def open_peer(
             finally:
                 peer.send.close()
                 nursery.cancel_scope.cancel()
-                # Outside that scope, whose Cancelled would replace the block's exception.
+                # Outside the scope, whose Cancelled would replace the block's exception.
                 with trio.CancelScope(shield=True):
                     await trio.aclose_forcefully(stream)
     except BaseExceptionGroup as group:
@@ -291,9 +291,9 @@ def _make_peer(
 async def memory_pipe(
     *, version: str = "1.2", max_frames: int = MAX_FRAMES, linger_s: float = LINGER_S
 ) -> AsyncIterator[tuple[Peer, Peer]]:
-    """Two peers that are each other's far end, over a bounded stream in memory.
+    """Connect two peers with each other over a bounded stream in memory.
 
-    At the end of the block both shut down, together.
+    At the end of the block both shut down together.
 
     Args, Raises, Checkpoint, Cancel: as ``open_peer``.
     """

@@ -1,9 +1,9 @@
 """Functions to build and read frames: ``from trio_stomp.peer import frames``.
 
 A frame is a value: ``Frame(command, headers, body)``, with ``headers`` as pairs of name and value.
-These functions build the usual ones; build any other with ``Frame`` itself, as in ``Frame("ACK",
-(("id", "1"),))``. Required headers are not checked: a low-level peer may send invalid frames to see
-what happens.
+These functions build common frames; build others with ``Frame``, as in ``Frame("ACK",
+(("id", "1"),))``. Required headers are not checked, since a low-level peer may send invalid frames
+as a test.
 """
 
 import re
@@ -82,12 +82,12 @@ def connected(session: str = "", *, version: str = "1.2", headers: Pairs = ()) -
 
 
 def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
-    """SEND of bytes."""
+    """Return a SEND with a body of bytes."""
     return Frame(SEND, (("destination", destination), *_pairs(headers)), body)
 
 
 def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
-    """Return a SEND of a text in UTF-8, as ``text/plain`` unless ``headers`` say otherwise."""
+    """Return a SEND with a text in UTF-8, as ``text/plain`` unless ``headers`` say otherwise."""
     told = _pairs(headers)
     if all(name != "content-type" for name, _ in told):
         told = (("content-type", "text/plain"), *told)
@@ -158,7 +158,7 @@ def encode(frame: Frame, version: str = "1.2") -> bytes:
     headers = [(name, text) for name, text in frame.headers if name != "content-length"]
     for name, text in headers:
         if not name or (not encode_header(name, text, rules) and (text or rules is not V1_0)):
-            # A value may be a passcode: quote the name only.
+            # The value may be a passcode, so quote only the name.
             raise OptionError(
                 f"the header {name[:40]!r} has no name, or holds what STOMP {rules.name} cannot"
                 " carry: a NUL, or a line end or a colon where there is no escape for it"
@@ -167,10 +167,10 @@ def encode(frame: Frame, version: str = "1.2") -> bytes:
 
 
 def rules_of(version: str) -> HeaderRules:
-    """Return how a version writes headers.
+    """Return the escaping rules of a version.
 
     Raises:
-      OptionError: there is no such version.
+      OptionError: the version is unknown.
     """
     if version not in RULES:
         raise OptionError(f"version={version!r} must be one of {', '.join(RULES)}")
