@@ -1,4 +1,4 @@
-"""The entrances of clients: configured ports, or the listeners of an embedding program."""
+"""The listeners for clients: configured ports, or those of an embedding program."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -13,7 +13,7 @@ from trio_stomp.startup._security import Place, Security
 Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
 
 MAX_LAYERS = 8
-"""Listeners around a listener that are looked through: TLS around a socket is one."""
+"""Most wrappers to look through; TLS around a socket is one."""
 
 
 async def check_addresses(
@@ -21,11 +21,11 @@ async def check_addresses(
 ) -> None:
     """Refuse to listen beyond loopback without authentication, or without encryption.
 
-    The address of a program's own listener may be unknown; then each of its streams is judged by
-    its remote end (``trio_stomp.transport.wire_over``).
+    If the address of a program's listener is unknown, each of its streams is judged by its remote
+    address (``trio_stomp.transport.wire_over``).
 
     Raises:
-      OptionError: names the address and the remedies.
+      OptionError: listening there is not safe; the text names the address and the remedies.
       OSError: the host is unknown.
     """
     if listeners is None:
@@ -37,7 +37,7 @@ async def check_addresses(
             (str(name[0]), _is_encrypted(each))
             for each in listeners
             if (listening := _socket_of(each)) is not None
-            and isinstance(name := listening.getsockname(), tuple)  # else a Unix socket
+            and isinstance(name := listening.getsockname(), tuple)  # others are Unix sockets
         ]
     security.check_places([Place(host, _is_loopback(host), secret) for host, secret in hosts])
 
@@ -53,9 +53,9 @@ def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:
 
 
 def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.SocketType | None:
-    """Return the listening socket below all wrappers, or None if none is recognized.
+    """Return the listening socket below all wrappers, or None if there is none.
 
-    A wrapper names the listener inside by ``transport_listener``, as ``trio.SSLListener`` does.
+    A wrapper has its inner listener in ``transport_listener``, as ``trio.SSLListener`` does.
     """
     inner: object = listener
     for _ in range(MAX_LAYERS):
@@ -69,7 +69,7 @@ def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
-        return False  # no address of the Internet's: AF_VSOCK is another machine, for one
+        return False  # not an Internet address: AF_VSOCK, for example, is another machine
 
 
 async def open_entrances(
@@ -81,10 +81,10 @@ async def open_entrances(
       settings: The settings.
       security: Authentication and TLS.
       listeners: The program's listeners; None = those of the settings.
-      unused: Closes what was opened, unless the server takes it over.
+      unused: Closes the opened listeners, unless the server takes them over.
 
     Raises:
-      OSError: an address cannot be listened on.
+      OSError: listening on an address failed.
     """
     transport, host = settings.transport, settings.listen.host
     tls = security.tls_way

@@ -1,4 +1,4 @@
-"""The log of each broker, where the embedding program wants it."""
+"""Logging of a broker to a logger of the embedding program."""
 
 import logging
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from contextvars import ContextVar
 
 OURS = logging.getLogger("trio_stomp")
 TARGET: ContextVar[logging.Logger | None] = ContextVar("trio_stomp_logger", default=None)
-"""Where tasks of this context log to; None = as usual."""
+"""The logger for tasks of this context; None = the usual one."""
 
 
 class _Switch(logging.Filter):
     """A filter on the logger ``trio_stomp`` while at least one broker logs elsewhere.
 
-    That logger must create all records that any of the targets wants, so meanwhile its level is
-    their lowest. The output of the others does not change.
+    That logger must create the records of all targets, so meanwhile its level is their lowest. The
+    output of other brokers does not change.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class _Switch(logging.Filter):
         self.targets: list[logging.Logger] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record takes its usual way. If not, its target has handled it."""
+        """Return whether the usual handlers get a record; if not, its target has handled it."""
         target = TARGET.get()
         if target is None:
             return record.levelno >= self.usual_level()
@@ -47,10 +47,10 @@ class _Switch(logging.Filter):
 
 @contextmanager
 def log_to(target: logging.Logger | None) -> Iterator[None]:
-    """Have this task, and those that it starts within the block, log to ``target``.
+    """Let this task, and tasks started within the block, log to ``target``.
 
     Args:
-      target: None, or the logger ``trio_stomp`` itself = as usual.
+      target: The logger; None or the logger ``trio_stomp`` = the usual one.
     """
     if target is None or target is OURS:
         yield
@@ -70,5 +70,5 @@ def log_to(target: logging.Logger | None) -> Iterator[None]:
 
 
 def trace_logger() -> logging.Logger:
-    """Return the logger of live traces: the chosen target, or else one of the broker's own."""
+    """Return the logger of live traces: the chosen target, or the broker's own."""
     return TARGET.get() or OURS.getChild("trace")

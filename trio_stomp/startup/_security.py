@@ -1,4 +1,4 @@
-"""Authentication, access rules and TLS as the operator's files say, with their reload."""
+"""Authentication, access rules and TLS from the operator's files, and their reload."""
 
 import logging
 import ssl
@@ -22,8 +22,8 @@ class Place:
     """An address on which the broker is about to listen.
 
     Args:
-      is_loopback: Only this machine can reach it.
-      is_secret: It encrypts by itself: a program's own TLS listener.
+      is_loopback: Whether only this machine can reach it.
+      is_secret: Whether it is encrypted already: a program's own TLS listener.
     """
 
     address: str
@@ -39,15 +39,15 @@ class Access:
     rules: AccessRules | None
     context: ssl.SSLContext | None
     revoked: frozenset[str] = frozenset()
-    """Certificates of clients that were taken back, by their keys."""
+    """Revoked client certificates, by their keys."""
 
 
 @define(eq=False, repr=False)
 class Security:
-    """The security settings that the files define.
+    """Authentication, access rules and TLS in force.
 
     Args:
-      context: For TLS, made by the embedding program; None = as the settings say.
+      context: A TLS context of the embedding program; None = TLS as in the settings.
       tls: None = there is no certificate.
       proxies: None = there are no trusted proxies.
     """
@@ -61,7 +61,7 @@ class Security:
 
     @property
     def tls_way(self) -> str:
-        """Return the TLS mode of the usual entrances: ``off``, ``optional`` or ``required``."""
+        """Return the TLS mode of ordinary listeners: ``off``, ``optional`` or ``required``."""
         if self.context is not None:
             return "required"
         way = self.settings.transport.tls if self.tls is not None else "off"
@@ -76,9 +76,9 @@ class Security:
         """Read all files for the first time.
 
         Raises:
-          OptionError: the operator's fault; it names the file.
+          OptionError: a file is wrong; the text names it.
 
-        Checkpoint: always. Cancel: not until they have been read.
+        Checkpoint: always. Cancel: after the files have been read.
         """
         await trio.to_thread.run_sync(self._open)
 
@@ -114,7 +114,7 @@ class Security:
         return await trio.to_thread.run_sync(self._read, settings)
 
     def use(self, access: "Access") -> None:
-        """Apply what ``read`` has read."""
+        """Put the result of ``read`` in force."""
         self.accounts, self.rules = access.accounts, access.rules
         if self.tls is not None and access.context is not None:
             self.tls.context = access.context
@@ -145,7 +145,7 @@ class Security:
           places: The addresses on which the broker is about to listen.
 
         Raises:
-          OptionError: names the address and the remedies.
+          OptionError: listening there is not safe; the text names the address and the remedies.
         """
         public = [place for place in places if not place.is_loopback]
         if not self.accounts.exist:
@@ -160,7 +160,7 @@ class Security:
         self._check_exposed([place.address for place in public if not place.is_secret])
 
     def _check_exposed(self, exposed: Sequence[str]) -> None:
-        """Refuse where logins would be in the clear, or warn if the operator chose so."""
+        """Refuse an address with unencrypted logins, or warn if the operator allows them."""
         where = exposed[0] if exposed else ""
         if not where and self.proxies is not None:
             where = "what comes through a proxy (--proxy-addresses)"

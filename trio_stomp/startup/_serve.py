@@ -1,4 +1,4 @@
-"""The broker put together: the one place that knows all floors."""
+"""Composition of a broker: the only module that knows all floors."""
 
 import logging
 import ssl
@@ -32,7 +32,7 @@ logger = logging.getLogger("trio_stomp")
 KEPT_SHARE = 0.8
 """The share of the memory for messages in queues and the stale queue."""
 LOGGED = 50
-"""Lines that are logged before others have a turn."""
+"""Lines to log before other tasks may run."""
 _SESSIONS_PER_BOOT = 1_000_000
 
 
@@ -49,27 +49,27 @@ async def serve(
     """Run a broker until it is stopped.
 
     Args:
-      settings: Everything that can be chosen; None = the defaults.
-      listeners: Where clients come from; None = TCP at ``settings.listen``. They are closed at the
-        end. Empty = from ``handle.connect`` alone.
-      events: Is told who comes and goes, and closed at the end. The broker does not wait for it:
-        when it is full, the newest events are lost and counted, and ``lost`` stands in their place.
-      ssl_context: For servers, with a certificate loaded, in place of ``tls_cert``. TLS is then
-        required, on all ports and listeners.
-      logger: Where this broker logs to, in place of the logger ``trio_stomp``.
-      new_session_id: Returns an id that was never used before, of 1 to 128 letters, digits, dots,
-        dashes and underscores; called once for each connection, and it must not block. The default
-        are numbers.
-      task_status: Is given a ``ServerHandle`` once the broker listens: use ``nursery.start``.
+      settings: The options of the broker; None = the defaults.
+      listeners: The listeners for clients, closed at the end; None = TCP at ``settings.listen``;
+        empty = clients connect by ``handle.connect`` only.
+      events: Receives connection events, and is closed at the end. The broker does not wait for
+        it: when it is full, new events are dropped and counted, and ``lost`` takes their place.
+      ssl_context: A server-side TLS context with a certificate, instead of ``tls_cert``. TLS is
+        then required on all ports and listeners.
+      logger: The logger of this broker, instead of ``trio_stomp``.
+      new_session_id: Returns a unique id of 1 to 128 letters, digits, dots, dashes and
+        underscores. It is called once for each connection and must not block. The default returns
+        numbers.
+      task_status: Gets a ``ServerHandle`` once the broker listens: use ``nursery.start``.
 
     Raises:
-      OSError: the address cannot be listened on.
-      OptionError: a file of users, rules, keys or certificates is wrong, or strangers could reach a
-        broker that nobody has to log in to; no port was opened.
-      StoreError: the store cannot be had; no port was opened.
+      OSError: listening on the address failed.
+      OptionError: a file of users, rules, keys or certificates is wrong, or a broker without
+        authentication would be exposed beyond this machine; no port was opened.
+      StoreError: the store is not available; no port was opened.
 
-    Checkpoint: always. Cancel: stops hard; what had been received is still dispatched. For the
-    ordered shutdown call ``handle.stop()``.
+    Checkpoint: always. Cancel: stops at once; received frames are still dispatched. For an ordered
+    shutdown call ``handle.stop()``.
     """
     feed = EventFeed(events)
     embedding = Embedding(feed, ssl_context, new_session_id)
@@ -79,7 +79,7 @@ async def serve(
 
 @frozen(eq=False, repr=False)
 class Embedding:
-    """The objects that a program passes to ``serve`` beside the settings."""
+    """The arguments of ``serve`` other than the settings."""
 
     feed: EventFeed
     ssl_context: ssl.SSLContext | None
@@ -128,18 +128,18 @@ async def _reload(
     log: logging.Logger | None,
     told: Settings | None,
 ) -> None:
-    """Apply all settings that can change while the broker runs, or none if one is wrong."""
+    """Apply all live settings, or none if one is wrong."""
     new = told if told is not None else own(settings)
-    with log_to(log):  # who calls is no task of the broker's
+    with log_to(log):  # the caller is not a task of the broker
         await _use(settings, security, server, new, await security.read(new))
 
 
 async def _use(
     settings: Settings, security: Security, server: Server, new: Settings, access: Access
 ) -> None:
-    # With thousands of policies each step takes long, so a thread does the pure part.
+    # With thousands of policies each step takes long, so a thread runs the pure part.
     copy = own(settings)
-    told = await trio.to_thread.run_sync(adopt, copy, new)  # whether it can be done at all
+    told = await trio.to_thread.run_sync(adopt, copy, new)  # raises if it cannot be applied
     book = await trio.to_thread.run_sync(policy_book, new)
     for place, change in enumerate(told):
         level = logging.INFO if change.is_live else logging.WARNING
@@ -169,7 +169,7 @@ def _assemble(
     opened: tuple[Store, Recovered] | None = None,
 ) -> Server:
     started = time.time()
-    # In milliseconds: no two starts of one broker share it, and so no ids.
+    # In milliseconds, so that no two starts of a broker share it, or any ids.
     boot = int(started * 1000)
     dialect = find_dialect(settings.broker.dialect)
     memory = MemoryBudget(settings.server.max_memory_bytes, KEPT_SHARE)
@@ -232,7 +232,7 @@ def _authenticator(
 
 
 async def _restore(server: Server, store: Store, recovered: Recovered) -> None:
-    """Restore the state that the last broker stored. Checkpoint: always."""
+    """Restore the stored state. Checkpoint: always."""
     recovery = Recovery(server.broker, recovered, store.read)
     await trio.to_thread.run_sync(recovery.run)
     for line in recovery.failures:

@@ -1,4 +1,4 @@
-"""The store that the settings ask for, opened and read before the first client comes."""
+"""Opening the configured store, and recovering its content before the first client connects."""
 
 import logging
 import time
@@ -17,12 +17,12 @@ PROGRESS_S = 2.0
 
 
 async def open_store(settings: Settings) -> tuple[Store, Recovered] | None:
-    """Return the store with its content, or None if messages are not stored.
+    """Return the store and its recovered state, or None if messages are not stored.
 
     Raises:
-      StoreError: it is not available; the operator must mend it.
+      StoreError: the store is not available.
 
-    Checkpoint: always. Cancel: not until it has been read.
+    Checkpoint: always. Cancel: after the recovery.
     """
     kind = settings.store.kind
     if kind == MEMORY:
@@ -42,14 +42,14 @@ def _journal(settings: Settings) -> Store:
 
 
 def _sql(settings: Settings) -> Store:
-    # Here and not above: only users of a database need the library.
+    # Imported late, as only a database needs the library.
     from trio_stomp.store import SqlStore
 
     return SqlStore(settings.store.store_url)
 
 
 def _teller(kind: str) -> Callable[[int, int], None]:
-    """Report progress in the log if it takes long."""
+    """Return a function that logs progress if the recovery takes long."""
     told = time.monotonic()
 
     def tell(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""A broker in the loop of a test, and the links to it."""
+"""A broker in the event loop of a test, and the links to it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ FIRST_MOMENT_S = 0.001
 
 
 class _Listener(trio.abc.Listener[trio.abc.Stream]):
-    """The listener that accepts the broker's ends of new links."""
+    """Accepts the broker's ends of new links."""
 
     def __init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[trio.abc.Stream](MAX_WAITING_LINKS)
@@ -31,7 +31,7 @@ class _Listener(trio.abc.Listener[trio.abc.Stream]):
         """Offer a stream to the broker.
 
         Raises:
-          ConnectionRefusedError: nobody accepts it.
+          ConnectionRefusedError: the broker has stopped accepting.
         """
         try:
             self._sender.send_nowait(stream)
@@ -49,14 +49,14 @@ class _Listener(trio.abc.Listener[trio.abc.Stream]):
 
 @define(eq=False, repr=False)
 class TestBroker:
-    """A running broker and the links of its clients. To be made by ``open_test_broker``.
+    """A running broker and the links of its clients, made by ``open_test_broker``.
 
     Args:
-      handle: To stop it, or to have it read its files again.
+      handle: Stops the broker, or reloads its files.
       links: The newest link of each name.
     """
 
-    __test__ = False  # it is no test, whatever pytest thinks of its name
+    __test__ = False  # keeps pytest from collecting the class as a test
 
     handle: ServerHandle
     _listener: _Listener
@@ -64,11 +64,11 @@ class TestBroker:
     _older: list[Link] = field(factory=list)
 
     async def connect(self, name: str = "", faults: Faults | None = None) -> trio.abc.Stream:
-        """Return a new connection to the broker: bytes of STOMP, or of a WebSocket's handshake.
+        """Open a connection to the broker, for the bytes of STOMP or a WebSocket handshake.
 
         Args:
-          name: The link's name in ``links``. A name in use refers to the newest link from now on.
-            The default is ``link1``, ``link2``, …
+          name: The link's name in ``links``; a name in use then refers to this link. The default
+            is ``link1``, ``link2``, …
           faults: The faults of the link.
 
         Raises:
@@ -95,15 +95,15 @@ class TestBroker:
         faults: Faults | None = None,
         **options: Any,  # noqa: ANN401
     ) -> AsyncIterator[Client]:
-        """Connect the project's own client over a link. Each reconnection opens a new link.
+        """Connect a ``trio_stomp.client`` over a link. Each reconnection opens a new link.
 
         Args:
-          name: Of its links, in ``links``; the default is a new one.
-          faults: Of each of its links, from its beginning.
+          name: The name of its links in ``links``; the default is a new one.
+          faults: The initial faults of each of its links.
           options: As of ``trio_stomp.client.open_client``.
 
         Raises:
-          OptionError: an option is wrong: the test's fault.
+          OptionError: an option is wrong.
           ClientError: as ``open_client``.
         """
         opener = partial(self.connect, name or self._new_name(), faults)
@@ -111,10 +111,10 @@ class TestBroker:
             yield client
 
     def drop_link(self, name: str, after_bytes: int = 0) -> None:
-        """Cut a link now, or once so many more bytes have passed in one direction.
+        """Cut a link, now or after a number of bytes in one direction.
 
         Raises:
-          OptionError: there is no link of that name, or a number below 0: the test's fault.
+          OptionError: there is no link of that name, or the number is below 0.
         """
         if name not in self.links:
             known = ", ".join(self.links) or "none"
@@ -131,7 +131,7 @@ class TestBroker:
         await trio.lowlevel.checkpoint()
 
     def _end(self) -> None:
-        """Stop at once, as all clients are gone."""
+        """Stop at once, since all clients are gone."""
         for link in (*self.links.values(), *self._older):
             link.cut()
         self.handle.stop()
@@ -141,17 +141,17 @@ class TestBroker:
 async def open_test_broker(
     settings: Settings | None = None, **options: object
 ) -> AsyncIterator[TestBroker]:
-    """Run a broker in the current loop until the block ends, and then close all its links.
+    """Run a broker in the current event loop for the block, and then close all its links.
 
-    What the block raises comes out as it is, in no group. A mock clock that stands at 0 is
-    turned on by a millisecond.
+    Exceptions of the block are not wrapped in a group. A mock clock at 0 is advanced by a
+    millisecond.
 
     Args:
-      settings: Everything that can be chosen; or single ``options``, as in ``Settings.of``.
+      settings: The settings of the broker; instead, give single ``options``.
       **options: Options of ``Settings``, by name.
 
     Raises:
-      OptionError: an option is wrong, or both were told: the test's fault.
+      OptionError: an option is wrong, or both settings and options were given.
 
     Checkpoint: always. Cancel: stops hard.
     """
@@ -177,7 +177,7 @@ async def open_test_broker(
 
 
 def _leave_time_zero() -> None:
-    """No clock of the real world begins at 0, where the broker says: that has not happened."""
+    """Advance a mock clock from 0, a time at which the broker means ``never``."""
     clock = trio.lowlevel.current_clock()
     if isinstance(clock, trio.testing.MockClock) and clock.current_time() == 0:
         clock.jump(FIRST_MOMENT_S)

@@ -1,4 +1,4 @@
-"""The link between a client and a broker in a test, with its faults."""
+"""Links between clients and a broker in tests, with faults."""
 
 import math
 from collections import deque
@@ -16,11 +16,11 @@ _LOWEST = (("drop_after_bytes", 0), ("delay_s", 0), ("split_bytes", 1), ("buffer
 
 @frozen
 class Faults:
-    """The faults that a link applies, in both directions alike.
+    """The faults of a link, the same in both directions.
 
     Args:
       drop_after_bytes: The connection is reset once this many bytes have passed in one direction;
-        they still arrive, so a frame is torn there.
+        they still arrive, so a frame may end there.
       delay_s: Bytes arrive this many seconds later, in order.
       split_bytes: At most this many bytes arrive at once.
       buffer_bytes: The bytes in transit in one direction, beyond which the sender waits.
@@ -40,36 +40,36 @@ class Faults:
     def __attrs_post_init__(self) -> None:
         for name, lowest in _LOWEST:
             value = getattr(self, name)
-            if not value >= lowest:  # not a number is not, either
+            if not value >= lowest:  # also refuses NaN
                 raise OptionError(f"{name}={value:g} must be {lowest} or more")
 
 
 @define(eq=False, repr=False)
 class _Direction:
-    """Bytes from one end to the other, on their way."""
+    """The bytes in transit from one end to the other."""
 
     faults: Faults
     use_up: Callable[[], None]
-    """Resets the link, once as much has passed as may."""
+    """Resets the link once the limit is reached."""
     limit: float = math.inf
-    """How many may have passed when the link is reset."""
+    """The number of passed bytes at which the link is reset."""
     passed: int = 0
     is_broken: bool = False
     """The link was reset: nothing more arrives."""
     is_doomed: bool = False
-    """The reader is to see a reset once the bytes in transit have arrived."""
+    """The reader will see a reset once the bytes in transit have arrived."""
     is_ended: bool = False
     """The sender sends no more."""
     is_unread: bool = False
     """The reader has closed its end."""
     _chunks: deque[tuple[float, memoryview]] = field(factory=deque)
-    """Chunks with their time of arrival; an empty one is the end."""
+    """Chunks with their times of arrival; an empty one is the end."""
     _held: int = 0
     _lost: int = 0
     _changed: trio.Event = field(factory=trio.Event)
 
     def use(self, faults: Faults) -> None:
-        """Have new faults from now on."""
+        """Replace the faults from now on."""
         self.faults = faults
         self.limit = self.passed + faults.drop_after_bytes
         if not faults.is_half_open:
@@ -77,11 +77,11 @@ class _Direction:
         self.note()
 
     def room(self) -> int:
-        """Return the number of bytes that may be sent now. 0 or less = none."""
+        """Return the number of bytes that may be sent now; 0 or less = none."""
         return self.faults.buffer_bytes - self._held - self._lost
 
     def put(self, data: memoryview) -> int:
-        """Send as many bytes as the link carries, and return how many."""
+        """Send as many bytes as the link takes, and return their number."""
         count = self._put(data)
         if self.passed >= self.limit:
             self.use_up()
@@ -125,17 +125,17 @@ class _Direction:
         self._changed = trio.Event()
 
     async def wait_change(self) -> None:
-        """Wait for the next change. Checkpoint: always."""
+        """Wait for a change. Checkpoint: always."""
         await self._changed.wait()
 
     def check_sending(self) -> None:
-        """Raise the error of a send at this moment, if any."""
+        """Raise the error that a send would raise now, if any."""
         gone = self.is_unread and not self.faults.is_half_open
         if self.is_broken or self.is_doomed or gone:
             raise trio.BrokenResourceError("the link was cut")
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Return the next bytes that arrive, or b"" at the end.
+        """Wait for bytes and return them, or b"" at the end.
 
         Checkpoint: if it has to wait.
         """
@@ -158,7 +158,7 @@ class _Direction:
     def _take(self, max_bytes: int) -> bytes:
         due, chunk = self._chunks[0]
         if not chunk:
-            return b""  # and stays there: the end is for ever
+            return b""  # the end stays in place for later calls
         count = min(len(chunk), self.faults.split_bytes, max_bytes)
         if count == len(chunk):
             self._chunks.popleft()
@@ -173,8 +173,8 @@ class _Direction:
 class Link:
     """One connection between a client and the broker.
 
-    ``faults`` may be changed at any time, for bytes sent from then on. Bytes in transit keep their
-    time of arrival.
+    ``faults`` may be changed at any time, and then apply to bytes sent later. Bytes in transit keep
+    their time of arrival.
     """
 
     name: str
@@ -194,7 +194,7 @@ class Link:
 
     @property
     def faults(self) -> Faults:
-        """Return the present faults. ``drop_after_bytes`` counts from when they were set."""
+        """The current faults. ``drop_after_bytes`` counts from the moment they were set."""
         return self._faults
 
     @faults.setter
@@ -204,7 +204,7 @@ class Link:
             direction.use(faults)
 
     def cut(self) -> None:
-        """Reset the connection: both ends see it at once, and nothing more arrives."""
+        """Reset the connection: both ends notice at once, and nothing more arrives."""
         for direction in (self._to_broker, self._to_client):
             direction.is_broken = True
             direction.note()

@@ -1,4 +1,4 @@
-"""A broker on a port of this machine, in a thread of its own: for clients that are not Trio's."""
+"""A broker in a thread of its own, on a local port, for clients that do not use Trio."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ PATIENCE_S = 30.0
 
 @define(eq=False, repr=False)
 class ThreadedBroker:
-    """A broker that runs in another thread.
+    """A broker in another thread.
 
     Args:
       host: The address it listens on.
@@ -37,11 +37,11 @@ class ThreadedBroker:
         return f"stomp://{host}:{self.port}"
 
     def stop(self) -> None:
-        """Stop the broker in order and wait for its end. May be called repeatedly. Blocks.
+        """Stop the broker in order, and wait for its end. May be called repeatedly. Blocks.
 
         Raises:
           TimeoutError: it does not end.
-          Exception: the error that ended it before.
+          Exception: an error ended it earlier.
         """
         self._runner.stop()
 
@@ -59,7 +59,7 @@ class _Runner:
     _thread: threading.Thread = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        # A daemon: one that does not end must not keep the tests from ending.
+        # A daemon, so that it cannot keep the test run from ending.
         self._thread = threading.Thread(target=self._run, name="trio_stomp", daemon=True)
 
     def start(self) -> ServerHandle:
@@ -71,7 +71,7 @@ class _Runner:
         raise self.failure or TimeoutError(f"the broker did not start in {self.patience_s:g} s")
 
     def stop(self) -> None:
-        """Wait until it has ended. Blocks."""
+        """Stop the broker, and wait for its end. Blocks."""
         if self.token is not None and self.handle is not None:
             with suppress(trio.RunFinishedError):
                 self.token.run_sync_soon(self.handle.stop)
@@ -86,7 +86,7 @@ class _Runner:
         try:
             trio.run(self._main)
         except BaseException as error:
-            # The nursery is ours: a single exception in it is raised alone.
+            # This is our nursery, so raise a single exception without its group.
             alone = isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1
             self.failure = error.exceptions[0] if alone else error  # type: ignore[attr-defined]
         finally:
@@ -102,15 +102,15 @@ class _Runner:
 
 @contextmanager
 def threaded_broker(**options: object) -> Iterator[ThreadedBroker]:
-    """Run a broker on a free loopback port until the block ends.
+    """Run a broker on a free loopback port for the block.
 
     Args:
       options: As in ``Settings.of``; without a port, a free one is chosen.
 
     Raises:
-      OptionError: an option is wrong, by the test's fault.
-      OSError: the address cannot be listened on.
-      TimeoutError: it does not start, or does not end.
+      OptionError: an option is wrong.
+      OSError: listening on the address failed.
+      TimeoutError: the broker does not start, or does not end.
       Exception: a bug ended the broker.
 
     Blocks while it starts and stops.

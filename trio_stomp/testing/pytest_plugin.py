@@ -1,8 +1,8 @@
-"""The fixtures: ``stomp_broker`` in the loop of the test, ``stomp_broker_port`` beside it.
+"""The fixtures: ``stomp_broker`` in the test's event loop, ``stomp_broker_port`` in a thread.
 
 pytest loads this module wherever trio-stomp is installed, so it imports little until a fixture is
-used. Options for the broker come from a marker: ``@pytest.mark.stomp_broker(ttl_ms=5000)``. Of
-several markers on a test, its class and its module, the nearest wins option by option.
+used. A marker sets options of the broker: ``@pytest.mark.stomp_broker(ttl_ms=5000)``. Of markers on
+a test, its class and its module, the nearest wins for each option.
 """
 
 from importlib.util import find_spec
@@ -37,12 +37,12 @@ def trio_fixture(function: "Callable[..., AsyncIterator[TestBroker]]") -> object
 
 
 def options_of(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Return the options of the markers, merged over defaults for tests.
+    """Return the options of the markers, merged with the defaults for tests.
 
     Raises:
       pytest.UsageError: a marker has options without a name.
     """
-    # Statistics would keep a mock clock busy.
+    # DIAG statistics would keep a mock clock busy.
     options: dict[str, Any] = {"diag_interval_s": 0.0}
     for marker in reversed(list(request.node.iter_markers("stomp_broker"))):
         if marker.args:
@@ -68,7 +68,7 @@ async def stomp_broker(request: pytest.FixtureRequest) -> "AsyncIterator[TestBro
 
 @pytest.fixture
 def stomp_broker_port(request: pytest.FixtureRequest) -> "Iterator[ThreadedBroker]":
-    """Yield a broker in a thread, on a port of its own: for clients that are not Trio's."""
+    """Run a broker in a thread, on a port of its own, for clients that do not use Trio."""
     from trio_stomp.testing import threaded_broker
 
     with threaded_broker(**options_of(request)) as broker:
