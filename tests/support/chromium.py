@@ -3,7 +3,6 @@
 Nothing but the browser is needed: no driver, no port, no package.
 """
 
-import base64
 import fcntl
 import json
 import os
@@ -219,10 +218,6 @@ class Page:
         """Press a key that writes nothing; ``code`` is its virtual key code."""
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        told = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(told["data"]))
 
 
 LOADED = "document.readyState === 'complete'"

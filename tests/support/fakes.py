@@ -167,7 +167,6 @@ class WebSocketPipe:
     is_ended: bool = False
     _connection: WSConnection = field(factory=lambda: WSConnection(ConnectionType.CLIENT))
     _message: list[bytes | str] = field(factory=list)
-    _rejected: bytes = b""
 
     async def shake_hands(
         self,

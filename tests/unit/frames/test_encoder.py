@@ -25,8 +25,6 @@ from trio_stomp.frames import (
     subscription_prefix,
 )
 
-BY_VERSION = list(enumerate(VERSIONS))
-
 
 def run_of(wire: bytes, rules: HeaderRules = V1_2) -> FrameRun:
     """The one run that the frames in ``wire`` are."""
