@@ -18,6 +18,7 @@ from attrs import define, field, frozen
 
 from tests.support.chromium import chromium_or_skip, running_chromium
 from tests.support.foreign import JS
+from tests.support.tool_fakes import free_port
 from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker
 
@@ -212,13 +213,6 @@ def shell_blocks(page: str) -> list[Block]:
     names = set(NOT_RUN) | NO_COMMANDS
     every = (block for block in blocks(page) if block.language in SHELLS)
     return [block for block in every if not block.is_in(names)]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

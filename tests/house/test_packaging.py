@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tool_fakes import free_port
+
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 PATIENCE_S = 120
@@ -45,11 +47,6 @@ def test_a_linter_finds_nothing_wrong_with_the_dockerfile() -> None:
         pytest.skip("hadolint is not there: the Dockerfile is NOT linted")
     result = run(linter, str(CONF / "Dockerfile"))
     assert (result.returncode, result.stdout) == (0, "")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What the command line's tools are tested with: a web site to ask, and a way to run a tool."""
 
+import io
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +28,19 @@ def running(*command: Any, **options: Any) -> Iterator[subprocess.Popen[Any]]:
             yield process
         finally:
             process.kill()
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Terminal(io.StringIO):
+    """What a person types at, or looks at."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @define

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
+from tests.support.tool_fakes import Terminal
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli.commands._passwd import main
 from trio_stomp.security import PasscodeChecker, change_user_file, is_hashed, read_user_file
@@ -24,13 +25,6 @@ argon2 = pytest.importorskip("argon2", reason="pip install 'trio-stomp[security]
 SECRET = "geheim"
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 OLDER = argon2.PasswordHasher(time_cost=2, memory_cost=8, parallelism=1)
-
-
-class Terminal(io.StringIO):
-    """A standard input that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @frozen

@@ -16,6 +16,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.support.tool_fakes import Terminal
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _main
 from trio_stomp.cli._banner import banner, size, snippet
@@ -136,13 +137,6 @@ def test_a_record_is_one_line_whatever_a_client_put_into_it(
     line = capsys.readouterr().err
     assert line.endswith(" INFO client a\\x0ab\\x1b[31m\\x9b\n")
     assert line.count("\n") == 1
-
-
-class Terminal(io.StringIO):
-    """What a person looks at."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(

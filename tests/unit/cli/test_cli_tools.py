@@ -23,7 +23,16 @@ import pytest
 
 from tests.support.stores import fill
 from tests.support.tls import authority
-from tests.support.tool_fakes import FakeSite, check_refused, environment, fake_site, run, running
+from tests.support.tool_fakes import (
+    FakeSite,
+    Terminal,
+    check_refused,
+    environment,
+    fake_site,
+    free_port,
+    run,
+    running,
+)
 from trio_stomp._version import __version__
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _connect_options, _http_get, _main, main
@@ -55,12 +64,6 @@ from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker
 
 SECRET = "geheim"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 # The first word.
@@ -279,13 +282,6 @@ def test_a_table_without_rows_is_its_heading(capsys: pytest.CaptureFixture[str])
 
 def test_a_clients_text_cannot_drive_the_terminal() -> None:
     assert printable("a\x1b]0;x\x07\n\u202eb") == "a\\x1b]0;x\\x07\\n\\u202eb"
-
-
-class Terminal(io.StringIO):
-    """A standard input that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tool_fakes import free_port
+
 ROOT = Path(__file__).parents[3]
 LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
@@ -59,13 +61,6 @@ def receive_frame(connection: socket.socket) -> bytes:
     while not data.endswith(b"\0\n") and (more := connection.recv(4096)):
         data += more
     return data
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def test_the_first_line_tells_all_and_a_client_connects() -> None:
