@@ -32,7 +32,7 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
 from trio_stomp.broker.headers import error_frame, excerpt_of, receipt_of
 from trio_stomp.broker.queues import Consumer, QueueFull
-from trio_stomp.broker.routing import Begun, Giving, PolicyBook
+from trio_stomp.broker.routing import Begun, Giving, ManyCopies, PolicyBook
 from trio_stomp.broker.sending import TransactionCommitter
 from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun, Head
@@ -177,6 +177,9 @@ class Broker(Parts):
                 if not self.turns.finishes(work):
                     self.wait_turn(client, work, events[index + 1 :], received_at)
                     return
+            except ManyCopies:
+                self._send_whole(client, events[index:], received_at, now)
+                return
             except RemoteError as error:
                 self.destinations.forget_new()
                 if error.receipt_id is None:
@@ -426,6 +429,18 @@ class Broker(Parts):
         if client.farewell is not None:
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
+
+    def _send_whole(self, client: Client, events: Sequence[Event], at: float, now: float) -> None:
+        """Do a SEND as a COMMIT, when its sender's earlier frames are stored."""
+        run, *following = events
+        assert isinstance(run, FrameRun)
+        whole = Committed([run], receipt_of(run))
+        if self.durability.must_wait(client, whole):
+            self.durability.hold(client, events, at)
+        else:
+            tell = partial(self.receipts.of_run, client, run, len(run.bodies))
+            work = self.committer.commit(client, whole, now, tell, is_of_one=True)
+            self.wait_turn(client, work, following, at)
 
     # Other events.
 

@@ -7,9 +7,9 @@ from attrs import define, field
 
 from trio_stomp.base import ProtocolError, Quota
 from trio_stomp.broker._diag_queries import DiagQueries
-from trio_stomp.broker.delivery import Publication, TakesCensus, Work
+from trio_stomp.broker.delivery import Publication, TakesCensus
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
-from trio_stomp.broker.routing import Destinations, FanOut, Gift
+from trio_stomp.broker.routing import Destinations, Evidence, FanOut, Gift
 from trio_stomp.broker.subscribing import Subscriber
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import FrameRun, Head
@@ -126,7 +126,7 @@ class Answering:
     publication: Publication
     taken: int
 
-    def pieces(self) -> Work:
+    def pieces(self) -> Evidence:
         """Answer one request after the other."""
         for body in self.publication.bodies:
             try:
@@ -135,3 +135,4 @@ class Answering:
                 continue  # an invalid scheduled request: there is no sender to get an ERROR
             self.answers.tell(self.publication, answer)
             yield
+        return b"matched:%d\n" % self.taken

@@ -305,6 +305,11 @@ class Log:
         return self._whole is not None
 
     @property
+    def is_in_part(self) -> bool:
+        """Return whether a part of such a group is written now."""
+        return self._whole is not None and self._bound is self._whole
+
+    @property
     def may_begin(self) -> bool:
         """Return whether ``begin_whole`` may be called: the last group is with the store."""
         return not (self._whole is not None or self._has_ended)

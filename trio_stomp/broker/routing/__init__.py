@@ -11,6 +11,7 @@ from trio_stomp.broker.routing._asker import answers_of as answers_of
 from trio_stomp.broker.routing._asker import asking as asking
 from trio_stomp.broker.routing._asker import remind as remind
 from trio_stomp.broker.routing._begun import Begun as Begun
+from trio_stomp.broker.routing._begun import ManyCopies as ManyCopies
 from trio_stomp.broker.routing._destination_policy import DestinationPolicy as DestinationPolicy
 from trio_stomp.broker.routing._destination_policy import PolicyBook as PolicyBook
 from trio_stomp.broker.routing._destination_policy import read_policy as read_policy
@@ -19,6 +20,7 @@ from trio_stomp.broker.routing._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker.routing._events import BrokerEvents as BrokerEvents
 from trio_stomp.broker.routing._events import hint_at as hint_at
 from trio_stomp.broker.routing._fanout import FanOut as FanOut
+from trio_stomp.broker.routing._fanout_pieces import Evidence as Evidence
 from trio_stomp.broker.routing._fanout_pieces import FanOutInPieces as FanOutInPieces
 from trio_stomp.broker.routing._fanout_pieces import Gift as Gift
 from trio_stomp.broker.routing._fanout_pieces import Giving as Giving

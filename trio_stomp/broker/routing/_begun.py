@@ -1,4 +1,4 @@
-"""Signals that a SEND is accepted and its fan-out goes on in pieces."""
+"""Signals that a SEND goes on in pieces."""
 
 from trio_stomp.broker.routing._fanout_pieces import Giving
 
@@ -9,3 +9,10 @@ class Begun(Exception):
     def __init__(self, giving: Giving) -> None:
         super().__init__()
         self.giving = giving
+
+
+class ManyCopies(Exception):
+    """Raised when so many copies are to be stored that a SEND must be done as a COMMIT.
+
+    Nothing has been changed.
+    """

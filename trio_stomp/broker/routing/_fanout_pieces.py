@@ -5,7 +5,7 @@ few subscribers. Only the delivery is split. Meanwhile the topic has a line (``L
 later messages of other senders wait.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -27,19 +27,21 @@ CAREFUL = 4
 """The cost of a filtered subscriber, or of a message for a binding, in plain subscribers."""
 
 
+Evidence = Generator[None, None, bytes]
+"""A work that returns header lines of a RECEIPT."""
+
+
 def _to_nobody(evidence: bytes) -> None:
     """Do nothing: no RECEIPT was requested."""
 
 
 class Gift(Protocol):
-    """A run of messages that is delivered, or answered, in pieces behind the line of its topic."""
+    """A run of messages that is delivered, answered or stored in pieces, in its topic's line."""
 
     publication: "Publication"
-    taken: int
-    """The number of subscribers that matched so far."""
 
-    def pieces(self) -> Work:
-        """Deliver or answer it."""
+    def pieces(self) -> Evidence:
+        """Deliver, answer or store it, and return the header lines of the RECEIPT."""
 
 
 @define(eq=False, repr=False)
@@ -57,8 +59,8 @@ class Share:
     taken: int = 0
     """The number of subscribers that matched so far."""
 
-    def pieces(self) -> Work:
-        """Deliver the run to all subscribers."""
+    def pieces(self) -> Evidence:
+        """Implement ``Gift.pieces``: deliver the run to all subscribers."""
         publication, fan_out = self.publication, self.fan_out
         blocks = message_blocks(publication.head)
         first = fan_out.number(len(publication.bodies))
@@ -82,6 +84,7 @@ class Share:
                 yield
         if fan_out.event_history is not None and not publication.destination.reserved:
             fan_out.event_history.sent(publication, first, self.taken)
+        return b"matched:%d\n" % self.taken
 
     def _encode(self, block: bytes, first: int) -> "Delivery":
         origin = self.publication.without_bodies()
@@ -125,21 +128,17 @@ class Giving:
             each.publication.destination for each in self.shares
         )
         self.lines.open(destinations)
+        told: list[bytes] = []
         try:
             for share in self.shares:
-                yield from share.pieces()
+                told += [(yield from share.pieces())]
         finally:
             were_awaited = self.lines.close(destinations)
-        self.tell(self._told())
+        told += self.evidence
+        self.tell(together(told) if len(self.evidence) > 1 else b"".join(told))
         if were_awaited:
             self.lines.turns.stop(Stop.BEHIND)
             yield
-
-    def _told(self) -> bytes:
-        matched = [b"matched:%d\n" % share.taken for share in self.shares]
-        if len(self.evidence) == 1:
-            return matched[0] + self.evidence[0]
-        return together([*matched, *self.evidence])
 
 
 @define(eq=False, repr=False)
@@ -213,8 +212,10 @@ class FanOutInPieces:
         begun, self.begun = self.begun, []
         return Giving(self.lines, begun, evidence)
 
-    def rest(self) -> Work:
-        """Deliver what was begun. The caller is already first in the lines."""
+    def rest(self) -> Evidence:
+        """Do what was begun, as ``Gift.pieces``. The caller is already first in the lines."""
         begun, self.begun = self.begun, []
+        told = b""
         for share in begun:
-            yield from share.pieces()
+            told += yield from share.pieces()
+        return told

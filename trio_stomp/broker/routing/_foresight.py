@@ -81,6 +81,8 @@ class Foresight:
     """The results of selectors for the header blocks of one transaction."""
 
     memory: MemoryBudget
+    is_of_one: bool = False
+    """The transaction is one SEND, whose RECEIPT tells how many match."""
     _said: dict[Head, Foreseen] = field(factory=dict)
     _asked: dict[str, Asked] = field(factory=dict)
     """The subscribers last evaluated, by destination."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.broker.delivery import Subscription
 from trio_stomp.broker.headers import unmatched
 from trio_stomp.broker.queues import cost_alone
 from trio_stomp.broker.routing import Answers, answers_of, asking, remind
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from trio_stomp.base import MemoryBudget
     from trio_stomp.broker.delivery import Client, Member, Publication, Work
     from trio_stomp.broker.durability import Log
-    from trio_stomp.broker.routing import Destinations, Foreseen, Foresight, Lines
+    from trio_stomp.broker.routing import Destinations, Evidence, Foreseen, Foresight, Lines
     from trio_stomp.broker.sending._to_topic import TopicSender
     from trio_stomp.broker.topics import LastValueOwner
 
@@ -26,6 +27,8 @@ MAX_REMEMBERED = 64 * 1024
 again."""
 ANSWER_BYTES = 100
 """Bytes that one of them takes."""
+STEP = 16
+"""Copies for durable subscriptions in one piece."""
 
 
 @define(eq=False, repr=False)
@@ -92,32 +95,30 @@ class Postponed:
         keeper = last_values.keeper(publication) if asked else NOBODY
         is_kept = bool(asked) and last_values.store(publication, asked, keeper)
         offset = to_topics.append(publication, now) if destination.stream is not None else b""
-        matched = 0
-        members: Sequence[Member] = ()
-        if self.foresight is None or destination.durables:
-            members = fan_out.among(destination.filtered, publication)
-        for binding in destination.durables:
-            if binding.durable and publication.is_stored and not binding.is_ended:
-                matched += binding.take(publication, publication.bodies) > 0
-        is_safe = publication.is_stored and (is_kept or matched or bool(offset))
-        if not (is_safe or to_topics.binds):
-            publication.is_stored = False
-            if asked:
-                last_values.keep(publication, asked, keeper)
-            return self.see(publication, "", NOBODY, now) + offset
-
-        unseen = Unseen(
-            self,
-            publication=publication,
-            asked=asked,
-            keeper=keeper,
-            foreseen=fan_out.foreseen,
-            foresight=self.foresight,
-        )
-        unseen.hold(members)
-        log.when_safe(unseen)
-        evidence = b"" if self.foresight is not None else _matched(publication, members)
-        return evidence + offset + (log.stored if is_safe else b"")
+        is_safe = publication.is_stored and (is_kept or bool(offset))
+        if is_safe or to_topics.binds or destination.durables:
+            unseen = Unseen(
+                self,
+                publication=publication,
+                asked=asked,
+                keeper=keeper,
+                foreseen=fan_out.foreseen,
+                foresight=self.foresight,
+                is_safe=is_safe,
+            )
+            if unseen.counts or destination.durables:
+                unseen.members = fan_out.among(destination.filtered, publication)
+            if log.is_in_part:
+                to_topics.in_pieces.begun.append(unseen)
+                return offset
+            for _ in unseen.copying():
+                pass
+            if unseen.is_safe or to_topics.binds:
+                return unseen.wait(log) + offset
+        publication.is_stored = False
+        if asked:
+            last_values.keep(publication, asked, keeper)
+        return self.see(publication, "", NOBODY, now) + offset
 
     def remember(self, count: int) -> bool:
         """Charge ``count`` pending answers (negative: release). Return False beyond the limit."""
@@ -128,16 +129,13 @@ class Postponed:
         return True
 
 
-def _matched(publication: "Publication", members: "Sequence[Member]") -> bytes:
-    """Return what a RECEIPT tells of the number of takers."""
-    destination = publication.destination
-    matched = len(destination.direct) + sum(1 for member in members if member.wants(publication))
-    return b"matched:%d\n" % matched if matched else unmatched(destination.name)
-
-
 @define(eq=False, repr=False)
 class Unseen:
-    """Messages of a topic that nobody sees before the store has them: an ``Effect``."""
+    """Messages of a topic that nobody sees before the store has them: an ``Effect``, a ``Gift``.
+
+    Args:
+      is_safe: Something of them survives, so far.
+    """
 
     postponed: Postponed
     publication: "Publication"
@@ -145,6 +143,11 @@ class Unseen:
     keeper: "LastValueOwner"
     foreseen: "Foreseen"
     foresight: "Foresight | None"
+    is_safe: bool
+    members: "Sequence[Member]" = ()
+    """The subscribers that are looked at when it is written."""
+    matched: int = 0
+    """How many of them are to get the messages."""
     _answers: Answers = field(factory=dict)
     _must_ask: bool = False
     """Its selectors were asked when it was sent, and nobody remembers what they said."""
@@ -154,7 +157,45 @@ class Unseen:
         """Implement ``Effect.client``."""
         return self.publication.sender
 
-    def hold(self, members: "Sequence[Member]") -> None:
+    @property
+    def counts(self) -> bool:
+        """Return whether the RECEIPT tells how many match."""
+        return self.foresight is None or self.foresight.is_of_one
+
+    def pieces(self) -> "Evidence":
+        """Implement ``Gift.pieces``: write it as a part of a large COMMIT."""
+        log = self.postponed.to_topics.log
+        assert log is not None
+        yield from self.copying()
+        return self.wait(log)
+
+    def copying(self) -> "Work":
+        """Give durable subscriptions the copies that survive, and count who matches."""
+        publication, counts = self.publication, self.counts
+        is_stored = publication.is_stored
+        for place, member in enumerate(self.members):
+            if is_stored and not isinstance(member, Subscription) and member.durable:
+                if member.is_there and member.wants(publication):
+                    self.matched += 1
+                    if member.take(publication, publication.bodies):
+                        self.is_safe = True
+            elif counts and member.wants(publication):
+                self.matched += 1
+            if member.selector is not None or place % STEP == STEP - 1:
+                yield
+
+    def wait(self, log: "Log") -> bytes:
+        """Wait for the store, and return what the RECEIPT tells."""
+        self._hold(self.members)
+        self.members = ()
+        log.when_safe(self)
+        destination, told = self.publication.destination, b""
+        if self.counts:
+            matched = len(destination.direct) + self.matched
+            told = b"matched:%d\n" % matched if matched else unmatched(destination.name)
+        return told + log.stored if self.is_safe else told
+
+    def _hold(self, members: "Sequence[Member]") -> None:
         """Remember what the selectors of many said, as far as there is room for it."""
         if self.foresight is not None:
             self.foresight.hold()

@@ -36,6 +36,7 @@ from trio_stomp.broker.routing import (
     FanOut,
     FanOutInPieces,
     Lines,
+    ManyCopies,
 )
 from trio_stomp.broker.sending._duplicates import Duplicates
 from trio_stomp.broker.sending._postponed import Postponed
@@ -46,6 +47,9 @@ from trio_stomp.broker.sending._to_topic import TopicSender
 from trio_stomp.broker.streams import StreamQueries
 from trio_stomp.broker.topics import NOBODY
 from trio_stomp.frames import FrameRun, Head
+
+MANY_DURABLES = 512
+"""With more durable subscriptions than this, a stored SEND is done as a COMMIT."""
 
 
 @define(eq=False, repr=False)
@@ -139,6 +143,7 @@ class Publisher:
           NotYet: too many selectors or new members must be evaluated first, or earlier messages are
             still being sent to the topic in pieces.
           Begun: it is accepted, and very many subscribers follow in later turns.
+          ManyCopies: a client's is to be done as a COMMIT.
           ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
             case ``taken`` on the error is the number accepted before.
         """
@@ -162,6 +167,8 @@ class Publisher:
             if plan.renamed is not None:
                 (head,) = plan.renamed
             if client is not None:
+                if destination.durables:
+                    self._check_copies((destination,), options)
                 if destination.line is not None:
                     raise NotYet(self.lines.until_free(plan.names))
                 # In a crowd each is evaluated at its delivery; the store needs to know before.
@@ -207,6 +214,7 @@ class Publisher:
         self.in_pieces.look_up(run.head, destinations, may_wait=may_wait)
         parts = list(zip(destinations, plan.renamed, strict=True))
         if client is not None:
+            self._check_copies(destinations, plan.options)
             if any(destination.line is not None for destination in destinations):
                 raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, parts)
@@ -225,6 +233,16 @@ class Publisher:
         if self.in_pieces.begun:
             raise Begun(self.in_pieces.giving(told))
         return len(bodies), together(told)
+
+    def _check_copies(
+        self, destinations: Iterable[Destination], options: SendOptions | None
+    ) -> None:
+        """Raise ``ManyCopies`` if a SEND, and no part of a COMMIT, is stored for very many."""
+        if self.log is None or self.to_topics.binds:
+            return
+        stored = [len(each.durables) for each in destinations if each.stores(options)]
+        if sum(stored) > MANY_DURABLES:
+            raise ManyCopies
 
     def _make_queues(self, client: Client, destinations: Iterable[Destination]) -> None:
         if not self.asker.must_not_wait:
@@ -367,6 +385,8 @@ class Publisher:
             if not taken:
                 return 0, evidence
             is_stored = log is not None and survives and log.stored in evidence
+            # What comes to be stored in pieces has told nothing yet.
+            is_stored |= bool(self.in_pieces.begun) and survives
             self.known.remember(client, quota, destination, name, is_stored=is_stored)
         self.known.found += len(bodies) - 1
         return len(bodies), evidence

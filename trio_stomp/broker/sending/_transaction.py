@@ -2,69 +2,68 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
-from trio_stomp.base import CloseReason, ProtocolError, RemoteError
+from trio_stomp.base import RemoteError
 from trio_stomp.broker.delivery import Client, Stop, Work
 from trio_stomp.broker.durability import AtomicGroup, Callback, Log
-from trio_stomp.broker.headers import ACTION, STORED, Removal
+from trio_stomp.broker.headers import STORED, together
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import (
-    CLIENT,
-    STEP,
-    Acknowledger,
-    Consumer,
-    Overflow,
-    QueueBook,
-    Settlement,
-    claim_all,
-    cost_alone,
-    without_covered,
-)
-from trio_stomp.broker.routing import Foreseen, Foresight, no_table_memory
-from trio_stomp.broker.sending._planned import Planned, Put
+from trio_stomp.broker.queues import Acknowledger, Overflow, QueueBook, Settlement, claim_all
+from trio_stomp.broker.routing import Foreseen, Foresight
+from trio_stomp.broker.sending._planned import MANY_COPIES, Planned, Planner, Put
 from trio_stomp.broker.sending._publisher import Publisher
 from trio_stomp.broker.sending._revealing import Revealing
-from trio_stomp.broker.sending._temporary import is_orphan
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Committed
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
 
-MANY_COPIES = 1024
-"""More than this is carried out bit by bit: copies for subscribers, and what takes as long."""
-PUT_COPIES = 8
-"""To send a run to a destination takes as long as so many copies, however many there are."""
-
 
 @define(eq=False, repr=False)
 class TransactionCommitter:
-    """Checks a transaction as a whole, then does it."""
+    """Checks a transaction as a whole, then does it. A SEND of very many stored copies is one."""
 
     publisher: Publisher
     acknowledger: Acknowledger
     queues: QueueBook
     overflow: Overflow
+    planner: Planner = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.planner = Planner(self.publisher, self.acknowledger, self.queues, self.overflow)
 
     def commit(
-        self, client: Client, event: Committed, now: float, tell: Callable[[bytes], None]
+        self,
+        client: Client,
+        event: Committed,
+        now: float,
+        tell: Callable[[bytes], None],
+        *,
+        is_of_one: bool = False,
     ) -> Work:
         """Do all actions, in order, and have ``tell`` tell what the RECEIPT tells of them.
+
+        Args:
+          client: The client.
+          event: The COMMIT.
+          now: The time, in seconds of the broker's clock.
+          tell: Called with the header lines of the RECEIPT.
+          is_of_one: It is no COMMIT but a SEND, whose RECEIPT tells more.
 
         Raises:
           ProtocolError: one of them is not allowed, or does not fit; nothing was done.
         """
-        planned = Planned(foresight=Foresight(self.overflow.memory))
+        planned = Planned(foresight=Foresight(self.overflow.memory, is_of_one))
         try:
             actions = [
                 each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
                 for each in event.actions
             ]
-            yield from self._check(client, actions, planned, now)
+            yield from self.planner.check(client, actions, planned, now)
             log = self.publisher.log
             if log is not None and planned.survives:
                 if planned.is_long:
@@ -121,7 +120,7 @@ class TransactionCommitter:
             for action in actions:
                 if isinstance(action, FrameRun):
                     evidence = yield from self._put(client, action, next(puts), planned, now)
-                    told = told or (STORED if STORED in evidence else b"")
+                    told = told or (STORED if any(STORED in each for each in evidence) else b"")
                 else:
                     yield from claims[place].settling(now)
                     place += 1
@@ -187,7 +186,9 @@ class TransactionCommitter:
             log.end_whole(whole)
             lines.turns.first = None
             were_awaited = lines.close(topics)
-        if is_written:
+        if is_written and planned.foresight.is_of_one:
+            tell(told[0] if len(told) == 1 else together(told))
+        elif is_written:
             tell(log.stored if any(log.stored in each for each in told) else b"")
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
@@ -204,10 +205,10 @@ class TransactionCommitter:
         now: float,
         told: list[bytes],
     ) -> Work:
-        """Write action by action. ``told`` collects what their RECEIPTs would tell."""
+        """Write action by action. ``told`` collects what RECEIPTs would tell of each part."""
         for action in actions:
             if isinstance(action, FrameRun):
-                told.append((yield from self._put(client, action, next(puts), planned, now)))
+                told += yield from self._put(client, action, next(puts), planned, now)
             else:
                 _acknowledge(log, claims.popleft())
             yield
@@ -239,18 +240,18 @@ class TransactionCommitter:
 
     def _put(
         self, client: Client, run: FrameRun, put: Put, planned: Planned, now: float
-    ) -> Generator[None, None, bytes]:
-        """Send a run in pieces, and return what RECEIPTs tell of it."""
+    ) -> Generator[None, None, list[bytes]]:
+        """Send a run in pieces, and return what RECEIPTs tell of each part of it."""
         put.release(self.overflow.memory, client.quota)
-        foreseen, told = planned.foresight.about(run.head), b""
+        foreseen, told = planned.foresight.about(run.head), []
         if put.later:
-            told = self._schedule(client, put, now)
+            told.append(self._schedule(client, put, now))
         for destination, head in put.parts:
             yield from self.publisher.destinations.refreshing(destination)
-            told += self._send_part(
+            begun = self._send_part(
                 client, destination=destination, head=head, put=put, foreseen=foreseen, now=now
             )
-            yield from self.publisher.in_pieces.rest()
+            told.append(begun + (yield from self.publisher.in_pieces.rest()))
             if destination.kind is not Kind.QUEUE:
                 yield
         return told
@@ -335,24 +336,6 @@ class TransactionCommitter:
         finally:
             publisher.fan_out.foreseen, publisher.postponed.foresight = {}, None
 
-    def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
-        """Return whether anything in a transaction concerns the store."""
-        held: list[tuple[Consumer, int]] = []
-        for action in actions:
-            if isinstance(action, FrameRun):
-                _, plan = self.publisher.plan(client, action.head)
-                destinations = [
-                    self.publisher.destinations.place(name, client.quota) for name in plan.names
-                ]
-                if any(destination.stores(plan.options) for destination in destinations):
-                    return True
-                continue
-            for name in action.ids:
-                found = self.acknowledger.find(client, action, name, forgiving=True)
-                if found is not None:
-                    held.append(found)
-        return any(_is_stored(consumer, number) for consumer, number in without_covered(held))
-
     def _commit_together(
         self,
         log: Log,
@@ -372,125 +355,6 @@ class TransactionCommitter:
                 else:
                     _acknowledge(log, next(claims))
         return told
-
-    def _check(
-        self, client: Client, actions: Sequence[FrameRun | Acked], planned: Planned, now: float
-    ) -> Work:
-        """Plan all actions. The last step sees whether all of them can be done.
-
-        Raises:
-          ProtocolError: one is not allowed, or does not fit.
-        """
-        rights = client.rights
-        for place, action in enumerate(actions):
-            if isinstance(action, FrameRun):
-                yield from self._plan(client, action, planned, now)
-            if place % STEP == STEP - 1 or planned.copies > MANY_COPIES:
-                yield
-        planned.is_long = planned.copies > MANY_COPIES
-        yield from self._until_free(planned)
-        if client.rights is not rights:  # changed meanwhile
-            for head in [each.head for each in actions if isinstance(each, FrameRun)]:
-                self.publisher.plan(client, head)
-        for name in planned.names:
-            if self.publisher.destinations.find(name) is None:
-                # One made room for another: there is not enough for all of them.
-                raise ProtocolError(
-                    "too-many-destinations",
-                    f"the transaction names {len(planned.names)} destinations, more than there is"
-                    " room for (option max_destinations)",
-                    reason=CloseReason.LIMIT_EXCEEDED,
-                )
-        for acked in [each for each in actions if isinstance(each, Acked)]:
-            for id in acked.ids:
-                found = self.acknowledger.find(client, acked, id)
-                if found is not None:
-                    planned.copies += _most(found[0])
-        memory, quota = self.overflow.memory, client.quota
-        if planned.ids > memory.tables_room_for(quota):
-            raise no_table_memory(memory, "ids of messages", quota)
-        count = sum(len(run.bodies) for run in planned.runs_later)
-        self.publisher.later.scheduler.check_count(quota, planned.scheduled, count)
-        planned.survives = self.publisher.log is not None and self._survives(client, actions)
-        planned.check_room(self.overflow, self.publisher.to_queues, quota)
-
-    def _until_free(self, planned: Planned) -> Work:
-        """Wait until nothing stands before it: in its topics' lines, or on the way to the store."""
-        lines, log = self.publisher.lines, self.publisher.log
-        yield from lines.until_free(planned.topics)
-        while planned.is_long and log is not None and not log.may_begin:
-            lines.turns.stop(Stop.BEHIND)
-            yield
-            yield from lines.until_free(planned.topics)
-
-    def _plan(self, client: Client, action: FrameRun, planned: Planned, now: float) -> Work:
-        head, plan = self.publisher.plan(client, action.head)
-        planned.names |= dict.fromkeys(plan.names)
-        count, size = len(action.bodies), sum(map(len, action.bodies))
-        if isinstance(plan.schedule, Removal):
-            raise ProtocolError(
-                "unsupported",
-                f"{ACTION} in a transaction: its effect could not be undone if the COMMIT failed; "
-                "send it outside a transaction",
-                reason=CloseReason.UNSUPPORTED,
-            )
-        put = Put(head, plan, action.bodies, size)
-        if plan.schedule is not None:
-            planned.later += cost_alone(head, count, size)
-            planned.scheduled = plan.names[0]
-            planned.copies += PUT_COPIES
-            planned.runs_later.append(action)
-            planned.puts.append(put)
-            plan.schedule.first_due(self.publisher.wall.ms(now))  # or raise
-            return
-        largest = max(map(len, action.bodies))
-        once = plan.options.dedup_id if plan.options is not None else ""
-        for name, each in plan.heads_by_name(head):
-            destination = self.publisher.destinations.place(name, client.quota)
-            yield from self.publisher.destinations.refreshing(destination)
-            self.publisher.check_question(destination, action.bodies)
-            planned.ids += self.publisher.known.room_for(destination, once) if once else 0
-            planned.copies += (
-                PUT_COPIES + len(destination.subscribers) + destination.bindings * count
-            )
-            if destination.is_crowded:
-                yield
-            if destination.kind is not Kind.QUEUE:
-                if destination.kind in (Kind.TOPIC, Kind.WORK):
-                    planned.topics[name] = None
-                yield from planned.foresight.ask(action.head, each, destination)
-            elif not is_orphan(client, destination):
-                planned.heads[each] = None
-                queue = self.queues.open(name, client.quota)
-                yield from self.queues.reach.until_entered(queue)
-                put.queues.append(queue)
-                before = planned.wanted.get(queue, (0, 0, 0))
-                planned.wanted[queue] = (
-                    before[0] + count,
-                    before[1] + size,
-                    max(before[2], largest),
-                )
-            put.parts.append((destination, each))
-        put.parts.sort(key=_is_last)
-        planned.puts.append(put)
-
-
-def _is_stored(consumer: Consumer, number: int) -> bool:
-    """Return whether the store has any of what an ACK is about."""
-    if consumer.ack != CLIENT:
-        return consumer.unacked[number].message.stored > 0
-    covered = takewhile(lambda item: item[0] <= number, consumer.unacked.items())
-    return any(unacked.message.stored for _, unacked in covered)
-
-
-def _most(consumer: Consumer) -> int:
-    """Return how many deliveries an ACK may be about, at the most."""
-    return len(consumer.unacked) if consumer.ack == CLIENT else 1
-
-
-def _is_last(part: "tuple[Destination, Head]") -> bool:
-    """Queues come first: no room is kept for them once a run is being sent."""
-    return part[0].kind is not Kind.QUEUE
 
 
 def _acknowledge(log: Log, claim: Settlement) -> None:

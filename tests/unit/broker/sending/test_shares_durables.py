@@ -1,0 +1,228 @@
+"""A stored message for very many durable subscriptions: written and seen in pieces, as a whole."""
+
+from itertools import pairwise
+
+import pytest
+
+from tests.support.core import Actor, run_of
+from tests.support.durable_fakes import DurableBench
+from tests.support.share_fakes import MOST, ClockedDurable
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker.sending import _postponed
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
+from trio_stomp.store import Atomic
+
+COUNT = 2000
+"""Durable subscriptions: more than one turn writes copies for."""
+SOME = 800
+"""The same, in one turn more."""
+TOPIC = "/topic/t"
+KEPT = (("persistent", "true"),)
+AMPLE = BrokerPolicies(max_subscriptions_per_connection=2 * COUNT, max_durables_per_user=2 * COUNT)
+
+
+def settles(desk: ClockedDurable) -> None:
+    while desk.broker.has_more or desk.turns:
+        desk.answers()
+
+
+def made(
+    count: int = COUNT, *, book: dict[str, DestinationPolicy] | None = None, **headers: str
+) -> tuple[ClockedDurable, Actor]:
+    """A broker with durable subscriptions, and who has them all."""
+    desk = ClockedDurable(policies=AMPLE, is_prompt=False, book=book or {})
+    keeper = desk.actor()
+    for n in range(count):
+        told = (("durable-subscription-name", f"d{n}"), *headers.items())
+        keeper.does(Subscribed(f"{n}", TOPIC, "client", told, None))
+    settles(desk)
+    return desk, keeper
+
+
+def sent(text: str = "x", to: str = TOPIC, **headers: str) -> FrameRun:
+    return run_of(to, [text], (*KEPT, *headers.items()), [(1, text.encode())])
+
+
+def begun(desk: ClockedDurable, *events: FrameRun | Committed) -> Actor:
+    """Some copies are written, and some are not."""
+    busy = desk.actor()
+    busy.does(*events)
+    while not desk.log.is_writing:
+        assert desk.broker.has_more
+        desk.turn()
+    desk.turn()
+    assert desk.log.is_writing
+    return busy
+
+
+def held(desk: DurableBench) -> list[list[str]]:
+    """What waits for each durable subscription."""
+    return [
+        [message.body.decode() for message in binding.queue.waiting.in_order()]
+        for binding in desk.broker.bindings.durables
+    ]
+
+
+def given(actor: Actor) -> dict[str, list[str]]:
+    """What each subscription of an actor got."""
+    got: dict[str, list[str]] = {}
+    for frame in actor.writes():
+        if frame.command == "MESSAGE":
+            got.setdefault(frame.get("subscription") or "", []).append(frame.text)
+    return got
+
+
+def receipts(actor: Actor) -> dict[str, dict[str, str]]:
+    found = [dict(frame.headers) for frame in actor.writes() if frame.command == "RECEIPT"]
+    return {each.pop("receipt-id"): each for each in found}
+
+
+SENDS: dict[str, FrameRun | Committed] = {
+    "send": sent("x"),
+    "composite": sent("x", f"{TOPIC},/topic/other"),
+    "commit": Committed([sent("x")], b"c"),
+}
+
+
+@pytest.mark.parametrize("kind", SENDS)
+def test_what_a_turn_writes_and_reveals_of_one_message_is_bounded(kind: str):
+    desk, keeper = made()
+    keeper.outbox.is_logged = True
+    busy, light = desk.actor(), desk.actor()
+    busy.does(SENDS[kind])
+    ids, turns = [desk.log.next_id], 0
+    while not desk.turns:
+        desk.turn()
+        ids.append(desk.log.next_id)
+        turns += 1
+        light.sends("/queue/light", "x")
+        assert len(desk.waiting("/queue/light")) == turns, "whoever else sends does not wait"
+    assert ids[-1] - ids[0] >= COUNT - MOST * _postponed.STEP
+    assert max(b - a for a, b in pairwise(ids)) <= MOST * _postponed.STEP < COUNT
+    (turn,) = desk.turns
+    (record,) = [each for each in turn.records if isinstance(each, Atomic)]
+    assert len(record.records) >= COUNT, "all or nothing of it is stored"
+    there = [0]
+    while desk.turns or desk.broker.has_more:
+        desk.answers()
+        there.append(sum(map(len, held(desk))) + len(keeper.outbox.log))
+    assert there[-1] == COUNT
+    assert given(keeper) == {f"{n}": ["x"] for n in range(COUNT)}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("k = 'v'", {"matched": f"{SOME + 1}", "stored": "memory"}),
+        ("k = 'w'", {"matched": "1"}),
+    ],
+)
+@pytest.mark.parametrize("to", [TOPIC, f"{TOPIC},/topic/other"])
+def test_the_receipt_tells_how_many_match_and_whether_it_is_stored(
+    to: str, text: str, told: dict[str, str]
+):
+    desk, keeper = made(SOME, selector=text)
+    desk.actor().subscribes(TOPIC)
+    busy = desk.actor()
+    busy.does(sent("x", to, k="v"))
+    desk.turn()
+    assert receipts(busy) == {}
+    settles(desk)
+    assert receipts(busy) == {"x": told}
+    assert sum(map(len, given(keeper).values())) == (SOME if "stored" in told else 0)
+
+
+def test_an_id_is_known_again_after_a_restart():
+    desk, _ = made(SOME, book={TOPIC: DestinationPolicy(dedup_window=5)})
+    told = {"x-dedup-id": "1"}
+    busy = begun(desk, sent("x", **told))
+    settles(desk)
+    busy.does(sent("y", **told))
+    settles(desk)
+    again = desk.restarts()
+    late = again.actor()
+    late.does(sent("z", **told))
+    while again.broker.has_more:
+        again.turn()
+    assert "duplicate" in receipts(busy)["y"]
+    assert "duplicate" in receipts(late)["z"]
+    assert again.store.statistics().live_messages == SOME + 1, "each has one, beside the id"
+
+
+def test_what_others_send_meanwhile_comes_in_one_order_for_all():
+    desk, keeper = made(SOME)
+    actor = desk.actor()
+    actor.subscribes(TOPIC)
+    begun(desk, sent("one"))
+    other, late = desk.actor(), desk.actor()
+    other.does(sent("two"))
+    other.sends(TOPIC, "three")
+    late.does(Subscribed("d", TOPIC, "client", (("durable-subscription-name", "late"),), None))
+    assert not late.client.subscriptions, "it gets all of it, or nothing"
+    settles(desk)
+    assert actor.bodies() == ["one", "two", "three"]
+    got = given(keeper)
+    assert len(got) == SOME
+    for place, waiting in enumerate(held(desk)[:SOME]):
+        assert got[f"{place}"] + waiting == ["one", "two", "three"]
+
+
+def test_who_is_lost_meanwhile_has_all_of_it_done_and_who_ends_gets_none():
+    desk, keeper = made(SOME)
+    keeper.is_gone()
+    settles(desk)
+    busy = begun(desk, sent())
+    busy.is_gone()
+    other = desk.actor()
+    other.does(Unsubscribed(None, None, b"bye", (("durable-subscription-name", f"d{SOME - 1}"),)))
+    settles(desk)
+    assert len(desk.broker.bindings.durables) == SOME - 1
+    assert busy.client not in desk.broker.clients
+    there = held(desk)
+    assert there == [["x"]] * len(there)
+    again = desk.restarts()
+    assert again.failures == []
+    assert again.store.statistics().live_messages == len(there) == SOME - 1
+
+
+def test_copies_that_do_not_fit_are_left_out():
+    desk, keeper = made(SOME, book={TOPIC: DestinationPolicy(max_messages=1)})
+    desk.actor().does(sent("one"))
+    desk.turn()
+    settles(desk)
+    busy = desk.actor()
+    busy.does(sent("two"))
+    desk.turn()
+    settles(desk)
+    assert receipts(busy) == {"two": {"matched": f"{SOME}"}}
+    assert given(keeper) == {f"{n}": ["one"] for n in range(SOME)}
+
+
+def test_a_store_that_fails_meanwhile_has_nothing_of_it():
+    desk, keeper = made(SOME)
+    before = desk.memory.kept_bytes
+    busy = begun(desk, sent())
+    desk.fails()
+    settles(desk)
+    (error,) = busy.writes()
+    assert (error.command, error.get("code"), error.get("receipt-id")) == ("ERROR", "storage", "x")
+    assert given(keeper) == {}
+    assert desk.memory.kept_bytes == before
+    assert desk.store.statistics().live_messages == 0
+    desk.actor().does(sent("next"))
+    settles(desk)
+    assert given(keeper) == {f"{n}": ["next"] for n in range(SOME)}
+
+
+def test_it_is_refused_as_a_whole_behind_the_replies_before_it():
+    desk, keeper = made(SOME, book={"/queue/q": DestinationPolicy(max_messages=1)})
+    busy = desk.actor()
+    busy.does(sent("full", "/queue/q"), sent("x", f"{TOPIC},/queue/q"))
+    desk.turn()
+    settles(desk)
+    first, error = busy.writes()
+    assert (first.command, first.get("receipt-id")) == ("RECEIPT", "full")
+    assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "x")
+    assert given(keeper) == {}
+    assert not desk.broker.lines.busy
