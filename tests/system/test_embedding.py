@@ -508,7 +508,7 @@ async def test_with_a_context_the_port_speaks_tls_alone() -> None:
 
 
 async def test_a_context_for_clients_is_refused() -> None:
-    with pytest.raises(OptionError, match="ssl_context is one for clients; make it with"):
+    with pytest.raises(OptionError, match="ssl_context is for clients; create it with"):
         await serve(Settings.of(port=0), ssl_context=ssl.create_default_context())
 
 

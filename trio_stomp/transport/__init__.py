@@ -1,4 +1,4 @@
-"""Floor 3: bytes in and out of connections, and the WebSocket layer, without any STOMP.
+"""Floor 3: the bytes of connections, TLS, HTTP and WebSocket, without STOMP.
 
 Handles: sockets and streams, protocol detection, HTTP heads, WebSocket frames.
 Does not handle: the meaning of the bytes, authentication, time limits.

@@ -1,4 +1,4 @@
-"""What the transport floor lets an operator choose."""
+"""The options of the transport floor."""
 
 from attrs import frozen
 
@@ -7,7 +7,7 @@ from trio_stomp.base import option
 
 @frozen
 class TransportOptions:
-    """TLS, and proxies that tell whom they speak for."""
+    """TLS, and proxies that send a PROXY header."""
 
     tls_cert: str = option("", "PEM file of the certificate and its chain; empty = no TLS")
     tls_key: str = option("", "PEM file of its private key; empty = the key is in --tls-cert")
@@ -48,7 +48,7 @@ class TransportOptions:
                 "tls_client_certificates": self.tls_client_certificates != "off",
                 "tls_client_crl": bool(self.tls_client_crl),
             }
-            for name in (name for name, is_told in needs.items() if is_told):
+            for name in (name for name, is_set in needs.items() if is_set):
                 raise ValueError(f"{name} needs a certificate: give tls_cert, too")
         if self.tls_client_ca and self.tls_client_certificates == "off":
             raise ValueError(

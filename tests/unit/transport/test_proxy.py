@@ -320,7 +320,7 @@ def test_networks(networks: str, remote: str, is_in: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("10.0.0.1/8", "bits of a host"),
+        ("10.0.0.1/8", "host bits set"),
         ("10.0.0.0/8,proxy.example", "'proxy.example'"),
         ("10.0.0.0/33", "'10.0.0.0/33'"),
         ("10.0.0.0/8;127.0.0.1", "commas"),

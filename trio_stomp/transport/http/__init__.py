@@ -1,4 +1,4 @@
-"""The protocols that may precede STOMP on the shared port: HTTP and PROXY, and their detection.
+"""HTTP and PROXY headers, which may precede STOMP on the shared port, and their detection.
 
 Handles: sniffing, request heads, origins, PROXY headers.
 Does not handle: pages; see ``web``.

@@ -1,11 +1,12 @@
-"""What is HTTP on the port: the head of a request, the upgrade to WebSocket, plain answers.
+"""HTTP on the shared port: request heads, the upgrade to WebSocket, responses.
 
-Handles: one request head, bounded; the opening handshake of RFC 6455 section 4.2; short answers,
-after which the connection closes. Does not handle: request bodies, further requests on the same
-connection, extensions (none is ever agreed to), which page answers which path.
+Handles: one request head of limited size; the opening handshake of RFC 6455 section 4.2; short
+responses, after which the connection closes. Does not handle: request bodies, further requests on
+the same connection, extensions (none is accepted), the pages.
 
-``wsproto`` could do the handshake, but takes ``Upgrade`` for one token, the last ``Connection``
-for the only one, and any key. So the rules are checked here; the token is still its own.
+``wsproto`` could do the handshake, but takes ``Upgrade`` for a single token, looks at the last
+``Connection`` header only, and accepts any key. So the rules are checked here; only the accept
+token comes from it.
 """
 
 import base64
@@ -21,14 +22,14 @@ from trio_stomp.base import StompError, value
 WEBSOCKET_VERSION = b"13"
 KEY_BYTES = 16
 
-# Best first. The first three are registered with IANA; ``stomp`` is what ActiveMQ's clients ask.
+# Best first. The first three are registered with IANA; clients of ActiveMQ offer ``stomp``.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")
 
 # RFC 9110 section 15.5.22: a 426 names the protocol, and Connection covers the Upgrade header.
 UPGRADE_REQUIRED_HEADERS = (("Upgrade", "websocket"), ("Connection", "Upgrade, close"))
 
-# On every answer, whatever it is: it is shown in no frame, lent to no other site, and tells
-# nobody where its reader came from. A page adds what it needs to the policy of its content.
+# On every response: no framing, no use by other sites, no referrer. A page extends the policy of
+# its content as needed.
 PROTECTING_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
@@ -42,12 +43,12 @@ _PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
 class HttpError(StompError):
-    """A request that cannot be served. ``response`` tells the peer, then the connection closes.
+    """A request that cannot be served. Send ``response``, then close the connection.
 
     Args:
       status: The HTTP status code.
-      text: One line for people, the body of the answer.
-      headers: What the answer carries beside the usual headers.
+      text: One line for the body of the response.
+      headers: Headers in addition to the usual ones.
     """
 
     def __init__(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
@@ -57,7 +58,7 @@ class HttpError(StompError):
         self.headers = tuple(headers)
 
     def response(self) -> bytes:
-        """Return the whole answer as it goes on the wire."""
+        """Return the encoded response."""
         return encode_response(self.status, self.headers, f"{self.text}\n".encode())
 
 
@@ -72,7 +73,7 @@ class HttpRequest:
 
     @property
     def path(self) -> str:
-        """The path without the query, of an absolute target too (RFC 9112 section 3.2.2)."""
+        """Return the path without the query. The target may be absolute (RFC 9112, 3.2.2)."""
         path = self.target.partition("?")[0]
         if path.startswith("/"):
             return path
@@ -81,11 +82,11 @@ class HttpRequest:
 
     @property
     def wants_websocket(self) -> bool:
-        """Return whether the client asks for the upgrade, rightly or not."""
+        """Return whether the client requests the upgrade, correctly or not."""
         return b"websocket" in self.tokens(b"upgrade")
 
     def values(self, name: bytes) -> list[bytes]:
-        """Return the content of each header called ``name``, which is in lower case."""
+        """Return the content of each header ``name``, which must be in lower case."""
         return [content for other, content in self.headers if other == name]
 
     def tokens(self, name: bytes) -> list[bytes]:
@@ -96,7 +97,7 @@ class HttpRequest:
 
 @value
 class Upgrade:
-    """The answer that opens the WebSocket, and the subprotocol that it agrees to."""
+    """The response that opens the WebSocket, and the accepted subprotocol."""
 
     response: bytes
     subprotocol: str | None
@@ -106,7 +107,7 @@ class RequestReader:
     """Reads one request head.
 
     Args:
-      max_bytes: Longest head, request line and blank line included; more is answered by 431.
+      max_bytes: Maximum size of the head, with request line and blank line.
     """
 
     __slots__ = ("_connection", "_max_bytes", "_received")
@@ -118,26 +119,26 @@ class RequestReader:
 
     @property
     def trailing(self) -> bytes:
-        """Return what came behind the head: the first frames of a client that does not wait."""
+        """Return the bytes after the head: the first frames of a client that does not wait."""
         return self._connection.trailing_data[0]
 
     def receive_data(self, data: bytes) -> HttpRequest | None:
-        """Return the request once its head is whole. Then the reader is used up.
+        """Return the request once its head is complete, else None. A reader reads one request.
 
         Raises:
-          HttpError: 400 if this is no HTTP request, 431 if its head is too large.
+          HttpError: 400 if this is not an HTTP request, 431 if its head is too large.
         """
         self._received += len(data)
         try:
             self._connection.receive_data(data)
             event = self._connection.next_event()
         except h11.RemoteProtocolError as error:
-            # h11 quotes the peer's bytes in some errors; they are not worth sending back.
+            # h11 quotes the peer's bytes in some errors; they are not sent back.
             reason = str(error).partition(": bytearray(")[0]
             raise HttpError(error.error_status_hint, f"bad request: {reason}") from None
         if not isinstance(event, h11.Request):
             return None
-        # h11 bounds only what it must wait for, and a head may come whole in one read.
+        # h11 limits only incomplete heads, and a whole head may arrive in one read.
         if self._received - len(self.trailing) > self._max_bytes:
             raise HttpError(431, f"bad request: head is longer than {self._max_bytes} bytes")
         return HttpRequest(
@@ -149,10 +150,10 @@ class RequestReader:
 
 
 def accept_websocket(request: HttpRequest) -> Upgrade:
-    """Check the opening handshake and answer it, with the best STOMP subprotocol offered.
+    """Check the opening handshake, and return the response with the best STOMP subprotocol offered.
 
-    A client that offers none, or none that we know, gets none in the answer: the version of
-    STOMP follows from CONNECT in any case.
+    Without a known subprotocol in the offer, the response has none: the version of STOMP follows
+    from CONNECT in any case.
 
     Raises:
       HttpError: 400, or 426 for another version of WebSocket (RFC 6455 section 4.2.1).
@@ -163,18 +164,18 @@ def accept_websocket(request: HttpRequest) -> Upgrade:
         raise HttpError(400, "the WebSocket handshake needs HTTP/1.1")
     if len(request.values(b"host")) != 1:
         raise HttpError(400, "the WebSocket handshake needs one header 'Host'")
-    # RFC 9110 section 7.8: a body would have to be read before the new protocol begins. A proxy
-    # that reads one where we see frames would let a client smuggle.
+    # RFC 9110 section 7.8: a body would have to be read before the new protocol begins. If a proxy
+    # read a body where the broker sees frames, clients could smuggle frames through it.
     lengths = request.values(b"content-length")
     if request.values(b"transfer-encoding") or any(int(length) for length in lengths):
-        raise HttpError(400, "the WebSocket handshake has no body; leave it out")
+        raise HttpError(400, "the WebSocket handshake must not have a body")
     if not request.wants_websocket:
         raise HttpError(400, "the WebSocket handshake needs the header 'Upgrade: websocket'")
     if b"upgrade" not in request.tokens(b"connection"):
         raise HttpError(400, "the WebSocket handshake needs the header 'Connection: Upgrade'")
     if request.values(b"sec-websocket-version") != [WEBSOCKET_VERSION]:
         version = (("Sec-WebSocket-Version", WEBSOCKET_VERSION.decode()),)
-        text = "only version 13 of WebSocket is spoken here"
+        text = "only version 13 of WebSocket is supported"
         raise HttpError(426, text, (*UPGRADE_REQUIRED_HEADERS, *version))
     return _accept(_checked_key(request), _choose_subprotocol(request))
 
@@ -186,13 +187,13 @@ def encode_response(
     *,
     head_only: bool = False,
 ) -> bytes:
-    """Return a whole answer, after which the connection is closed.
+    """Return an encoded response, after which the connection is closed.
 
     Args:
-      status: The status.
-      headers: Put before the usual ones, and instead of those of the same name.
+      status: The HTTP status code.
+      headers: Headers before the usual ones, which they replace if they have the same name.
       body: The body.
-      head_only: Leave the body out but tell its length, as HEAD asks (RFC 9110 section 9.3.2).
+      head_only: Omit the body but not its length, for HEAD (RFC 9110 section 9.3.2).
     """
     given = {name.lower() for name, _ in headers}
     usual = (
@@ -200,10 +201,10 @@ def encode_response(
         ("Content-Length", str(len(body))),
         ("Connection", "close"),
         *PROTECTING_HEADERS,
-        ("Server", "trio_stomp"),  # without the version: it only helps those who look for holes
+        ("Server", "trio_stomp"),  # without the version, which would help attackers only
     )
     all_headers = [*headers, *(item for item in usual if item[0].lower() not in given)]
-    # h11 refuses a header that would break out of its line.
+    # h11 refuses headers with line ends in them.
     response = h11.Response(
         status_code=status, headers=all_headers, reason=HTTPStatus(status).phrase
     )
@@ -225,7 +226,7 @@ def _checked_key(request: HttpRequest) -> bytes:
 
 
 def _choose_subprotocol(request: HttpRequest) -> str | None:
-    # Compared as they are: RFC 6455 section 4.1 does not make them case-insensitive.
+    # RFC 6455 section 4.1: the comparison is case-sensitive.
     offers = b",".join(request.values(b"sec-websocket-protocol")).split(b",")
     offered = {offer.strip() for offer in offers}
     return next((name for name in SUBPROTOCOLS if name.encode() in offered), None)

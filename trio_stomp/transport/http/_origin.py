@@ -1,6 +1,6 @@
-"""Whose web pages may open a WebSocket here: any page can try, with its visitor's network.
+"""Origin checks: which web pages may open a WebSocket from their visitors' browsers.
 
-Spec: RFC 6455 sections 4.2.2 and 10.2; RFC 6454. A client that is no browser sends no Origin.
+Spec: RFC 6455 sections 4.2.2 and 10.2; RFC 6454. Clients other than browsers send no Origin.
 """
 
 from ipaddress import ip_address
@@ -19,19 +19,20 @@ _FORWARDED = b"x-forwarded-"
 def check_origin(
     request: HttpRequest, allowed: str, *, is_secret: bool = False, local_only: bool = False
 ) -> bool:
-    """Refuse the upgrade of a page that is not welcome.
+    """Refuse the upgrade for a page whose origin is not allowed.
 
     Args:
       request: The request.
       allowed: Origins separated by commas, as ``https://example.com``; ``*`` = all; empty = pages
-        of the host that the request is for, and of this machine if that is loopback.
+        of the requested host, and pages of this machine if that is loopback.
       is_secret: The request came over TLS.
-      local_only: Of the same host are only pages of this machine or of an address: a name may be
-        anybody's that was made to mean this machine (DNS rebinding).
+      local_only: The same host counts only if it is loopback or an address: an attacker's DNS name
+        may resolve to this machine (DNS rebinding).
 
-    Returns: whether what the browser adds by itself, passwords and cookies, may be believed: it
-      is no page's, or one of the very scheme, host and port that are asked, or of a named origin.
-      Another port of the host is another program's, and plain HTTP is anybody's on the way.
+    Returns:
+      Whether credentials that the browser adds (passwords, cookies) may be trusted. They may if
+      there is no Origin; if it has the scheme, host and port of the request; or if it is listed in
+      ``allowed``. Another port belongs to another program, and plain HTTP can be forged.
 
     Raises:
       HttpError: 403, naming the origin and the remedy.
@@ -59,7 +60,7 @@ def check_origin(
 
 
 def names_this_machine(request: HttpRequest) -> bool:
-    """Return whether a request was made to ``localhost`` or to an address, not to a name."""
+    """Return whether a request's host is loopback or an address, not another name."""
     hosts = request.values(b"host")
     try:
         host = urlsplit(f"//{hosts[0].decode('latin-1')}").hostname if len(hosts) == 1 else None
@@ -69,15 +70,15 @@ def names_this_machine(request: HttpRequest) -> bool:
 
 
 def is_forwarded(request: HttpRequest) -> bool:
-    """Return whether a request says that it was passed on, so that the peer is not who asks.
+    """Return whether a request has a header of a proxy, so that the peer is not the client.
 
-    Of use against what forwards without being asked to hide it; a header left out proves nothing.
+    The absence of such headers proves nothing.
     """
     return any(name in _FORWARDING or name.startswith(_FORWARDED) for name, _ in request.headers)
 
 
 def _is_same_origin(origin: str, host: str, *, is_secret: bool) -> bool:
-    """Return whether scheme, host and port are those of the request (RFC 6454 section 5)."""
+    """Return whether an origin has the request's scheme, host and port (RFC 6454 section 5)."""
     try:
         theirs, ours = urlsplit(origin), urlsplit(f"//{host}")
         ports = theirs.port or _DEFAULT_PORTS.get(theirs.scheme), ours.port

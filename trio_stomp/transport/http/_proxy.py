@@ -1,10 +1,10 @@
-"""The PROXY protocol: a proxy tells whom it speaks for, before anything else.
+"""The PROXY protocol: a connection begins with a header that has the client's address.
 
-Whoever may send this header can pretend to be any address, so it is believed only if it comes
-from a proxy that the operator named, and from there it must come.
+The sender of this header can claim any address. So it is accepted only from proxies that the
+operator lists, and required from them.
 
-Handles: versions 1 and 2, who is a proxy, reading the header from a wire.
-Does not handle: time (the caller's), the extensions of version 2 (TLVs), which are skipped.
+Handles: versions 1 and 2, the list of proxies, reading the header from a wire.
+Does not handle: time limits; the extensions of version 2 (TLVs), which are skipped.
 Spec: HAProxy's proxy-protocol.txt, revision 2020/03/05, sections 2.1 and 2.2.
 """
 
@@ -27,9 +27,9 @@ from trio_stomp.transport.wire import Wire
 START_1 = b"PROXY "
 START_2 = b"\r\n\r\n\0\r\nQUIT\n"
 MAX_BYTES_1 = 107
-"""The longest header of version 1, with its line end (section 2.1)."""
+"""Maximum size of a header of version 1, with its line end (section 2.1)."""
 MAX_BYTES_2 = 4096
-"""The longest that is taken here of version 2. The addresses need 216 bytes, TLVs some more."""
+"""Maximum size accepted for version 2. Addresses need at most 216 bytes, TLVs some more."""
 UNIX = "unix"
 
 _HEAD_2 = Struct(">12sBBH")
@@ -42,7 +42,7 @@ Address = IPv4Address | IPv6Address
 
 
 class ProxyError(RemoteError):
-    """A proxy's connection begins without a PROXY header: the fault of it or its operator."""
+    """A proxy's connection begins without a valid PROXY header."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -57,10 +57,10 @@ class Proxied:
     """The contents of a PROXY header.
 
     Args:
-      remote: The client's address, as a wire spells it; empty if ``is_local``.
-      is_loopback: Whether the client is on the machine of the proxy; not if that is unknown.
-      is_local: Whether the proxy speaks for itself (a health check), or cannot tell for whom.
-      size: Bytes of the header.
+      remote: The client's address, formatted as ``Wire.remote``; empty if ``is_local``.
+      is_loopback: Whether the client is on the proxy's machine; False if unknown.
+      is_local: Whether the proxy is itself the client (a health check), or does not know it.
+      size: Size of the header, in bytes.
     """
 
     remote: str
@@ -70,10 +70,10 @@ class Proxied:
 
 
 def parse_proxy(data: bytes) -> Proxied | None:
-    """Read the header that ``data`` begins with, or return None if more bytes are needed.
+    """Parse the header that ``data`` begins with, or return None if more bytes are needed.
 
     Raises:
-      ProxyError: The peer's fault; told as soon as no further byte could help.
+      ProxyError: the header is invalid, whatever follows.
     """
     if data.startswith(START_2):
         return _parse_2(data)
@@ -86,17 +86,17 @@ def parse_proxy(data: bytes) -> Proxied | None:
 
 @frozen
 class ProxyNetworks:
-    """The proxies that are believed, and must send the header."""
+    """The proxies that must send the header."""
 
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     has_unix: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "ProxyNetworks":
-        """Read ``10.0.0.0/8,127.0.0.1,unix``, of which an empty text means none.
+        """Parse a list such as ``10.0.0.0/8,127.0.0.1,unix``. An empty text means no proxies.
 
         Raises:
-          OptionError: the operator's fault, naming what is no network.
+          OptionError: an item of the list is not a network.
         """
         words = [word.strip() for word in text.split(",") if word.strip()]
         networks = []
@@ -106,23 +106,23 @@ class ProxyNetworks:
             try:
                 networks.append(ip_network(word))
             except ValueError as error:
-                cause = "it has bits of a host" if "host bits" in str(error) else "it is none"
+                cause = "it has host bits set" if "host bits" in str(error) else "it is invalid"
                 raise OptionError(
                     f"proxy_addresses: {word[:60]!r} is no network: {cause}; write addresses,"
-                    " networks as 10.0.0.0/8, or unix, with commas between"
+                    " networks as 10.0.0.0/8, or unix, separated by commas"
                 ) from None
         return cls(tuple(networks), len(networks) < len(words))
 
     def contains(self, remote: str) -> bool:
-        """Return whether a wire's ``remote`` is one of the proxies."""
+        """Return whether a wire's ``remote`` is the address of a proxy."""
         if remote == UNIX:
             return self.has_unix
         host = remote.rpartition(":")[0].strip("[]").partition("%")[0]
         try:
             address = ip_address(host)
         except ValueError:
-            return False  # a stream of an embedding program, or a socket that is gone
-        # Where one socket listens for both families, an IPv4 peer has an IPv6 address.
+            return False  # a stream of an embedding program, or a closed socket
+        # If one socket listens for both families, IPv4 peers have IPv6 addresses.
         mapped = getattr(address, "ipv4_mapped", None)
         return any(
             address in network or (mapped is not None and mapped in network)
@@ -131,16 +131,17 @@ class ProxyNetworks:
 
 
 async def read_proxy_header(wire: Wire) -> tuple[Wire, bytes]:
-    """Read the header, and have the wire tell the client's address instead of the proxy's.
+    """Read the header, and set the wire's address to the client's instead of the proxy's.
 
-    Returns: the wire, and what came behind the header.
+    Returns:
+      The wire, and the bytes after the header.
 
     Raises:
-      ProxyError: The proxy's fault.
-      trio.BrokenResourceError: the connection is lost, or ended before the header did.
+      ProxyError: the header is missing or invalid.
+      trio.BrokenResourceError: the connection is lost, or ended within the header.
 
-    Checkpoint: only if it has to wait. Cancel: what was read is lost. Limits: time is the
-    caller's; no more than a header and one read are held.
+    Checkpoint: only if it has to wait. Cancel: the bytes read are lost. Limits: buffers one header
+    and one read; has no time limit.
     """
     data = b""
     while (proxied := parse_proxy(data)) is None:
@@ -150,14 +151,14 @@ async def read_proxy_header(wire: Wire) -> tuple[Wire, bytes]:
         data += received
     if not proxied.is_local:
         wire.remote = proxied.remote
-    # Loopback of another machine is no place to trust more than any other.
+    # Loopback of the proxy's machine is trusted only if the proxy is on this machine.
     wire.is_loopback = wire.is_loopback and proxied.is_loopback
     return wire, data[proxied.size :]
 
 
 def _parse_1(data: bytes) -> Proxied | None:
     line, end, _ = data[:MAX_BYTES_1].partition(b"\r\n")
-    # A CR may be the last byte so far; elsewhere neither stands alone.
+    # A CR may be the last byte so far; elsewhere CR and LF must be together.
     is_cut = b"\n" in line or b"\r" in (line if end else line[:-1])
     if is_cut or (not end and len(data) >= MAX_BYTES_1):
         raise ProxyError(f"version 1 ends by CR and LF within {MAX_BYTES_1} bytes")
@@ -184,7 +185,7 @@ def _address_4(word: bytes) -> IPv4Address:
 
 def _address_6(word: bytes) -> IPv6Address:
     try:
-        if b"%" in word:  # a zone means nothing on another machine
+        if b"%" in word:  # a zone is meaningless on another machine
             raise ValueError
         return IPv6Address(word.decode("ascii"))
     except ValueError:
@@ -192,7 +193,7 @@ def _address_6(word: bytes) -> IPv6Address:
 
 
 def _port(word: bytes) -> int:
-    # isdigit() of bytes knows ASCII only; int() alone would take signs, blanks and underscores.
+    # bytes.isdigit() accepts ASCII digits only; int() also takes signs, blanks and underscores.
     if not word.isdigit() or len(word) > 5 or (word[:1] == b"0" and word != b"0"):
         raise ProxyError("a port is a decimal number without leading zeros")
     port = int(word)
@@ -209,8 +210,8 @@ def _parse_2(data: bytes) -> Proxied | None:
         raise ProxyError(f"version and command of version 2 are 0x20 or 0x21, not {command:#04x}")
     size = _HEAD_2.size + length
     if size > MAX_BYTES_2:
-        raise ProxyError(f"version 2 is taken up to {MAX_BYTES_2} bytes, not {size}")
-    # Of LOCAL even the family must be ignored.
+        raise ProxyError(f"version 2 is accepted up to {MAX_BYTES_2} bytes, not {size}")
+    # With LOCAL even the family must be ignored.
     needed = 0 if command == _LOCAL or family == _UNSPECIFIED else _address_bytes(family)
     if length < needed:
         raise ProxyError(f"addresses of family {family:#04x} take {needed} bytes, not {length}")
@@ -241,5 +242,5 @@ def _proxied(source: Address, port: int, size: int) -> Proxied:
     mapped = source.ipv4_mapped
     if mapped is None:
         return Proxied(f"[{source}]:{port}", source.is_loopback, False, size)
-    # Python does not spell these as the kernel does, nor the same in all its versions.
+    # Python formats these unlike the kernel, and differently in its versions.
     return Proxied(f"[::ffff:{mapped}]:{port}", mapped.is_loopback, False, size)

@@ -1,4 +1,4 @@
-"""The first bytes of a connection tell what is spoken on it (one port for all)."""
+"""Detection of the protocol by the first bytes of a connection, for a shared port."""
 
 from enum import Enum, auto
 
@@ -8,7 +8,7 @@ _TLS_HANDSHAKE = 0x16
 
 
 class Speech(Enum):
-    """The protocols that a peer may speak."""
+    """The protocols that are detected."""
 
     STOMP = auto()
     HTTP = auto()
@@ -16,10 +16,10 @@ class Speech(Enum):
 
 
 def sniff(start: bytes) -> Speech | None:
-    """Return what begins with ``start``, or None if more bytes are needed to tell (X11, X12).
+    """Return the protocol that begins with ``start``, or None if more bytes are needed (X11, X12).
 
-    STOMP's CONNECT is followed by a line end, HTTP's by a space. Whatever is neither TLS nor HTTP
-    goes to the STOMP decoder, which says what is wrong with it.
+    STOMP's CONNECT is followed by a line end, HTTP's by a space. Everything that is neither TLS nor
+    HTTP goes to the STOMP decoder, which reports errors in it.
     """
     if not start:
         return None

@@ -1,4 +1,4 @@
-"""As much of ASN.1's DER as certificates and lists of revoked ones are read with here."""
+"""A minimal DER parser, for certificates and revocation lists."""
 
 from datetime import UTC, datetime
 
@@ -9,10 +9,10 @@ GENERALIZED_TIME = 0x18
 
 
 def element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, first byte of the content, first byte behind it (X.690 section 8.1).
+    """Return tag, start and end of the content of the element at ``at`` (X.690 section 8.1).
 
     Raises:
-      IndexError: there is none.
+      IndexError: there is no element.
     """
     tag, length = der[at], der[at + 1]
     at += 2
@@ -24,10 +24,10 @@ def element(der: bytes, at: int) -> tuple[int, int, int]:
 
 
 def time_of(der: bytes, at: int) -> float:
-    """Return a time (RFC 5280 section 4.1.2.5), in seconds of wall time.
+    """Return the time at ``at`` (RFC 5280 section 4.1.2.5), in seconds since 1970.
 
     Raises:
-      ValueError: it is none.
+      ValueError: it is not a time.
     """
     tag, start, end = element(der, at)
     text = der[start:end].decode("ascii")
@@ -37,5 +37,5 @@ def time_of(der: bytes, at: int) -> float:
 
 
 def date_of(wall_s: float) -> str:
-    """Return a time, for people."""
+    """Return a time in the form ``2026-11-23 09:30 UTC``."""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

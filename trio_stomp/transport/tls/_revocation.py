@@ -1,8 +1,7 @@
-"""Which certificates of clients were taken back: lists (CRL) in PEM.
+"""Certificate revocation lists (CRL) in PEM.
 
-OpenSSL judges handshakes by them; what is read here is for those whose handshake is long over, and
-for warnings. Handles: complete lists. Does not handle: deltas, lists of somebody else's
-certificates (indirect), OCSP.
+OpenSSL checks them in handshakes. They are read here to close existing connections, and to warn
+before they expire. Handles: complete lists. Does not handle: deltas, indirect lists, OCSP.
 
 Spec: RFC 5280 section 5.1.
 """
@@ -25,7 +24,7 @@ from trio_stomp.transport.tls._der import (
 )
 
 SOON_S = 24 * 3600.0
-"""Lists are renewed every few days, or hours: to warn sooner would be to warn always."""
+"""Time before expiry to warn at. Lists are renewed every few days or hours, so not sooner."""
 
 _LIST = re.compile(r"-----BEGIN X509 CRL-----([^-]*)-----END X509 CRL-----")
 _SEQUENCE = 0x30
@@ -33,10 +32,10 @@ _TIMES = (UTC_TIME, GENERALIZED_TIME)
 
 
 def certificate_key(der: bytes) -> str:
-    """Return what names a certificate among all: a digest of who signed it, and its number.
+    """Return a digest of a certificate's issuer and serial number, which identifies it.
 
     Raises:
-      ValueError, IndexError: it is none.
+      ValueError, IndexError: it is not a certificate.
     """
     _, at, _ = element(der, 0)
     _, at, _ = element(der, at)
@@ -49,10 +48,13 @@ def certificate_key(der: bytes) -> str:
 
 
 def read_revoked(path: str) -> frozenset[str]:
-    """Return the keys of the certificates that the lists in a file revoke, none for "".
+    """Return the keys (``certificate_key``) of certificates revoked by the lists in a file.
+
+    Args:
+      path: A PEM file; "" = no revocations.
 
     Raises:
-      OptionError: the operator's fault; it names the file.
+      OptionError: the file cannot be read, or a list is damaged.
     """
     if not path:
         return frozenset()
@@ -60,11 +62,14 @@ def read_revoked(path: str) -> frozenset[str]:
 
 
 def revocation_warnings(path: str, wall_s: float) -> Iterator[str]:
-    """Yield what the operator should change soon, one line each.
+    """Yield a line for the log if a list has expired or will soon.
 
     Args:
-      path: As ``read_revoked``, which read it before.
+      path: A PEM file that ``read_revoked`` has read.
       wall_s: Wall time, in seconds since 1970.
+
+    Raises:
+      OptionError: as ``read_revoked``.
     """
     ends_at = min((_next_update(der) for der in _lists(path)), default=math.inf)
     if wall_s > ends_at:
@@ -86,8 +91,8 @@ def _lists(path: str) -> list[bytes]:
         for der in lists:
             _next_update(der), list(_revoked(der))
     except (OSError, ValueError, IndexError) as error:
-        why = getattr(error, "strerror", None)
-        problem = f"cannot be read: {why.lower()}" if why else "the list in it is damaged"
+        cause = getattr(error, "strerror", None)
+        problem = f"cannot be read: {cause.lower()}" if cause else "the list in it is damaged"
         raise OptionError(
             f"{path} (tls_client_crl): {problem}; give a PEM file of lists of revoked certificates"
         ) from None
@@ -100,7 +105,7 @@ def _lists(path: str) -> list[bytes]:
 
 
 def _body(der: bytes) -> tuple[int, bytes]:
-    """Return where ``thisUpdate`` of a list begins, and who signed it."""
+    """Return the position of ``thisUpdate`` in a list, and its issuer."""
     _, at, _ = element(der, 0)
     _, at, _ = element(der, at)
     if der[at] == INTEGER:  # the version
@@ -122,10 +127,10 @@ def _revoked(der: bytes) -> Iterator[str]:
     while der[at] in _TIMES:
         _, _, at = element(der, at)
     if der[at] != _SEQUENCE:
-        return  # nothing was taken back
+        return  # nothing is revoked
     _, at, end = element(der, at)
-    # Behind a list that takes nothing back stands the algorithm of the signature, which is a
-    # sequence, too; but its first element is no sequence.
+    # In a list without revocations the signature's algorithm follows, which is a sequence too, but
+    # its first element is not.
     while at < end and der[at] == _SEQUENCE:
         _, serial, after = element(der, at)
         yield _key(issuer, der[serial : element(der, serial)[2]])

@@ -1,8 +1,8 @@
-"""The certificate of the broker, what TLS it takes, and the names in certificates of clients.
+"""The broker's TLS context: its certificate, accepted versions, and names of client certificates.
 
 Handles: loading with errors that an operator can act on, warnings, reloading, names.
-Does not handle: the bytes of a connection (``_tls_wire``), what a name is allowed to do.
-Spec: RFC 5280, RFC 4514, RFC 9325 (which versions and ciphers are good).
+Does not handle: the bytes of a connection (``_tls_wire``), access rules for names.
+Spec: RFC 5280, RFC 4514, RFC 9325 (recommended versions and ciphers).
 """
 
 import binascii
@@ -18,7 +18,7 @@ from trio_stomp.transport.tls._der import EXPLICIT_VERSION, date_of, element, ti
 from trio_stomp.transport.tls._revocation import read_revoked, revocation_warnings
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: forward secrecy and an AEAD. All ciphers of TLS 1.3 are like that."""
+"""Ciphers for TLS 1.2, with forward secrecy and AEAD, as all ciphers of TLS 1.3 have."""
 EXPIRY_WARNING_S = 14 * 24 * 3600.0
 
 _VERIFY = {
@@ -41,7 +41,7 @@ _SHORT_NAMES = {
     "surname": "SN",
     "userId": "UID",
 }
-"""OpenSSL's long names; it writes all others the same way in short."""
+"""Short forms of OpenSSL's long names. Other names have no short form."""
 _OTHER_NAMES = ("email", "DNS", "URI")
 _ESCAPED = frozenset('"+,;<>\\')
 
@@ -50,7 +50,7 @@ _KEY = b"PRIVATE KEY-----"
 
 
 class _EncryptedKeyError(Exception):
-    """OpenSSL asked for a passphrase: if it were left alone, on the terminal."""
+    """OpenSSL requested a passphrase, for which it would prompt on the terminal by default."""
 
 
 def make_server_context(
@@ -62,20 +62,19 @@ def make_server_context(
     client_crl: str = "",
     minimum: str = "1.2",
 ) -> ssl.SSLContext:
-    """Load the certificate and choose what TLS is good enough.
+    """Return a context with the certificate loaded and secure versions and ciphers selected.
 
     Args:
-      certificate: PEM file of the certificate and those above it, the broker's own first.
+      certificate: PEM file of the certificate chain, the broker's own certificate first.
       key: PEM file of its private key, without a passphrase; empty = it is in ``certificate``.
-      client_ca: PEM file of those who sign the certificates of clients.
+      client_ca: PEM file of the authorities that sign client certificates.
       client_certificates: ``off``, ``optional`` or ``required``.
-      client_crl: PEM file of those that were taken back, with a list of each who signs; empty =
-        none was.
-      minimum: The oldest version, ``1.2`` or ``1.3``.
+      client_crl: PEM file of revocation lists, one of each authority; empty = none.
+      minimum: The minimum version of TLS, ``1.2`` or ``1.3``.
 
     Raises:
-      OptionError: the operator's fault; it names the file, what is wrong, and the remedy.
-      KeyError: the caller's fault: no such word.
+      OptionError: a file cannot be used; the text names it, the cause and the remedy.
+      KeyError: ``client_certificates`` or ``minimum`` is another word.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _MINIMUM[minimum]
@@ -83,34 +82,34 @@ def make_server_context(
     context.options |= (
         ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     )
-    # WebSocket's opening handshake is HTTP/1.1 (RFC 6455); without this a browser may hope for h2.
+    # WebSocket's opening handshake is HTTP/1.1 (RFC 6455); without this a browser may offer h2.
     context.set_alpn_protocols(["http/1.1"])
-    # Connections are long, so a resumed one saves nothing. Those of TLS 1.2 stay: without them
-    # OpenSSL would keep up to 20,480 sessions here, for hours.
+    # Connections are long, so resumption saves nothing. Tickets of TLS 1.2 stay enabled: without
+    # them OpenSSL would keep up to 20,480 sessions for hours.
     context.num_tickets = 0
     _load_certificate(context, certificate, key or certificate)
     context.verify_mode = _VERIFY[client_certificates]
     if context.verify_mode is not ssl.CERT_NONE:
-        # Who signs is in the file, be it a root or not; the roots of the machine do not count.
+        # Trust the authorities in the file, root or not, but none of the machine's roots.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _load_client_ca(context, client_ca)
         if client_crl:
-            # Of who signs, whoever has signed him is not asked: take him out of ``client_ca``.
+            # Certificates of authorities are not checked: remove revoked ones from ``client_ca``.
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-            read_revoked(client_crl)  # says better what is wrong
+            read_revoked(client_crl)  # has better error texts than OpenSSL
             context.load_verify_locations(client_crl)
     return context
 
 
 class TlsBox:
-    """The context for new connections. Those that are made already keep theirs.
+    """The context for new connections, which can be reloaded. Existing connections keep theirs.
 
     Args:
       certificate, key, client_ca, client_certificates, client_crl, minimum: as
         ``make_server_context``.
 
     Raises:
-      OptionError: the operator's fault.
+      OptionError: a file cannot be used.
     """
 
     __slots__ = ("_client_crl", "_files", "_load", "context")
@@ -140,16 +139,16 @@ class TlsBox:
 
     @classmethod
     def over(cls, context: ssl.SSLContext) -> "TlsBox":
-        """Return a box for a program's own context, whose files the program reloads.
+        """Return a box with a program's own context, which is never reloaded.
 
         Raises:
-          OptionError: it is one for clients; the program's fault.
+          OptionError: the context is for clients.
         """
         try:
             context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
         except ssl.SSLError:
             raise OptionError(
-                "ssl_context is one for clients; make it with"
+                "ssl_context is for clients; create it with"
                 " ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and load a certificate"
             ) from None
         box = cls.__new__(cls)
@@ -158,26 +157,26 @@ class TlsBox:
         return box
 
     def load(self) -> ssl.SSLContext:
-        """Read the files again. Connections get the context once it is put into ``context``.
+        """Read the files again and return a new context, without using it.
 
         Raises:
-          OptionError: the operator's fault.
+          OptionError: a file cannot be used.
         """
         return self._load()
 
     def reload(self) -> None:
-        """Read the files again, and use what they say.
+        """Read the files again, and use them for new connections.
 
         Raises:
-          OptionError: the operator's fault; the context stays what it was.
+          OptionError: a file cannot be used; the context is unchanged.
         """
         self.context = self._load()
 
     def revoked(self) -> frozenset[str]:
-        """Read which certificates of clients were taken back, by ``certificate_key``.
+        """Read and return the keys (``certificate_key``) of revoked client certificates.
 
         Raises:
-          OptionError: the operator's fault.
+          OptionError: the file cannot be used.
         """
         return read_revoked(self._client_crl)
 
@@ -190,24 +189,23 @@ class TlsBox:
 
 
 def warnings_of(certificate: str, key: str, wall_s: float) -> tuple[str, ...]:
-    """Return what an operator should change soon, one line each, to be logged.
+    """Return lines for the log about problems of the files, such as imminent expiry.
 
     Args:
-      certificate, key: as ``make_server_context``.
-      certificate: The file of the certificate.
-      key: The file of the key.
+      certificate: PEM file of the certificate.
+      key: PEM file of its private key; empty = it is in ``certificate``.
       wall_s: Wall time, in seconds since 1970.
     """
     return (*_key_warnings(key or certificate), *_date_warnings(certificate, wall_s))
 
 
 def certificate_names(decoded: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names in a certificate, as rules may know it, each once.
+    """Return the distinct names in a certificate, in the form used by access rules.
 
-    Names with characters that cannot be printed are left out: they are only there to deceive.
+    Names with unprintable characters are omitted, as they can only deceive.
 
     Args:
-      decoded: What ``SSLObject.getpeercert()`` tells of a certificate that was verified.
+      decoded: The result of ``SSLObject.getpeercert()`` for a verified certificate.
     """
     names = []
     subject = decoded.get("subject", ())
@@ -248,12 +246,22 @@ def _load_client_ca(context: ssl.SSLContext, client_ca: str) -> None:
     _check_pem(client_ca, "tls_client_ca", _CERTIFICATE, "certificate")
     try:
         context.load_verify_locations(client_ca)
-    except OSError:  # as ssl.SSLError is one, too
+    except OSError:  # includes ssl.SSLError
         raise OptionError(_damaged(client_ca, "tls_client_ca", "certificate")) from None
 
 
 def _check_pem(path: str, option: str, mark: bytes, what: str) -> None:
-    """OpenSSL does not tell which of two files is at fault, nor that one is no PEM at all."""
+    """Check that a file is PEM, because OpenSSL does not report which file is at fault.
+
+    Args:
+      path: The file.
+      option: The option that names it.
+      mark: A part of the expected `-----BEGIN` line.
+      what: The expected content, for the error text.
+
+    Raises:
+      OptionError: the file cannot be read, or has no such content.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -275,8 +283,8 @@ def _damaged(path: str, option: str, what: str) -> str:
 
 
 def _fault(certificate: str, key: str, reason: str) -> str:
-    """Say what is wrong with a pair that OpenSSL refused for ``reason``."""
-    # A key of another kind: there is a place for each, and that one's certificate is missing.
+    """Return the error text for a certificate and key that OpenSSL refused with ``reason``."""
+    # NO_CERTIFICATE_ASSIGNED: the key is of another kind than the certificate.
     if reason.endswith("_MISMATCH") or reason == "NO_CERTIFICATE_ASSIGNED":
         return (
             f"{key} (tls_key) is not the key of {certificate} (tls_cert), where the certificate "
@@ -303,12 +311,12 @@ def _key_warnings(key: str) -> list[str]:
     try:
         mode = os.stat(key).st_mode
     except OSError:
-        return []  # it was loaded a moment ago
+        return []  # it was readable a moment ago
     if not mode & (stat.S_IROTH | stat.S_IWOTH):
-        return []  # a group of its own for the key is as usual as 0600
+        return []  # access by a group is common
     return [
         f"{key} (tls_key) has the mode {stat.S_IMODE(mode):04o}: every user of this machine can"
-        " take the broker's key; chmod 0600 it"
+        " read the broker's key; chmod 0600 it"
     ]
 
 
@@ -317,7 +325,7 @@ def _date_warnings(certificate: str, wall_s: float) -> list[str]:
         with open(certificate, encoding="latin-1") as file:
             begin_s, end_s = _validity(_first_certificate(file.read()))
     except (OSError, ValueError, IndexError):
-        return []  # OpenSSL did read it, and will tell its peers
+        return []  # OpenSSL could read it
     name = f"{certificate} (tls_cert)"
     if wall_s < begin_s:
         return [
@@ -337,9 +345,9 @@ def _first_certificate(text: str) -> bytes:
 
 
 def _validity(certificate: bytes) -> tuple[float, float]:
-    """From when to when a certificate is valid (RFC 5280 section 4.1), in seconds of wall time.
+    """Return begin and end of a certificate's validity (RFC 5280 section 4.1), in s since 1970.
 
-    The ``ssl`` module tells this of a peer's certificate alone, and ``cryptography`` is an extra.
+    The ``ssl`` module reports these of peers' certificates only, and ``cryptography`` is optional.
     """
     _, at, _ = element(certificate, 0)
     _, at, _ = element(certificate, at)
@@ -364,7 +372,7 @@ def _distinguished_name(subject: "tuple[tuple[tuple[str, str], ...], ...]") -> s
 
 
 def _escaped(value: str) -> str:
-    """Escape as RFC 4514 section 2.4 says, so that no value can look like two."""
+    """Escape a value as in RFC 4514 section 2.4, so that it cannot look like two."""
     last = len(value) - 1
     escaped = []
     for at, char in enumerate(value):

@@ -1,10 +1,10 @@
-"""TLS over another wire, server side: the dispatcher may send here without waiting, too.
+"""TLS over another wire, server side, with a ``send_nowait`` for the dispatcher.
 
-``trio.SSLStream`` can only ``await``, so OpenSSL runs here between two buffers in memory, and all
-calls of it are synchronous: what reader, writer and dispatcher make it say stays in one order.
+``trio.SSLStream`` can only ``await``. Here OpenSSL runs between two buffers in memory, and all its
+calls are synchronous, so the output caused by reader, writer and dispatcher stays in order.
 
-Handles: the handshake, its alerts, both directions, half-close, who the peer proved to be.
-Does not handle: how long a handshake may take, which certificates and versions are good enough.
+Handles: the handshake, its alerts, both directions, half-close, the peer's identity.
+Does not handle: time limits, acceptable certificates and versions.
 Spec: RFC 8446, RFC 5246.
 """
 
@@ -20,24 +20,24 @@ from trio_stomp.transport.tls._tls_context import certificate_names
 from trio_stomp.transport.wire import Piece, SocketWire, Wire
 
 RECORD_BYTES = 16 * 1024
-"""Most plaintext in one record (RFC 8446 section 5.1)."""
+"""Maximum plaintext in one record (RFC 8446 section 5.1)."""
 ENCRYPT_BYTES = 2 * RECORD_BYTES
-"""What OpenSSL encrypts in one go: more is a little faster, but its buffer never shrinks."""
+"""Bytes for one call of OpenSSL. More are slightly faster, but its buffer never shrinks."""
 CHUNK_BYTES = 4 * RECORD_BYTES
-"""What is encrypted before it is known whether the peer takes it; all that a slow one can pin."""
+"""Bytes encrypted in advance, which are all that a slow peer can pin."""
 BURST_BYTES = 4 * CHUNK_BYTES
-"""What one wait is followed by at most, while the kernel takes it: others want to run, too."""
+"""Maximum bytes sent after one wait while the kernel accepts them, so that other tasks run."""
 RECEIVE_BYTES = 64 * 1024
 BINDING_BYTES = RECORD_BYTES + 64
-"""What OpenSSL is fed at once: a record with its overhead."""
+"""Bytes given to OpenSSL at once: a record with its overhead."""
 HANDSHAKE_RECEIVE_BYTES = 16 * 1024
 MAX_HANDSHAKE_BYTES = 64 * 1024
-"""A ClientHello and a chain of certificates; OpenSSL alone would take more than 200 KiB."""
+"""Enough for a ClientHello and a certificate chain; OpenSSL would accept more than 200 KiB."""
 MAX_BARREN_BYTES = 32 * 1024
-"""Fed in a row without a byte of plaintext. A record is whole after 16 KiB and a little, so this
-is a flood of key updates; 27 bytes each make us derive keys for 20 µs, while all others wait."""
+"""Maximum consecutive bytes without plaintext. A record has little more than 16 KiB, so more is a
+flood of key updates: 27 bytes of each cost 20 µs for new keys, while all other tasks wait."""
 MAX_UNREAD_BYTES = 64 * 1024
-"""Answers of TLS's own (to key updates, say) that the peer does not read (CVE-2026-39304)."""
+"""Maximum unsent answers of TLS itself, such as those to key updates (CVE-2026-39304)."""
 
 _EXPLANATIONS = (
     ("NO_SHARED_CIPHER", "it offers no cipher that is allowed here (ECDHE with an AEAD)"),
@@ -50,28 +50,28 @@ _EXPLANATIONS = (
     ("ALERT_CERTIFICATE_UNKNOWN", "it does not accept the certificate of this broker"),
     ("ALERT_BAD_CERTIFICATE", "it does not accept the certificate of this broker"),
 )
-"""Parts of OpenSSL's reasons that say too little to who reads the log."""
+"""Explanations for the log, by the ends of OpenSSL's reasons."""
 
 
 class TlsError(RemoteError):
-    """The peer's TLS is wrong, or not good enough. The message says why, for the log."""
+    """The peer's TLS is invalid or insecure. The message has the cause, for the log."""
 
     def __init__(self, message: str) -> None:
         super().__init__("tls-failed", message, reason=CloseReason.TLS_FAILED)
 
 
 class TlsWire:
-    """A wire that encrypts what goes over another one.
+    """A wire that encrypts the bytes sent over another wire.
 
-    What ``send_nowait`` and ``wait_sent`` do not report as sent must be presented again, as the
-    start of what is sent next: the wire may have encrypted it already. It reports plaintext as
-    its ciphertext goes out, so a slow peer shows progress; but all of it only once nothing waits
-    here any more, for nobody else would send the rest.
+    Bytes that ``send_nowait`` and ``wait_sent`` do not report as sent must begin the next call, as
+    the wire may have encrypted them already. Plaintext is reported as its ciphertext is sent, so
+    that a slow peer shows progress; but the last of it only when no ciphertext is left, because the
+    caller must call again to send the rest.
 
     Args:
-      inner: What the ciphertext goes over; taken over.
-      context: Certificate, versions, and whether the peer must show a certificate.
-      received: What was read from ``inner`` already: the start of the handshake.
+      inner: The wire for the ciphertext, which this one owns from now on.
+      context: Certificate, versions, and whether the peer must present a certificate.
+      received: Bytes already read from ``inner``: the start of the handshake.
     """
 
     gathers = False
@@ -102,12 +102,12 @@ class TlsWire:
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._handshake_bytes = len(received)
         self._incoming.write(received)
-        # What left OpenSSL and waits for the inner wire; it goes before what is in ``_outgoing``.
+        # Ciphertext to be sent before the content of ``_outgoing``.
         self._ciphertext: Piece = b""
-        # So many of the bytes that will be presented next are encrypted already.
+        # The number of bytes of the next call that are encrypted already.
         self._held = 0
         self._is_sending = False
-        # What was read and not yet fed to OpenSSL, and what it gave before anybody asked.
+        # Bytes received but not given to OpenSSL yet, and plaintext decrypted in advance.
         self._received: bytes | memoryview = b""
         self._plaintext = b""
         self._barren_bytes = 0
@@ -116,7 +116,7 @@ class TlsWire:
 
     @property
     def version(self) -> str:
-        """Return ``TLSv1.3``, say, or "" before the handshake."""
+        """Return the version, such as ``TLSv1.3``, or "" before the handshake."""
         return self._ssl.version() or ""
 
     @property
@@ -126,20 +126,20 @@ class TlsWire:
         return cipher[0] if cipher is not None else ""
 
     def certificate_names(self) -> tuple[str, ...]:
-        """Return the names that the peer proved by its certificate, none if it showed none.
+        """Return the names in the peer's certificate, or () without one.
 
-        The whole subject as RFC 4514 writes it, then ``CN=…`` alone, then its other names as
+        They are the whole subject as in RFC 4514, then ``CN=…``, then the alternative names as
         ``email:…``, ``DNS:…`` and ``URI:…``.
         """
         try:
-            # Empty, too, for a certificate that nobody verified.
+            # Also empty for a certificate that was not verified.
             decoded = self._ssl.getpeercert()
         except (ssl.SSLError, ValueError):
-            return ()  # before the handshake, or a name that is not even text
+            return ()  # before the handshake, or with a name that is not text
         return certificate_names(decoded or {})
 
     def certificate_key(self) -> str:
-        """Return the key that names the peer's certificate among all, or "" if it showed none."""
+        """Return the key that identifies the peer's certificate, or "" without one."""
         try:
             der = self._ssl.getpeercert(binary_form=True)
             return certificate_key(der) if der else ""
@@ -147,14 +147,14 @@ class TlsWire:
             return ""
 
     async def handshake(self) -> None:
-        """Shake hands, before anything else and once.
+        """Do the handshake. Call this once, before all other methods.
 
         Raises:
-          TlsError: The peer's fault; it has been told by an alert, and can be told no more.
+          TlsError: the peer is at fault; it was sent an alert, and nothing more can be sent.
           trio.BrokenResourceError: the connection is lost.
 
-        Checkpoint: only if it has to wait. Cancel: only ``aclose`` may follow. Limits: time is
-        the caller's; ``MAX_HANDSHAKE_BYTES`` hold.
+        Checkpoint: only if it has to wait. Cancel: only ``aclose`` may follow. Limits:
+        ``MAX_HANDSHAKE_BYTES``; no time limit.
         """
         while True:
             try:
@@ -184,9 +184,9 @@ class TlsWire:
     # Reading.
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Implement ``Wire.receive_some``. A peer that leaves without a close_notify is at its end.
+        """Implement ``Wire.receive_some``. A missing close_notify is accepted as the end.
 
-        STOMP's frames show where they end, so a cut one is not taken for a whole one.
+        STOMP frames show where they end, so a truncated one cannot pass as complete.
         """
         if self._plaintext or self._has_input():
             await trio.lowlevel.checkpoint()
@@ -205,23 +205,23 @@ class TlsWire:
             self._received = received
 
     def _decrypt(self, max_bytes: int) -> bytes:
-        """Return what can be had of what was received: empty if more is needed, or at the end."""
+        """Return plaintext of received bytes: b"" at the end, or if more bytes are needed."""
         pieces = []
         while max_bytes > 0 and not self._failure and self._has_input():
             try:
                 piece = self._ssl.read(min(max_bytes, RECORD_BYTES))
-            except ssl.SSLWantReadError:  # OpenSSL has taken all that it was fed
+            except ssl.SSLWantReadError:  # OpenSSL has consumed its input
                 if self._barren_bytes > MAX_BARREN_BYTES:
                     self._fail(f"TLS broke: {MAX_BARREN_BYTES} bytes had no data in them")
                 continue
             except ssl.SSLZeroReturnError:
                 piece = b""
             except ssl.SSLError as error:
-                # What came before the bad record is good, and is handed out first.
+                # Return the valid plaintext before the bad record first.
                 self._fail(f"TLS broke: {explain(error)}")
                 break
             if not piece:
-                self._at_end = True  # a close_notify; whatever follows it does not count
+                self._at_end = True  # a close_notify; bytes after it are ignored
                 break
             self._barren_bytes = 0
             pieces.append(piece)
@@ -231,9 +231,10 @@ class TlsWire:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _has_input(self) -> bool:
-        """Feed OpenSSL if it is hungry, or return False if there is nothing to read for it.
+        """Give OpenSSL input if it has none, and return whether it has any now.
 
-        Bit by bit, as its buffer never shrinks; and asked first, as an exception is dear.
+        The input is given in parts, as the buffer never shrinks. The check is cheaper than an
+        exception.
         """
         if self._incoming.pending or self._ssl.pending():
             return True
@@ -250,10 +251,10 @@ class TlsWire:
         return True
 
     def _answer(self) -> None:
-        """Send what reading has made TLS say, if that needs no wait, else later."""
-        with suppress(trio.BrokenResourceError):  # reading will tell
+        """Send answers of TLS itself to received bytes, without waiting."""
+        with suppress(trio.BrokenResourceError):  # the next read will report it
             self._flush_nowait()
-        # Of what waits, a part as large as ``_held`` is ciphertext of data, if any is.
+        # At most ``_held`` of the waiting bytes are data; the rest are answers.
         if self._waiting_bytes() - self._held > MAX_UNREAD_BYTES:
             self._fail(f"TLS broke: {MAX_UNREAD_BYTES} bytes of its own answers were not read")
 
@@ -263,10 +264,7 @@ class TlsWire:
     # Sending.
 
     def send_nowait(self, data: Piece, _behind: Sequence[Piece] = ()) -> int:
-        """Implement ``Wire.send_nowait``.
-
-        The class says what becomes of bytes not reported as sent.
-        """
+        """Implement ``Wire.send_nowait``. See the class for bytes not reported as sent."""
         if self._failure:
             raise trio.BrokenResourceError(self._failure)
         size, sent = len(data), 0
@@ -279,9 +277,9 @@ class TlsWire:
             self._encrypt(data, sent)
 
     async def wait_sent(self, data: Piece) -> int:
-        """Implement ``Wire.wait_sent``. The class says what becomes of bytes not reported as sent.
+        """Implement ``Wire.wait_sent``. See the class for bytes not reported as sent.
 
-        Cancel: over a socket nothing is lost; over any other stream nothing can be sent any more.
+        Cancel: over a socket nothing is lost; over other wires nothing can be sent any more.
         """
         if self._failure:
             raise trio.BrokenResourceError(self._failure)
@@ -291,7 +289,7 @@ class TlsWire:
             if self._waiting_bytes():
                 await self._send_some()
             else:
-                await trio.lowlevel.checkpoint()  # the reader has sent it along with its answers
+                await trio.lowlevel.checkpoint()  # the reader sent it together with answers
             sent = self._report(len(data))
             if sent:
                 break
@@ -304,7 +302,7 @@ class TlsWire:
         return self._inner.untaken()
 
     async def send_eof(self) -> None:
-        """Send what is encrypted, a close_notify, and the end of the inner wire.
+        """Send waiting ciphertext and a close_notify, then end the inner wire's sending side.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -313,26 +311,26 @@ class TlsWire:
         """
         if self._failure:
             raise trio.BrokenResourceError(self._failure)
-        # OpenSSL looks for the peer's close_notify, too, and would take data for an error.
+        # OpenSSL expects the peer's close_notify next, and would report data as an error.
         while data := self._decrypt(RECORD_BYTES):
             self._plaintext += data
-        with suppress(ssl.SSLError):  # it wants to read that: not now
+        with suppress(ssl.SSLError):  # it would wait for the peer's close_notify
             self._ssl.unwrap()
         self._held = 0
         await self._flush()
         await self._inner.send_eof()
 
     async def aclose(self) -> None:
-        """Close at once, without a word. Checkpoint: always."""
+        """Close at once, without a close_notify. Checkpoint: always."""
         await self._inner.aclose()
 
     def _encrypt(self, data: Piece, start: int) -> None:
-        """Encrypt the next chunk, only while no ciphertext waits."""
+        """Encrypt the next chunk of ``data`` from ``start`` on. No ciphertext may be waiting."""
         tls, outgoing = self._ssl, self._outgoing
         end = min(len(data), start + CHUNK_BYTES)
         held = end - start
         try:
-            if held == len(data) <= RECORD_BYTES:  # nearly always; and then no view is needed
+            if held == len(data) <= RECORD_BYTES:  # the usual case, which needs no memoryview
                 tls.write(data)
                 self._ciphertext = outgoing.read()
                 self._held = held
@@ -342,7 +340,7 @@ class TlsWire:
                 start += tls.write(view[start : min(end, start + ENCRYPT_BYTES)])
                 pieces.append(outgoing.read())
         except ssl.SSLError as error:
-            # After ``send_eof``; or the peer stopped in the middle of a message of TLS's own.
+            # After ``send_eof``, or if the peer's handshake message is incomplete.
             raise trio.BrokenResourceError(f"TLS broke: {explain(error)}") from None
         self._ciphertext = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._held = held
@@ -351,9 +349,10 @@ class TlsWire:
         return len(self._ciphertext) + self._outgoing.pending
 
     def _report(self, most: int) -> int:
-        """Return how many of the bytes that are presented again are out and were not reported yet.
+        """Return how many encrypted bytes were sent and not reported yet, at most ``most``.
 
-        Ciphertext is never shorter than its plaintext, so no more is in here than still waits.
+        Ciphertext is never shorter than its plaintext, so the waiting bytes are an upper bound of
+        the unsent plaintext.
         """
         kept = min(self._held, self._waiting_bytes())
         sent = min(self._held - kept, most)
@@ -361,9 +360,9 @@ class TlsWire:
         return sent
 
     def _flush_nowait(self) -> bool:
-        """Send ciphertext without waiting, and return whether all is out."""
+        """Send ciphertext without waiting, and return whether all of it was sent."""
         if self._is_sending:
-            return False  # what the writer holds in its hands goes first
+            return False  # the writer must send its part first
         while True:
             if not self._ciphertext:
                 if not self._outgoing.pending:
@@ -380,7 +379,7 @@ class TlsWire:
             await self._send_some()
 
     async def _send_some(self) -> None:
-        """Wait until some of the ciphertext that waits is out. Checkpoint: always."""
+        """Wait until some of the waiting ciphertext is sent. Checkpoint: always."""
         if self._is_sending:
             raise trio.BusyResourceError("another task is sending")
         if not self._ciphertext:
@@ -389,7 +388,7 @@ class TlsWire:
         try:
             sent = await self._inner.wait_sent(self._ciphertext)
         except trio.Cancelled:
-            # Nobody knows how much of it the stream has sent. A socket waits first, then sends.
+            # It is unknown how much was sent, except by a socket, which sends only after the wait.
             if not isinstance(self._inner, SocketWire):
                 self._fail("sending was cancelled")
             raise
@@ -405,7 +404,7 @@ class TlsWire:
 
 
 def explain(error: ssl.SSLError) -> str:
-    """Return one line for the log: what is wrong with the peer's TLS, without OpenSSL's places."""
+    """Return one line for the log about an error, without OpenSSL's source positions."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     reason: str | None = error.reason

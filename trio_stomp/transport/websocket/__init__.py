@@ -1,4 +1,4 @@
-"""WebSocket and SockJS: STOMP frames in messages.
+"""WebSocket and SockJS, which carry STOMP frames in messages.
 
 Handles: the upgrade, masking, messages, pings, Close; SockJS sessions.
 Does not handle: the meaning of frames.

@@ -1,8 +1,8 @@
-"""JSON messages that hold nothing but strings: text in, the bytes of the strings out.
+"""Incremental decoder for JSON messages that are strings or flat arrays of strings.
 
-``["a","b"]`` and ``"ab"`` both say ``ab``. The text may come in any pieces; what is decoded is
-handed on at once, so a message of any length keeps no more here than an escape that is not whole.
-Nothing nests, so there is no depth to bound, and what comes out is never longer than what came in.
+``["a","b"]`` and ``"ab"`` both decode to ``ab``. The text may arrive in any pieces, and is returned
+as soon as it is decoded: at most an incomplete escape is buffered. Arrays do not nest, so no limit
+of depth is needed, and the output is never longer than the input.
 
 Spec: RFC 8259 section 7. Does not handle: bytes that are not UTF-8, frames, limits.
 """
@@ -17,11 +17,11 @@ from attrs import define, field
 class _Place(Enum):
     START = auto()
     FIRST = auto()
-    """Behind the bracket."""
+    """After the bracket."""
     NEXT = auto()
-    """Behind a comma."""
+    """After a comma."""
     BEHIND = auto()
-    """Behind a string of an array."""
+    """After a string of an array."""
     DONE = auto()
 
 
@@ -36,7 +36,7 @@ _STEPS = {
 }
 
 _SPACE = re.compile(r"[ \t\n\r]*+")
-# Possessive: there is one way to read a string, and no other to go back to.
+# Possessive quantifiers: a string matches in one way only, so backtracking is useless.
 _PLAIN = r'[^"\\\x00-\x1f]*+'
 _RUN = re.compile(_PLAIN + r'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})' + _PLAIN + r")*+")
 _CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
@@ -46,28 +46,28 @@ _unescape = json.JSONDecoder().decode
 
 @define(eq=False, repr=False)
 class JsonStrings:
-    """Reads messages, one behind the other, that are each a string or a flat array of strings.
+    """Reads consecutive messages, each of which is a string or a flat array of strings.
 
-    An empty message says nothing. Characters beyond the BMP may be cut into their surrogates, even
-    over two strings or messages: they are put together again. A lone one becomes U+FFFD.
+    A message may be empty. Characters beyond the BMP may be split into surrogates, even across
+    strings or messages, and are joined. A lone surrogate becomes U+FFFD.
     """
 
     _place: _Place = field(default=_Place.START, init=False)
     _is_in_string: bool = field(default=False, init=False)
     _held: str = field(default="", init=False)
-    """An escape that is not whole."""
+    """An incomplete escape."""
     _half: str = field(default="", init=False)
-    """The high surrogate that all before ends with, or nothing."""
+    """The high surrogate at the end of the input so far, or ""."""
 
     def feed(self, text: str, *, is_end: bool) -> bytes:
-        """Return what the strings in ``text`` say, in UTF-8.
+        """Return the content of the strings in ``text``, in UTF-8.
 
         Args:
-          text: The text of a message.
+          text: A piece of a message.
           is_end: The message ends with this piece.
 
         Raises:
-          ValueError: it is anything else: the peer's fault. The reader is of no more use then.
+          ValueError: the message is anything else. The reader must not be used any more.
         """
         parts = [self._half]
         text = self._held + text
@@ -82,13 +82,13 @@ class JsonStrings:
             if self._is_in_string or self._place not in (_Place.START, _Place.DONE):
                 raise ValueError("the message ends too soon")
             self._place = _Place.START
-        said = "".join(parts)
-        self._half = said[-1:] if "\ud800" <= said[-1:] <= "\udbff" else ""
-        return _encode(said[:-1] if self._half else said)
+        content = "".join(parts)
+        self._half = content[-1:] if "\ud800" <= content[-1:] <= "\udbff" else ""
+        return _encode(content[:-1] if self._half else content)
 
     def _read_between(self, text: str, position: int) -> int:
         found = _SPACE.match(text, position)
-        assert found is not None  # it matches nothing, too
+        assert found is not None  # it also matches the empty string
         position = found.end()
         if position == len(text):
             return position
@@ -101,7 +101,7 @@ class JsonStrings:
 
     def _read_string(self, text: str, position: int, parts: list[str]) -> int:
         found = _RUN.match(text, position)
-        assert found is not None  # it matches nothing, too
+        assert found is not None  # it also matches the empty string
         run, end = found[0], found.end()
         parts.append(_unescape(f'"{run}"') if "\\" in run else run)
         if end == len(text):
@@ -119,6 +119,6 @@ def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        # UTF-16 joins surrogates that belong together.
+        # Encoding in UTF-16 joins pairs of surrogates.
         halves = text.encode("utf-16-le", "surrogatepass")
         return halves.decode("utf-16-le", "replace").encode()

@@ -1,9 +1,9 @@
-"""Small whole WebSocket frames of clients: nearly all frames, taken a run at a time."""
+"""Fast parser for runs of small, complete, masked WebSocket frames, which nearly all frames are."""
 
 from trio_stomp.transport.websocket._websocket_frames import BINARY, TEXT, is_utf8
 
-# A frame up to this size waits until it is whole. Above it a big-integer XOR no longer wins over
-# wsproto, and memory for a frame that may never be completed would be worth attacking.
+# Frames up to this size are buffered until they are complete. For larger ones a big-integer XOR is
+# not faster than wsproto, and buffering incomplete frames would invite attacks on memory.
 MAX_WHOLE_BYTES = 8191
 SMALLEST_MASKED_FRAME = 6
 
@@ -14,9 +14,11 @@ _from_bytes = int.from_bytes
 def cut_run(
     data: bytes, position: int, max_bytes: int
 ) -> tuple[int, int, list[bytes], list[bytes]]:
-    """Cut the run of small whole messages at ``position`` out of ``data``.
+    """Split the run of small, complete messages at ``position`` in ``data``.
 
-    Returns: where it ends, all opcode bytes or-ed, each masked payload, its mask at full length.
+    Returns:
+      The end of the run, the bitwise OR of all opcode bytes, the masked payloads, and their masks,
+      each repeated to the length of its payload.
     """
     size = len(data)
     last = size - SMALLEST_MASKED_FRAME
@@ -52,13 +54,13 @@ def unmask(payload: bytes, key: bytes) -> bytes:
 
 
 def valid_bytes(data: bytes, position: int, payload: bytes, frames: list[bytes]) -> int:
-    """Return how much of ``payload`` stands before the first text frame that is not UTF-8.
+    """Return the size of ``payload`` before the first text frame that is not UTF-8.
 
     Args:
       data: The bytes received.
-      position: Where the first of the ``frames`` that make up ``payload`` begins in ``data``.
-      payload: Their payload, unmasked and joined.
-      frames: The frames that make up the payload.
+      position: Position of the first frame in ``data``.
+      payload: The payloads of the frames, unmasked and joined.
+      frames: The masked payloads of the frames.
     """
     done = 0
     for frame in frames:

@@ -1,10 +1,10 @@
-"""SockJS on a WebSocket: its paths, its frames, its page ``/info``.
+"""SockJS over WebSocket: its paths, its frames, its page ``/info``.
 
-Spec: SockJS protocol 0.3.3, of which this is the transport ``websocket``; the transports of plain
-HTTP are not spoken. What a SockJS client sends are JSON strings; it is sent ``o``, then ``a["…"]``,
-``h`` when nothing else goes out, and at the end ``c[code,"reason"]``.
+Spec: SockJS protocol 0.3.3, transport ``websocket``; the HTTP transports are not supported. Clients
+send JSON strings. The server sends ``o``, then ``a["…"]``, ``h`` as a heart-beat, and at the end
+``c[code,"reason"]``.
 
-Does not handle: what the strings mean; when to send ``h``.
+Does not handle: the meaning of the strings; when to send ``h``.
 """
 
 import json
@@ -27,18 +27,18 @@ SOCKJS_OPEN = frame_header(TEXT, 1) + b"o"
 SOCKJS_HEARTBEAT = frame_header(TEXT, 1) + b"h"
 
 SOCKJS_HEARTBEAT_S = 25.0
-"""The protocol's own figure: proxies close what is silent for longer."""
+"""The interval in the protocol's specification; proxies close connections silent for longer."""
 
 JSON_GROWTH = 6
-"""A byte takes up to six in JSON: NUL is ``\\u0000``."""
+"""Maximum growth of a byte in JSON: NUL becomes ``\\u0000``."""
 
 UNSUPPORTED_DATA = 1003
 
-# Something, three words, of which two are without dots: 'server' and 'session' of the protocol.
+# A prefix, the protocol's 'server' and 'session' (without dots), and 'websocket'.
 _SESSION = re.compile(r"/.+/[^/.]+/[^/.]+/websocket", re.DOTALL)
 _INFO = re.compile(r"/.+/info", re.DOTALL)
 
-# Word for word as the protocol's own tests want it.
+# Exactly as the protocol's own tests expect it.
 _NOT_CACHED = ("Cache-Control", "no-store, no-cache, must-revalidate, max-age=0")
 _JSON = ("Content-Type", "application/json; charset=UTF-8")
 
@@ -48,31 +48,31 @@ _quote = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def asks_sockjs(request: HttpRequest, subprotocol: str | None) -> bool:
-    """Return whether an upgrade asks for SockJS, and not for STOMP itself.
+    """Return whether an upgrade is for SockJS instead of plain STOMP.
 
-    Its path ends in ``/{server}/{session}/websocket``, with something before it; and it has not
-    agreed on a subprotocol of STOMP, which SockJS clients offer none of.
+    Its path is ``/{prefix}/{server}/{session}/websocket``, and no subprotocol of STOMP was
+    accepted, as SockJS clients offer none.
     """
     return subprotocol is None and _SESSION.fullmatch(request.path) is not None
 
 
 def asks_sockjs_info(request: HttpRequest) -> bool:
-    """Return whether a plain request is for the page that SockJS clients read first."""
+    """Return whether a request is for the page ``/info``, which SockJS clients read first."""
     return _INFO.fullmatch(request.path) is not None
 
 
 def sockjs_info(
     request: HttpRequest, allowed_origins: str, *, local_only: bool, entropy: int
 ) -> bytes:
-    """Return the whole answer to a request for that page.
+    """Return the encoded response to a request for ``/info``.
 
-    It is told to the pages that may connect: what ``check_origin`` lets through may read it, too.
+    Pages of all origins that ``check_origin`` accepts may read it.
 
     Args:
       request: The request.
-      allowed_origins: As for ``check_origin``.
+      allowed_origins: As ``allowed`` of ``check_origin``.
       local_only: As for ``check_origin``.
-      entropy: Random, of 32 bits.
+      entropy: A random number of 32 bits.
 
     Raises:
       HttpError: 403 for a foreign page, 405 for another method.
@@ -83,32 +83,32 @@ def sockjs_info(
     headers = [_JSON, _NOT_CACHED, ("Vary", "Origin")]
     origins = request.values(b"origin")
     if len(origins) == 1 and origins[0].isascii():
-        # SockJS asks with credentials, and then a browser takes no star. Nothing here is secret.
+        # SockJS sends credentials, for which browsers reject `*`. Nothing here is secret.
         headers.append(("Access-Control-Allow-Origin", origins[0].decode()))
         headers.append(("Access-Control-Allow-Credentials", "true"))
-    told = {"websocket": True, "origins": ["*:*"], "cookie_needed": False, "entropy": entropy}
+    info = {"websocket": True, "origins": ["*:*"], "cookie_needed": False, "entropy": entropy}
     return encode_response(
-        200, headers, json.dumps(told).encode(), head_only=request.method == "HEAD"
+        200, headers, json.dumps(info).encode(), head_only=request.method == "HEAD"
     )
 
 
 @define(eq=False)
 class SockJsCodec(WebSocketCodec):
-    """A WebSocket whose text messages are JSON strings, whose contents are what is received.
+    """A WebSocket codec that returns the content of the JSON strings in text messages.
 
-    Where one string ends says no more than where a message does. What is no flat array of strings
-    ends the connection with 1007, a binary message with 1003.
+    The borders of strings have no meaning, like those of messages. A text message that is not a
+    string or a flat array of strings ends the connection with 1007, a binary message with 1003.
     """
 
     _strings: JsonStrings = field(factory=JsonStrings, init=False)
 
     def close(self, code: int, reason: str) -> bytes:
-        """Return the last words of SockJS, and the Close frame, as ``WebSocketCodec`` does."""
+        """Return the closing message of SockJS and the Close frame, or b"" if already sent."""
         close = super().close(code, reason)
         return _goodbye(code, reason) + close if close else b""
 
     def _take_fast(self, _data: bytes, position: int, _out: list[bytes]) -> int:
-        # The fast way hands on what is in many messages at once; here their borders count.
+        # The fast path joins messages, but the JSON decoder must know where they end.
         return position
 
     def _handle(self, event: "Event", state: ConnectionState, out: list[bytes]) -> None:
@@ -130,30 +130,30 @@ class SockJsCodec(WebSocketCodec):
 
 
 def sockjs_message(frame: bytes) -> bytes:
-    """Return one small STOMP frame as the WebSocket message of SockJS that holds it.
+    """Return a SockJS message with one small STOMP frame.
 
-    What is not UTF-8 (the quotation in an ERROR may be cut within a character) becomes ``?``, byte
-    for byte, so that ``content-length`` stays right.
+    Each byte that is not UTF-8 becomes ``?``, so that ``content-length`` stays right. (An ERROR may
+    quote a part of a character.)
     """
     text = _INVALID_BYTE.sub("?", frame.decode(errors="surrogateescape"))
     return _message(b"a[%b]" % _quote(text).encode())
 
 
 def quote_sockjs(data: bytes) -> bytes:
-    """Return ``data`` as the inside of a JSON string.
+    """Return ``data`` as the content of a JSON string, without the quotes.
 
     Raises:
-      UnicodeDecodeError: it is not UTF-8, and no JSON string can say it.
+      UnicodeDecodeError: it is not UTF-8.
     """
     return _quote(data.decode())[1:-1].encode()
 
 
 def splice_sockjs(tails: list[bytes], prefix_length: int) -> list[bytes]:
-    """Return tails that a quoted prefix joins into messages of SockJS, as ``splice`` does.
+    """Return tails that a quoted prefix joins into SockJS messages, as ``splice`` does.
 
     Args:
-      tails: An empty one, then what follows the prefix in each frame; it is not changed.
-      prefix_length: Bytes of the prefix, as ``quote_sockjs`` returned it.
+      tails: An empty tail, then the rest of each frame after the prefix; not changed.
+      prefix_length: Size of the quoted prefix (``quote_sockjs``), in bytes.
 
     Raises:
       UnicodeDecodeError: a tail is not UTF-8.
@@ -162,7 +162,7 @@ def splice_sockjs(tails: list[bytes], prefix_length: int) -> list[bytes]:
     behind = b""
     for tail in tails[1:]:
         quoted = quote_sockjs(tail)
-        # Three bytes stand before the prefix, two behind the tail.
+        # Three bytes precede the prefix, two follow the tail.
         header = frame_header(TEXT, 3 + prefix_length + len(quoted) + 2)
         spliced.append(b'%b%ba["' % (behind, header))
         behind = quoted + b'"]'

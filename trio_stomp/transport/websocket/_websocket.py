@@ -1,13 +1,13 @@
-"""The open WebSocket, server side: bytes in, STOMP bytes out, and the headers of what is sent.
+"""An open WebSocket, server side: decodes received frames to STOMP bytes.
 
-Small whole frames, which are nearly all frames, are cut out by ``_masked_frames``; all those of one
-read are unmasked by one XOR of two big integers. Whatever else a peer may send (control frames,
-fragments, large frames, nonsense) goes to ``wsproto``, which knows every rule of RFC 6455 and
-is made only while it is needed, so that an idle connection stays small.
+``_masked_frames`` splits small, complete frames, which nearly all frames are, and those of one read
+are unmasked by one XOR of two big integers. All others (control frames, fragments, large frames,
+invalid ones) go to ``wsproto``, which implements every rule of RFC 6455. Its object exists only
+while it is needed, so that an idle connection stays small.
 
 Handles: data frames, fragments, ping and pong, the closing handshake, limits, text validity.
-Does not handle: the opening handshake (``_http``), extensions (none is ever offered), borders of
-messages (the STOMP decoder runs over them), time and sockets.
+Does not handle: the opening handshake (``_http``), extensions (none is offered), borders of
+messages (the STOMP decoder ignores them), time and sockets.
 """
 
 from typing import TYPE_CHECKING
@@ -39,18 +39,18 @@ PROTOCOL_ERROR = 1002
 INVALID_TEXT = 1007
 TOO_BIG = 1009
 
-# RFC 6455 section 7.4: these describe what happened and are never put into a frame.
+# RFC 6455 section 7.4: these are for local use, and never sent in a frame.
 NEVER_SENT = frozenset({1004, NO_CODE, 1006, 1015})
 
 
 @value
 class WebSocketClose:
-    """Why no more data will come.
+    """The reason why no more data is received.
 
     Args:
-      code: RFC 6455 section 7.4; 1005 if the peer gave none.
-      reason: The peer's words, or ours on what it did wrong.
-      by_peer: The peer sent a Close frame; else it broke the protocol.
+      code: A code of RFC 6455 section 7.4; 1005 if the peer gave none.
+      reason: The peer's text, or a description of its error.
+      by_peer: The peer sent a Close frame; else it violated the protocol.
     """
 
     code: int
@@ -60,13 +60,13 @@ class WebSocketClose:
 
 @value
 class WebSocketStatistics:
-    """Counts of what came in. ``buffered_bytes`` is a gauge, the others only grow.
+    """Counts of received frames, and a gauge, ``buffered_bytes``.
 
     Args:
-      fast_frames: Frames parsed here.
-      slow_frames: Frames that went through wsproto, the next three among them.
+      fast_frames: Frames parsed by ``_masked_frames``.
+      slow_frames: Frames parsed by wsproto, including the next three.
       fragments: Frames that were only a part of a message.
-      buffered_bytes: What is kept of a frame that is not yet whole.
+      buffered_bytes: Bytes of an incomplete frame.
     """
 
     fast_frames: int
@@ -79,22 +79,22 @@ class WebSocketStatistics:
 
 @define(eq=False)
 class WebSocketCodec:
-    """One open connection's frames, until ``closed`` says why there will be no more.
+    """The codec of one open connection, until ``closed`` is set.
 
     Args:
-      max_message_bytes: Payload bytes of one message, all fragments together; a peer that
-        announces more is closed with 1009 before a byte of it is kept (RFC 6455 section 10.4).
+      max_message_bytes: Maximum payload of one message, with all fragments. A larger one ends the
+        connection with 1009 as soon as it is announced (RFC 6455 section 10.4).
     """
 
     closed: WebSocketClose | None = field(default=None, init=False)
     _max_message_bytes: int = field(kw_only=True)
     _connection: Connection | None = field(default=None, init=False)
-    # The start of a frame, and the length that makes another look at it worth while.
+    # The start of an incomplete frame, and the length needed to continue.
     _held: bytes | bytearray = field(default=b"", init=False)
     _needed: int = field(default=0, init=False)
-    # Payload bytes that are still to come of a frame that is handed on in pieces.
+    # Missing payload bytes of a large frame, which is passed on in pieces.
     _streaming: int = field(default=0, init=False)
-    # A message is open in wsproto; the frames of the latest one have announced so many bytes.
+    # A message is open in wsproto; bytes announced by the frames of the latest message.
     _in_message: bool = field(default=False, init=False)
     _message_bytes: int = field(default=0, init=False)
     _pong_due: bytes = field(default=b"", init=False)
@@ -113,15 +113,15 @@ class WebSocketCodec:
 
     @property
     def frame_number(self) -> int:
-        """Which frame the next byte belongs to, counted from 1."""
-        # A frame that is handed on in pieces has been counted when its first piece was.
+        """Return the number of the frame that the next byte belongs to, from 1."""
+        # A frame passed on in pieces was counted with its first piece.
         return self._fast_frames + self._slow_frames + (0 if self._streaming else 1)
 
     def receive_data(self, data: bytes) -> bytes:
-        """Return the payload of the data messages in ``data``, in order, without their borders.
+        """Return the payload of the data messages in ``data``, joined.
 
-        Once ``closed`` is set the input is ignored; what stood before the failure in the same
-        bytes is still returned. Look at ``take_replies`` after each call.
+        Once ``closed`` is set, input is ignored, but payload before the failure is still returned.
+        Call ``take_replies`` after each call.
         """
         if self.closed is not None:
             return b""
@@ -143,20 +143,20 @@ class WebSocketCodec:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def take_replies(self) -> bytes:
-        """Return what must be sent to the peer now: a pong, the answer to a Close, or nothing.
+        """Return the frames to send to the peer now: a pong, the answer to a Close, or b"".
 
-        Only the latest ping is answered (RFC 6455 section 5.5.3), so a flood of them costs us
-        no more than one pong for each call.
+        Only the latest ping is answered (RFC 6455 section 5.5.3), so a flood of pings costs one
+        pong for each call.
         """
         replies = self._pong_due + self._close_due
         self._pong_due = self._close_due = b""
         return replies
 
     def close(self, code: int, reason: str) -> bytes:
-        """Return the Close frame that starts the closing handshake from our side.
+        """Return the Close frame that begins the closing handshake, or b"" if already sent.
 
-        Nothing, if ours is already on its way: a connection closes once (RFC 6455 section
-        5.5.1). Input is still read until ``closed`` tells that the peer has answered.
+        A connection closes once (RFC 6455 section 5.5.1). Input is still accepted until the peer
+        answers and ``closed`` is set.
 
         Raises:
           ValueError: ``code`` must not be sent (RFC 6455 section 7.4).
@@ -166,11 +166,11 @@ class WebSocketCodec:
         if self._close_sent:
             return b""
         self._close_sent = True
-        self._pong_due = b""  # nothing follows our Close
+        self._pong_due = b""  # nothing may follow a Close
         return close_frame(code, reason)
 
     def ping(self, payload: bytes) -> bytes:
-        """Return a Ping frame, or nothing after our Close.
+        """Return a Ping frame, or b"" after ``close``.
 
         Raises:
           ValueError: ``payload`` is longer than the 125 bytes of RFC 6455 section 5.5.
@@ -193,13 +193,13 @@ class WebSocketCodec:
         )
 
     def _take_fast(self, data: bytes, position: int, out: list[bytes]) -> int:
-        """Take the run of small whole messages at ``position``, and return where it ends."""
+        """Decode the run of small, complete messages at ``position``, and return its end."""
         end, opcodes, payloads, keys = cut_run(data, position, self._max_message_bytes)
         if not payloads:
             return position
         self._fast_frames += len(payloads)
         payload = unmask(b"".join(payloads), b"".join(keys))
-        if opcodes & 1 and not payload.isascii():  # there is text, and it may be invalid
+        if opcodes & 1 and not payload.isascii():  # it has text, which may be invalid
             valid = valid_bytes(data, position, payload, payloads)
             if valid < len(payload):
                 payload = payload[:valid]
@@ -209,7 +209,7 @@ class WebSocketCodec:
         return end
 
     def _take_slow(self, data: bytes, position: int, out: list[bytes]) -> int:
-        """Give one frame, or a part of a large one, to wsproto, and return where it ends."""
+        """Pass one frame, or a part of a large one, to wsproto, and return its end."""
         size = len(data)
         if self._streaming:
             end = min(position + self._streaming, size)
@@ -225,7 +225,7 @@ class WebSocketCodec:
         length = _payload_length(data, position)
         total = length + self._message_bytes if continues else length
         if is_data and (complaint := self._complaint(data[position + 1], length, total)):
-            # The header goes first, alone: if it is invalid, that is the error to report.
+            # Pass the header alone first: if it is invalid, that is the error to report.
             self._hand_on(data[position:start], out)
             self._end(*complaint, by_peer=False)
             return size
@@ -248,8 +248,8 @@ class WebSocketCodec:
         return None
 
     def _hold(self, data: bytes, position: int, end: int) -> int:
-        # A bytearray grows in place, and nobody looks at it before it is long enough: feeding a
-        # frame byte by byte stays linear.
+        # A bytearray grows in place, and is not parsed before it is long enough, so receiving a
+        # frame byte by byte takes linear time.
         self._held = bytearray(data[position:])
         self._needed = end - position
         return len(data)
@@ -274,12 +274,12 @@ class WebSocketCodec:
             self._pongs += 1
         else:
             assert isinstance(event, CloseConnection), event
-            # wsproto tells a broken rule by the same event, but then stays open.
+            # wsproto reports a violation by the same event, but then stays open.
             by_peer = state is ConnectionState.REMOTE_CLOSING
             self._end(event.code, event.reason or "", by_peer=by_peer)
 
     def _end(self, code: int, reason: str, *, by_peer: bool) -> None:
-        """Keep the first reason why there is no more, and tell the peer unless it was told."""
+        """Set ``closed`` to the first reason, and send a Close unless one was sent."""
         if self.closed is not None:
             return
         self.closed = WebSocketClose(int(code), reason, by_peer)
@@ -287,12 +287,12 @@ class WebSocketCodec:
         self._streaming = 0
         if not self._close_sent:
             self._close_sent = True
-            # A Close is answered by its own code (RFC 6455 section 5.5.1); its words are not.
+            # The answer to a Close repeats its code (RFC 6455 section 5.5.1), but not its text.
             self._close_due = close_frame(int(code), "" if by_peer else reason)
 
 
 def _header_length(start: bytes) -> int:
-    """Return the length of a frame's header, as far as its first two bytes tell."""
+    """Return the length of a frame's header from its first two bytes; 2 if there are fewer."""
     if len(start) < 2:
         return 2
     extended = {126: 2, 127: 8}.get(start[1] & 0x7F, 0)

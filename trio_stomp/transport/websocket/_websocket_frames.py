@@ -1,4 +1,4 @@
-"""WebSocket frames to be sent: headers, whole messages, and headers spliced into a fan-out."""
+"""Encodes WebSocket frames: headers, messages, and headers within a fan-out."""
 
 from struct import Struct
 
@@ -9,7 +9,7 @@ PING = 0x89
 PONG = 0x8A
 
 NO_CODE = 1005
-"""What a Close without a code means (RFC 6455 section 7.1.5)."""
+"""The code for a Close without a code (RFC 6455 section 7.1.5)."""
 MAX_CONTROL_BYTES = 125
 
 _header_16 = Struct(">BBH").pack
@@ -26,26 +26,26 @@ def frame_header(opcode_byte: int, length: int) -> bytes:
 
 
 def frame_message(data: bytes, mode: str) -> bytes:
-    """Return ``data``, one whole STOMP frame, as one WebSocket message.
+    """Return a WebSocket message with ``data``, which is one STOMP frame.
 
     Args:
       data: The payload.
-      mode: ``auto`` and ``text`` send text where the frame is valid UTF-8, for a text message
-        that is not would end the peer (RFC 6455 section 8.1); ``binary`` never sends text.
+      mode: ``auto`` and ``text`` send text if the frame is valid UTF-8, since peers must fail the
+        connection for any other text (RFC 6455 section 8.1); ``binary`` never sends text.
     """
     opcode = TEXT if mode != "binary" and is_utf8(data) else BINARY
     return frame_header(opcode, len(data)) + data
 
 
 def splice(tails: list[bytes], prefix_length: int, mode: str) -> list[bytes]:
-    """Put the WebSocket headers into a list of tails that a subscriber's prefix will join.
+    """Return a list of tails with WebSocket headers, for a subscriber's prefix to join.
 
-    Over TCP ``prefix.join(tails)`` is the wire. Of the list returned, ``prefix.join`` is the
-    same STOMP frames with each in a message of its own, so the writer needs no second way.
+    ``prefix.join(tails)`` is a sequence of STOMP frames. With the returned list instead, each of
+    these frames is a WebSocket message of its own, so the writer is the same for both.
 
     Args:
-      tails: An empty one, then what follows the prefix in each frame; it is not changed.
-      prefix_length: Bytes of the prefix, which is valid UTF-8: only tails decide text or binary.
+      tails: An empty tail, then the rest of each frame after the prefix; not changed.
+      prefix_length: Size of the prefix in bytes. It is valid UTF-8, so only tails decide the type.
       mode: As in ``frame_message``.
     """
     may_be_text = mode != "binary"
@@ -53,7 +53,7 @@ def splice(tails: list[bytes], prefix_length: int, mode: str) -> list[bytes]:
     add = spliced.append
     behind = b""
     for tail in tails[1:]:
-        # isascii() here and not in is_utf8 alone: the call would double the price of a frame.
+        # isascii() is repeated here because a call of is_utf8 would double the cost of a frame.
         opcode = TEXT if may_be_text and (tail.isascii() or is_utf8(tail)) else BINARY
         add(behind + frame_header(opcode, prefix_length + len(tail)))
         behind = tail
@@ -74,8 +74,8 @@ def is_utf8(data: bytes) -> bool:
 def close_frame(code: int, reason: str) -> bytes:
     if code == NO_CODE:
         return frame_header(CLOSE, 0)
-    # A character cut in half would make the reason invalid UTF-8 (RFC 6455 section 5.5.1), and a
-    # lone surrogate is no UTF-8 at all.
+    # The reason must be valid UTF-8 (RFC 6455 section 5.5.1): no part of a character, and no lone
+    # surrogate.
     text = reason.encode(errors="replace")[: MAX_CONTROL_BYTES - 2]
     text = text.decode(errors="ignore").encode()
     return frame_header(CLOSE, 2 + len(text)) + code.to_bytes(2, "big") + text

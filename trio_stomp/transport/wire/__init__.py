@@ -1,7 +1,7 @@
-"""Wires: byte connections as the server reads and writes them.
+"""Wires: the server's interface to the bytes of a connection.
 
-Handles: TCP sockets, Trio's streams, memory streams, and polling thousands of them.
-Does not handle: TLS, HTTP or WebSocket, which are wires over wires.
+Handles: TCP sockets, Trio's streams, memory streams, and polling thousands of sockets.
+Does not handle: TLS, HTTP, WebSocket.
 """
 
 from trio_stomp.transport.wire._memory_stream import MemoryStream as MemoryStream

@@ -1,4 +1,4 @@
-"""Two streams that are each other's far end, in memory."""
+"""A pair of connected streams in memory."""
 
 import sys
 from collections.abc import Iterator
@@ -9,29 +9,29 @@ import trio
 from attrs import define, field
 
 BUFFER_BYTES = 1024 * 1024
-"""What may be under way in one direction; then the sender waits for the reader."""
+"""Default size of the buffer of one direction."""
 
 
 class Direction(Protocol):
-    """Bytes on their way from one end to the other."""
+    """The bytes in transit from one end to the other."""
 
     is_ended: bool
-    """Whoever sends has said that nothing more comes."""
+    """The sender has closed its end."""
 
     def room(self) -> int:
-        """Return the bytes that may be sent now, 0 or less if none."""
+        """Return the number of bytes that can be sent now, 0 or less if none."""
 
     def put(self, data: memoryview) -> int:
-        """Put bytes on their way, as many as it carries, and return how many."""
+        """Send as many bytes of ``data`` as possible, and return their number."""
 
     def check_sending(self) -> None:
-        """Raise what sending raises now, if anything."""
+        """Raise the error that sending would raise now, if any."""
 
     async def wait_change(self) -> None:
-        """Wait until something else may hold. Checkpoint: always."""
+        """Wait until ``room`` or ``check_sending`` may have changed. Checkpoint: always."""
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Return what arrives next, empty at the end. Checkpoint: if it has to wait."""
+        """Return the next bytes, b"" at the end. Checkpoint: only if it has to wait."""
 
     def end(self) -> None:
         """Close the sender's end."""
@@ -42,7 +42,7 @@ class Direction(Protocol):
 
 @define(eq=False, repr=False)
 class _Buffer:
-    """A direction that nothing goes wrong in."""
+    """A direction without faults."""
 
     buffer_bytes: int
     held: bytearray = field(factory=bytearray)
@@ -87,7 +87,7 @@ class _Buffer:
 
 @define(eq=False, repr=False)
 class MemoryStream(trio.abc.HalfCloseableStream):
-    """One end of a pair, made by ``memory_stream_pair``, or over links with faults for tests."""
+    """One end of a pair, from ``memory_stream_pair``, or over faulty links in tests."""
 
     _incoming: Direction
     _outgoing: Direction
@@ -110,13 +110,13 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             await self._wait_room()
 
     async def _wait_room(self) -> int:
-        """Bytes that may be sent. Checkpoint: if it has to wait."""
+        """Wait until bytes can be sent, and return their number. Checkpoint: only if it waits."""
         while self._check_sending() and self._outgoing.room() <= 0:
             await self._outgoing.wait_change()
         return self._outgoing.room()
 
     def _check_sending(self) -> bool:
-        """Return True, or raise."""
+        """Return True, or raise the error that sending would raise."""
         if self._is_closed or self._outgoing.is_ended:
             raise trio.ClosedResourceError("this end of the stream was closed")
         self._outgoing.check_sending()
@@ -162,12 +162,12 @@ class MemoryStream(trio.abc.HalfCloseableStream):
 
 
 def memory_stream_pair(buffer_bytes: int = BUFFER_BYTES) -> tuple[MemoryStream, MemoryStream]:
-    """Two streams in memory: what is sent into one comes out of the other.
+    """Return two connected streams in memory.
 
-    Unlike Trio's, which are for tests, they hold a bounded number of bytes.
+    Unlike Trio's, which are for tests, they have bounded buffers.
 
     Args:
-      buffer_bytes: What may be under way in each direction, 1 or more; then the sender waits.
+      buffer_bytes: Size of the buffer of each direction, 1 or more. Senders wait while it is full.
     """
     there, back = _Buffer(buffer_bytes), _Buffer(buffer_bytes)
     return MemoryStream(there, back), MemoryStream(back, there)

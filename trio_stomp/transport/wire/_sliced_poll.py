@@ -1,12 +1,12 @@
-"""Waits until sockets can be read, and lets no more than a few of their readers go on at once.
+"""Waits until sockets are readable, and wakes only some of their readers at once.
 
-Trio runs all tasks that the kernel has something for before any of them runs again: if 19,000
-peers leave at once, everybody else waits until each of their readers has run. So readers wait for
-an epoll descriptor of the broker's own, which can itself be waited for; one task takes from it what
-can be read, and wakes a few readers in each pass of Trio's loop.
+Trio runs all tasks whose sockets are ready before any task runs again: if 19,000 peers leave at
+once, all other tasks wait until each of their readers has run. So readers wait for an epoll
+descriptor of the broker's own. One task waits for this descriptor with Trio, and wakes a few
+readers in each pass of Trio's loop.
 
-Where a socket waits is decided once, when it comes: with Trio while few do, which spares a pass of
-the loop for each read, and where the poll does not run or the system has no epoll; else here.
+Each socket is assigned once: to Trio while it has few, which saves a pass of the loop for each
+read, or if the poll is not running or the system has no epoll; else to the poll.
 """
 
 import select
@@ -17,45 +17,45 @@ import trio
 from attrs import define, field
 
 DIRECT = 32
-"""Sockets that wait with Trio at most: so many readers may go on in one pass."""
+"""Maximum number of sockets that wait with Trio, whose readers may all run in one pass."""
 AT_ONCE = 64
-"""Readers of peers that sent something, and were heard before, that go on in one pass."""
+"""Maximum number of readers with data to wake in one pass, except those of new connections."""
 BEHIND_AT_ONCE = 8
-"""The others: each opens or ends a connection, which is dearer, and of which there may be
-thousands. A listener accepts one connection in each pass; so long passes would shut others out."""
+"""Maximum number of readers of new or ending connections to wake in one pass. They cost more, and
+there may be thousands. A listener accepts one connection in each pass, so passes must be short."""
 POLL_AT_ONCE = 512
 _SPEAKS = 0x001
-"""``EPOLLIN``, also where ``select`` has no such name."""
+"""``EPOLLIN``, which ``select`` does not define on every system."""
 
 
 @define(eq=False, repr=False)
 class DirectSocket:
-    """A socket that its reader waits for with Trio, with the face of ``PolledSocket``."""
+    """A socket whose reader waits with Trio. It has the interface of ``PolledSocket``."""
 
     _direct: set[int]
     file: int
     is_new: bool = True
 
     def wait_readable(self) -> Awaitable[object]:
-        """Wait until there may be something to read, as ``PolledSocket.wait_readable`` does."""
+        """Wait until the socket may be readable, as ``PolledSocket.wait_readable`` does."""
         if self.file not in self._direct:
             raise trio.ClosedResourceError
         return trio.lowlevel.wait_readable(self.file)  # noqa: ASYNC105
 
     def forget(self) -> None:
-        """Leave its room to another. Closing it has Trio wake its reader."""
+        """Free its slot. Closing the socket makes Trio wake its reader."""
         self._direct.discard(self.file)
 
 
 @define(eq=False, repr=False)
 class PolledSocket:
-    """A socket that its reader waits for in a ``SlicedPoll``.
+    """A socket whose reader waits in a ``SlicedPoll``.
 
     Args:
       file: Its descriptor, open until ``forget``.
-      task: Its reader, if that waits: the one place that says so. The kernel, and the lines of
-        the poll, may tell of a socket that nobody waits for.
-      is_new: Nothing was read of it yet; who reads says otherwise.
+      task: Its reader while it waits, else None. The kernel and the poll's queues may also report
+        sockets without a waiting reader.
+      is_new: Nothing was read from it yet. The reader resets this.
     """
 
     _poll: "SlicedPoll"
@@ -64,18 +64,19 @@ class PolledSocket:
     is_new: bool = True
 
     def wait_readable(self) -> Awaitable[object]:
-        """Wait until there is perhaps something to read.
+        """Wait until the socket may be readable.
 
-        Returns: what to await, at once.
+        Returns:
+          An awaitable, which must be awaited at once.
 
         Raises:
-          trio.ClosedResourceError: it was forgotten.
+          trio.ClosedResourceError: ``forget`` was called.
 
         Checkpoint: always. Cancel: nothing is lost.
         """
         self._poll.arm(self.file)
         self.task = trio.lowlevel.current_task()
-        # No coroutine and no function of its own: thousands wait here, for hours.
+        # Not a coroutine function, to save memory: thousands of tasks wait here for hours.
         return trio.lowlevel.wait_task_rescheduled(self._stop_waiting)  # noqa: ASYNC105
 
     def _stop_waiting(self, _: object) -> trio.lowlevel.Abort:
@@ -83,13 +84,13 @@ class PolledSocket:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Have its reader go on, if it waits."""
+        """Wake its reader, if it is waiting."""
         task, self.task = self.task, None
         if task is not None:
             trio.lowlevel.reschedule(task)
 
     def forget(self) -> None:
-        """Have the poll forget it, as it is about to be closed. Its reader goes on, if it waits."""
+        """Remove it from the poll before it is closed, and wake its reader."""
         self._poll.forget(self.file)
         self.wake()
 
@@ -100,21 +101,21 @@ class SlicedPoll:
 
     _epoll: "select.epoll | None" = None
     _sockets: dict[int, PolledSocket] = field(factory=dict)
-    """By descriptor: those that the epoll descriptor has been told of."""
+    """Sockets registered with the epoll descriptor, by their descriptors."""
     _direct: set[int] = field(factory=set)
-    """The descriptors of those that wait with Trio."""
+    """Descriptors of sockets that wait with Trio."""
     _ready: deque[PolledSocket] = field(factory=deque)
     _behind: deque[PolledSocket] = field(factory=deque)
-    """Those that are new, or leave: what the others have to say is not to wait for them all."""
+    """New and ending connections, queued apart so that they do not delay the others."""
 
     def enter(self, file: int) -> DirectSocket | PolledSocket:
-        """Return the place where a socket, by its descriptor, waits until ``forget``."""
+        """Add a socket by its descriptor, and return the object for its reader to wait with."""
         if self._epoll is None or len(self._direct) < DIRECT:
             return self._with_trio(file)
         try:
             self._epoll.register(file, select.EPOLLONESHOT)
         except OSError:
-            return self._with_trio(file)  # the system allows no more of them, say
+            return self._with_trio(file)  # for example, a limit of the system is reached
         polled = self._sockets[file] = PolledSocket(self, file)
         return polled
 
@@ -123,22 +124,24 @@ class SlicedPoll:
         return DirectSocket(self._direct, file)
 
     def arm(self, file: int) -> None:
-        """Have the kernel tell of a socket, once: who does not wait is not told of again and again.
+        """Make the kernel report a socket once, so that it is not reported while no reader waits.
 
         Raises:
-          trio.ClosedResourceError: it was forgotten.
+          trio.ClosedResourceError: ``forget`` was called.
         """
         if file not in self._sockets or self._epoll is None:
             raise trio.ClosedResourceError
         self._epoll.modify(file, _SPEAKS | select.EPOLLRDHUP | select.EPOLLONESHOT)
 
     def forget(self, file: int) -> None:
-        """Forget a socket, if it is known."""
+        """Remove a socket, if it was added."""
         if self._sockets.pop(file, None) is not None and self._epoll is not None:
             self._epoll.unregister(file)
 
     async def run(self) -> None:
-        """Wake readers until cancelled, and at the end all, who can wait here no more.
+        """Wake readers until cancelled, then wake all: they cannot wait here any more.
+
+        Return at once if the system has no epoll.
 
         Checkpoint: always.
         """
@@ -152,9 +155,9 @@ class SlicedPoll:
                     else:
                         await trio.lowlevel.wait_readable(self._epoll)
                     self._take(self._epoll.poll(0, POLL_AT_ONCE))
-                    for line, most in ((self._ready, AT_ONCE), (self._behind, BEHIND_AT_ONCE)):
-                        for _ in range(min(most, len(line))):
-                            line.popleft().wake()
+                    for queue, limit in ((self._ready, AT_ONCE), (self._behind, BEHIND_AT_ONCE)):
+                        for _ in range(min(limit, len(queue))):
+                            queue.popleft().wake()
             finally:
                 self._end()
 

@@ -1,4 +1,4 @@
-"""The bytes of one connection: a socket driven without waiting where possible, or any stream."""
+"""The bytes of one connection: a socket that is used without waiting if possible, or any stream."""
 
 import socket
 import struct
@@ -18,21 +18,20 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MAX_BEHIND = 63
-"""Pieces that are sent along at once: a system call takes a limited number (IOV_MAX)."""
+"""Maximum number of further pieces in one call, because IOV_MAX limits system calls."""
 Piece = bytes | memoryview
 MAX_LAYERS = 8
-"""Streams around a stream that are looked through: TLS around a socket is one."""
+"""Maximum number of nested streams to look through, such as TLS over a socket."""
 _INT = struct.Struct("i")
 _TESTING = ["trio", "testing"]
-"""The package of the other streams that stay within this process. Known by name, so that a broker
-that serves sockets does not import it."""
+"""The package of Trio's memory streams. Named here to avoid importing it."""
 
 
 class Wire(Protocol):
-    """A connection's bytes: one task reads, one writes.
+    """A connection's bytes. One task reads, one writes.
 
     Args:
-      remote: The peer's address, for people.
+      remote: The peer's address, for logs.
       is_loopback: Whether the peer is on this machine.
     """
 
@@ -41,43 +40,46 @@ class Wire(Protocol):
 
     @property
     def gathers(self) -> bool:
-        """Return whether it sends pieces as they are. For others they had better be joined."""
+        """Return whether it can send several pieces in one call. Else join them first."""
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Return up to ``max_bytes`` that the peer sent, empty when it will send no more.
+        """Return up to ``max_bytes`` from the peer, b"" at the end.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
 
-        Checkpoint: always, and it is the only one of a busy reader. Cancel: nothing is lost.
+        Checkpoint: always; a busy reader has no other. Cancel: nothing is lost.
         """
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
-        """Send what can be sent without waiting, and return how many bytes that was, perhaps none.
+        """Send as much as possible without waiting, and return the number of bytes, perhaps 0.
 
         Args:
-          data: What comes next.
-          behind: What comes behind it, and is sent along as if it were joined to it; only if
-            the wire ``gathers``, and at most ``MAX_BEHIND`` pieces.
+          data: The first piece.
+          behind: At most ``MAX_BEHIND`` pieces that follow it; () unless the wire ``gathers``.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
         """
 
     async def wait_sent(self, data: bytes | memoryview) -> int:
-        """Wait until something can be sent, send it, and return how many bytes, at least one.
+        """Wait until bytes can be sent, send them, and return their number, at least 1.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
 
-        Checkpoint: always. Cancel: the peer may have got a part of ``data``.
+        Checkpoint: always. Cancel: the peer may have received a part of ``data``.
         """
 
     def untaken(self) -> int:
-        """Return how many sent bytes the peer's machine has not confirmed, 0 if unknown."""
+        """Return the number of sent bytes that the peer's system has not confirmed; 0 = unknown."""
 
     async def send_eof(self) -> None:
-        """Tell the peer that nothing more comes, if the transport can."""
+        """Close the sending side, if the transport supports that.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
 
     async def aclose(self) -> None:
         """Close at once. Checkpoint: always."""
@@ -85,10 +87,10 @@ class Wire(Protocol):
 
 @define(eq=False)
 class SocketWire:
-    """A TCP socket. Reads and writes go straight to it and wait for the kernel only if they must.
+    """A TCP socket. Reads and writes call it directly, and wait for the kernel only if they must.
 
-    A trio socket's ``recv`` costs twice the system call, and a memory channel between dispatcher
-    and writer a task switch for each message: the dispatcher may send here by itself instead.
+    A Trio socket's ``recv`` costs twice the system call. A memory channel between dispatcher and
+    writer would cost a task switch for each message, so the dispatcher sends here itself.
     """
 
     gathers: ClassVar[bool] = True
@@ -97,9 +99,9 @@ class SocketWire:
     is_loopback: bool
     _socket: socket.socket
     _place: DirectSocket | PolledSocket
-    """Where its reader waits."""
+    """The object that its reader waits with."""
     _is_drained: bool = True
-    """The last read took all that there was, so that the next one would find nothing."""
+    """The last read emptied the socket, so the next one has to wait."""
 
     @classmethod
     def over(cls, stream: trio.SocketStream, poll: SlicedPoll | None = None) -> "SocketWire":
@@ -110,11 +112,11 @@ class SocketWire:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:
-            pass  # the peer is gone already: reading will tell
+            pass  # the peer has already left; reading will report that
         return cls(*_peer(raw), raw, (poll or SlicedPoll()).enter(raw.fileno()))
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        # Asking first would cost a system call and an exception for each of a consumer's ACKs.
+        # A vain recv() would cost a system call and an exception for each ACK of a consumer.
         must_wait = self._is_drained
         if not must_wait:
             await trio.lowlevel.checkpoint()
@@ -156,10 +158,10 @@ class SocketWire:
         if fcntl is None:
             return 0
         try:
-            told = fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(_INT.size))
+            result = fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(_INT.size))
         except (OSError, ValueError):
-            return 0  # closed, or a system that tells this of terminals only
-        return int(_INT.unpack(told)[0])
+            return 0  # closed, or a system that supports this for terminals only
+        return int(_INT.unpack(result)[0])
 
     async def send_eof(self) -> None:
         try:
@@ -177,7 +179,7 @@ class SocketWire:
 
 @define(eq=False)
 class StreamWire:
-    """Any Trio stream: TLS of Trio's, memory streams, whatever an embedding program serves."""
+    """Any Trio stream: Trio's TLS, memory streams, streams of an embedding program."""
 
     gathers: ClassVar[bool] = False
 
@@ -185,7 +187,7 @@ class StreamWire:
     is_loopback: bool
     _stream: trio.abc.Stream
     is_secret: bool = False
-    """Whether it is encrypted, as far as can be seen: by Trio's TLS."""
+    """Whether it is known to be encrypted, by Trio's TLS."""
 
     async def receive_some(self, max_bytes: int) -> bytes:
         try:
@@ -215,11 +217,10 @@ class StreamWire:
 
 
 def wire_over(stream: trio.abc.Stream, poll: SlicedPoll | None = None) -> Wire:
-    """Return the best wire for a stream that a listener accepted, and take the stream over.
+    """Return the best wire for a stream from a listener. The stream must not be used any more.
 
-    A stream around another tells by ``transport_stream`` what it is around, as ``trio.SSLStream``
-    does. One whose peer cannot be found out comes from another machine: to be wrong about that
-    costs a login, and the other way round would save strangers one.
+    A stream over another one must name it by ``transport_stream``, as ``trio.SSLStream`` does. A
+    peer that cannot be determined counts as one of another machine, which needs a login.
     """
     if isinstance(stream, trio.SocketStream):
         return SocketWire.over(stream, poll)
@@ -236,7 +237,7 @@ def _is_encrypted(stream: trio.abc.Stream) -> bool:
 
 
 def _origin(stream: trio.abc.Stream) -> tuple[str, bool]:
-    """Return where a stream comes from, and whether that is this machine, whatever is around it."""
+    """Return the peer's address of a possibly nested stream, and whether it is on this machine."""
     inner: object = stream
     for _ in range(MAX_LAYERS):
         if isinstance(inner, trio.SocketStream):
