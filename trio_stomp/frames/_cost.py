@@ -1,25 +1,25 @@
-"""The memory cost of header blocks, for the budget that is charged for stored ones."""
+"""The memory cost of header blocks that are charged to the budget."""
 
 from itertools import chain
 
 from trio_stomp.frames._frame import Head
 
 BLOCK_OVERHEAD_BYTES = 512
-"""A block with its plan, and the run that it belongs to; measured and rounded up."""
+"""A block with its plan and its run; measured and rounded up."""
 HEADER_OVERHEAD_BYTES = 176
-"""Each header beside its text; likewise."""
+"""Each header in addition to its text; measured and rounded up."""
 COPIES = 2
-"""Of a text: as it was parsed, and as it is written."""
+"""Copies of a text: as parsed, and as encoded."""
 COPIES_IF_ESCAPED = 6
-"""The same where each version writes it in its own way, and escapes may double it."""
+"""Copies of a text if each version encodes it differently, and escapes may double it."""
 _WIDEST = 4
-"""Bytes of a character, wherever one text holds a character beyond ASCII."""
+"""Maximum bytes of a character in a text that is not ASCII."""
 
 
 def head_cost(head: Head) -> int:
-    """Return the bytes that a header block is charged for, and cache the figure on it.
+    """Return the bytes to charge for a header block, and cache the figure on it.
 
-    It does not change: what was charged can be given back by asking again.
+    It never changes, so the same figure is given back later.
     """
     cost = head.cost
     if not cost:
@@ -35,5 +35,5 @@ def head_cost(head: Head) -> int:
 
 
 def text_cost(text: str) -> int:
-    """Bytes that the characters of a text take at most."""
+    """Return the maximum size of a text's characters, in bytes."""
     return len(text) if text.isascii() else _WIDEST * len(text)

@@ -1,10 +1,9 @@
-"""Bytes → frames: incremental, linear in the bytes, bounded before memory is taken.
+"""Bytes → frames: incremental, in linear time, with limits checked before memory is allocated.
 
-Operations wanted: many whole frames in one chunk, at a cost per frame near that of slicing its
-body; and one frame in very many chunks, at a cost per chunk that does not depend on what came
-before. The first is served by a cache of header blocks and by yielding runs. The second by never
-looking at a byte twice: what is incomplete waits, with the offset searched so far and the number
-of bytes without which there is nothing to do.
+It is optimized for many frames in one chunk, whose cost is near that of slicing their bodies, by a
+cache of header blocks and by runs; and for one frame in many chunks, whose cost does not depend on
+earlier chunks, because no byte is searched twice: an incomplete frame is buffered with the position
+searched so far and the number of bytes needed to continue.
 """
 
 import re
@@ -40,7 +39,7 @@ from trio_stomp.frames._repeats import take_repeats
 from trio_stomp.frames._rules import OPENING, V1_0, V1_2, HeaderRules, Side
 
 MAX_COMMAND_BYTES = 32
-"""A first line longer than this is no STOMP command (RabbitMQ's bound, F41)."""
+"""Maximum length of a command line (RabbitMQ's limit, F41)."""
 
 _NOISE = re.compile(rb"[\n\0]*+(?:\r\n[\n\0]*+)*+")
 _PLAIN = re.compile(rb"[A-Za-z0-9._/+=#@-]+")
@@ -48,33 +47,32 @@ _PLAIN = re.compile(rb"[A-Za-z0-9._/+=#@-]+")
 _PLAIN_ACK = re.compile(rb"ACK\nid:([A-Za-z0-9._/+=#@-]{1,125})\n\n\0")
 """The ACK of STOMP 1.2 as clients write it: the hot frame of a consumer."""
 _PLAIN_ACKS = re.compile(rb"(?:[\n\0]*+ACK\nid:[A-Za-z0-9._/+=#@-]{1,125}\n\n\0)++")
-"""As many of them as stand behind each other: two passes in C cost less than a step each."""
+"""A sequence of such ACKs: two passes in C cost less than a step for each."""
 _A = ord("A")
 _PLAIN_ACK_LINE_BYTES = 128
-"""The longest header line that it may have: a limit below this must be looked after."""
+"""Maximum length of its header line. With a lower limit on lines the fast path is off."""
 _BODILESS = CLIENT_COMMANDS - {SEND}
 _OPENERS = frozenset({CONNECT, STOMP})
 _CLOSERS = frozenset({DISCONNECT})
 _ANSWERS = frozenset({CONNECTED})
 _UNESCAPED = frozenset(command.encode() for command in UNESCAPED)
 _BLANK_ENDS = (b"\n\n", b"\0", b"\n\r\n")
-"""What ends the wait for a header block; the last of them only where CR LF ends a line."""
+"""Terminators of a header block; the last one only if CR LF may end a line."""
 _NO_TERMINATORS: tuple[bytes, ...] = ()
-"""With its type: where ``()`` itself is set, mypyc takes the attribute for an empty tuple until it
-is set again in the same function."""
+"""A typed constant: after an assignment of ``()`` mypyc would infer an empty tuple."""
 _BLANK_BYTES = 3
-"""An incomplete block may end with two bytes that belong to the blank line: this many more than
-the limit are surely too many."""
+"""An incomplete block may end with two bytes of the blank line, so it exceeds the limit for certain
+if it has this many bytes more."""
 _FAR = 1 << 62
-"""Where a blank line stands that was not found: beyond every block that may be cached."""
+"""Position of a blank line that was not found: beyond every block that may be cached."""
 
 
 @define(eq=False)
 class HeadCache:
-    """Header blocks already parsed, shared by all decoders of one version and one set of limits.
+    """Parsed header blocks, shared by all decoders with the same version and limits.
 
-    Bounded by entries and by the size of what may enter. When full it is emptied: the blocks that
-    matter are back within microseconds, and unique blocks cannot push out more than that.
+    The number of entries and their size are limited. A full cache is emptied: frequent blocks are
+    back within microseconds.
     """
 
     max_entries: int = 4096
@@ -83,8 +81,8 @@ class HeadCache:
     heads: dict[bytes, Head] = field(factory=dict)
 
     def put(self, block: bytes, head: Head) -> None:
-        """Remember ``head`` for ``block``, if it is small enough to be worth it."""
-        # Parsed, a header takes a hundred bytes or more, however few it was written with.
+        """Cache ``head`` for ``block``, unless it is too large."""
+        # A parsed header takes at least a hundred bytes, so their number is limited too.
         if len(block) <= self.max_block_bytes and len(head.headers) <= self.max_block_headers:
             if len(self.heads) >= self.max_entries:
                 self.heads.clear()
@@ -95,19 +93,18 @@ class HeadCache:
 class FrameDecoder:
     """The decoder of one peer's bytes, frame by frame.
 
-    Handles: line ends, escapes, repeated headers, bodies by length or by NUL, noise between
-    frames, every limit of ``FrameLimits``. Does not handle: what a command means, and which
-    headers it needs.
+    Handles: line ends, escapes, repeated headers, bodies by length or by NUL, line ends and NULs
+    between frames, all limits of ``FrameLimits``. Does not handle: the meaning of commands, and
+    required headers.
 
     Args:
-      limits: Bounds of one frame.
-      cache: Parsed blocks; share it only between decoders of the same rules and limits.
-      rules: OPENING until ``use`` tells the negotiated version. While it is OPENING,
-        ``receive_data`` stops behind a client's CONNECT and a server's CONNECTED, since what
-        follows is of another version.
-      reopens: Whether a DISCONNECT may be followed by another CONNECT: then it stops there too.
-      side: Whose frames they are. EITHER stops nowhere: its version is known from the start, and
-        CONNECT and CONNECTED are known by their names. Only a client's header blocks are cached.
+      limits: Limits on one frame.
+      cache: Parsed blocks, shared only with decoders of the same rules and limits.
+      rules: OPENING until ``use`` sets the negotiated version. With OPENING, ``receive_data`` stops
+        after a client's CONNECT or a server's CONNECTED, as other rules may follow.
+      reopens: Whether another CONNECT may follow a DISCONNECT; then it stops there too.
+      side: The sender. EITHER never stops: its version is known from the start, and CONNECT and
+        CONNECTED are recognized. Only header blocks of clients are cached.
     """
 
     limits: FrameLimits
@@ -116,13 +113,13 @@ class FrameDecoder:
     reopens: bool = False
     side: Side = Side.CLIENT
     error: FrameError | None = None
-    """Set when the bytes cannot be decoded further; everything after it is ignored."""
+    """Set when the bytes cannot be decoded any further. Later bytes are ignored."""
     _held: HeldBytes = field(factory=HeldBytes)
     _scanned: int = 0
     _needed: int = 0
     _terminators: tuple[bytes, ...] = _NO_TERMINATORS
     _stoppers: frozenset[str] = field(init=False)
-    """Behind these commands other rules may hold: nothing more is decoded before ``use``."""
+    """Commands after which other rules may apply. Decoding stops there until ``use``."""
     _has_plain_acks: bool = field(init=False)
     _is_of_client: bool = field(init=False)
 
@@ -141,15 +138,15 @@ class FrameDecoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held for a frame that is not complete yet."""
+        """Return the number of bytes buffered for an incomplete frame."""
         return self._held.size
 
     def discard(self) -> None:
-        """Nothing more comes: throw away what is held."""
+        """Discard the buffered bytes."""
         self._held = HeldBytes()
 
     def reclaim(self, most: int) -> bytes:
-        """Give back what is held of an incomplete frame, if that is at most ``most`` bytes."""
+        """Remove and return the bytes of an incomplete frame, or b"" if more than ``most``."""
         if not 0 < self._held.size <= most:
             return b""
         self._needed = self._scanned = 0
@@ -157,7 +154,7 @@ class FrameDecoder:
         return self._held.take()
 
     def use(self, rules: HeaderRules, cache: HeadCache) -> None:
-        """Decode what follows by the negotiated version's rules."""
+        """Use the rules of the negotiated version, and their cache, from now on."""
         self.rules = rules
         self.cache = cache
         self._needed = self._scanned = 0
@@ -168,10 +165,10 @@ class FrameDecoder:
         """Decode the frames that ``data`` completes.
 
         Args:
-          data: What came next from the peer, cut anywhere; empty to go on after ``use``.
+          data: The next bytes from the peer, in any pieces; b"" to continue after ``use``.
 
         Returns:
-          The runs in order. ``error`` is set if the data breaks a rule.
+          The runs in order. ``error`` is set if the data violates a rule.
         """
         if self.error is not None:
             return []
@@ -204,7 +201,7 @@ class FrameDecoder:
         return found
 
     def _decode(self, data: bytes, runs: list[FrameRun | AckRun]) -> int:
-        """Append the whole frames in ``data`` to ``runs``, and return where the rest begins."""
+        """Append the complete frames in ``data`` to ``runs``, and return where the rest begins."""
         heads, largest = self.cache.heads, self.cache.max_block_bytes
         stoppers = self._stoppers
         last: Head | None = None
@@ -265,7 +262,7 @@ class FrameDecoder:
         return position
 
     def _skip_noise(self, data: bytes, position: int) -> int:
-        """Return the first byte that is no line end and no NUL (F05, F06)."""
+        """Return the position of the next byte that is not a line end or NUL (F05, F06)."""
         match = _NOISE.match(data, position)
         position = match.end() if match is not None else position
         if data[position : position + 1] == b"\r" and position + 1 < len(data):
@@ -278,10 +275,10 @@ class FrameDecoder:
         return position
 
     def _split_block(self, data: bytes, position: int, blank: int) -> tuple[bytes, int] | None:
-        """Return the header block at ``position`` and where its body starts, if it is all here.
+        """Return the header block at ``position`` and the start of its body; None if incomplete.
 
         Raises:
-          FrameError: it cannot become a header block any more.
+          FrameError: the block is invalid, whatever follows.
         """
         end, start = blank, blank + 2
         if self.rules.crlf:
@@ -290,7 +287,7 @@ class FrameDecoder:
                 end, start = crlf_blank, crlf_blank + 3
         if data.find(b"\n", position, position + MAX_COMMAND_BYTES + 1) < 0:
             self._check_command(data, position)
-        # The usual case in as few steps as can be: this is on the way of every new header block.
+        # Check quickly first: this is done for every new header block.
         if (
             end - position > self.limits.max_header_block_bytes
             or data.find(b"\0", position, end) >= 0
@@ -305,13 +302,13 @@ class FrameDecoder:
             raise self._not_a_command(line)
 
     def _check_block(self, data: bytes, position: int, end: int) -> None:
-        """Wait for the rest of a header block, unless it is at fault already.
+        """Wait for the rest of a header block, unless it is already invalid.
 
-        What is found first depends on the bytes alone, never on how they were cut. While no blank
-        line has come, the last two bytes may belong to it.
+        The result does not depend on how the bytes were split. Before a blank line was found, the
+        last two bytes may belong to it.
 
         Raises:
-          FrameError: a NUL comes first, or the block is too large.
+          FrameError: it has a NUL, or is too large.
         """
         limit = self.limits.max_header_block_bytes
         too_many = limit + _BLANK_BYTES
@@ -354,7 +351,7 @@ class FrameDecoder:
     def _parse(self, block: bytes) -> tuple[Head, bytes | None]:
         """Return the head and the receipt of a block.
 
-        A client's receipt is cut out, so that the rest is cached.
+        A client's receipt is removed first, so that the rest can be cached.
         """
         if not self._is_of_client:
             return self._parse_uncached(block), None
@@ -378,8 +375,8 @@ class FrameDecoder:
             except FrameError as error:
                 error.receipt_id = receipt
                 raise
-            # A second receipt header is ignored here, but would be the first one elsewhere; and a
-            # block that has just as many headers as it may has too many with a receipt.
+            # Not cached: a block with a second receipt header, which would be the first one in
+            # other blocks; and one with the maximum number of headers, too many with a receipt.
             if count < self.limits.max_headers and b"\nreceipt:" not in rest:
                 self.cache.put(rest, head)
         return head, receipt
@@ -391,10 +388,10 @@ class FrameDecoder:
         return parse_head(block, rules, self.limits, side=self.side)
 
     def _body_end(self, data: bytes, position: int, start: int, head: Head) -> int:
-        """Return the position of the NUL behind the body, or -1 if it has not arrived yet.
+        """Return the position of the NUL after the body, or -1 if it has not arrived yet.
 
         Raises:
-          FrameError: no NUL there (F28), a body where none may be (F26), or too long a body.
+          FrameError: the NUL is missing (F28), the command has no body (F26), or it is too long.
         """
         length = head.content_length
         if length != UNTIL_NUL:
@@ -413,8 +410,8 @@ class FrameDecoder:
         reached = (end if end >= 0 else len(data)) - start
         most = self.limits.max_body_bytes
         if head.command in _BODILESS and self.rules is not OPENING and self.rules is not V1_0:
-            # STOMP 1.0 does not forbid a body: there it is read and ignored. Before CONNECT has
-            # been understood the version is not known; the session looks after that one.
+            # STOMP 1.0 allows bodies, which are read and ignored. The version of a CONNECT is
+            # unknown here; the session checks its body.
             looked_at = min(reached, MAX_BLANK_BODY_BYTES + 1)
             if looked_at and not is_blank(data[start : start + looked_at]):
                 raise FrameError(
@@ -422,7 +419,7 @@ class FrameDecoder:
                     f"{head.command} has a body; only SEND may have one",
                     excerpt=excerpt(data[position:start]),
                 )
-            most = reached  # the next byte is looked at as soon as it is here
+            most = reached  # the next byte must be checked as soon as it arrives
         if reached > most:
             raise body_too_large("the body", self.limits, data[position:start])
         if end < 0:
@@ -431,7 +428,7 @@ class FrameDecoder:
         return end
 
     def _wait(self, terminators: tuple[bytes, ...], *, scanned: int, needed: int) -> None:
-        """Do nothing before a terminator comes, or ``needed`` bytes of this frame are there."""
+        """Pause until a terminator arrives, or ``needed`` bytes of this frame are buffered."""
         self._terminators = terminators
         self._scanned = max(0, scanned - 2)
         self._needed = needed

@@ -1,13 +1,12 @@
 """Frames → bytes, and the two halves of a MESSAGE.
 
-A MESSAGE is split where subscribers begin to differ. The front half is constant for a
-subscription (``subscription``, and the tag of its message ids); the back half is the same for all
-subscribers and is encoded once:
+The front half of a MESSAGE is constant for a subscription (``subscription``, and the tag of its
+message ids). The back half is the same for all subscribers, and encoded once:
 
     MESSAGE\\nsubscription:ID\\nmessage-id:TAG-  |  COUNT\\ndestination:…\\n…\\n\\nbody\\0\\n
 
-Each frame ends with a line feed behind its NUL, in all versions and over all transports, as those
-of RabbitMQ, ActiveMQ and Artemis do: there are clients that wait for it.
+Each frame ends with a line feed after its NUL, in all versions and over all transports, as frames
+of RabbitMQ, ActiveMQ and Artemis do: some clients wait for it.
 """
 
 import re
@@ -18,14 +17,14 @@ from trio_stomp.frames._headers import encode_text
 from trio_stomp.frames._rules import OPENING, V1_0, V1_1, V1_2, HeaderRules
 
 FRAME_END = b"\0\n"
-"""What all frames end with here; the templates of this file and its like have it written out."""
+"""The end of all frames. Templates in this package contain it literally."""
 _WIRE_RULES = (V1_0, V1_1, V1_2)
 _UNCARRIED = re.compile(r"[\0\r\n]")
 
 _SPECIAL = re.compile(r"[\\\r\0]")
-"""What some version escapes, or cannot carry, beside a colon and a line feed."""
+"""Characters that some version escapes or cannot carry, except colon and line feed."""
 
-# Headers of a SEND that concern only this hop (F39), or that the broker writes itself (F37).
+# Headers of a SEND that concern this hop only (F39), or that the broker writes itself (F37).
 _NOT_PASSED_ON = frozenset(
     {
         "destination",
@@ -42,11 +41,11 @@ _NOT_PASSED_ON = frozenset(
 
 
 def encode_header(name: str, text: str, rules: HeaderRules) -> bytes:
-    """``name:value`` and a line feed, or nothing if this version cannot carry it."""
+    """Return ``name:value`` and a line feed, or b"" if this version cannot carry it."""
     if rules is V1_0 and not text:
         return b""  # F14: 1.0 has no empty values
     if not rules.encoding and ":" in name:
-        return b""  # The reader would split it there, and see another header.
+        return b""  # the receiver would split the line at the wrong colon
     key = encode_text(name, rules)
     written = encode_text(text, rules)
     if key is None or written is None:
@@ -57,12 +56,12 @@ def encode_header(name: str, text: str, rules: HeaderRules) -> bytes:
 def encode_frame(
     command: str, headers: Iterable[tuple[str, str]], rules: HeaderRules, body: bytes = b""
 ) -> bytes:
-    """One whole frame, with ``content-length`` when it has a body (F33, F34).
+    """Return an encoded frame, with ``content-length`` if it has a body (F33, F34).
 
     Args:
       command: The command.
-      headers: Name and value, unescaped, in the order to be sent.
-      rules: The escaping of the session; OPENING for CONNECTED.
+      headers: Names and values, unescaped, in order.
+      rules: The header rules of the session; OPENING for CONNECT and CONNECTED.
       body: The body.
     """
     lines = [encode_header(name, text, rules) for name, text in headers]
@@ -72,11 +71,11 @@ def encode_frame(
 
 
 def encode_receipt(receipt_id: bytes, evidence: bytes = b"") -> bytes:
-    """RECEIPT for an id that is already escaped for this session.
+    """Return an encoded RECEIPT.
 
     Args:
-      receipt_id: The escaped id.
-      evidence: Header lines that tell what became of the frame.
+      receipt_id: The id, escaped for this session.
+      evidence: Encoded header lines with the result of the frame.
     """
     return b"RECEIPT\nreceipt-id:%b\n%b\n\0\n" % (receipt_id, evidence)
 
@@ -87,29 +86,29 @@ def subscription_prefix(
     """Return the front half of every MESSAGE of one subscription.
 
     Args:
-      subscription_id: The id of the subscription.
-      tag: How what it says there begins; "" = each message says all of it.
-      rules: The escaping rules of the version.
-      lead: The header that the tag belongs to: ``ack`` where the client must acknowledge by it.
+      subscription_id: The id of the subscription; None = no header.
+      tag: The constant start of the value of ``lead``; "" = none.
+      rules: The header rules of the version.
+      lead: The header that differs between messages: ``ack`` if clients acknowledge by it.
     """
     line = b"" if subscription_id is None else encode_header("subscription", subscription_id, rules)
     return b"MESSAGE\n%b%b:%b" % (line, lead, f"{tag}-".encode() if tag else b"")
 
 
 def redelivered_head(head: Head, delivery_count: int) -> Head:
-    """Return a header block for a message that is handed out again."""
+    """Return a copy of a header block for a message that is delivered again."""
     mark = b"\nredelivered:true\ndelivery-count:%d" % delivery_count
     first, second, third = message_blocks(head)
-    again = Head(head.command, head.headers, head.content_length, head.destination)
-    again.message_blocks = (mark + first, mark + second, mark + third)
-    return again
+    copy = Head(head.command, head.headers, head.content_length, head.destination)
+    copy.message_blocks = (mark + first, mark + second, mark + third)
+    return copy
 
 
 def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
     """Return the bytes between count and body for STOMP 1.0, 1.1 and 1.2, cached on ``head``.
 
-    Where no header needs escaping the three are one object. A block ends with
-    ``content-length:N`` and the blank line if the SEND told its length, else before that header.
+    If no header needs escaping, the three are one object. A block ends with ``content-length:N``
+    and the blank line if the SEND had that header, else before them.
     """
     blocks = head.message_blocks
     if blocks is None:
@@ -124,7 +123,7 @@ def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
 
 
 def _plain_block(head: Head) -> bytes | None:
-    """Return the block for all versions, if no header needs escaping in any: nearly always."""
+    """Return the block for all versions if no header needs escaping in any, else None."""
     lines = [f"destination:{head.destination}"]
     lines += [f"{name}:{text}" for name, text in head.headers if name not in _NOT_PASSED_ON]
     text = "\n".join(lines)
@@ -140,7 +139,7 @@ def _plain_block(head: Head) -> bytes | None:
 
 
 def _length_lines(head: Head) -> bytes:
-    """``content-length`` and the blank line, as far as the SEND told its length."""
+    """Return ``content-length`` and the blank line if the SEND had that header, else b""."""
     if head.content_length > 0:
         return b"content-length:%d\n\n" % head.content_length
     return b"\n" if head.content_length == 0 else b""
@@ -148,7 +147,7 @@ def _length_lines(head: Head) -> bytes:
 
 def _message_block(head: Head, rules: HeaderRules) -> bytes:
     destination = head.destination or ""
-    # Every MESSAGE has a destination (A01), so here what cannot be carried is replaced (F24).
+    # Every MESSAGE has a destination (A01), so other characters are replaced (F24).
     line = encode_header("destination", destination, rules) or encode_header(
         "destination", _UNCARRIED.sub("?", destination), rules
     )
@@ -162,9 +161,15 @@ def _message_block(head: Head, rules: HeaderRules) -> bytes:
 
 
 def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> list[bytes]:
-    """Return the back halves of a run's messages, counted from ``first``, behind an empty one.
+    """Return an empty tail and then the back halves of a run's messages.
 
-    ``prefix.join(message_tails(…))`` is then the whole run for one subscriber.
+    ``prefix.join(message_tails(…))`` is the encoded run for one subscriber.
+
+    Args:
+      head: The header block of the run.
+      block: Its bytes for a version, from ``message_blocks``.
+      bodies: The bodies of the run.
+      first: The number of the first message.
     """
     tails = [b""]
     if head.content_length >= 0:

@@ -1,4 +1,4 @@
-"""Frames as values: a header block, and the bodies that came under it."""
+"""Frames as values: a header block and the bodies that share it."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ ERROR = "ERROR"
 CLIENT_COMMANDS = frozenset(
     {CONNECT, STOMP, SEND, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, BEGIN, COMMIT, ABORT, DISCONNECT}
 )
-"""Commands of the specifications; DIAG is an extension of stompica's."""
+"""Commands of the specifications; DIAG is an extension of stompica."""
 
 UNESCAPED = frozenset({CONNECT, STOMP, CONNECTED})
 """Commands whose headers are never escaped (STOMP 1.2, "Value Encoding")."""
@@ -48,19 +48,20 @@ _SECRET = re.compile(rf"(?i)\s*(?:{'|'.join(SECRET_HEADERS)})\b")
 
 
 def shown(headers: Headers) -> str:
-    """Headers for a ``repr``, which ends up in logs and in traces of errors: without secrets."""
+    """Return headers for a ``repr``, without secrets, as it may appear in logs and tracebacks."""
     return repr(tuple((name, "***" if _SECRET.match(name) else text) for name, text in headers))
 
 
 @define(eq=False)
 class Head:
-    """A parsed header block, shared by all frames that came with the same bytes. Not to be changed.
+    """A parsed header block, shared by all frames with the same bytes. Immutable.
 
     Args:
       command: The command word.
-      headers: Name and value, unescaped, in order; of a repeated name only the first (F36).
-        ``receipt`` is not among them: it stands beside the frame, since it changes each time.
+      headers: Names and values, unescaped, in order; only the first of a repeated name (F36).
+        A client's ``receipt``, which differs each time, is kept beside the frame instead.
       content_length: Octets of the body, or ``UNTIL_NUL``.
+      destination: The header ``destination``, or None.
     """
 
     command: str
@@ -68,18 +69,17 @@ class Head:
     content_length: int = UNTIL_NUL
     destination: str | None = None
     message_blocks: "tuple[bytes, bytes, bytes] | None" = field(default=None, repr=False)
-    """What a MESSAGE made of this SEND says after its message-id; filled by the encoder."""
+    """The part of a MESSAGE between message-id and body, by version; set by the encoder."""
     plan: object = None
-    """What it means for routing; filled by the core."""
+    """The ``SendPlan``; set by the core."""
     stored: bytes | None = field(default=None, repr=False)
-    """How a store keeps it; filled by the core."""
+    """The encoding for the store; set by the core."""
     cost: int = 0
-    """Bytes that it is charged for where messages are kept; filled by ``head_cost``."""
+    """Bytes to charge for it; set by ``head_cost``."""
     kept: int = 0
-    """Messages that wait in queues with it, and are charged for it together; counted by the
-    core."""
+    """Number of waiting messages that share it and its charge; counted by the core."""
     payer: "Quota | None" = field(default=None, repr=False)
-    """Who is charged for it while any of them waits: whose message came first."""
+    """The quota that is charged for it while messages wait: that of the first one."""
 
     def get(self, name: str) -> str | None:
         """Return the value of header ``name``, or None."""
@@ -91,11 +91,11 @@ class Head:
 
 @value
 class Frame:
-    """One frame, for those who want them one by one.
+    """One frame.
 
     Args:
-      headers: Name and value, unescaped, in order.
-      receipt: What it asks for, ready for the wire, or None.
+      headers: Names and values, unescaped, in order.
+      receipt: The id of the requested receipt, encoded, or None.
     """
 
     command: str
@@ -110,15 +110,15 @@ class Frame:
 
 @define(eq=False)
 class FrameRun:
-    """Consecutive frames with one header block: what the decoder yields.
+    """Consecutive frames with one header block, as the decoder returns them.
 
-    A publisher's frames mostly differ in body and receipt alone, so whatever the broker does for
-    a run it does once instead of once a frame.
+    A publisher's frames mostly differ in body and receipt only, so the broker does most work once
+    for a run.
 
     Args:
-      head: The block that the frames share.
+      head: The header block.
       bodies: One for each frame, in order; never empty.
-      receipts: ``(frames of this run up to and with the asker, wire-ready receipt id)``.
+      receipts: Requested receipts: the number of the frame in this run, from 1, and the encoded id.
     """
 
     head: Head
@@ -126,18 +126,18 @@ class FrameRun:
     receipts: list[tuple[int, bytes]]
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the run, frame by frame."""
-        asked = dict(self.receipts)
+        """Yield the frames of the run."""
+        receipts = dict(self.receipts)
         for number, body in enumerate(self.bodies, 1):
-            yield Frame(self.head.command, self.head.headers, body, asked.get(number))
+            yield Frame(self.head.command, self.head.headers, body, receipts.get(number))
 
 
 @define(eq=False)
 class AckRun:
-    """Consecutive ACKs of STOMP 1.2 that say nothing but an id: the other hot frame.
+    """Consecutive ACKs of STOMP 1.2 without other headers than ``id``.
 
     Args:
-      ids: What each acknowledges, plain text that no escape changes.
+      ids: The acknowledged ids, without characters that need escapes.
     """
 
     ids: list[bytes]

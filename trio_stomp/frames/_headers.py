@@ -1,4 +1,4 @@
-"""Header blocks: bytes → Head, and text → header bytes."""
+"""Header blocks: parsing to ``Head``, and encoding of header texts."""
 
 import re
 
@@ -11,16 +11,16 @@ _QUOTED = 512
 _SECRET = re.compile(rb"(?mi)^([ \t]*(?:%b)\b).*$" % "|".join(SECRET_HEADERS).encode())
 _MAX_DIGITS = 18
 MAX_BLANK_BODY_BYTES = 4
-"""Two line ends of CR LF."""
+"""Size of two line ends CR LF."""
 
 
 def excerpt(block: bytes) -> bytes:
-    """Return the start of a faulty frame for an error: at most 512 bytes, no secrets (R13)."""
+    """Return the start of an invalid frame for an error: at most 512 bytes, no secrets (R13)."""
     return _SECRET.sub(rb"\1:***", block[: 4 * _QUOTED])[:_QUOTED]
 
 
 def quote(line: bytes) -> str:
-    """One line at fault, as an error's message shows it: short, printable, no secrets (R13)."""
+    """Return an invalid line for an error's message: short, printable, no secrets (R13)."""
     return repr(excerpt(line)[:60])
 
 
@@ -50,7 +50,7 @@ def _unescape(text: str, rules: HeaderRules, line: bytes, block: bytes) -> str:
     for piece in follow:
         letter, rest = piece[:1], piece[1:]
         if not piece:
-            # Two backslashes in a row; or, if nothing follows, one at the end of the line.
+            # Two consecutive backslashes; or one at the end of the line.
             after = next(follow, None)
             letter, rest = ("", "") if after is None else ("\\", after)
         meant = rules.escapes.get(letter)
@@ -68,9 +68,9 @@ def _unescape(text: str, rules: HeaderRules, line: bytes, block: bytes) -> str:
 
 
 def encode_text(text: str, rules: HeaderRules) -> str | None:
-    """Header text escaped by the version's rules, or None if the version cannot carry it (F24)."""
+    """Return a header text escaped for a version, or None if it cannot carry it (F24)."""
     if "\0" in text:
-        return None  # no version can
+        return None  # in any version
     if not rules.carries_lf and "\n" in text:
         return None
     if not rules.carries_cr and "\r" in text:
@@ -88,17 +88,17 @@ def parse_head(
     count: int | None = None,
     side: Side = Side.CLIENT,
 ) -> Head:
-    """One header block, without the blank line behind it.
+    """Parse a header block.
 
     Args:
-      block: The bytes of the block.
-      rules: The escaping rules of the version.
+      block: The bytes of the block, without the blank line.
+      rules: The header rules of the version.
       limits: The limits on headers.
-      count: How many headers the frame had, if one was cut out of ``block``.
-      side: Who sent it.
+      count: Number of headers of the frame, if one was removed from ``block``.
+      side: The sender.
 
     Raises:
-      FrameError: whatever the version forbids, or a limit is passed; the peer's fault.
+      FrameError: the block violates the version's rules or a limit.
 
     Spec: STOMP 1.2 "STOMP Frames", "Value Encoding", "Repeated Header Entries", "Size Limits".
     """
@@ -126,7 +126,7 @@ def parse_head(
 def _split_plain(
     block: bytes, rules: HeaderRules, limits: FrameLimits
 ) -> tuple[str, dict[str, str]] | None:
-    """Return the command and headers of a block without special bytes, or None for any other."""
+    """Return the command and headers of a block without special bytes; None for other blocks."""
     if rules.trims or len(block) > limits.max_header_line_bytes or b"\\" in block or b"\r" in block:
         return None
     try:
@@ -146,7 +146,7 @@ def _split_plain(
 def _split_careful(
     block: bytes, rules: HeaderRules, limits: FrameLimits
 ) -> tuple[str, dict[str, str]]:
-    """Command and headers of any block, by all the rules.
+    """Return the command and headers of any block.
 
     Raises:
       FrameError: as ``parse_head``.
@@ -202,12 +202,13 @@ def _parse_line(
 def parse_receipt(
     line: bytes, rules: HeaderRules, limits: FrameLimits, block: bytes
 ) -> bytes | None:
-    """Return a ``receipt`` line's id for the RECEIPT: decoded, checked and escaped again (R01).
+    """Return the id of a ``receipt`` line: decoded, checked and escaped for the RECEIPT (R01).
 
-    Returns: None if there is nothing to send back: STOMP 1.0 knows no empty value (F14).
+    Returns:
+      The id; None if it is empty in STOMP 1.0, which has no empty values (F14).
 
     Raises:
-      FrameError: as for any header; or the id cannot be sent back.
+      FrameError: the line is invalid, or the id cannot be sent back.
     """
     if rules.crlf:
         line = _without_cr(line, block)
@@ -224,7 +225,7 @@ def parse_receipt(
 
 
 def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
-    """Octets of a body (F31): digits only, and checked before any memory is taken."""
+    """Parse a ``content-length`` (F31), and check its limit before memory is allocated."""
     if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
         raise FrameError(
             "invalid-content-length",
@@ -238,12 +239,12 @@ def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
 
 
 def is_blank(body: bytes) -> bool:
-    """Return whether a body is only a line end or two, which many clients put before the NUL."""
+    """Return whether a body has line ends only, which many clients send before the NUL."""
     return len(body) <= MAX_BLANK_BODY_BYTES and not body.strip(b"\r\n")
 
 
 def body_too_large(what: str, limits: FrameLimits, block: bytes) -> FrameError:
-    """Return the error for a body over the limit (F40)."""
+    """Return the error for a body over the limit (F40). ``what`` begins its text."""
     return FrameError(
         "body-too-large",
         f"{what} is more than {limits.max_body_bytes} bytes, which is the limit for a body"

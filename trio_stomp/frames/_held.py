@@ -1,33 +1,34 @@
-"""The bytes of a frame that is not complete yet."""
+"""The buffer for an incomplete frame."""
 
 from attrs import define, field
 
 PIECE_BYTES = 16 * 1024
-"""What comes in smaller pieces than this is copied together: each is an object of its own."""
+"""Smaller pieces are joined, to save an object for each."""
 
 
 @define(eq=False)
 class HeldBytes:
-    """Bytes in the order in which they came, to be taken all at once.
+    """A buffer that returns all its bytes at once.
 
-    Nothing is taken for bytes that have only been announced, and a large body is not copied again
-    and again as it grows: where nobody searches, large pieces stay as they are until ``take``.
+    No memory is allocated for announced bytes. A growing body is not copied repeatedly: unless the
+    bytes are to be searched, large pieces are joined only by ``take``.
 
     Args:
-      start: What came first; all of it, as long as it is to be searched.
+      start: The first bytes; all bytes while they are to be searched.
+      size: Number of bytes.
     """
 
     start: bytearray = field(factory=bytearray)
     size: int = 0
     _pieces: list[bytes | bytearray] = field(factory=list)
-    """What came behind ``start``."""
+    """The bytes after ``start``."""
 
     def add(self, data: bytes, *, searched: bool) -> None:
-        """Keep ``data`` behind what is there.
+        """Append bytes.
 
         Args:
           data: The bytes.
-          searched: It is to be found in ``start``; so must all have been that is there.
+          searched: Append them to ``start``; requires that all earlier bytes were.
         """
         self.size += len(data)
         pieces = self._pieces
@@ -41,7 +42,7 @@ class HeldBytes:
             pieces.append(bytearray(data))
 
     def take(self) -> bytes:
-        """Return all bytes held, and clear the buffer."""
+        """Return all bytes, and clear the buffer."""
         data = b"".join((self.start, *self._pieces)) if self._pieces else bytes(self.start)
         self.start.clear()
         self._pieces.clear()

@@ -7,10 +7,10 @@ from trio_stomp.base import option
 
 @frozen
 class FrameLimits:
-    """Bounds of one frame, checked before memory is taken for it.
+    """The limits on one frame, checked before memory is allocated.
 
-    Peers: RabbitMQ has 100 headers of 100 KiB and a body of 100 MiB, ActiveMQ 1,000 of 10 KiB
-    and 100 MiB, Vert.x 1,000 of 10 KiB and 10 MB, NATS a payload of 1 MiB.
+    For comparison: RabbitMQ has 100 headers of 100 KiB and a body of 100 MiB, ActiveMQ 1,000 of
+    10 KiB and 100 MiB, Vert.x 1,000 of 10 KiB and 10 MB, NATS a payload of 1 MiB.
     """
 
     max_body_bytes: int = option(
@@ -30,5 +30,5 @@ class FrameLimits:
     )
 
     def takes_lines_of(self, size: int) -> bool:
-        """Return whether a frame with one header line of ``size`` bytes is within every limit."""
+        """Return whether a frame with one header line of ``size`` bytes is within all limits."""
         return self.max_header_line_bytes >= size and self.max_header_block_bytes >= size + 32

@@ -1,21 +1,21 @@
-"""The hot frames of a publisher: one header block, again and again."""
+"""A fast path for consecutive frames with the same header block."""
 
 
 def take_repeats(data: bytes, position: int, start: int, end: int, bodies: list[bytes]) -> int:
-    """Append the bodies of the whole frames behind one that have its header block and length.
+    """Append the bodies of complete frames that follow one and have its header block and length.
 
-    To compare with that block costs a third of finding the next one's end and looking it up.
-    Whatever else stands there, noise or an error, is left to those who look closely.
+    Comparing header blocks costs a third of finding the end of each and looking it up. Stop at
+    anything else, which the decoder then handles.
 
     Args:
-      data: The bytes.
-      position: Where the frame begins.
-      start: Where its body begins.
-      end: Where its NUL stands; its content-length says so.
-      bodies: The bodies found are appended here.
+      data: The received bytes.
+      position: Start of the first frame.
+      start: Start of its body.
+      end: Position of its NUL, according to its content-length.
+      bodies: Is extended.
 
     Returns:
-      Where the first frame stands that was not taken.
+      The end of the last frame with an appended body.
     """
     block = data[position:start]
     size, lead, length = len(data), start - position, end - start

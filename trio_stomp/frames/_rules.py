@@ -7,7 +7,7 @@
 | V1_1    | LF         | ``\\n \\c \\\\``     | kept           |
 | V1_2    | LF, CR LF  | ``\\r \\n \\c \\\\`` | kept           |
 
-OPENING holds until CONNECT has chosen a version: CONNECT and CONNECTED are never escaped
+OPENING applies until CONNECT has negotiated a version: CONNECT and CONNECTED are never escaped
 (STOMP 1.2, "Value Encoding").
 """
 
@@ -19,14 +19,14 @@ from attrs import field, frozen
 
 
 class Side(Enum):
-    """Whose frames are decoded: this tells which of them may have a body by length."""
+    """The sender of frames, which decides which of them may have a body by length."""
 
     CLIENT = "client"
-    """Only SEND; ``receipt`` is read apart from the other headers."""
+    """Only SEND may; ``receipt`` is separated from the other headers."""
     SERVER = "server"
-    """All of them."""
+    """All frames may."""
     EITHER = "either"
-    """All of them; ``receipt`` is a header like any other."""
+    """All frames may; ``receipt`` is a header like any other."""
 
 
 @frozen(eq=False)
@@ -34,12 +34,13 @@ class HeaderRules:
     """The per-version part of the codec.
 
     Args:
-      name: What error texts call it.
-      crlf: Whether CR LF ends a line (STOMP 1.2 "Augmented BNF").
-      trims: Whether a value's leading space is padding (the examples of STOMP 1.0).
-      escapes: Character after a backslash → character meant; empty = no escaping at all.
-      carries_cr: Whether a CR can stand in a header value that we send.
-      carries_lf: Whether a LF can.
+      name: The version's name in error texts.
+      crlf: Whether CR LF may end a line (STOMP 1.2 "Augmented BNF").
+      trims: Whether a value's leading spaces are padding (the examples of STOMP 1.0).
+      escapes: The meaning of each character after a backslash; empty = no escapes.
+      carries_cr: Whether header values may have a CR when sent.
+      carries_lf: Whether they may have an LF.
+      encoding: The escape for each code point.
     """
 
     name: str
@@ -63,7 +64,7 @@ OPENING = HeaderRules(
     "CONNECT", crlf=True, trims=False, escapes=_NONE, carries_cr=False, carries_lf=False
 )
 V1_0 = HeaderRules("1.0", crlf=False, trims=True, escapes=_NONE, carries_cr=False, carries_lf=False)
-# CR has no escape in 1.1, but is legal as it is (F25); LF is escaped.
+# CR has no escape in 1.1, but is allowed unescaped (F25); LF is escaped.
 V1_1 = HeaderRules(
     "1.1", crlf=False, trims=False, escapes=_ESCAPES_1_1, carries_cr=True, carries_lf=True
 )

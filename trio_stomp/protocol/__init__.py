@@ -1,7 +1,7 @@
 """Floor 1: one session, without a clock.
 
-Handles: version negotiation, allowed commands, required headers, heart-beat plans; on the broker's
-side and on the client's.
+Handles: version negotiation, allowed commands, required headers, heart-beat plans; for broker and
+client.
 Does not handle: time, sockets, destinations.
 """
 

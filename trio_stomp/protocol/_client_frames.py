@@ -1,4 +1,4 @@
-"""The frames of a client (SEND, SUBSCRIBE, ACK and the others) as bytes, by version."""
+"""Encodes the frames of a client (SEND, SUBSCRIBE, ACK and others) by version."""
 
 from collections.abc import Iterable
 
@@ -18,19 +18,19 @@ from trio_stomp.protocol._versions import Version
 Pairs = Iterable[tuple[str, str]]
 
 _MAX_LINES = 1024
-"""Destinations whose header line is remembered."""
+"""Maximum number of destinations with a cached header line."""
 _OWN = frozenset(
     {"destination", "content-length", "receipt", "transaction", "subscription", "message-id", "ack"}
 )
-"""Headers of a SEND that are written here, or are the broker's to write."""
+"""Headers of a SEND that are written here or by the broker."""
 
 
 @define(eq=False)
 class ClientFrames:
-    """The frames of a client in an open session, all but CONNECT.
+    """Encodes the frames of a client in an open session, except CONNECT.
 
     Args:
-      version: Negotiated: it decides the escapes, and how an ACK names its delivery.
+      version: The negotiated version.
     """
 
     version: Version
@@ -45,7 +45,14 @@ class ClientFrames:
         receipt: str | None = None,
         transaction: str | None = None,
     ) -> bytes:
-        """SEND.
+        """Return a SEND.
+
+        Args:
+          destination: The destination, not empty.
+          body: The body.
+          headers: Further headers, unescaped.
+          receipt: The id of a receipt to request, which needs no escapes; None = none.
+          transaction: The transaction, which needs no escapes; None = none.
 
         Raises:
           OptionError: the version cannot carry a header, or one of ``headers`` is written here.
@@ -67,12 +74,12 @@ class ClientFrames:
         return b"%bcontent-length:%d\n\n%b\0" % (line, len(body), body)
 
     def subscribe(self, headers: Pairs) -> bytes:
-        """SUBSCRIBE with these headers, ``receipt`` among them."""
+        """Return a SUBSCRIBE with these headers, which may include ``receipt``."""
         lines = b"".join(self._line(name, text) for name, text in headers)
         return b"%b\n%b\n\0" % (SUBSCRIBE.encode(), lines)
 
     def unsubscribe(self, headers: Pairs) -> bytes:
-        """UNSUBSCRIBE with these headers."""
+        """Return an UNSUBSCRIBE with these headers, which may include ``receipt``."""
         lines = b"".join(self._line(name, text) for name, text in headers)
         return b"%b\n%b\n\0" % (UNSUBSCRIBE.encode(), lines)
 
@@ -114,12 +121,12 @@ class ClientFrames:
         return b"%b\n%b\n\0" % (b"NACK" if negative else b"ACK", lines)
 
     def transact(self, command: str, name: str, receipt: str | None = None) -> bytes:
-        """BEGIN, COMMIT or ABORT of the transaction ``name``."""
-        asked = () if receipt is None else (("receipt", receipt),)
-        return encode_frame(command, (("transaction", name), *asked), self.version.rules)
+        """Return a BEGIN, COMMIT or ABORT of the transaction ``name``."""
+        receipts = () if receipt is None else (("receipt", receipt),)
+        return encode_frame(command, (("transaction", name), *receipts), self.version.rules)
 
     def disconnect(self, receipt: str) -> bytes:
-        """Encode DISCONNECT. Its RECEIPT confirms that all frames before it have been handled."""
+        """Return a DISCONNECT. Its RECEIPT confirms that all earlier frames have been handled."""
         return encode_frame(DISCONNECT, (("receipt", receipt),), self.version.rules)
 
     def _own_lines(self, headers: Pairs) -> bytes:

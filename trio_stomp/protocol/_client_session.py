@@ -1,10 +1,9 @@
-"""The client's side of one session: bytes → what the broker says.
+"""The client's side of one session: bytes → events.
 
-Operations wanted: many small MESSAGEs in one chunk, at a cost near that of finding their ends.
-Whatever the broker writes in front of a message's own headers changes each time (message-id, ack,
-offset), what stands behind mostly does not. So a MESSAGE is split there, and the back is looked up
-among blocks already parsed. What does not look like that takes the way through ``FrameDecoder``,
-which gives the same.
+It is optimized for many small MESSAGEs in one chunk, whose cost is near that of finding their ends.
+The headers that the broker writes first differ each time (message-id, ack, offset); the others
+mostly do not. So a MESSAGE is split between them, and the second part is looked up among parsed
+blocks. Other frames go through ``FrameDecoder``, with the same result.
 """
 
 import re
@@ -43,14 +42,14 @@ _LEAD = re.compile(
     rb"MESSAGE\nsubscription:([A-Za-z0-9._/+=#@-]{1,200})(?:\nack:([A-Za-z0-9._/+=#@-]{1,200}))?"
     rb"\nmessage-id:([A-Za-z0-9._/+=#@-]{1,200})(?:\nx-stream-offset:([0-9]{1,18}))?(?=\n)"
 )
-"""What the broker writes for one delivery, in texts that no version escapes or trims."""
+"""The first headers of a MESSAGE of the broker, in texts that no version escapes or trims."""
 _PLAIN_RECEIPT = re.compile(rb"RECEIPT\nreceipt-id:([A-Za-z0-9._/+=#@-]{1,200})(?=\n)")
 _LEAD_LINE_BYTES = 256
-"""No header line of a lead is longer; where the limit is below that, the decoder does it all."""
+"""Maximum length of these header lines. With a lower limit on lines the fast path is off."""
 _LEAD_HEADERS = 4
 _REST_BYTES = 4096
-"""A frame that is not complete is kept as it is up to this size, and searched anew; beyond it the
-decoder has it, which never looks at a byte twice."""
+"""Incomplete frames up to this size are searched again with the next bytes. Larger ones go to the
+decoder, which never searches a byte twice."""
 
 
 @value
@@ -58,11 +57,11 @@ class Delivered:
     """A MESSAGE.
 
     Args:
-      head: Its headers, those of the fields below perhaps left out. Not to be changed.
-      subscription: The id told in SUBSCRIBE; None = STOMP 1.0, where none was told.
-      message_id: As the broker wrote it.
-      ack: What ACK and NACK repeat; "" = the broker wants none.
-      offset: Place in its stream; None = it is of no stream.
+      head: Its headers, perhaps without those of the fields below. Immutable.
+      subscription: The id of the subscription; None = none (STOMP 1.0).
+      message_id: The header ``message-id``.
+      ack: The id for ACK and NACK; "" = none is expected.
+      offset: Its offset in a stream; None = not from a stream.
     """
 
     head: Head
@@ -73,7 +72,7 @@ class Delivered:
     body: bytes
 
     def headers(self) -> dict[str, str]:
-        """Return all headers as a new mapping. The first of a repeated header counts."""
+        """Return all headers as a new mapping, with the first of repeated ones."""
         lead = {"subscription": self.subscription, "message-id": self.message_id}
         found = {name: text for name, text in lead.items() if text}
         if self.ack:
@@ -87,7 +86,7 @@ class Delivered:
 
 @value
 class Receipted:
-    """A RECEIPT: ``headers`` are its evidence, without the id."""
+    """A RECEIPT. ``headers`` are those that report the result, without ``receipt-id``."""
 
     receipt_id: str
     headers: tuple[tuple[str, str], ...]
@@ -95,7 +94,7 @@ class Receipted:
 
 @value
 class Welcomed:
-    """CONNECTED: the session is open."""
+    """A CONNECTED: the session is open."""
 
     version: Version
     heartbeats: HeartbeatPlan
@@ -119,15 +118,15 @@ Told = Delivered | Receipted | Welcomed | Failed
 
 @define(eq=False)
 class ClientSession:
-    """The client's side of one STOMP session. No clock, no I/O.
+    """The client's side of one STOMP session, without clock and I/O.
 
-    Handles: framing, what was negotiated; what the client says is in ``frames``.
-    Does not handle: who waits for a receipt, which subscriptions there are, when to beat.
+    Handles: decoding, negotiation. ``frames`` encodes the client's frames.
+    Does not handle: pending receipts, subscriptions, the times of heart-beats.
 
     Args:
-      limits: Bounds of one frame of the broker's.
-      options: Of these the heart-beats: what the client offers to send, and asks for.
-      versions: Names of the versions that are offered.
+      limits: Limits on one frame from the broker.
+      options: The heart-beat intervals to offer and to request; other options are not used.
+      versions: Names of the versions to offer.
     """
 
     limits: FrameLimits = field(factory=FrameLimits)
@@ -137,9 +136,9 @@ class ClientSession:
     version: Version = STOMP_1_0
     heartbeats: HeartbeatPlan = NO_HEARTBEATS
     error: FrameError | ProtocolError | None = None
-    """Set when the broker has broken a rule; everything after it is ignored."""
+    """Set when the broker violated a rule. Later bytes are ignored."""
     frames: ClientFrames = field(init=False)
-    """What the client says, as the version of the open session writes it."""
+    """Encodes the client's frames for the negotiated version."""
     decoder: FrameDecoder = field(init=False)
     _cache: HeadCache = field(factory=HeadCache)
     _rest: bytes = b""
@@ -150,13 +149,13 @@ class ClientSession:
         self.decoder = FrameDecoder(self.limits, HeadCache(), side=Side.SERVER)
 
     def receive_data(self, data: bytes) -> list[Told]:
-        """Return the meaning of ``data``, in order.
+        """Return the events of ``data``, in order.
 
         Args:
-          data: What came next from the broker, cut anywhere.
+          data: The next bytes from the broker, in any pieces.
 
         Returns:
-          Events. Nothing follows a ``Failed``, or an ``error``.
+          Events. Nothing follows a ``Failed`` or an ``error``.
         """
         told: list[Told] = []
         decoder = self.decoder
@@ -183,9 +182,10 @@ class ClientSession:
         return told
 
     def _receive_plain(self, data: bytes, told: list[Told]) -> tuple[int, bool]:
-        """Take the frames that look as our broker writes them.
+        """Decode frames in the form in which this broker writes them.
 
-        Returns: Where the first other begins, and whether it surely is incomplete.
+        Returns:
+          The position of the first other frame, and whether it is certainly incomplete.
         """
         heads, limits = self._cache.heads, self.limits
         match_lead, find, add = _LEAD.match, data.find, told.append
@@ -236,7 +236,7 @@ class ClientSession:
         return position, find(b"\0", position) < 0
 
     def _receive_receipt(self, data: bytes, position: int, told: list[Told]) -> int:
-        """Return the place behind a plain RECEIPT at ``position``, or -1 if there is none."""
+        """Decode a plain RECEIPT at ``position``. Return its end, or -1 if there is none."""
         plain = _PLAIN_RECEIPT.match(data, position)
         blank = data.find(b"\n\n", position) if plain is not None else -1
         if plain is None or blank < 0 or data[blank + 2 : blank + 3] != b"\0":
@@ -251,7 +251,7 @@ class ClientSession:
         return blank + 3
 
     def _parse_tail(self, tail: bytes) -> Head | None:
-        """Return the headers behind a block's lead, or None if they need the full parser."""
+        """Parse the headers after the broker's own; None if they need the full parser."""
         if b"\r" in tail or b"\0" in tail or b"\nack:" in tail or b"\nx-stream-offset:" in tail:
             return None
         if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:
@@ -260,7 +260,7 @@ class ClientSession:
             block = MESSAGE.encode() + tail
             head = parse_head(block, self.version.rules, self.limits, side=Side.SERVER)
         except FrameError:
-            return None  # whatever is wrong with it, the decoder says it better
+            return None  # the decoder reports the error
         self._cache.put(tail, head)
         return head
 
@@ -284,11 +284,11 @@ class ClientSession:
         if self.state is State.OPEN and command == MESSAGE:
             return self._deliver(head, body)
         if self.state is State.OPEN and command == RECEIPT:
-            evidence = tuple(pair for pair in head.headers if pair[0] != "receipt-id")
-            return Receipted(head.get("receipt-id") or "", evidence)
+            headers = tuple(pair for pair in head.headers if pair[0] != "receipt-id")
+            return Receipted(head.get("receipt-id") or "", headers)
         when = "before CONNECTED" if self.state is State.OPENING else "in an open session"
         raise ProtocolError(
-            "unknown-command", f"the broker sent {command[:40]!r} {when}, where STOMP has no such"
+            "unknown-command", f"the broker sent {command[:40]!r} {when}, where it is not allowed"
         )
 
     def _welcome(self, head: Head) -> Welcomed:
@@ -309,7 +309,7 @@ class ClientSession:
         roomy = (
             self.limits.takes_lines_of(_LEAD_LINE_BYTES) and self.limits.max_headers > _LEAD_HEADERS
         )
-        # What 1.0 trims, and that its blocks end in a line feed alone, is left to the decoder.
+        # The fast path does not know the trimming and line ends of STOMP 1.0.
         self._has_fast_way = roomy and version.rules is not V1_0
         self.frames = ClientFrames(version)
         return Welcomed(version, self.heartbeats, head.headers)
@@ -330,15 +330,15 @@ class ClientSession:
         )
 
     def _refuse(self, error: FrameError | ProtocolError) -> None:
-        if self.state is not State.CLOSED:  # nothing is looked at behind an ERROR
+        if self.state is not State.CLOSED:  # frames after an ERROR are ignored
             self.state = State.CLOSED
             self.error = error
 
     def connect(self, headers: Iterable[tuple[str, str]]) -> bytes:
-        """CONNECT: ``host``, credentials and the like, beside what the session negotiates.
+        """Return a CONNECT with these headers, in addition to those of the negotiation.
 
         Raises:
-          OptionError: a header that CONNECT cannot carry; its text is not repeated.
+          OptionError: CONNECT cannot carry a header. The error does not quote its value.
         """
         beats = f"{self.options.heartbeat_send_ms},{self.options.heartbeat_expect_ms}"
         own = (("accept-version", ",".join(self.versions)), ("heart-beat", beats))

@@ -1,6 +1,6 @@
-"""The events of a session: frames that have been validated.
+"""The events of a session: validated frames.
 
-A ``FrameRun`` of SENDs is an event as it is: the hot path makes no object of its own.
+A ``FrameRun`` of SENDs is itself an event, to save an object on the hot path.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from trio_stomp.protocol._versions import Version
 
 @value
 class Opened:
-    """CONNECT was accepted, and CONNECTED is to be sent."""
+    """A valid CONNECT, to be answered by CONNECTED."""
 
     version: Version
     heartbeats: HeartbeatPlan
     headers: Headers
     identity: Identity = ANONYMOUS
-    """Who it is, once that has been found out."""
+    """The client's identity, once it is authenticated."""
 
 
 @value
 class Subscribed:
-    """SUBSCRIBE. ``id`` is None in STOMP 1.0 only, or in the dialect rabbitmq."""
+    """SUBSCRIBE. ``id`` can be None in STOMP 1.0 and in the dialect rabbitmq only."""
 
     id: str | None
     destination: str
@@ -35,7 +35,7 @@ class Subscribed:
 
 @value
 class Unsubscribed:
-    """UNSUBSCRIBE, by id, by destination (STOMP 1.0, S13) or by both."""
+    """UNSUBSCRIBE by id, by destination (STOMP 1.0, S13), by both, or by a durable name."""
 
     id: str | None
     destination: str | None
@@ -45,15 +45,15 @@ class Unsubscribed:
 
 @value
 class Acked:
-    """ACKs or NACKs, a run of them.
+    """A run of ACKs or NACKs.
 
     Args:
-      ids: What was acknowledged, as the client wrote it.
-      header: The header in which the id was told: ``id``, or ``message-id``.
-      subscription: The ``subscription`` header of STOMP 1.1, or None if it does not matter.
-      negative: NACK.
-      requeue: Of a NACK: whether to deliver again, or to bury at once.
-      receipts: ``(ids of this run up to and with the asker, wire-ready receipt id)``.
+      ids: The acknowledged ids, as received.
+      header: The header with the id: ``id`` or ``message-id``.
+      subscription: The ``subscription`` header of STOMP 1.1; None if it is not required.
+      negative: Whether they are NACKs.
+      requeue: Whether a NACK returns the message to the queue; else it becomes a dead letter.
+      receipts: Requested receipts: the number of the frame in this run, from 1, and the encoded id.
     """
 
     ids: Sequence[bytes]
@@ -66,12 +66,13 @@ class Acked:
 
 @value
 class Received:
-    """Frames were taken into a transaction: their receipts say no more than that (T08).
+    """BEGIN, ABORT, or frames added to a transaction: their receipts confirm only that (T08).
 
     Args:
-      head: Of SENDs, if the core is to refuse at once what is not allowed, and not only at COMMIT.
-      acked: ACKs and NACKs that were taken in: their consumers may have other messages meanwhile.
-      returned: ACKs and NACKs that ABORT took back.
+      receipts: Requested receipts, as in ``FrameRun``.
+      head: The header block of added SENDs, if the core must check them before COMMIT.
+      acked: Added ACKs and NACKs: their credit returns to the consumers now.
+      returned: ACKs and NACKs revoked by ABORT.
     """
 
     receipts: Sequence[tuple[int, bytes]]
@@ -82,7 +83,7 @@ class Received:
 
 @value
 class Committed:
-    """The actions of a COMMIT, applied in order, all or none. Receipts follow at the end."""
+    """COMMIT, with actions that are applied in order, all or none. Receipts follow at the end."""
 
     actions: Sequence[FrameRun | Acked]
     receipt: bytes | None
@@ -90,21 +91,24 @@ class Committed:
 
 @value
 class Asked:
-    """The DIAG command of stompica: a query about the broker, answered before CONNECT too."""
+    """The DIAG command of stompica: a query about the broker, allowed before CONNECT too."""
 
     query: str
 
 
 @value
 class Left:
-    """DISCONNECT: nothing more comes from this session."""
+    """DISCONNECT, the last event of a session."""
 
     receipt: bytes | None
 
 
 @value
 class Refused:
-    """The peer broke a rule: ERROR, then close. Nothing more comes from this session."""
+    """A violation by the client, to be answered by ERROR. It is the last event of a session.
+
+    With ``Codecs.survives_errors``, other events may follow.
+    """
 
     error: RemoteError
 

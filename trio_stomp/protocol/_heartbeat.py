@@ -1,4 +1,4 @@
-"""Heart-beats: what both sides agreed on, and the arithmetic of being late (no clock here)."""
+"""Negotiation of heart-beats, and the deadlines that follow from it (without a clock)."""
 
 from attrs import frozen
 
@@ -7,7 +7,7 @@ from trio_stomp.protocol._options import ProtocolOptions
 
 _MAX_MS = 2**31 - 1
 _MARGIN = 0.8
-"""We send at this share of the agreed interval, so that no gap is ever longer (H05)."""
+"""Heart-beats are sent at this part of the agreed interval, so that no gap exceeds it (H05)."""
 
 
 @frozen
@@ -15,9 +15,9 @@ class HeartbeatPlan:
     """The heart-beat intervals negotiated in CONNECT and CONNECTED.
 
     Args:
-      send_every_s: At least one byte goes out in each such span; 0 = no promise.
-      expect_every_s: The client promised the same; 0 = no promise.
-      dead_after_s: Silence after which the client counts as dead; 0 = never.
+      send_every_s: Maximum interval between sent bytes; 0 = unlimited.
+      expect_every_s: Maximum interval between received bytes; 0 = unlimited.
+      dead_after_s: Silence after which the peer is considered dead; 0 = never.
     """
 
     send_every_s: float
@@ -26,7 +26,7 @@ class HeartbeatPlan:
 
     @property
     def send_after_s(self) -> float:
-        """Return the idle time in seconds before a heart-beat is sent. 0 = no heart-beats."""
+        """Return the idle time in seconds after which to send a heart-beat; 0 = never."""
         return self.send_every_s * _MARGIN
 
 
@@ -34,7 +34,11 @@ NO_HEARTBEATS = HeartbeatPlan(0.0, 0.0, 0.0)
 
 
 def negotiate_heartbeats(header: str | None, options: ProtocolOptions) -> HeartbeatPlan:
-    """Return the plan from the client's ``heart-beat`` header (H01-H04, H08).
+    """Return the plan that follows from the peer's ``heart-beat`` header (H01-H04, H08).
+
+    Args:
+      header: The header; None = the peer has no heart-beats.
+      options: The intervals of this side.
 
     Raises:
       ProtocolError: the header is not two non-negative integers with a comma.
@@ -69,5 +73,5 @@ def _parse(header: str | None) -> tuple[int, int]:
 
 
 def _clamp(digits: str) -> int:
-    # Cut before it becomes a number: a header of 16 KiB may be all digits.
+    # Truncate before the conversion: a header may have 16 KiB of digits.
     return min(int(digits.lstrip("0")[:12] or "0"), _MAX_MS)

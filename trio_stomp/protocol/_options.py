@@ -7,7 +7,7 @@ from trio_stomp.base import option
 
 @frozen
 class ProtocolOptions:
-    """Heart-beats and greetings (STOMP 1.2, "Connecting" and "Heart-beating")."""
+    """Heart-beats, CONNECT and transactions (STOMP 1.2, "Connecting" and "Heart-beating")."""
 
     heartbeat_send_ms: int = option(
         1000, "interval of heart-beats that the broker offers; 0 = none", minimum=0, live=True

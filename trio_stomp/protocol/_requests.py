@@ -1,4 +1,4 @@
-"""Frames that ask for something → events: which headers each needs, by version."""
+"""Converts frames to events, and checks their required headers by version."""
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.frames import Frame
@@ -11,21 +11,22 @@ DURABLE_NAMES = (
     "activemq.subscriptionName",
     "activemq.subcriptionName",
 )
-"""In Artemis' order; the last is how ActiveMQ misspelt it before 5.7."""
+"""Headers with the name of a durable subscription, in Artemis' order. ActiveMQ before 5.7 misspelt
+the last one."""
 
 ACK_MODES = ("auto", "client", "client-individual")
 
 
 def subscribed(frame: Frame, version: Version, *, is_lenient: bool = False) -> Subscribed:
-    """SUBSCRIBE.
+    """Return the event of a SUBSCRIBE.
 
     Args:
       frame: The frame.
       version: The STOMP version of the session.
-      is_lenient: It needs no id in any version, as in STOMP 1.0.
+      is_lenient: Require no id in any version, as in STOMP 1.0.
 
     Raises:
-      ProtocolError: no destination (S05), no id (S06), or an unknown ack mode (S09).
+      ProtocolError: the destination (S05) or id (S06) is missing, or the ack mode unknown (S09).
     """
     destination = needed(frame, "destination", version)
     identity = frame.get("id")
@@ -40,15 +41,17 @@ def subscribed(frame: Frame, version: Version, *, is_lenient: bool = False) -> S
 
 
 def unsubscribed(frame: Frame, version: Version, *, is_lenient: bool = False) -> Unsubscribed:
-    """UNSUBSCRIBE, by id, by a durable name, or in STOMP 1.0 by destination (S13, S14).
+    """Return the event of an UNSUBSCRIBE.
+
+    It needs an id, a durable name or, in STOMP 1.0, a destination (S13, S14).
 
     Args:
       frame: The frame.
       version: The STOMP version of the session.
-      is_lenient: By destination in any version.
+      is_lenient: Accept a destination in any version.
 
     Raises:
-      ProtocolError: neither is told.
+      ProtocolError: all of them are missing.
     """
     identity, destination = frame.get("id"), frame.get("destination")
     if identity is None and not any(map(frame.get, DURABLE_NAMES)):
@@ -60,25 +63,25 @@ def unsubscribed(frame: Frame, version: Version, *, is_lenient: bool = False) ->
 
 
 def acked(frame: Frame, version: Version, *, is_lenient: bool = False) -> Acked:
-    """Parse ACK or NACK of one delivery. ``message-id`` is accepted in every version.
+    """Return the event of an ACK or NACK. ``message-id`` is accepted in every version.
 
     Args:
       frame: The frame.
       version: The STOMP version of the session.
-      is_lenient: NACK works in STOMP 1.0, and ``subscription`` is not looked at.
+      is_lenient: Accept NACK in STOMP 1.0, and ignore ``subscription``.
 
     Raises:
-      ProtocolError: NACK in STOMP 1.0 (A12), or a header is missing (A06-A08).
+      ProtocolError: it is a NACK in STOMP 1.0 (A12), or a header is missing (A06-A08).
     """
     negative = frame.command == "NACK"
     if negative and not (version.nacks or is_lenient):
         raise ProtocolError("unknown-command", f"STOMP {version.name} has no NACK")
     header = "id" if version.acks_by_header else "message-id"
-    told = frame.get(header)
-    if told is None:
+    identity = frame.get(header)
+    if identity is None:
         header = "message-id"
-        told = frame.get(header)
-    if told is None:
+        identity = frame.get(header)
+    if identity is None:
         header, source = ("id", "ack") if version.acks_by_header else (header, header)
         raise ProtocolError(
             "header-missing",
@@ -91,7 +94,7 @@ def acked(frame: Frame, version: Version, *, is_lenient: bool = False) -> Acked:
     requeue = (frame.get("requeue") or "true").lower() != "false"
     receipts = () if frame.receipt is None else ((1, frame.receipt),)
     return Acked(
-        (told.encode(),),
+        (identity.encode(),),
         header=header,
         subscription=subscription,
         negative=negative,
@@ -113,7 +116,7 @@ def needed(frame: Frame, name: str, version: Version) -> str:
 
 
 def missing(frame: Frame, name: str, version: Version) -> ProtocolError:
-    """Return the error for a header that is not there."""
+    """Return the error for a missing header."""
     return ProtocolError(
         "header-missing", f"{frame.command} of STOMP {version.name} needs the header {name}"
     )

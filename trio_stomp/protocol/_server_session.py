@@ -1,4 +1,4 @@
-"""One client's session: bytes → events, by the rules of its version."""
+"""The broker's side of one session: bytes → events, by the rules of its version."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -47,45 +47,45 @@ class Codecs:
     options: ProtocolOptions
     memory: MemoryBudget = field(factory=MemoryBudget)
     is_lenient: bool = False
-    """Headers may be left out that only newer versions need (dialect rabbitmq)."""
+    """Headers that STOMP 1.0 does not require are optional in all versions (dialect rabbitmq)."""
     survives_errors: bool = False
-    """A frame that is refused does not end the session (dialect stompica)."""
+    """A refused frame does not end the session (dialect stompica)."""
     reopens: bool = False
-    """DISCONNECT ends the session, and CONNECT may open another (dialect stompica)."""
+    """After DISCONNECT, CONNECT may open another session (dialect stompica)."""
     receipts_at_commit: bool = False
-    """The RECEIPT of a SEND in a transaction comes behind COMMIT's (dialect rabbitmq)."""
+    """The RECEIPT of a SEND in a transaction follows that of COMMIT (dialect rabbitmq)."""
     judges_early: bool = False
-    """SENDs that a transaction takes are told of at once, so that the core may refuse them."""
+    """SENDs added to a transaction are reported at once, so that the core can refuse them."""
     opening: HeadCache = field(factory=lambda: HeadCache(max_entries=64))
     caches: tuple[HeadCache, ...] = field(factory=lambda: tuple(HeadCache() for _ in VERSIONS))
 
     def forget_heads(self) -> None:
-        """Parse header blocks anew: other limits hold now."""
+        """Clear the caches of parsed header blocks, because limits have changed."""
         for cache in (self.opening, *self.caches):
             cache.heads.clear()
 
     @property
     def cached_heads(self) -> int:
-        """Header blocks remembered, over all versions."""
+        """Return the number of cached header blocks of all versions."""
         return len(self.opening.heads) + sum(len(cache.heads) for cache in self.caches)
 
 
 def _nobody() -> Quota | None:
-    """Only the room of all bounds it."""
+    """Return None: the session has no quota."""
     return None
 
 
 @define(eq=False)
 class ServerSession:
-    """The broker's side of one STOMP session. No clock, no I/O.
+    """The broker's side of one STOMP session, without clock and I/O.
 
-    Handles: framing, negotiation, which command is allowed when, the headers that each needs.
-    Does not handle: destinations, subscriptions and receipts, which are the core's; deadlines.
+    Handles: decoding, negotiation, allowed commands, required headers, buffering of transactions.
+    Does not handle: destinations, subscriptions, receipts, deadlines.
 
     Args:
       codecs: Shared by all sessions of the broker.
       may_ask: Whether this client may use the DIAG command (loopback only).
-      quota_of: Who is charged for what its transactions hold.
+      quota_of: Returns the quota that is charged for its transactions.
     """
 
     codecs: Codecs
@@ -105,10 +105,10 @@ class ServerSession:
         """Return the events of ``data``, in order.
 
         Args:
-          data: What came next from the client, cut anywhere.
+          data: The next bytes from the client, in any pieces.
 
         Returns:
-          Events. Nothing follows a ``Refused`` or a ``Left``.
+          Events. Nothing follows a ``Refused`` or a ``Left`` that ends the session.
         """
         events: list[Event] = []
         decoder = self.decoder
@@ -118,8 +118,8 @@ class ServerSession:
             for run in runs:
                 self._receive_run(run, events)
             self._receive_error(events)
-            # Behind CONNECT the decoder stops and waits for its rules; and where a session may
-            # follow another, behind DISCONNECT.
+            # The decoder stops after CONNECT, to get the rules of the version; and after
+            # DISCONNECT, if another session may follow.
             if not (runs and (opening or self.codecs.reopens)):
                 break
             data = b""
@@ -156,14 +156,14 @@ class ServerSession:
                 self._refuse(self._at_fault(error, frame), events)
 
     def _buffer_run(self, run: FrameRun, events: list[Event]) -> bool:
-        """Take a whole run of SENDs into its transaction, if it holds no surprise."""
+        """Add a run of SENDs to its transaction, and return False if a frame is invalid."""
         transaction = run.head.get("transaction")
         if transaction is None or not run.head.destination:
             return False
         try:
             receipts = self._take(transaction, run)
         except RemoteError:
-            return False  # frame by frame, so that the one at fault is named
+            return False  # then frames are handled one by one, to report the one at fault
         if self.codecs.judges_early:
             events.append(Received(receipts, run.head))
         elif receipts:
@@ -171,7 +171,7 @@ class ServerSession:
         return True
 
     def _take(self, transaction: str, run: FrameRun) -> Sequence[tuple[int, bytes]]:
-        """Add SENDs to a transaction, and return the receipts that are due at once."""
+        """Add SENDs to a transaction, and return the receipts to send at once."""
         if self.codecs.receipts_at_commit:
             self._transactions().add(transaction, run)
             return ()
@@ -188,7 +188,7 @@ class ServerSession:
         events.append(Refused(error.kept()))
 
     def _at_fault(self, error: RemoteError, frame: Frame) -> RemoteError:
-        # An unescaped line feed would let half a passcode pass as a line of its own.
+        # With a line feed in it, half of a passcode would become a line of its own.
         shown = ((name, text.replace("\n", "\\n")) for name, text in frame.headers)
         lines = "".join(f"\n{name}:{text}" for name, text in shown)
         error.excerpt = excerpt((frame.command + lines).encode())
@@ -243,8 +243,8 @@ class ServerSession:
     def _send_in_transaction(self, frame: Frame) -> Event:
         needed(frame, "destination", self.version)
         head = Head(frame.command, frame.headers, UNTIL_NUL, frame.get("destination"))
-        asked = [] if frame.receipt is None else [(1, frame.receipt)]
-        run = FrameRun(head, [frame.body], asked)
+        requested = [] if frame.receipt is None else [(1, frame.receipt)]
+        run = FrameRun(head, [frame.body], requested)
         receipts = self._take(frame.get("transaction") or "", run)
         judged = head if self.codecs.judges_early else None
         return Received(receipts, judged)

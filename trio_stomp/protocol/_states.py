@@ -1,11 +1,11 @@
-"""The state machine of a session, all of it.
+"""The state machine of a session.
 
-Rule: whatever decides whether a command is allowed lives in this table, nowhere else (h11's rule).
+This table alone decides whether a command is allowed.
 
     OPENING ──CONNECT, STOMP──▶ OPEN ──DISCONNECT──▶ CLOSED
        └──────── any error ──────┴──────────────────▶ CLOSED
 
-In CLOSED nothing is decoded any more (R11): the connection is about to end.
+In CLOSED nothing is decoded any more (R11), because the connection is about to end.
 """
 
 from collections.abc import Mapping

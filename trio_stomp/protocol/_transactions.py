@@ -1,4 +1,4 @@
-"""Open transactions of one session: what was said in them, until COMMIT or ABORT."""
+"""The open transactions of a session: their frames are buffered until COMMIT or ABORT."""
 
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 Action = FrameRun | Acked
 
 _ACTION_BYTES = 256
-"""What an action costs beside its bodies and headers, and a transaction beside its name."""
+"""Overhead of an action in addition to bodies and headers; of a transaction, to its name."""
 _RECEIPT_BYTES = 128
-"""What a receipt that waits for COMMIT costs beside its id."""
+"""Overhead of a receipt that waits for COMMIT, in addition to its id."""
 
 
 @define(eq=False)
@@ -29,24 +29,24 @@ class _Transaction:
 
 @define(eq=False)
 class Transactions:
-    """The buffers of BEGIN, bounded in number, actions and bytes (T09).
+    """The buffers of open transactions, with limits on their number, actions and bytes (T09).
 
-    The bytes are those of all open transactions together: bodies, headers, and what it takes to
-    keep them. Whoever sends a header block again with other frames between is charged again.
+    The bytes are those of all open transactions together: bodies, headers, and overhead. A header
+    block that is repeated after other frames is charged again.
 
     Args:
-      options: The bounds.
-      memory: Charged for what is buffered.
-      quota_of: Whose session it is: known a moment after CONNECT, and not for ever.
+      options: The limits.
+      memory: The budget that is charged.
+      quota_of: Returns the quota of the session, which may change.
     """
 
     options: ProtocolOptions
     memory: MemoryBudget
     quota_of: "Callable[[], Quota | None]"
     quota: Quota | None = None
-    """Who is charged for what is buffered now."""
+    """The quota that is charged for all open transactions now."""
     size: int = 0
-    """Bytes that are charged for, of all that are open."""
+    """Charged bytes of all open transactions."""
     _open: dict[str, _Transaction] = field(factory=dict)
 
     @property
@@ -63,7 +63,7 @@ class Transactions:
         """Open a transaction.
 
         Raises:
-          ProtocolError: it is open already (T02), too many are, or there is no memory.
+          ProtocolError: it is already open (T02), too many are open, or memory is short.
         """
         if name in self._open:
             raise ProtocolError(
@@ -77,10 +77,10 @@ class Transactions:
         self._open[name] = _Transaction(size=size)
 
     def add(self, name: str, action: Action) -> None:
-        """Buffer a SEND, ACK or NACK.
+        """Buffer a run of SENDs, ACKs or NACKs.
 
         Raises:
-          ProtocolError: no such transaction (T03), or it becomes too large.
+          ProtocolError: there is no such transaction (T03), or it would become too large.
         """
         transaction = self._find(name)
         bodies = action.bodies if isinstance(action, FrameRun) else action.ids
@@ -98,7 +98,7 @@ class Transactions:
         """End a transaction, and return its actions in order (T10).
 
         Raises:
-          ProtocolError: no such transaction (T03).
+          ProtocolError: there is no such transaction (T03).
         """
         transaction = self._find(name)
         del self._open[name]
@@ -107,15 +107,19 @@ class Transactions:
         return transaction.actions
 
     def abort_all(self) -> None:
-        """Forget everything: the client has gone (T05)."""
+        """Discard all open transactions (T05)."""
         for name in list(self._open):
             self.take(name)
 
     def _charge(self, name: str, size: int) -> None:
-        """Charge bytes, or refuse them.
+        """Charge bytes to the budget and the quota.
+
+        Args:
+          name: The transaction, for the error text.
+          size: The number of bytes.
 
         Raises:
-          ProtocolError: they are too many for this connection, its user, or the process.
+          ProtocolError: a limit of this connection, its user or the process is exceeded.
         """
         memory, quota = self.memory, self.quota_of()
         if quota is not self.quota:
@@ -142,13 +146,13 @@ class Transactions:
 
 
 def _cost(action: Action, before: Action | None) -> int:
-    """Return the bytes charged for an action, without a header block shared with the one before."""
+    """Return the bytes to charge for an action. A header block shared with ``before`` is free."""
     parts: Sequence[bytes]
     receipts = 0
     if isinstance(action, FrameRun):
         parts, head = action.bodies, action.head
         receipts = sum(_RECEIPT_BYTES + len(name) for _, name in action.receipts)
-        # Frames of a run that are taken one by one have its headers, each in a head of its own.
+        # Frames of a run that are added one by one share its headers, but not its head.
         is_shared = isinstance(before, FrameRun) and before.head.headers is head.headers
         shared = 0 if is_shared else head_cost(head)
     else:

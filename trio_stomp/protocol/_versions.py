@@ -1,4 +1,4 @@
-"""Versions of STOMP: what differs between them above the codec."""
+"""The versions of STOMP, and their differences above the codec."""
 
 from attrs import frozen
 
@@ -8,16 +8,16 @@ from trio_stomp.frames import V1_0, V1_1, V1_2, HeaderRules
 
 @frozen
 class Version:
-    """One version of the protocol, as a session speaks it.
+    """One version of the protocol.
 
     Args:
-      index: Place among the wire encodings of a MESSAGE (``frames.message_blocks``).
+      index: Index of its encoding of a MESSAGE in ``frames.message_blocks``.
       rules: Its header rules.
-      needs_id: SUBSCRIBE and UNSUBSCRIBE must tell an ``id`` (S06, S14).
+      needs_id: Whether SUBSCRIBE and UNSUBSCRIBE require an ``id`` (S06, S14).
       heartbeats: Whether heart-beats are negotiated (H10).
       acks_by_header: MESSAGE has an ``ack`` header, which ACK repeats as ``id`` (A04, A08); before
         1.2, ACK repeats ``message-id`` (A06, A07).
-      nacks: Whether there is NACK (A12).
+      nacks: Whether it has NACK (A12).
     """
 
     name: str
@@ -50,7 +50,7 @@ def negotiate(accept_version: str | None) -> Version:
       The version; 1.0 if the client names none.
 
     Raises:
-      ProtocolError: no version in common (C05).
+      ProtocolError: they have no version in common (C05).
     """
     if accept_version is None:
         return STOMP_1_0
