@@ -23,6 +23,12 @@ from trio_stomp.base._option import HELP as HELP
 from trio_stomp.base._option import LIVE as LIVE
 from trio_stomp.base._option import MINIMUM as MINIMUM
 from trio_stomp.base._option import option as option
+from trio_stomp.base._pieces import LOOKS as LOOKS
+from trio_stomp.base._pieces import RECORDS as RECORDS
+from trio_stomp.base._pieces import Greatest as Greatest
+from trio_stomp.base._pieces import Pieces as Pieces
+from trio_stomp.base._pieces import greatest as greatest
+from trio_stomp.base._pieces import slices as slices
 from trio_stomp.base._value import value as value
 from trio_stomp.base.schema import PAGE as PAGE
 from trio_stomp.base.schema import PREFIX as PREFIX

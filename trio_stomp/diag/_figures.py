@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, field, frozen
 
+from trio_stomp.base import LOOKS, slices
 from trio_stomp.broker import Binding, Histogram, ParkedDestination, Queue, Statistics, Subscription
 from trio_stomp.diag._drops import with_server
-from trio_stomp.diag._listing import SLICE_LOOKS, slices
 from trio_stomp.diag._process import PauseMeter, TaskMeter, open_files, process_record
 from trio_stomp.diag._records import (
     connection_record,
@@ -168,7 +168,7 @@ class Figures:
         connections, traffic = list(server.connections), server.past.copy()
         kinds: Counter[tuple[str, str]] = Counter()
         transactions = waiting_bytes = 0
-        for some in slices(connections, SLICE_LOOKS):
+        for some in slices(connections, LOOKS):
             for each in some:
                 version = each.session.version.name if each.is_open else UNKNOWN_VERSION
                 kinds[each.client.transport, version] += 1

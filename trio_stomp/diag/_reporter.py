@@ -11,21 +11,19 @@ from typing import TypeVar
 import trio
 from attrs import define, field
 
-from trio_stomp.base import Table
+from trio_stomp.base import LOOKS, RECORDS, Greatest, Table, greatest, slices
 from trio_stomp.base import schema as _schema
 from trio_stomp.broker import (
     BrokerEvent,
     Census,
     Destination,
     Histogram,
-    ParkedDestination,
     Queue,
     queue_of,
 )
 from trio_stomp.diag._changes import Changes, Touched, destination_mark
 from trio_stomp.diag._drops import DropTeller
 from trio_stomp.diag._figures import Figures
-from trio_stomp.diag._listing import SLICE_LOOKS, SLICE_RECORDS, Largest, slices
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.diag._process import PauseMeter
 from trio_stomp.diag._records import (
@@ -223,17 +221,15 @@ class Reporter:
     def _list_queues(self, ts: str, now: float) -> Iterator[None]:
         """Tell of the input queue, the fullest queues, and of what is parked."""
         statistics = self.server.broker.statistics()
-        queues = Largest[Queue](MAX_ITEMS // 2, lambda queue: queue.held)
-        for some in slices(list(statistics.destinations), SLICE_LOOKS):
-            queues.add([queue for each in some if (queue := queue_of(each)) is not None])
+        best = Greatest[Queue](MAX_ITEMS // 2)
+        for some in slices(list(statistics.destinations), LOOKS):
+            queues = [queue for each in some if (queue := queue_of(each)) is not None]
+            best.add([(queue.held, queue) for queue in queues])
             yield
-        parked = Largest[ParkedDestination](
-            MAX_ITEMS - 1 - len(queues.found), lambda parked: parked.size
-        )
-        for others in slices(statistics.parked(), SLICE_LOOKS):
-            parked.add(others)
-            yield
-        things = [None, *queues.found, *parked.found]
+        fullest = yield from best.found()
+        left = MAX_ITEMS - 1 - len(fullest)
+        parked = yield from greatest(statistics.parked(), lambda parked: parked.size, left)
+        things = [None, *fullest, *parked]
         describe = partial(queue_record, self.server, statistics=statistics, now=now)
         yield from self._list(_schema.QUEUE, things, describe, ts, full=True)
 
@@ -248,13 +244,13 @@ class Reporter:
         )
         chosen: list[Destination] = []
         observed: list[Stage] = []
-        for place, looked in enumerate(slices(destinations, SLICE_LOOKS)):
+        for place, looked in enumerate(slices(destinations, LOOKS)):
             some = [destination for destination in looked if not destination.reserved]
             for table in tables:
                 told = changes[table]
                 turn = told.passes % (MAX_LISTED // MAX_ITEMS)
                 # Of too many for a full list, each is told of in some pass all the same.
-                again = total > MAX_LISTED and place * SLICE_LOOKS // MAX_ITEMS == turn
+                again = total > MAX_LISTED and place * LOOKS // MAX_ITEMS == turn
                 everything = full[table] or again
                 if table is _schema.DESTINATION:
                     marks = [destination_mark(destination, statistics) for destination in some]
@@ -308,7 +304,7 @@ class Reporter:
         for part in range(parts):
             items: list[str] = []
             listed = things[part * MAX_ITEMS : (part + 1) * MAX_ITEMS]
-            for some in slices(listed, SLICE_RECORDS):
+            for some in slices(listed, RECORDS):
                 if not self._is_heard(table.topic):
                     return
                 items.append(encode_items([describe(each) for each in some]))

@@ -4,9 +4,8 @@ import json
 from collections.abc import Callable
 from urllib.parse import parse_qs
 
-from trio_stomp.base import RemoteError
+from trio_stomp.base import Pieces, RemoteError
 from trio_stomp.transport import HttpRequest, encode_response
-from trio_stomp.web._pieces import Pieces
 
 USAGE = (
     "ask ?q=MESSAGE-ID, or ?destination=D&session=S (or &user=U): explains why the client "

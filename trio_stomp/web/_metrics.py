@@ -22,9 +22,9 @@ from prometheus_client.metrics_core import (
 )
 
 from trio_stomp._version import __version__
+from trio_stomp.base import LOOKS, Pieces
 from trio_stomp.broker import BOUNDS_MS, Histogram, queue_of
 from trio_stomp.transport import HttpRequest
-from trio_stomp.web._pieces import LOOKS, Pieces
 from trio_stomp.web._process_metrics import process_figures
 from trio_stomp.web._query import NOT_KEPT, Answer, Query
 from trio_stomp.web._queue_figures import QueueCount, QueueFigures

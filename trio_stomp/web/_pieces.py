@@ -5,29 +5,13 @@ answer at the end. What it tells of was there when it began, and each thing is l
 some moment since then.
 """
 
-import heapq
-from collections.abc import Callable, Generator, Iterable, Sequence
-from itertools import islice
-from operator import itemgetter
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from attrs import define, field
-
+from trio_stomp.base import LOOKS, Pieces, slices
 from trio_stomp.transport import HttpRequest
 
 T = TypeVar("T")
-
-Pieces = Generator[None, None, T]
-"""Something that is made in pieces."""
-
-LOOKS = 250
-"""Things of a list that are looked at in one piece."""
-FREED = 4
-"""Lists of so many things that are freed in one piece."""
-RECORDS = 25
-"""Records that are made and encoded in one piece."""
-
-_key = itemgetter(0)
 
 
 def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], Pieces[T]]:
@@ -40,61 +24,10 @@ def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], Pieces
     return make
 
 
-@define(eq=False, repr=False)
-class Greatest(Generic[T]):
-    """Finds what ``heapq.nlargest`` would, in a list that is shown to it piece by piece.
-
-    Args:
-      count: How many to find.
-    """
-
-    count: int
-    least: float = float("-inf")
-    """Of what is shown now, only more than this can be among them."""
-    _runs: list[list[tuple[float, T]]] = field(factory=list)
-    """The greatest of each piece, greatest first."""
-
-    def add(self, pairs: Iterable[tuple[float, T]]) -> None:
-        """Look at some more: things, each with its figure."""
-        least = self.least
-        greater = [pair for pair in pairs if pair[0] > least]
-        greater.sort(key=_key, reverse=True)
-        run = greater[: self.count]
-        if run:
-            self._runs.append(run)
-        if len(run) == self.count:
-            self.least = run[-1][0] if run else float("inf")
-
-    def found(self) -> Pieces[list[T]]:
-        """Return the greatest, greatest first.
-
-        Among equals the first that was shown comes first.
-        """
-        found: list[T] = []
-        merged = islice(heapq.merge(*self._runs, key=_key, reverse=True), self.count)
-        while some := [each for _, each in islice(merged, LOOKS)]:
-            found += some
-            yield
-        del merged
-        while self._runs:  # to free all at once takes long, too
-            del self._runs[-FREED:]
-            yield
-        return found
-
-
 def chosen(things: Sequence[T], is_wanted: Callable[[T], bool]) -> Pieces[list[T]]:
     """Return those of many things that are wanted."""
     found: list[T] = []
-    for place in range(0, len(things), LOOKS):
-        found += filter(is_wanted, things[place : place + LOOKS])
+    for some in slices(things, LOOKS):
+        found += filter(is_wanted, some)
         yield
     return found
-
-
-def greatest(things: Sequence[T], key: Callable[[T], float], count: int) -> Pieces[list[T]]:
-    """Return the ``count`` greatest of many things, as ``Greatest`` does."""
-    best = Greatest[T](count)
-    for place in range(0, len(things), LOOKS):
-        best.add([(key(each), each) for each in things[place : place + LOOKS]])
-        yield
-    return (yield from best.found())

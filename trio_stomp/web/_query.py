@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 
 from attrs import frozen
 
+from trio_stomp.base import RECORDS, Pieces
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
-from trio_stomp.web._pieces import RECORDS, Pieces
 from trio_stomp.web._site import Page
 
 T = TypeVar("T")

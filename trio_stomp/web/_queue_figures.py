@@ -5,8 +5,8 @@ from operator import add
 
 from attrs import define, field, frozen
 
+from trio_stomp.base import LOOKS, Greatest, Pieces
 from trio_stomp.broker import Queue
-from trio_stomp.web._pieces import LOOKS, Greatest, Pieces
 from trio_stomp.web._ranking import OTHER
 
 

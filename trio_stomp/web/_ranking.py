@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
+from trio_stomp.base import LOOKS, Greatest, Pieces
 from trio_stomp.broker import Destination
-from trio_stomp.web._pieces import LOOKS, Greatest, Pieces
 
 OTHER = "other"
 

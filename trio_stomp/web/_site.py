@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from attrs import define, field, frozen
 
+from trio_stomp.base import Pieces
 from trio_stomp.transport import HttpRequest
-from trio_stomp.web._pieces import Pieces, in_one
+from trio_stomp.web._pieces import in_one
 from trio_stomp.web._routes import refuse_method, respond
 from trio_stomp.web._static import read_files
 

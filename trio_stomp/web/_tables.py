@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import define
 
 from trio_stomp._version import __version__
+from trio_stomp.base import LOOKS, Greatest, Pieces, greatest
 from trio_stomp.broker import Binding, ParkedDestination, Queue, Subscription, queue_of
 from trio_stomp.server import Connection
 from trio_stomp.transport import HttpError, HttpRequest
-from trio_stomp.web._pieces import LOOKS, Greatest, Pieces, chosen, greatest
+from trio_stomp.web._pieces import chosen
 from trio_stomp.web._query import Answer, Query, as_json, as_list
 
 if TYPE_CHECKING:

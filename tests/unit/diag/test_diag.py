@@ -2,7 +2,6 @@
 
 import ast
 import gc
-import heapq
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -14,19 +13,17 @@ import pytest
 import trio
 import trio.testing
 from attrs import define, field, frozen
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.core import Bench
 from tests.support.fakes import MemoryListener
 from tests.support.hostile import BINARY, TEXT, request, ws
 from trio_stomp import CloseReason, ServerHandle, Settings
+from trio_stomp.base import LOOKS, RECORDS
 from trio_stomp.base import schema as schema
 from trio_stomp.broker import Client, Delivery, DestinationPolicy, Histogram
 from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
-from trio_stomp.diag._listing import SLICE_LOOKS, SLICE_RECORDS, Largest, slices
 from trio_stomp.diag._records import _waiting_record
 from trio_stomp.diag._reporter import MAX_PUT_OFF
 from trio_stomp.frames import FrameRun, Head
@@ -603,8 +600,8 @@ async def test_no_turn_looks_at_more_or_describes_more_than_a_slice(
         before = dict(work)
         reporter.end_turn(0.0)
         done = {name: work[name] - before[name] for name in work}
-        assert done["destination_mark"] <= SLICE_LOOKS
-        assert done["destination_record"] + done["latency_record"] <= SLICE_RECORDS
+        assert done["destination_mark"] <= LOOKS
+        assert done["destination_record"] + done["latency_record"] <= RECORDS
     assert 2_500 <= work["destination_mark"] < 2_510
     assert (work["destination_record"], work["latency_record"]) == (2_500, 2_500)
 
@@ -652,7 +649,7 @@ async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
 ) -> None:
     monkeypatch.setattr(reporter_module, "MAX_LISTED", 40)
     monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
-    monkeypatch.setattr(reporter_module, "SLICE_LOOKS", 5)
+    monkeypatch.setattr(reporter_module, "LOOKS", 5)
     server, reporter = assemble()
     paper = listen(server, "DIAG/destinations")
     names = open_topics(server, 99)
@@ -887,19 +884,10 @@ async def test_the_census_is_what_counting_everybody_would_find(autojump_clock) 
 # --- the largest of many --------------------------------------------------------------------------
 
 
-@given(st.lists(st.integers(0, 9)), st.integers(1, 5), st.integers(1, 4))
-def test_the_largest_are_found_piece_by_piece(figures: list[int], count: int, size: int) -> None:
-    numbered = list(enumerate(figures))
-    largest = Largest[tuple[int, int]](count, lambda each: each[1])
-    for some in slices(numbered, size):
-        largest.add(some)
-    assert largest.found == heapq.nlargest(count, numbered, key=lambda each: each[1])
-
-
 async def test_queues_and_what_is_parked_are_ranked_in_slices() -> None:
     server, reporter = assemble(ttl_ms=60_000)
     broker = server.broker
-    for number in range(3 * SLICE_LOOKS):
+    for number in range(3 * LOOKS):
         broker.queues.open(f"/queue/{number}")
     for name in ("/queue/700", "/queue/10"):
         frames = FrameRun(Head("SEND", (("destination", name),), -1, name), [b"x"] * 3, [])

@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from tests.support.fakes import TCP, Dial, open_dial, until
 from tests.support.site import add_all, ask_over_wire, parse, whole
 from trio_stomp import CloseReason
+from trio_stomp.base import LOOKS, RECORDS, Greatest, Pieces, greatest
 from trio_stomp.server.connection import _pages
 from trio_stomp.transport import HttpRequest
-from trio_stomp.web._pieces import LOOKS, RECORDS, Greatest, Pieces, greatest
 
 QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0, "websocket_ping_s": 0.0}
 QUEUES = 2_000

@@ -1,0 +1,79 @@
+"""Long lists in pieces of some 0.1 ms, so that nobody waits for all of a list."""
+
+import heapq
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+from attrs import define, field
+
+T = TypeVar("T")
+
+Pieces = Generator[None, None, T]
+"""Something that is made in pieces."""
+
+LOOKS = 250
+"""Things of a list that are looked at in one piece: 0.13 ms."""
+FREED = 4
+"""Lists of so many things that are freed in one piece."""
+RECORDS = 25
+"""Records that are made and encoded in one piece: 0.06 to 0.16 ms."""
+
+_key = itemgetter(0)
+
+
+def slices(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Return ``things`` in slices of ``size``, the last perhaps shorter."""
+    return (things[place : place + size] for place in range(0, len(things), size))
+
+
+@define(eq=False, repr=False)
+class Greatest(Generic[T]):
+    """Finds what ``heapq.nlargest`` would, in a list that is shown to it piece by piece.
+
+    Args:
+      count: How many to find.
+    """
+
+    count: int
+    least: float = float("-inf")
+    """Of what is shown now, only more than this can be among them."""
+    _runs: list[list[tuple[float, T]]] = field(factory=list)
+    """The greatest of each piece, greatest first."""
+
+    def add(self, pairs: Iterable[tuple[float, T]]) -> None:
+        """Look at some more: things, each with its figure."""
+        least = self.least
+        greater = [pair for pair in pairs if pair[0] > least]
+        greater.sort(key=_key, reverse=True)
+        run = greater[: self.count]
+        if run:
+            self._runs.append(run)
+        if len(run) == self.count:
+            self.least = run[-1][0] if run else float("inf")
+
+    def found(self) -> Pieces[list[T]]:
+        """Return the greatest, greatest first.
+
+        Among equals the first that was shown comes first.
+        """
+        found: list[T] = []
+        merged = islice(heapq.merge(*self._runs, key=_key, reverse=True), self.count)
+        while some := [each for _, each in islice(merged, LOOKS)]:
+            found += some
+            yield
+        del merged
+        while self._runs:  # to free all at once takes long, too
+            del self._runs[-FREED:]
+            yield
+        return found
+
+
+def greatest(things: Sequence[T], key: Callable[[T], float], count: int) -> Pieces[list[T]]:
+    """Return the ``count`` greatest of many things, as ``Greatest`` does."""
+    best = Greatest[T](count)
+    for some in slices(things, LOOKS):
+        best.add([(key(each), each) for each in some])
+        yield
+    return (yield from best.found())
