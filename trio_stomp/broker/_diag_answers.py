@@ -9,7 +9,7 @@ from trio_stomp.base import ProtocolError, Quota
 from trio_stomp.broker._diag_queries import DiagQueries
 from trio_stomp.broker.delivery import Publication, TakesCensus
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
-from trio_stomp.broker.routing import Destinations, Evidence, FanOut, Gift
+from trio_stomp.broker.routing import Destinations, Evidence, FanOut, Gift, Share
 from trio_stomp.broker.subscribing import Subscriber
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import FrameRun, Head
@@ -65,9 +65,8 @@ class Answers:
         requests, in headers.
 
         Returns:
-          The rest of the work, for ``DIAG/explain``, where answers take long.
+          The rest of the work, where answers take long or go to very many.
         """
-        head = publication.head
         if publication.destination.name == EXPLAIN:
             return Answering(self, publication, len(publication.destination.subscribers))
         if publication.destination.name == LEFT:
@@ -79,23 +78,10 @@ class Answers:
                 self.trace(body.decode(errors="replace"))
             return None
         queries = self.queries()
+        if publication.destination.is_large(len(publication.bodies)):
+            return Counting(self, publication, queries)
         for body in publication.bodies:
-            figures = queries.headers(body[:_ASKED_BYTES].decode(errors="replace"))
-            others = {name: text for name, text in head.headers if name not in figures}
-            headers = (*others.items(), *figures.items())
-            answer = Head(head.command, headers, len(body), head.destination)
-            self.fan_out.to_all(
-                Publication(
-                    publication.destination,
-                    head=answer,
-                    bodies=[body],
-                    received_at=publication.received_at,
-                    expires_at=publication.expires_at,
-                    sender=publication.sender,
-                    end=publication.end,
-                )
-            )
-
+            self.fan_out.to_all(with_figures(publication, body, queries))
         return None
 
     def tell(self, publication: Publication, answer: dict[str, object]) -> None:
@@ -136,3 +122,43 @@ class Answering:
             self.answers.tell(self.publication, answer)
             yield
         return b"matched:%d\n" % self.taken
+
+
+@define(eq=False, repr=False)
+class Counting:
+    """Requests for statistics, answered to many subscribers in pieces. A ``Gift``."""
+
+    answers: Answers
+    publication: Publication
+    queries: DiagQueries
+
+    def pieces(self) -> Evidence:
+        """Answer one request after the other."""
+        answers, destination, told = self.answers, self.publication.destination, b""
+        for body in self.publication.bodies:
+            share = Share(
+                answers.fan_out,
+                destinations=answers.destinations,
+                publication=with_figures(self.publication, body, self.queries),
+                direct=destination.direct,
+                filtered=destination.filtered,
+            )
+            told = yield from share.pieces()
+        return told
+
+
+def with_figures(publication: Publication, body: bytes, queries: DiagQueries) -> Publication:
+    """Return the answer to a request: its message, with the figures that it asks for in headers."""
+    head = publication.head
+    figures = queries.headers(body[:_ASKED_BYTES].decode(errors="replace"))
+    others = {name: text for name, text in head.headers if name not in figures}
+    headers = (*others.items(), *figures.items())
+    return Publication(
+        publication.destination,
+        head=Head(head.command, headers, len(body), head.destination),
+        bodies=[body],
+        received_at=publication.received_at,
+        expires_at=publication.expires_at,
+        sender=publication.sender,
+        end=publication.end,
+    )

@@ -118,7 +118,8 @@ class Destination:
 
     def is_large(self, count: int) -> bool:
         """Return whether a run of ``count`` messages must be delivered or answered in pieces."""
-        return self.is_crowded or self.bindings * count > MANY_TAKERS or self.is_asked
+        copies = len(self.subscribers) if self.kind is Kind.DIAG else self.bindings
+        return self.is_crowded or copies * count > MANY_TAKERS or self.is_asked
 
     def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
         """Return the expiry time of a message by the broker's clock; NEVER = no TTL."""

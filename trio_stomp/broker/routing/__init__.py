@@ -24,6 +24,7 @@ from trio_stomp.broker.routing._fanout_pieces import Evidence as Evidence
 from trio_stomp.broker.routing._fanout_pieces import FanOutInPieces as FanOutInPieces
 from trio_stomp.broker.routing._fanout_pieces import Gift as Gift
 from trio_stomp.broker.routing._fanout_pieces import Giving as Giving
+from trio_stomp.broker.routing._fanout_pieces import Share as Share
 from trio_stomp.broker.routing._foresight import Foreseen as Foreseen
 from trio_stomp.broker.routing._foresight import Foresight as Foresight
 from trio_stomp.broker.routing._lines import Lines as Lines
