@@ -39,6 +39,8 @@ def test_figures_stay_and_what_is_listed_lives() -> None:
     assert asdict(before.stale)["parked"] == before.messages.received == 1
     assert [each.name for each in before.destinations][-2:] == ["/topic/a", "/topic/b"]
     assert [parked.size for parked in before.parked()] == [1, 2]
+    assert (before.parked_at("/topic/b"), before.parked_at("/topic/c")) == (2, 0)
+    assert before.quotas() == []
     assert asdict(bench.broker.statistics().stale) | {"bytes": 0, "capacity": 0} == {
         "destinations": 2,
         "size": 3,
@@ -72,7 +74,31 @@ def test_messages_are_counted_where_they_ended() -> None:
     assert "expired" not in messages.drops
 
 
-def test_a_listener_that_lost_an_event_is_told_of_once() -> None:
+def test_figures_of_a_destination_are_those_of_its_queue_and_all_its_subscribers() -> None:
+    bench = Bench()
+    sender, reader = bench.actor(), bench.actor()
+    reader.subscribes("/queue/q", ack="client-individual", prefetch_count="2")
+    sender.sends("/queue/q", *"abcd")
+    bench.turn()
+    reader.acks(reader.messages()[0])
+    statistics = bench.broker.statistics()
+    queue, topic = (bench.broker.destinations.open(name) for name in ("/queue/q", "/topic/t"))
+    assert statistics.figures(queue) == (1, 2, 1, 1, 0)
+    reader.subscribes("/topic/*", id="wild")
+    assert statistics.figures(topic) == (1, 0, 0, 0, 0)
+
+
+def test_events_that_are_kept_need_no_subscriber() -> None:
+    bench = Bench()
+    bench.broker.tell_drop("test", 1)
+    assert bench.broker.take_events() == []
+    stream = bench.broker.keep_events(1_000_000, 60.5, 0)
+    assert (stream.name, stream.max_bytes, stream.max_age_ms) == ("/stream/DIAG", 1_000_000, 60_500)
+    bench.broker.tell_drop("test", 1)
+    assert [event.reason for event in bench.broker.take_events()] == ["test"]
+
+
+def test_a_drop_is_told_of_once() -> None:
     bench = Bench()
     listener = bench.actor()
     listener.subscribes("DIAG/event/drop")
