@@ -1,7 +1,7 @@
 """Values shared by all floors: errors, identities, options, memory budgets.
 
 Handles: types that any module may import.
-Does not handle: anything that needs another module.
+Does not handle: anything that depends on another room.
 """
 
 from trio_stomp.base._errors import CloseReason as CloseReason

@@ -1,7 +1,7 @@
-"""The one tree of errors, and why a connection ends.
+"""The hierarchy of errors, and the reasons for which connections end.
 
-An error tells whose fault it is. A ``RemoteError`` is the peer's: it becomes an ERROR frame and
-a closed connection, and never a traceback. Everything else is the caller's or a bug of ours.
+A ``RemoteError`` is the peer's fault: it becomes an ERROR frame and the end of the connection,
+never a traceback. Other errors are the caller's fault, or bugs.
 """
 
 from enum import Enum
@@ -9,9 +9,9 @@ from typing import Self
 
 
 class CloseReason(Enum):
-    """Why a connection ended: logged, counted, told on ``DIAG/event/disconnect``.
+    """The reason why a connection ended, for logs, metrics and ``DIAG/event/disconnect``.
 
-    Each carries the WebSocket close code (RFC 6455 section 7.4) that a browser is shown.
+    Each has a WebSocket close code (RFC 6455 section 7.4) for browsers.
     """
 
     CLIENT_DISCONNECT = ("client-disconnect", 1000)
@@ -46,19 +46,19 @@ class CloseReason(Enum):
 
 
 class StompError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """The base class of this package's errors."""
 
 
 class RemoteError(StompError):
     """A violation by the peer, reported by an ERROR frame before the connection closes.
 
     Args:
-      code: Stable word for programs (``invalid-escape``); the ERROR frame's ``code`` header.
-      message: One line for people: the input, the rule, the remedy; the ``message`` header.
-      reason: What the connection's end is counted as.
-      receipt_id: Wire-ready receipt of the frame at fault, if it asked for one.
-      excerpt: The start of the frame at fault, as received; secrets are cut out when quoted.
-      headers: What the ERROR frame tells beside, as ``(("retry-after-ms", "500"),)``.
+      code: Stable word for programs, such as ``invalid-escape``; the header ``code`` of the ERROR.
+      message: One line with the input, the rule and the remedy; the header ``message``.
+      reason: The reason to record for the end of the connection.
+      receipt_id: Encoded id of the receipt that the frame at fault requested, or None.
+      excerpt: The start of the frame at fault, without secrets.
+      headers: Further headers of the ERROR, as ``(("retry-after-ms", "500"),)``.
     """
 
     def __init__(
@@ -79,30 +79,30 @@ class RemoteError(StompError):
         self.excerpt = excerpt
         self.headers = headers
         self.is_by_quota = False
-        """It is refused for want of room in a user's share alone: others could have done it."""
+        """Only the user's own quota was exceeded: other users still have room."""
 
     def kept(self) -> Self:
         """Drop the error's traceback and causes, so that it can be stored, and return it.
 
-        They hold whatever was at hand, such as the bytes that were read; and what keeps the error
-        is mostly in one of them, so that nobody would ever let go of it all.
+        Their frames reference local variables, such as received bytes, and often the object that
+        stores the error, in a cycle.
         """
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 
     @property
     def is_survivable(self) -> bool:
-        """Return whether the session may go on, as clients of the dialect stompica expect."""
+        """Return whether the session may continue in the dialect stompica."""
         return isinstance(self, ProtocolError) and self.reason is CloseReason.PROTOCOL_ERROR
 
 
 class FrameError(RemoteError):
-    """The bytes are no STOMP frame, or one that is over a limit."""
+    """The bytes are not a STOMP frame, or the frame exceeds a limit."""
 
 
 class ProtocolError(RemoteError):
-    """A well-formed frame that this session does not allow here."""
+    """A well-formed frame that the session does not allow now."""
 
 
 class OptionError(StompError):
-    """An option's name or value is wrong: the operator's fault, told in one line."""
+    """An option's name or value is invalid. The text is one line for the operator."""

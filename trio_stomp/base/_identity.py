@@ -5,19 +5,20 @@ import math
 from attrs import field, frozen
 
 ANONYMOUS_NAME = "anonymous"
-"""How rules and logs call who did not log in; no user may be called so."""
+"""The name of clients without login in rules and logs; no user may have it."""
 
 
 @frozen
 class Identity:
-    """A client's name and what came with the proof of it.
+    """A client's name, and the credentials that proved it.
 
     Args:
-      name: The user; "" = nobody logged in.
-      roles: Groups that the proof itself grants (a token's), beside those of the rules.
-      expires_at: When the proof ends, in seconds of wall time (Unix); inf = never.
-      method: What proved it: ``passcode``, ``token``, ``certificate``; "" = nothing did.
-      key: Of a token, a digest of what it was held to: the key that signed it, and the options.
+      name: The user; "" = not logged in.
+      roles: Groups granted by the credentials (a token), in addition to those of the rules.
+      expires_at: When the credentials expire, in seconds since 1970; inf = never.
+      method: The kind of credentials: ``passcode``, ``token``, ``certificate``; "" = none.
+      key: For a token, a digest of the key that signed it and of the options that it was checked
+        with.
     """
 
     name: str = ""

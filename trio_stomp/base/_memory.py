@@ -1,39 +1,39 @@
-"""One budget of bytes for all messages in the process, in whatever state they wait."""
+"""The memory budget for all messages in the process, and the quotas of users."""
 
 from attrs import define
 
 TABLES_SHARE = 2
-"""Names and subscriptions may take 1/2 of the limit, beside it."""
+"""Names and subscriptions may take 1/2 of the limit, in addition to it."""
 MIN_TABLES_BYTES = 1024 * 1024
-"""So much they may take however small the limit is."""
+"""Minimum of that for small limits."""
 UNBOUNDED = 1 << 60
-"""More than there is of anything."""
+"""A number of bytes that is never reached."""
 
 
 @define(eq=False)
 class Quota:
-    """One user's use of shared resources, or one address's without logins.
+    """The use of shared resources by one user; or, without logins, by one network.
 
-    Whatever is charged to it knows it, and gives back there what it took. ``MemoryBudget`` counts
-    the bytes, the others whoever keeps what is counted.
+    Charged objects reference their quota, to give back what they took. ``MemoryBudget`` counts the
+    bytes; the owners of other objects count these.
     """
 
     owner: str
-    """For people."""
+    """The name of the user or network, for logs."""
     kept_bytes: int = 0
     tables_bytes: int = 0
     destinations: int = 0
-    """Names in use that it made."""
+    """Number of existing destinations that its owner created."""
     scheduled: int = 0
-    """Messages that wait for their time."""
+    """Number of scheduled messages."""
     refused: int = 0
-    """ERRORs that its owner was told for want of room in it, while it was remembered."""
+    """Number of ERRORs sent to its owner because the quota was exceeded."""
     kind: str = "user"
-    """Or ``network``, where nobody logs in."""
+    """``user``; or ``network``, without logins."""
     stored_bytes: int = 0
-    """What its messages take in the store, whether or not they are in memory, too."""
+    """Cost of its messages in the store, whether or not they are in memory as well."""
     line: bytes = b""
-    """What the store is told of it with each message."""
+    """The header line that names it in stored messages."""
 
     @property
     def is_unused(self) -> bool:
@@ -44,11 +44,11 @@ class Quota:
 
 @define(eq=False)
 class Stake:
-    """What messages are charged for as long as they are in the store.
+    """The charge for stored messages.
 
     Args:
-      quota: Of whom they are; None = of nobody who is known.
-      each: Bytes of one of them, its body apart.
+      quota: The charged quota; None = unknown.
+      each: Bytes of a message in addition to its body.
     """
 
     quota: Quota | None
@@ -57,39 +57,38 @@ class Stake:
 
 @define(eq=False)
 class MemoryBudget:
-    """Counts the bytes that peers made us hold, and says when there is no room for more.
+    """Counts the bytes held on behalf of peers, and refuses more than its limits.
 
-    A message shared by many subscribers counts once for each: the figure is what it would cost
-    to write it all, an upper bound of what it costs to keep.
+    A message shared by many subscribers counts once for each: the figure is the number of bytes to
+    write, an upper bound of the memory in use.
     """
 
     limit_bytes: int = 512 * 1024 * 1024
     kept_share: float = 1.0
-    """How much of it may be filled by what waits for somebody to come (queues, the stale queue,
-    last values, schedules): the rest is for what is on its way, which must not stand still because
-    a queue that nobody empties has filled everything."""
+    """The part of the limit for waiting messages (queues, the stale queue, last values, schedules).
+    The rest is for messages in flight, so that full queues do not stop live traffic."""
     used_bytes: int = 0
     kept_bytes: int = 0
     tables_bytes: int = 0
-    """What names, subscriptions, patterns, selectors and ids take: counted apart from messages, so
+    """Cost of names, subscriptions, patterns, selectors and ids. Counted apart from messages, so
     that neither can shut out the other."""
     quota_percent: int = 100
-    """The percentage of what others leave that one user may have of each pool."""
+    """The percentage of a pool's rest, after the use by others, that one user may have."""
     is_promised: bool = False
-    """Room was kept for what is charged now: nobody's quota is in its way."""
+    """Room is reserved for the current charges, so quotas do not apply."""
 
     stored_bytes: int = 0
-    """What messages of queues take in the store."""
+    """Cost of messages of queues in the store."""
     stored_limit: int = 0
-    """The most that they may take there, as the store says: 0 = unknown, so nobody has a share."""
+    """Capacity of the store for messages; 0 = unknown, so quotas do not apply there."""
 
     held_bytes: int = 0
-    """What was read of clients that have to wait. Counted apart: it can become messages only when
-    there is room for those, and must not stand in its own way. While it is much, less is read."""
+    """Bytes read from clients whose frames are held. Counted apart, because they need room among
+    messages to be released. While there are many, less is read."""
 
     @property
     def charged_bytes(self) -> int:
-        """Bytes of messages, and of what may become some."""
+        """Return the bytes of messages and of held frames."""
         return self.used_bytes + self.held_bytes
 
     def take(self, size: int) -> bool:
@@ -109,11 +108,11 @@ class MemoryBudget:
         self.used_bytes -= size
 
     def take_kept(self, size: int, quota: Quota | None = None) -> bool:
-        """Charge ``size`` bytes of stored messages.
+        """Charge ``size`` bytes of waiting messages.
 
         Args:
           size: The number of bytes.
-          quota: Of whom they are; None = of nobody, whom only the room of all bounds.
+          quota: The quota to charge as well; None = none.
 
         Returns:
           False if they do not fit; nothing is charged then.
@@ -131,7 +130,7 @@ class MemoryBudget:
         return True
 
     def force_kept(self, size: int, quota: Quota | None = None) -> None:
-        """Charge stored bytes even beyond the limit, which the caller observes."""
+        """Charge bytes of waiting messages without a check: the caller observes the limit."""
         self.kept_bytes += size
         self.used_bytes += size
         if quota is not None:
@@ -139,17 +138,22 @@ class MemoryBudget:
 
     @property
     def kept_room(self) -> int:
-        """The most bytes that ``take_kept`` would charge now."""
+        """Return the maximum bytes that ``take_kept`` would charge now."""
         kept = int(self.limit_bytes * self.kept_share) - self.kept_bytes
         return min(kept, self.limit_bytes - self.used_bytes)
 
     def kept_room_for(self, quota: Quota | None) -> int:
-        """Return the most bytes that ``take_kept`` would charge to a quota now."""
+        """Return the maximum bytes that ``take_kept`` would charge to a quota now."""
         room = self.kept_room
         return room if quota is None else min(room, self._kept_left(quota))
 
     def has_much(self, quota: Quota | None, part: float) -> bool:
-        """Return whether stored messages exceed a part of the share of all, or of ``quota``."""
+        """Return whether waiting messages exceed a part of the total share, or of a quota's share.
+
+        Args:
+          quota: The quota; None = consider the total only.
+          part: The part, 0 to 1.
+        """
         limit = self.limit_bytes * self.kept_share
         if self.kept_bytes > limit * part:
             return True
@@ -170,16 +174,16 @@ class MemoryBudget:
             quota.kept_bytes -= size
 
     def stored_room_for(self, quota: Quota | None) -> int:
-        """Return the most bytes that a quota may have more in the store.
+        """Return the bytes that a quota may still use in the store.
 
-        What all together may have there is the store's to say.
+        The store itself enforces its capacity.
         """
         if quota is None or not self.stored_limit or self.is_promised:
             return UNBOUNDED
         return self.left(quota.stored_bytes, self.stored_bytes, self.stored_limit)
 
     def force_stored(self, size: int, quota: Quota | None) -> None:
-        """Charge bytes in the store; the caller has asked whether there is room."""
+        """Charge bytes in the store. The caller has checked that there is room."""
         self.stored_bytes += size
         if quota is not None:
             quota.stored_bytes += size
@@ -189,10 +193,15 @@ class MemoryBudget:
         self.force_stored(-size, quota)
 
     def left(self, own: int, used: int, limit: int) -> int:
-        """Return how much more one user may have, who has ``own`` of the ``used`` of a pool.
+        """Return how much more of a pool one user may take.
 
-        Each may have a part of what others leave, so that something is left for who comes next,
-        however many there are.
+        Each user may have ``quota_percent`` of the rest after the use by others, so that some is
+        left for the next user.
+
+        Args:
+          own: The user's current use.
+          used: The current use by all users.
+          limit: The size of the pool.
         """
         if self.is_promised:
             return limit
@@ -200,16 +209,16 @@ class MemoryBudget:
 
     @property
     def tables_limit(self) -> int:
-        """The most bytes of names and subscriptions."""
+        """Return the maximum bytes of names and subscriptions."""
         return max(int(self.limit_bytes) // TABLES_SHARE, MIN_TABLES_BYTES)
 
     @property
     def tables_room(self) -> int:
-        """The most bytes that ``take_table`` would charge now."""
+        """Return the maximum bytes that ``take_table`` would charge now."""
         return self.tables_limit - self.tables_bytes
 
     def tables_room_for(self, quota: Quota | None) -> int:
-        """Return the most bytes that ``take_table`` would charge to a quota now."""
+        """Return the maximum bytes that ``take_table`` would charge to a quota now."""
         room = self.tables_room
         if quota is None:
             return room
@@ -227,7 +236,7 @@ class MemoryBudget:
         return True
 
     def force_table(self, size: int, quota: Quota | None = None) -> None:
-        """Charge names and subscriptions even beyond the limit, which the caller observes."""
+        """Charge names and subscriptions without a check: the caller observes the limit."""
         self.tables_bytes += size
         if quota is not None:
             quota.tables_bytes += size

@@ -1,4 +1,4 @@
-"""The callback that does nothing."""
+"""A callback without effect."""
 
 
 def noop(*arguments: object) -> None:

@@ -1,8 +1,7 @@
-"""``option``: one operator's setting, declared beside the code that it bounds.
+"""``option``: an operator's setting, declared beside the code that uses it.
 
-Each floor keeps its own frozen group of options. ``config`` composes the groups and derives
-the command line from the help text, unit and choices given here, so that nothing about an
-option is written twice.
+Each floor has its own frozen groups of options. ``config`` composes them, and derives the command
+line from the help texts, units and choices here, so that nothing is written twice.
 """
 
 from collections.abc import Callable
@@ -29,12 +28,12 @@ def option(
     """Declare an attrs field that an operator may set.
 
     Args:
-      default: The value in force when nobody says otherwise; its type is the option's type.
-      help: One sentence for ``--help``; the unit stands in the name (``_bytes``, ``_s``, ``_ms``).
-      minimum: The smallest number allowed, itself included.
-      choices: The words allowed, for an option that is a word.
-      live: Whether it can be changed while the broker runs. Only where every reader asks the
-        shared group for it whenever it matters, and keeps no copy (``config.adopt``).
+      default: The default value, whose type is the option's type.
+      help: One sentence for ``--help``; the name has the unit (``_bytes``, ``_s``, ``_ms``).
+      minimum: The minimum of a number.
+      choices: The allowed words; () = any text.
+      live: Whether it can be changed while the broker runs. This requires that all code reads it
+        from the shared group each time, and keeps no copy (``config.adopt``).
     """
     checks: list[Callable[..., None]] = []
     if minimum is not None:

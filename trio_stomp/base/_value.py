@@ -1,7 +1,7 @@
-"""``value``: a class that the type checker holds to be frozen, and that is cheap at run time.
+"""``value``: a class decorator for objects that are frozen for the type checker only.
 
-A frozen attrs class costs twice the construction time of a plain one. Objects of the hot path
-are therefore frozen for mypy, which reports any assignment, and plain for the interpreter.
+Constructing a frozen attrs class takes twice the time. So objects of the hot path are frozen for
+mypy, which reports assignments, and plain at run time.
 """
 
 from typing import TYPE_CHECKING
