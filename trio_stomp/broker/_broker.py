@@ -378,14 +378,14 @@ class Broker(Parts):
     ) -> FrameRun | None:
         """Send a run with its RECEIPTs. Return the part that must wait for room, or None."""
         try:
-            taken, evidence = self.publisher.send(client, run, received_at, now)
+            taken, outcome = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
             self.receipts.of_run(client, run, error.taken, self.publisher.stored(run.head))
             following = (name for count, name in run.receipts if count == error.taken + 1)
             error.receipt_id = next(following, None)
             raise
         if run.receipts:
-            self.receipts.of_run(client, run, taken, evidence)
+            self.receipts.of_run(client, run, taken, outcome)
         if taken == len(run.bodies):
             return None
         later = [(count - taken, name) for count, name in run.receipts if count > taken]

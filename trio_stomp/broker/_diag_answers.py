@@ -8,6 +8,7 @@ from attrs import define, field
 from trio_stomp.base import ProtocolError, Quota
 from trio_stomp.broker._diag_queries import DiagQueries
 from trio_stomp.broker.delivery import Publication, TakesCensus
+from trio_stomp.broker.headers import NOTHING, matched
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
 from trio_stomp.broker.routing import Destinations, Evidence, FanOut, Gift, Share
 from trio_stomp.broker.subscribing import Subscriber
@@ -121,7 +122,7 @@ class Answering:
                 continue  # an invalid scheduled request: there is no sender to get an ERROR
             self.answers.tell(self.publication, answer)
             yield
-        return b"matched:%d\n" % self.taken
+        return matched(self.taken)
 
 
 @define(eq=False, repr=False)
@@ -134,7 +135,7 @@ class Counting:
 
     def pieces(self) -> Evidence:
         """Answer one request after the other."""
-        answers, destination, told = self.answers, self.publication.destination, b""
+        answers, destination, outcome = self.answers, self.publication.destination, NOTHING
         for body in self.publication.bodies:
             share = Share(
                 answers.fan_out,
@@ -143,8 +144,8 @@ class Counting:
                 direct=destination.direct,
                 filtered=destination.filtered,
             )
-            told = yield from share.pieces()
-        return told
+            outcome = yield from share.pieces()
+        return outcome
 
 
 def with_figures(publication: Publication, body: bytes, queries: DiagQueries) -> Publication:

@@ -4,7 +4,7 @@ from attrs import define
 
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker.delivery import Client
-from trio_stomp.broker.headers import of_earlier
+from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.frames import FrameRun, encode_receipt
 from trio_stomp.protocol import Committed
 
@@ -15,37 +15,37 @@ class Receipts:
 
     durability: SendOrder
 
-    def give(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
+    def give(self, client: Client, name: bytes, lines: bytes = b"") -> None:
         """Send a RECEIPT, after the client's earlier frames are stored.
 
         Args:
           client: The client.
           name: The id, escaped.
-          evidence: Further header lines.
+          lines: Further header lines.
         """
-        frame = encode_receipt(name, evidence)
+        frame = encode_receipt(name, lines)
         if client.awaited:
             self.durability.tell(client, frame, name)
         else:
             client.outbox.stage_frame(frame)
 
-    def of_run(self, client: Client, run: FrameRun, taken: int, evidence: bytes) -> None:
+    def of_run(self, client: Client, run: FrameRun, taken: int, outcome: SendOutcome) -> None:
         """Send the RECEIPTs of a run of SENDs, for the accepted messages.
 
         Args:
           client: The sender.
           run: The run.
           taken: The number of accepted messages.
-          evidence: Header lines for the last of them.
+          outcome: That of the last of them.
         """
         for count, name in run.receipts:
             if count <= taken:
-                self.give(client, name, of_earlier(evidence, taken - count))
+                self.give(client, name, outcome.header_lines(taken - count))
 
-    def of_commit(self, client: Client, event: Committed, evidence: bytes) -> None:
+    def of_commit(self, client: Client, event: Committed, outcome: SendOutcome) -> None:
         """Send the RECEIPTs of a COMMIT, and of SENDs in its transaction that wait for it."""
         if event.receipt is not None:
-            self.give(client, event.receipt, evidence)
+            self.give(client, event.receipt, outcome.header_lines())
         for action in event.actions:
             if isinstance(action, FrameRun):
                 for _, name in action.receipts:

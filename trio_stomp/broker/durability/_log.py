@@ -22,6 +22,7 @@ from trio_stomp.broker.durability._ledger import (
     Ledger,
     WrittenAgain,
 )
+from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.store import Append, Atomic, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ class Log:
     """Counts of failed deliveries."""
     identity: str = field(init=False, default="")
     """The prefix of this store's message ids."""
-    stored: bytes = field(init=False)
-    """The RECEIPT's header line for stored messages."""
+    stored: SendOutcome = field(init=False)
+    """The outcome of SENDs of stored messages."""
     _is_identified: bool = False
     """``identity`` is written to the store."""
     _open: Ledger = field(init=False)
@@ -112,7 +113,7 @@ class Log:
     """Effects of streams that were on their way when the store failed, in order."""
 
     def __attrs_post_init__(self) -> None:
-        self.stored = b"stored:%b\n" % self.name.removeprefix("stored:").encode()
+        self.stored = SendOutcome(stored=self.name.removeprefix("stored:"))
         self._open = Ledger(self.committed + 1)
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import define, field
 
 from trio_stomp.broker.delivery import NotYet, Stop, Subscription, Work
-from trio_stomp.broker.headers import together
+from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, together
 from trio_stomp.broker.routing._fanout import FanOut, encode
 from trio_stomp.broker.routing._lines import Lines
 from trio_stomp.frames import message_blocks
@@ -27,11 +27,11 @@ CAREFUL = 4
 """The cost of a filtered subscriber, or of a message for a binding, in plain subscribers."""
 
 
-Evidence = Generator[None, None, bytes]
-"""A work that returns header lines of a RECEIPT."""
+Evidence = Generator[None, None, SendOutcome]
+"""A work that returns what became of messages."""
 
 
-def _to_nobody(evidence: bytes) -> None:
+def _to_nobody(outcome: SendOutcome) -> None:
     """Do nothing: no RECEIPT was requested."""
 
 
@@ -41,7 +41,7 @@ class Gift(Protocol):
     publication: "Publication"
 
     def pieces(self) -> Evidence:
-        """Deliver, answer or store it, and return the header lines of the RECEIPT."""
+        """Deliver, answer or store it, and return what became of it."""
 
 
 @define(eq=False, repr=False)
@@ -84,7 +84,7 @@ class Share:
                 yield
         if fan_out.event_history is not None and not publication.destination.reserved:
             fan_out.event_history.sent(publication, first, self.taken)
-        return b"matched:%d\n" % self.taken
+        return matched(self.taken)
 
     def _encode(self, block: bytes, first: int) -> "Delivery":
         origin = self.publication.without_bodies()
@@ -113,14 +113,14 @@ class Giving:
     """The fan-out of one SEND to very many subscribers of one or more topics.
 
     Args:
-      evidence: Header lines of the RECEIPT beside ``matched``, for each destination.
+      outcomes: What is known at once of each destination: all but the matches.
     """
 
     lines: Lines
     shares: list[Gift]
-    evidence: list[bytes]
-    tell: Callable[[bytes], None] = _to_nobody
-    """Called with the header lines of the RECEIPT at the end."""
+    outcomes: list[SendOutcome]
+    tell: Callable[[SendOutcome], None] = _to_nobody
+    """Called with what became of it all, at the end."""
 
     def pieces(self) -> Work:
         """Deliver all runs, as first in the lines of their topics. This cannot fail."""
@@ -128,14 +128,16 @@ class Giving:
             each.publication.destination for each in self.shares
         )
         self.lines.open(destinations)
-        told: list[bytes] = []
+        found: list[SendOutcome] = []
         try:
             for share in self.shares:
-                told += [(yield from share.pieces())]
+                found += [(yield from share.pieces())]
         finally:
             were_awaited = self.lines.close(destinations)
-        told += self.evidence
-        self.tell(together(told) if len(self.evidence) > 1 else b"".join(told))
+        if len(self.outcomes) == 1:
+            self.tell(found[0] | self.outcomes[0])
+        else:
+            self.tell(together([*found, *self.outcomes]))
         if were_awaited:
             self.lines.turns.stop(Stop.BEHIND)
             yield
@@ -203,19 +205,19 @@ class FanOutInPieces:
             Share(fan_out, self.destinations, publication, destination.direct, filtered)
         )
 
-    def giving(self, evidence: list[bytes]) -> Giving:
+    def giving(self, outcomes: list[SendOutcome]) -> Giving:
         """Return the fan-out that one SEND has begun.
 
         Args:
-          evidence: As of ``Giving``.
+          outcomes: As of ``Giving``.
         """
         begun, self.begun = self.begun, []
-        return Giving(self.lines, begun, evidence)
+        return Giving(self.lines, begun, outcomes)
 
     def rest(self) -> Evidence:
         """Do what was begun, as ``Gift.pieces``. The caller is already first in the lines."""
         begun, self.begun = self.begun, []
-        told = b""
+        outcome = NOTHING
         for share in begun:
-            told += yield from share.pieces()
-        return told
+            outcome |= yield from share.pieces()
+        return outcome

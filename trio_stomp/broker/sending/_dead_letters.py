@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from trio_stomp.broker.headers import SendOptions, unmatched
+from trio_stomp.broker.headers import SendOptions
 from trio_stomp.broker.names import Kind
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def send_dead(
     options = SendOptions(message.level, persistent=bool(message.stored))
     before, publisher.behalf = publisher.behalf, message.publication.payer
     try:
-        told = publisher.send_to(
+        outcome = publisher.send_to(
             None,
             destination=destination,
             head=head,
@@ -32,4 +32,4 @@ def send_dead(
         )[1]
     finally:
         publisher.behalf = before
-    return told != unmatched(destination.name)
+    return not outcome.is_lost

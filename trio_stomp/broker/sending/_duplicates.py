@@ -8,7 +8,7 @@ from attrs import define
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker.delivery import Destination, Known
 from trio_stomp.broker.durability import Callback
-from trio_stomp.broker.headers import DUPLICATE
+from trio_stomp.broker.headers import DUPLICATE, SendOutcome
 from trio_stomp.broker.routing import id_cost, no_table_memory
 from trio_stomp.store import DropPlace
 
@@ -53,15 +53,17 @@ class Duplicates:
             what = f"one more id of a message to {destination.name[:80]}"
             raise no_table_memory(self.memory, what, quota)
 
-    def find(self, client: "Client | None", destination: Destination, name: str) -> bytes | None:
-        """Return what a RECEIPT tells if an id is known, or None if it is not."""
+    def find(
+        self, client: "Client | None", destination: Destination, name: str
+    ) -> SendOutcome | None:
+        """Return the outcome for messages whose id is known, or None if it is not."""
         known = destination.seen.get(name)
         if known is None or self.log is None:
             return None if known is None else DUPLICATE
         if client is not None and known.commit > self.log.committed:
             # Of what another sent, or it did itself: told when that is safe.
             self.log.when_safe(Callback(client, noop))
-        return DUPLICATE + self.log.stored if known.stored else DUPLICATE
+        return DUPLICATE | self.log.stored if known.stored else DUPLICATE
 
     def remember(
         self,

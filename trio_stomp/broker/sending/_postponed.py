@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker.delivery import Subscription
-from trio_stomp.broker.headers import unmatched
+from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, unmatched
 from trio_stomp.broker.queues import cost_alone
 from trio_stomp.broker.routing import Answers, answers_of, asking, remind
 from trio_stomp.broker.topics import NOBODY
@@ -46,8 +46,8 @@ class Postponed:
 
     def see(
         self, publication: "Publication", asked: str, keeper: "LastValueOwner", now: float
-    ) -> bytes:
-        """Publish a topic's messages, now or after earlier ones, and return the RECEIPT headers."""
+    ) -> SendOutcome:
+        """Publish a topic's messages, now or after earlier ones, and return the outcome."""
         destination = publication.destination
         if publication.sender is None and (
             destination.line is not None
@@ -55,7 +55,7 @@ class Postponed:
             or destination.is_large(len(publication.bodies))
         ):
             self.send_behind(publication, asked, keeper)
-            return b""
+            return NOTHING
         return self.to_topics.show(publication, asked, keeper, now)
 
     def send_behind(self, publication: "Publication", asked: str, keeper: "LastValueOwner") -> None:
@@ -87,15 +87,15 @@ class Postponed:
         cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
         self.lines.put(publication.sender, publication.destination, begin, cost)
 
-    def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> bytes:
+    def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> SendOutcome:
         """Return a topic's message of which something is to survive: nobody sees it before that."""
         to_topics, destination = self.to_topics, publication.destination
         self.destinations.refresh(destination)
         fan_out, last_values = to_topics.fan_out, to_topics.last_values
         keeper = last_values.keeper(publication) if asked else NOBODY
         is_kept = bool(asked) and last_values.store(publication, asked, keeper)
-        offset = to_topics.append(publication, now) if destination.stream is not None else b""
-        is_safe = publication.is_stored and (is_kept or bool(offset))
+        offset = to_topics.append(publication, now) if destination.stream is not None else NOTHING
+        is_safe = publication.is_stored and (is_kept or offset is not NOTHING)
         if is_safe or to_topics.binds or destination.durables:
             unseen = Unseen(
                 self,
@@ -114,11 +114,11 @@ class Postponed:
             for _ in unseen.copying():
                 pass
             if unseen.is_safe or to_topics.binds:
-                return unseen.wait(log) + offset
+                return unseen.wait(log) | offset
         publication.is_stored = False
         if asked:
             last_values.keep(publication, asked, keeper)
-        return self.see(publication, "", NOBODY, now) + offset
+        return self.see(publication, "", NOBODY, now) | offset
 
     def remember(self, count: int) -> bool:
         """Charge ``count`` pending answers (negative: release). Return False beyond the limit."""
@@ -184,16 +184,16 @@ class Unseen:
             if member.selector is not None or place % STEP == STEP - 1:
                 yield
 
-    def wait(self, log: "Log") -> bytes:
-        """Wait for the store, and return what the RECEIPT tells."""
+    def wait(self, log: "Log") -> SendOutcome:
+        """Wait for the store, and return the outcome."""
         self._hold(self.members)
         self.members = ()
         log.when_safe(self)
-        destination, told = self.publication.destination, b""
+        destination, outcome = self.publication.destination, NOTHING
         if self.counts:
-            matched = len(destination.direct) + self.matched
-            told = b"matched:%d\n" % matched if matched else unmatched(destination.name)
-        return told + log.stored if self.is_safe else told
+            count = len(destination.direct) + self.matched
+            outcome = matched(count) if count else unmatched(destination.name)
+        return outcome | log.stored if self.is_safe else outcome
 
     def _hold(self, members: "Sequence[Member]") -> None:
         """Remember what the selectors of many said, as far as there is room for it."""

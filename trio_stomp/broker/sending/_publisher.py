@@ -18,11 +18,14 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import (
-    STORED,
+    IN_MEMORY,
+    NOTHING,
     Dialect,
     SendOptions,
+    SendOutcome,
     SendPlan,
     make_plan,
+    matched,
     together,
     volatile_warning,
 )
@@ -134,8 +137,8 @@ class Publisher:
 
     def send(
         self, client: Client | None, run: FrameRun, received_at: float, now: float
-    ) -> tuple[int, bytes]:
-        """Send a run. Return how many of its messages were accepted, and their RECEIPT headers.
+    ) -> tuple[int, SendOutcome]:
+        """Send a run. Return how many of its messages were accepted, and the outcome.
 
         Only a queue that blocks its producers accepts fewer than all.
 
@@ -177,12 +180,12 @@ class Publisher:
                     self.asker.ask(head, ((destination, head),))
                 if destination.queue is None:
                     self._make_queues(client, (destination,))
-            taken, evidence = send(
+            taken, outcome = send(
                 client, destination, head, options, bodies, received_at=received_at, now=now
             )
             if self.in_pieces.begun:
-                raise Begun(self.in_pieces.giving([evidence]))
-            return taken, evidence
+                raise Begun(self.in_pieces.giving([outcome]))
+            return taken, outcome
         return self._send_composite(client, run, head, plan, received_at, now=now)
 
     def _look_up(self, client: Client | None, head: Head, destination: Destination) -> None:
@@ -204,7 +207,7 @@ class Publisher:
         plan: SendPlan,
         received_at: float,
         now: float,
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, SendOutcome]:
         """Send a run to several destinations or to none, and return as ``send`` does."""
         assert plan.renamed is not None
         bodies = run.bodies
@@ -222,7 +225,7 @@ class Publisher:
         survives = any(destination.stores(plan.options) for destination in destinations)
         each = self.to_queues.stored_each(quota, (head,)) if survives else 0
         self.to_queues.check_room(client, destinations, head, bodies, quota=quota, each=each)
-        told = self._send_to_all(
+        outcomes = self._send_to_all(
             client,
             parts=parts,
             options=plan.options,
@@ -231,8 +234,8 @@ class Publisher:
             now=now,
         )
         if self.in_pieces.begun:
-            raise Begun(self.in_pieces.giving(told))
-        return len(bodies), together(told)
+            raise Begun(self.in_pieces.giving(outcomes))
+        return len(bodies), together(outcomes)
 
     def _check_copies(
         self, destinations: Iterable[Destination], options: SendOptions | None
@@ -256,10 +259,10 @@ class Publisher:
         bodies: list[bytes],
         received_at: float,
         now: float,
-    ) -> list[bytes]:
+    ) -> list[SendOutcome]:
         """Send bodies to several destinations as far as there is room.
 
-        Return the RECEIPT headers.
+        Return the outcome of each.
         """
         log = self.log
         # Nothing of it is seen before all of it may be.
@@ -291,8 +294,8 @@ class Publisher:
         bodies: list[bytes],
         received_at: float,
         now: float,
-    ) -> bytes:
-        """Send bodies to one destination as far as there is room. Return the RECEIPT headers."""
+    ) -> SendOutcome:
+        """Send bodies to one destination as far as there is room. Return the outcome."""
         send = self._send_once if options and options.dedup_id else self.send_to
         return send(client, destination, head, options, bodies, received_at=received_at, now=now)[1]
 
@@ -347,9 +350,9 @@ class Publisher:
             destination.stores(plan.options) for destination in destinations
         )
 
-    def stored(self, head: Head) -> bytes:
-        """Return the RECEIPT headers of messages that a queue has accepted."""
-        return self.log.stored if self.log is not None and self.stores(head) else STORED
+    def stored(self, head: Head) -> SendOutcome:
+        """Return the outcome of messages that a queue has accepted."""
+        return self.log.stored if self.log is not None and self.stores(head) else IN_MEMORY
 
     def _send_once(
         self,
@@ -360,20 +363,20 @@ class Publisher:
         bodies: list[bytes],
         received_at: float,
         now: float,
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, SendOutcome]:
         """Of messages with one id take the first, if none was taken within the policy's window."""
         assert options is not None
         name = options.dedup_id
-        evidence = self.known.find(client, destination, name)
-        if evidence is not None:
+        outcome = self.known.find(client, destination, name)
+        if outcome is not None:
             self.known.found += len(bodies)
-            return len(bodies), evidence
+            return len(bodies), outcome
         quota = self.quota_of(client)
         self.known.check_room(quota, destination, name)
         log = self.log
         survives = (self.to_topics.binds or destination.stores(options)) and not destination.private
         with log.together(is_kept=client is None) if log and survives else nullcontext():
-            taken, evidence = self.send_to(
+            taken, outcome = self.send_to(
                 client,
                 destination=destination,
                 head=head,
@@ -383,13 +386,13 @@ class Publisher:
                 now=now,
             )
             if not taken:
-                return 0, evidence
-            is_stored = log is not None and survives and log.stored in evidence
-            # What comes to be stored in pieces has told nothing yet.
+                return 0, outcome
+            is_stored = log is not None and survives and outcome.stored == log.stored.stored
+            # What comes to be stored in pieces says nothing yet.
             is_stored |= bool(self.in_pieces.begun) and survives
             self.known.remember(client, quota, destination, name, is_stored=is_stored)
         self.known.found += len(bodies) - 1
-        return len(bodies), evidence
+        return len(bodies), outcome
 
     def send_to(
         self,
@@ -400,10 +403,10 @@ class Publisher:
         bodies: list[bytes],
         received_at: float,
         now: float,
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, SendOutcome]:
         """Send bodies to one destination.
 
-        Return how many were accepted, and the RECEIPT headers.
+        Return how many were accepted, and the outcome.
         """
         expires_at = destination.ends_at(options, received_at)
         publication = Publication(
@@ -436,11 +439,11 @@ class Publisher:
             self._count(
                 destination, bodies[:taken] if taken < len(bodies) else bodies, received_at, now
             )
-            return taken, self.log.stored if self.log and publication.is_stored else STORED
+            return taken, self.log.stored if self.log and publication.is_stored else IN_MEMORY
         self._count(destination, bodies, received_at, now)
         if publication.is_over(now):
             self.fan_out.expire(publication, len(publication.bodies))
-            return len(bodies), b"matched:0\n"
+            return len(bodies), matched(0)
         return len(bodies), self._send_to_topic(publication, now)
 
     def check_question(self, destination: Destination, bodies: list[bytes]) -> None:
@@ -448,8 +451,8 @@ class Publisher:
         if destination.is_asked:
             self.to_topics.check(bodies)
 
-    def _send_to_topic(self, publication: Publication, now: float) -> bytes:
-        """Send to a topic, now or once stored, and return the RECEIPT headers."""
+    def _send_to_topic(self, publication: Publication, now: float) -> SendOutcome:
+        """Send to a topic, now or once stored, and return the outcome."""
         if publication.destination.is_asked and publication.sender is not None:
             self.to_topics.check(publication.bodies)
         to_topics, asked = self.to_topics, ""
@@ -457,7 +460,7 @@ class Publisher:
             asked = to_topics.last_values.asked(publication)
         if publication.destination.kind is Kind.STREAM:
             self.questions.answer(publication, now)
-            return b""
+            return NOTHING
         if self.log is not None and (publication.is_stored or asked or to_topics.binds):
             return self.postponed.store(self.log, publication, asked, now)
         keeper = to_topics.last_values.keeper(publication) if asked else NOBODY

@@ -28,6 +28,7 @@ from trio_stomp.broker.headers import (
     Dialect,
     Removal,
     Schedule,
+    SendOutcome,
     SendPlan,
     make_plan,
     parse_schedule,
@@ -218,8 +219,8 @@ class Scheduler:
         if item in self._by_cron:
             self.timers.call_at(0.0, partial(self._fit, item))
 
-    def end(self, client: Client, asked: Removal) -> bytes:
-        """End what a client asks for and may end, and return what the RECEIPT tells.
+    def end(self, client: Client, asked: Removal) -> SendOutcome:
+        """End what a client asks for and may end, and return how many there were.
 
         Raises:
           NotYet: it is so much that there is no time for it now.
@@ -233,7 +234,7 @@ class Scheduler:
         if self.storage is not None and count:
             # It does not come back, whatever becomes of the broker, once he has been told.
             client.awaited = client.acked = self.storage.log.turn
-        return b"removed:%d\n" % count
+        return SendOutcome(removed=count)
 
     def due_ms(self, item: Scheduled) -> int:
         """Return when it is sent next, by the wall clock as it stands."""

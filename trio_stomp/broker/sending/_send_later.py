@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.broker.headers import JOB_IS, STORED, Removal
+from trio_stomp.broker.headers import IN_MEMORY, Removal, SendOutcome
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
@@ -37,7 +37,7 @@ class SendLater:
         now: float,
         *,
         binds: bool,
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, SendOutcome]:
         """Schedule messages, or cancel scheduled ones. Return as ``Publisher.send`` does.
 
         Args:
@@ -57,10 +57,10 @@ class SendLater:
         name = plan.options.dedup_id if plan.options is not None else ""
         destination = self.destinations.place(plan.names[0], quota)
         # Told apart now: its repetitions are no duplicates.
-        evidence = known.find(client, destination, name) if name else None
-        if evidence is not None:
+        outcome = known.find(client, destination, name) if name else None
+        if outcome is not None:
             known.found += count
-            return count, evidence
+            return count, outcome
         if name:
             known.check_room(quota, destination, name)
         survives = log is not None and (binds or destination.stores(plan.options))
@@ -79,5 +79,5 @@ class SendLater:
             if name:
                 known.remember(client, quota, destination, name, is_stored=survives)
         known.found += count - len(kept)
-        stored = log.stored if log is not None and survives else STORED
-        return count, stored + (JOB_IS % job)
+        stored = log.stored if log is not None and survives else IN_MEMORY
+        return count, stored | SendOutcome(job=job)

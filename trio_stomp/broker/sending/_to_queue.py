@@ -7,7 +7,7 @@ from attrs import define
 from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker.delivery import Client, Destination, Publication
 from trio_stomp.broker.durability import Callback, Log
-from trio_stomp.broker.headers import PRIORITY_DEFAULT, STORED
+from trio_stomp.broker.headers import IN_MEMORY, PRIORITY_DEFAULT, SendOutcome
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Overflow, QueueBook, head_lines
 from trio_stomp.broker.sending._temporary import is_orphan
@@ -26,7 +26,7 @@ class QueueSender:
     memory: MemoryBudget
     queues: QueueBook
     overflow: Overflow
-    drop: Callable[[Publication], bytes]
+    drop: Callable[[Publication], SendOutcome]
 
     def check_room(
         self,
@@ -96,7 +96,7 @@ class QueueSender:
                 return taken
         return count
 
-    def enqueue_later(self, log: Log, publication: Publication) -> bytes:
+    def enqueue_later(self, log: Log, publication: Publication) -> SendOutcome:
         """Put a run into a queue of one connection, when all that is bound to it is safe."""
 
         def enqueue(at: float) -> None:
@@ -106,4 +106,4 @@ class QueueSender:
                 self.overflow.send_quietly(lambda: self.enqueue(publication, at))
 
         log.when_safe(Callback(publication.sender, enqueue))
-        return STORED
+        return IN_MEMORY

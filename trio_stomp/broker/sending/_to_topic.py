@@ -6,7 +6,7 @@ from attrs import define
 
 from trio_stomp.broker.delivery import LossReason, Publication
 from trio_stomp.broker.durability import Log
-from trio_stomp.broker.headers import STORED, unmatched
+from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, parked, unmatched
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE, Kind
 from trio_stomp.broker.routing import (
     BrokerEvents,
@@ -45,8 +45,8 @@ class TopicSender:
 
     def show(
         self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
-    ) -> bytes:
-        """Have a topic's messages seen now, and return what their RECEIPTs tell.
+    ) -> SendOutcome:
+        """Have a topic's messages seen now, and return what became of them.
 
         Args:
           publication: The messages.
@@ -56,11 +56,13 @@ class TopicSender:
         """
         if asked:
             self.last_values.keep(publication, asked, keeper)
-        told = self.append(publication, now) if publication.destination.stream is not None else b""
-        return self.distribute(publication, now) + told
+        if publication.destination.stream is None:
+            return self.distribute(publication, now)
+        offset = self.append(publication, now)
+        return self.distribute(publication, now) | offset
 
-    def append(self, publication: Publication, now: float) -> bytes:
-        """Write a topic's messages to its stream, and return what the RECEIPT tells of it."""
+    def append(self, publication: Publication, now: float) -> SendOutcome:
+        """Write a topic's messages to its stream, and return their offset if it is certain."""
         stream = publication.destination.stream
         assert isinstance(stream, Stream)
         bodies = publication.bodies
@@ -68,10 +70,10 @@ class TopicSender:
         sender = publication.sender if is_certain else None
         first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
         if self.log is not None and not is_certain:
-            return b""  # if the store fails it may come to stand elsewhere
-        return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
+            return NOTHING  # if the store fails it may come to stand elsewhere
+        return SendOutcome(offset=first + len(bodies) - 1)
 
-    def distribute(self, publication: Publication, now: float) -> bytes:
+    def distribute(self, publication: Publication, now: float) -> SendOutcome:
         """Deliver messages to a topic's or work queue's subscribers, or park or drop them."""
         destination = publication.destination
         if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
@@ -79,34 +81,34 @@ class TopicSender:
         if destination.kind is Kind.TOPIC:
             if destination.is_large(len(publication.bodies)):
                 self.in_pieces.begin(publication)
-                return b""
-            return b"matched:%d\n" % self.fan_out.to_all(publication)
+                return NOTHING
+            return matched(self.fan_out.to_all(publication))
         if destination.kind is Kind.WORK:
             if not self.fan_out.in_turn(publication):
                 return self._keep(publication, now)
-            return b"matched:1\n"
+            return matched(1)
         left = self.answer(publication)
         if left is not None:
             self.in_pieces.begun.append(left)
-            return b""
-        return b"matched:%d\n" % len(destination.subscribers)
+            return NOTHING
+        return matched(len(destination.subscribers))
 
-    def _keep(self, publication: Publication, now: float) -> bytes:
+    def _keep(self, publication: Publication, now: float) -> SendOutcome:
         """Nobody is subscribed: park it, if the destination gives it a lifetime, or let it die."""
         destination = publication.destination
         if (
             destination.retained is not None
             and destination.retained.bodies[0] is publication.bodies[-1]
         ):
-            return unmatched(destination.name) + STORED  # who comes is given it as the last value
+            return parked(destination.name)  # who comes is given it as the last value
         if destination.ttl_s and destination.kind is not Kind.DIAG and not destination.private:
             hint_at(self.events, publication)
             self.stale.park(publication, now)
-            return unmatched(destination.name) + STORED
+            return parked(destination.name)
         return self.drop(publication)
 
-    def drop(self, publication: Publication) -> bytes:
-        """Count messages that nobody gets, and return what the RECEIPT tells."""
+    def drop(self, publication: Publication) -> SendOutcome:
+        """Count messages that nobody gets, and return that."""
         count = len(publication.bodies)
         destination = publication.destination
         hint_at(self.events, publication)

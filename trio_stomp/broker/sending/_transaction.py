@@ -9,7 +9,7 @@ from attrs import define, field
 from trio_stomp.base import RemoteError
 from trio_stomp.broker.delivery import Client, Stop, Work
 from trio_stomp.broker.durability import AtomicGroup, Callback, Log
-from trio_stomp.broker.headers import STORED, together
+from trio_stomp.broker.headers import IN_MEMORY, MEMORY, NOTHING, SendOutcome, together
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Acknowledger, Overflow, QueueBook, Settlement, claim_all
 from trio_stomp.broker.routing import Foreseen, Foresight
@@ -41,17 +41,17 @@ class TransactionCommitter:
         client: Client,
         event: Committed,
         now: float,
-        tell: Callable[[bytes], None],
+        tell: Callable[[SendOutcome], None],
         *,
         is_of_one: bool = False,
     ) -> Work:
-        """Do all actions, in order, and have ``tell`` tell what the RECEIPT tells of them.
+        """Do all actions, in order, and have ``tell`` tell what became of them.
 
         Args:
           client: The client.
           event: The COMMIT.
           now: The time, in seconds of the broker's clock.
-          tell: Called with the header lines of the RECEIPT.
+          tell: Called with the outcome.
           is_of_one: It is no COMMIT but a SEND, whose RECEIPT tells more.
 
         Raises:
@@ -99,7 +99,7 @@ class TransactionCommitter:
         actions: Sequence[FrameRun | Acked],
         planned: Planned,
         now: float,
-        tell: Callable[[bytes], None],
+        tell: Callable[[SendOutcome], None],
     ) -> Work:
         """Do many actions. From now on nothing undoes it, and nothing of others comes between.
 
@@ -113,14 +113,15 @@ class TransactionCommitter:
         self.queues.freeze(frozen)
         lines.open(topics)
         puts = iter(planned.puts)
-        told, place = b"", 0
+        outcome, place = NOTHING, 0
         try:
             for claim in claims:
                 yield from claim.freezing()
             for action in actions:
                 if isinstance(action, FrameRun):
-                    evidence = yield from self._put(client, action, next(puts), planned, now)
-                    told = told or (STORED if any(STORED in each for each in evidence) else b"")
+                    parts = yield from self._put(client, action, next(puts), planned, now)
+                    if any(part.stored == MEMORY for part in parts):
+                        outcome = IN_MEMORY
                 else:
                     yield from claims[place].settling(now)
                     place += 1
@@ -133,7 +134,7 @@ class TransactionCommitter:
                 claim.give_back(now)
             self.queues.thaw(frozen)
             were_awaited = lines.close(topics)
-        tell(told)
+        tell(outcome)
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
             yield
@@ -146,7 +147,7 @@ class TransactionCommitter:
         actions: Sequence[FrameRun | Acked],
         planned: Planned,
         now: float,
-        tell: Callable[[bytes], None],
+        tell: Callable[[SendOutcome], None],
     ) -> Work:
         """Have the store do many actions as one record. Clients see it after that.
 
@@ -162,7 +163,7 @@ class TransactionCommitter:
         whole = log.begin_whole()
         lines.turns.first = client
         log.when_safe(Callback(client, revealing.begin, event.receipt))
-        told: list[bytes] = []
+        outcomes: list[SendOutcome] = []
         work = self._write(
             log,
             client=client,
@@ -171,7 +172,7 @@ class TransactionCommitter:
             puts=puts,
             claims=claims,
             now=now,
-            told=told,
+            outcomes=outcomes,
         )
         try:
             while log.holds(whole) and self._goes_on(log, whole, planned, work):
@@ -187,9 +188,10 @@ class TransactionCommitter:
             lines.turns.first = None
             were_awaited = lines.close(topics)
         if is_written and planned.foresight.is_of_one:
-            tell(told[0] if len(told) == 1 else together(told))
+            tell(outcomes[0] if len(outcomes) == 1 else together(outcomes))
         elif is_written:
-            tell(log.stored if any(log.stored in each for each in told) else b"")
+            is_stored = any(each.stored == log.stored.stored for each in outcomes)
+            tell(log.stored if is_stored else NOTHING)
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
             yield
@@ -203,12 +205,12 @@ class TransactionCommitter:
         puts: "Iterator[Put]",
         claims: deque[Settlement],
         now: float,
-        told: list[bytes],
+        outcomes: list[SendOutcome],
     ) -> Work:
-        """Write action by action. ``told`` collects what RECEIPTs would tell of each part."""
+        """Write action by action. ``outcomes`` collects those of each part."""
         for action in actions:
             if isinstance(action, FrameRun):
-                told += yield from self._put(client, action, next(puts), planned, now)
+                outcomes += yield from self._put(client, action, next(puts), planned, now)
             else:
                 _acknowledge(log, claims.popleft())
             yield
@@ -240,23 +242,23 @@ class TransactionCommitter:
 
     def _put(
         self, client: Client, run: FrameRun, put: Put, planned: Planned, now: float
-    ) -> Generator[None, None, list[bytes]]:
-        """Send a run in pieces, and return what RECEIPTs tell of each part of it."""
+    ) -> Generator[None, None, list[SendOutcome]]:
+        """Send a run in pieces, and return the outcome of each part of it."""
         put.release(self.overflow.memory, client.quota)
-        foreseen, told = planned.foresight.about(run.head), []
+        foreseen, outcomes = planned.foresight.about(run.head), []
         if put.later:
-            told.append(self._schedule(client, put, now))
+            outcomes.append(self._schedule(client, put, now))
         for destination, head in put.parts:
             yield from self.publisher.destinations.refreshing(destination)
             begun = self._send_part(
                 client, destination=destination, head=head, put=put, foreseen=foreseen, now=now
             )
-            told.append(begun + (yield from self.publisher.in_pieces.rest()))
+            outcomes.append(begun | (yield from self.publisher.in_pieces.rest()))
             if destination.kind is not Kind.QUEUE:
                 yield
-        return told
+        return outcomes
 
-    def _schedule(self, client: Client, put: Put, now: float) -> bytes:
+    def _schedule(self, client: Client, put: Put, now: float) -> SendOutcome:
         publisher, memory = self.publisher, self.overflow.memory
         publisher.known.is_promised = memory.is_promised = True
         try:
@@ -288,8 +290,8 @@ class TransactionCommitter:
         put: Put,
         foreseen: Foreseen,
         now: float,
-    ) -> bytes:
-        """Send a run to one of its destinations, and return what a RECEIPT tells of it."""
+    ) -> SendOutcome:
+        """Send a run to one of its destinations, and return the outcome."""
         publisher, memory = self.publisher, self.overflow.memory
         # As it is now: its subscribers may have come and gone.
         destination = publisher.destinations.find(destination.name) or destination
@@ -316,18 +318,18 @@ class TransactionCommitter:
         actions: Sequence[FrameRun | Acked],
         planned: Planned,
         now: float,
-    ) -> bytes:
-        told = b""
+    ) -> SendOutcome:
+        outcome = NOTHING
         for action in actions:
             if isinstance(action, FrameRun):
-                evidence = self._send(client, action, planned, now)
-                told = told or (STORED if STORED in evidence else b"")
+                if self._send(client, action, planned, now).stored == MEMORY:
+                    outcome = IN_MEMORY
             else:
                 # An id may have been covered by a cumulative ACK before it (A18).
                 self.acknowledger.apply(client, action, now, forgiving=True)
-        return told
+        return outcome
 
-    def _send(self, client: Client, run: FrameRun, planned: Planned, now: float) -> bytes:
+    def _send(self, client: Client, run: FrameRun, planned: Planned, now: float) -> SendOutcome:
         publisher, foresight = self.publisher, planned.foresight
         publisher.fan_out.foreseen = foresight.about(run.head)
         publisher.postponed.foresight = foresight
@@ -343,18 +345,19 @@ class TransactionCommitter:
         actions: Sequence[FrameRun | Acked],
         planned: Planned,
         now: float,
-    ) -> bytes:
+    ) -> SendOutcome:
         """Have the store do all of it as one record. Clients see it after that."""
-        told = b""
+        outcome = NOTHING
         claims = iter(self._claim(client, actions))
         with self.publisher.bound():
             for action in actions:
                 if isinstance(action, FrameRun):
-                    evidence = self._send(client, action, planned, now)
-                    told = told or (log.stored if log.stored in evidence else b"")
+                    sent = self._send(client, action, planned, now)
+                    if sent.stored == log.stored.stored:
+                        outcome = log.stored
                 else:
                     _acknowledge(log, next(claims))
-        return told
+        return outcome
 
 
 def _acknowledge(log: Log, claim: Settlement) -> None:

@@ -11,6 +11,7 @@ from trio_stomp.broker import Client, DestinationPolicy, Log
 from trio_stomp.broker.durability import _log as log_module
 from trio_stomp.broker.durability._ledger import Callback, Effect, FrameReply
 from trio_stomp.broker.durability._log import MAX_PENDING_BYTES, RECORD_BYTES
+from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.store import Append, Atomic, Delivered, Done, Forget, Keep, Put, Record, Turn
 
 
@@ -71,7 +72,7 @@ def test_a_turn_in_which_nothing_is_said_is_none() -> None:
 
 
 def test_a_receipt_names_the_store_once() -> None:
-    assert Log("stored:journal").stored == Log("journal").stored == b"stored:journal\n"
+    assert Log("stored:journal").stored == Log("journal").stored == SendOutcome(stored="journal")
 
 
 def test_records_come_in_order_and_what_is_done_comes_last() -> None:

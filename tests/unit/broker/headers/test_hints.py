@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.core import Bench, run_of
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker.headers._receipt_headers import hint_of, together, unmatched
+from trio_stomp.broker.headers import hint_of, matched, together, unmatched
 from trio_stomp.broker.names._kinds import nearly
 
 QUEUE, TOPIC = (
@@ -35,7 +35,7 @@ QUEUE, TOPIC = (
 def test_what_a_name_nearly_begins_with(name: str, meant: str) -> None:
     assert nearly(name) == meant
     assert bool(hint_of(name)) is bool(meant)
-    assert unmatched(name).startswith(b"matched:0\n")
+    assert unmatched(name).header_lines().startswith(b"matched:0\n")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_near_miss_is_told_of_once(ttl_ms: int) -> None:
 
 
 def test_of_a_composite_the_hint_is_told_if_nobody_got_any() -> None:
-    missed, taken = unmatched("queue/x"), b"matched:1\n"
+    missed, taken = unmatched("queue/x"), matched(1)
     assert together([missed, missed]) == unmatched("queue/x")
-    assert together([missed, taken]) == b"matched:1\n"
+    assert together([missed, taken]) == matched(1)
     assert together([unmatched("/topic/a"), missed]) == unmatched("queue/x")

@@ -7,6 +7,7 @@ from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, internal_error
 from trio_stomp.broker.delivery._delivery import Publication
+from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.broker.topics import LastValueOwner
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
@@ -378,7 +379,9 @@ def test_a_bug_in_what_comes_behind_is_its_end_alone(monkeypatch: pytest.MonkeyP
     desk.passes(20)
     show = desk.broker.publisher.to_topics.show
 
-    def fails(publication: Publication, asked: str, keeper: LastValueOwner, now: float) -> bytes:
+    def fails(
+        publication: Publication, asked: str, keeper: LastValueOwner, now: float
+    ) -> SendOutcome:
         if publication.bodies == [b"bad"]:
             raise ZeroDivisionError
         return show(publication, asked, keeper, now)

@@ -1,0 +1,99 @@
+"""What became of a SEND: the order of a RECEIPT's lines, its numbers, and what is shared."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.core import Bench, run_of
+from trio_stomp.broker.headers import (
+    DUPLICATE,
+    IN_MEMORY,
+    NOTHING,
+    SendOutcome,
+    matched,
+    parked,
+    together,
+    unmatched,
+)
+
+ALL = SendOutcome(0, "so", is_duplicate=True, stored="journal", offset=9, job=5, removed=2)
+
+
+def test_one_place_says_the_order_of_the_lines() -> None:
+    assert ALL.header_lines().split() == (
+        b"matched:0 hint:so removed:2 duplicate:true stored:journal x-stream-offset:9"
+        b" scheduledJobId:5"
+    ).split(b" ")
+    assert NOTHING.header_lines() == b""
+
+
+def test_an_earlier_message_of_the_run_has_lower_numbers() -> None:
+    lines = ALL.header_lines(3)
+    assert ALL.header_lines() is ALL.header_lines()
+    assert lines == ALL.header_lines().replace(b":9", b":6").replace(b":5", b":2")
+
+
+def test_a_common_outcome_is_made_once() -> None:
+    for count in (0, 1, 256):
+        assert matched(count) is matched(count)
+    assert matched(257) == SendOutcome(matched=257)
+    for name in ("a", "queue/a", "topic/a"):
+        assert unmatched(name) is unmatched(name)
+        assert parked(name) is parked(name)
+        assert parked(name) == unmatched(name) | IN_MEMORY
+
+
+def test_two_outcomes_of_one_destination_are_one() -> None:
+    offset = SendOutcome(offset=0)
+    assert (NOTHING | offset) is (offset | NOTHING) is offset
+    parts = [SendOutcome(**{name: value}) for name, value in vars_of(ALL).items()]
+    joined = NOTHING
+    for part in parts:
+        assert part | joined == joined | part
+        joined |= part
+    assert joined == ALL
+
+
+def vars_of(outcome: SendOutcome) -> dict[str, Any]:
+    return {name: getattr(outcome, name) for name in SendOutcome.__match_args__}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_lost"),
+    [
+        (unmatched("queue/a"), True),
+        (parked("a"), False),
+        (matched(0) | SendOutcome(offset=0), False),
+        (matched(1), False),
+        (NOTHING, False),  # it goes on in pieces
+    ],
+)
+def test_who_gets_nothing_at_all(outcome: SendOutcome, is_lost: bool) -> None:
+    assert outcome.is_lost is is_lost
+
+
+def test_a_composite_promises_what_its_weakest_part_does() -> None:
+    stored = SendOutcome(stored="journal")
+    assert together([stored, IN_MEMORY]) == IN_MEMORY
+    assert together([stored, stored]) == stored
+    assert together([DUPLICATE, DUPLICATE | stored]) == DUPLICATE | stored
+    assert together([DUPLICATE, matched(2), matched(1)]) == matched(3)
+
+
+def test_a_run_without_receipts_makes_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[SendOutcome] = []
+    encode = SendOutcome.header_lines
+
+    def header_lines(self: SendOutcome, later: int = 0) -> bytes:
+        asked.append(self)
+        return encode(self, later)
+
+    monkeypatch.setattr(SendOutcome, "header_lines", header_lines)
+    bench = Bench()
+    reader, sender = bench.actor(), bench.actor()
+    reader.subscribes("/topic/a")
+    for name in ("/topic/a", "/topic/b", "/queue/c"):
+        sender.sends(name, "x")
+    assert asked == []
+    sender.does(run_of("/topic/a", ("x", "y"), (), [(2, b"r")]))
+    assert asked == [matched(1)]
