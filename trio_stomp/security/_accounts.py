@@ -1,4 +1,4 @@
-"""All who may log in, as the files had it when they were last read."""
+"""The accounts: users, token keys and certificate names, as last read from the files."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -19,11 +19,11 @@ PASSCODE, TOKEN, CERTIFICATE = "passcode", "token", "certificate"
 
 @frozen(repr=False)
 class Accounts:
-    """Users, the keys of tokens, and what certificates are called.
+    """Users, the keys of tokens, and the users of certificates.
 
     Args:
-      tls_login: Who a client with a certificate is: ``off``, ``common-name`` or ``mapped``.
-      certificates: Names in certificates → users, for ``mapped``.
+      tls_login: How a certificate identifies its user: ``off``, ``common-name`` or ``mapped``.
+      certificates: The user of each certificate name, for ``mapped``.
     """
 
     users: UserBook | None = None
@@ -39,7 +39,7 @@ class Accounts:
         """Read all files. This may take as long as a hash, so call it in a thread.
 
         Raises:
-          OptionError: the operator's fault; it names the file and the line.
+          OptionError: a file is wrong; the text names the file and the line.
         """
         users = read_user_file(options.passwd_file) if options.passwd_file else None
         tokens = None
@@ -82,7 +82,7 @@ class Accounts:
         """Return the identity of a client with a certificate, or None if it maps to no user.
 
         Args:
-          names: What the certificate says, most exact first.
+          names: The names in the certificate, most specific first.
         """
         user = None
         if self.tls_login == MAPPED:
@@ -90,7 +90,7 @@ class Accounts:
                 (self.certificates[each] for each in names if each in self.certificates), None
             )
         elif self.tls_login == COMMON_NAME:
-            # The last: the first is the whole subject, which may begin alike.
+            # The last one: the first is the whole subject, which may begin the same way.
             user = next((each[3:] for each in reversed(names) if each.startswith("CN=")), None)
         if not user or user == ANONYMOUS_NAME or not user.isprintable():
             return None
@@ -99,8 +99,8 @@ class Accounts:
     def exists(self, identity: Identity) -> bool:
         """Return whether the user of an identity may still log in.
 
-        Of who came with a token nobody can say more than that tokens are taken; of a common name,
-        that certificates are.
+        Of a token user it is known only that tokens are accepted; of a common name, that
+        certificates are.
         """
         match identity.method:
             case "passcode":
@@ -112,7 +112,7 @@ class Accounts:
         return self.tls_login == COMMON_NAME
 
     def still_know(self, identity: Identity, before: "Accounts") -> bool:
-        """Return whether the credentials that proved an identity ``before`` would prove it now."""
+        """Return whether credentials that ``before`` accepted for an identity are still valid."""
         match identity.method:
             case "passcode":
                 then = before.users.users.get(identity.name) if before.users else None

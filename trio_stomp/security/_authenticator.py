@@ -1,4 +1,4 @@
-"""Authentication, once a session, by the reading task before the core sees CONNECT."""
+"""Authentication, once per session, in the reading task before the core sees CONNECT."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ from trio_stomp.security._turns import Displaced, Turns
 logger = logging.getLogger("trio_stomp")
 
 RETRY_S = 1.0
-"""When to come back if too many others log in."""
+"""The delay that a client is told if too many others log in."""
 
 
 class Visitor(Protocol):
@@ -29,10 +29,10 @@ class Visitor(Protocol):
 
     Args:
       remote: Its address, ``host:port``.
-      is_loopback: Whether it comes from this machine.
-      is_exposed: What it says can be read on its way, from another machine and in the clear.
-      certificate_names: What its certificate says; empty = it showed none.
-      offered: What it told with the WebSocket's upgrade, if anything.
+      is_loopback: Whether it connects from this machine.
+      is_exposed: Whether it connects from another machine without encryption.
+      certificate_names: The names in its certificate; empty = no certificate.
+      offered: The credentials in the WebSocket's upgrade request, if any.
     """
 
     @property
@@ -49,25 +49,25 @@ class Visitor(Protocol):
 
 @define(eq=False, repr=False)
 class Attempts:
-    """Logins so far, by what came of them."""
+    """The number of logins so far, by result."""
 
     succeeded: int = 0
     failed: int = 0
     throttled: int = 0
     anonymous: int = 0
     not_anonymous: int = 0
-    """Told nothing of themselves, and may not come in so."""
+    """Clients without credentials, where anonymous clients are not allowed."""
 
 
 @define(eq=False, repr=False)
 class Authenticator:
-    """Finds out who visitors are.
+    """Authenticates visitors.
 
     Args:
-      options: How many at once, and who may be anonymous.
-      accounts: Who may log in; replaced as a whole when the files are read anew.
-      wall_s: Tells the time of day, in seconds since 1970.
-      demands_tls: Who logs in from another machine must use TLS.
+      options: The limit of concurrent logins, and whether anonymous clients are allowed.
+      accounts: Users, keys and certificates; replaced as a whole on a reload.
+      wall_s: Returns the wall time in seconds since 1970.
+      demands_tls: Whether logins from other machines must use TLS.
     """
 
     options: SecurityOptions
@@ -78,7 +78,7 @@ class Authenticator:
     attempts: Attempts = field(factory=Attempts)
     _turns: Turns = field(init=False)
     _limiter: trio.CapacityLimiter = field(init=False)
-    """Threads, those too whose client has gone meanwhile."""
+    """Limits the threads, including those whose client has left."""
 
     def __attrs_post_init__(self) -> None:
         self._turns = Turns(self.options.login_threads)
@@ -86,7 +86,7 @@ class Authenticator:
 
     @property
     def waiting(self) -> int:
-        """Logins whose passcode is being checked, or waits for that."""
+        """The number of logins whose passcode check is running or queued."""
         return self._turns.count
 
     def lets_anonymous(self, *, is_loopback: bool) -> bool:
@@ -101,7 +101,7 @@ class Authenticator:
         return False
 
     def exists(self, identity: Identity) -> bool:
-        """Return whether the holder of an identity may still connect, as far as can be known."""
+        """Return whether the user of an identity may still connect, as far as known."""
         if not identity.method:
             return self.lets_anonymous(is_loopback=True)
         return self.accounts.exists(identity)
@@ -121,15 +121,15 @@ class Authenticator:
         """Authenticate a visitor that sent CONNECT.
 
         Args:
-          headers: Of CONNECT; its credentials win over those of the upgrade, and both over a
-            certificate.
-          visitor: The client and its credentials.
+          headers: The headers of CONNECT. Their credentials override those of the upgrade, and both
+            override a certificate.
+          visitor: The client and its other credentials.
 
         Raises:
-          ProtocolError: nobody that may come in, or it must wait (``retry-after-ms``).
+          ProtocolError: the login is refused, or must wait (``retry-after-ms``).
 
-        Checkpoint: only if a passcode must be hashed. Cancel: a hash that has begun is finished in
-        its thread, and counts as a thread until then.
+        Checkpoint: only if a passcode must be hashed. Cancel: a running hash is finished in its
+        thread, which counts towards the limit until then.
         """
         credentials = chosen(
             from_stomp(headers, tokens=self.accounts.tokens is not None), visitor.offered
@@ -160,7 +160,7 @@ class Authenticator:
     async def _log_in(self, credentials: Credentials, visitor: Visitor) -> Identity:
         remote, login = visitor.remote, credentials.login
         if credentials.token:
-            # Not slowed: who fails is an old token, as a rule, and would hold up its neighbours.
+            # Not throttled: a failure is usually an expired token, and would delay its neighbours.
             identity, why = self._check_token(credentials)
         else:
             identity, why = await self._check_passcode(login, credentials.passcode, remote)
@@ -174,7 +174,7 @@ class Authenticator:
     async def _check_passcode(
         self, login: str, passcode: str | None, remote: str
     ) -> tuple[Identity | None, str]:
-        """Return the identity, or None and why not, for the operator alone."""
+        """Return the identity, or None and the reason, which is only for the operator."""
         self._check_wait(remote, login)
         identity, why = await self._look_up(login, passcode, remote)
         if identity is None:
@@ -205,7 +205,7 @@ class Authenticator:
         path, most = self.throttle.path_of(remote, login), self.options.max_waiting_logins
         try:
             async with self._turns.turn(path, most):
-                # Many guesses may have been sent at once: the first to fail hold up the others.
+                # Of many guesses sent at once, the first failures delay the others.
                 self._check_wait(remote, login)
                 return await trio.to_thread.run_sync(
                     checker.check, login, passcode, limiter=self._limiter, abandon_on_cancel=True
@@ -231,7 +231,7 @@ class Authenticator:
             identity = tokens.verify(credentials.token, now_s)
         except TokenRefused as refused:
             return None, str(refused)
-        # RabbitMQ's clients send any login beside it.
+        # RabbitMQ's clients send an arbitrary login with it.
         if longest_s := self.options.max_token_session_s:
             ends_at = min(identity.expires_at, now_s + longest_s)
             identity = evolve(identity, expires_at=ends_at)
@@ -248,7 +248,7 @@ class Authenticator:
 
 
 def _failed() -> ProtocolError:
-    # One text for whatever is wrong: it must not tell which users there are (C08).
+    # One text for all failures, so that it does not reveal which users exist (C08).
     return ProtocolError(
         "authentication-failed",
         "Invalid Login! The login or its passcode or token is wrong",

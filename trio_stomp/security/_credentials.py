@@ -1,7 +1,7 @@
 """The credentials that clients send, in CONNECT or in the HTTP request of a WebSocket.
 
-What cannot be read, or is told twice, is refused and never ignored: whoever tells who it is must
-not come in as nobody, nor as somebody else than a proxy in between took it for.
+Credentials that are invalid or given twice are refused, never ignored: otherwise a client could
+be accepted as anonymous, or as another user than a proxy in between assumed.
 
 Spec: RFC 7617 (Basic), RFC 6750 (Bearer), RFC 6265 (cookies); X15.
 """
@@ -35,9 +35,9 @@ class Credentials:
     """The unverified credentials of a client.
 
     Args:
-      login: The user's name; "" = not told. With a token, the token's own name counts.
-      passcode: None = not told.
-      token: A bearer token; "" = none. With one, there is no passcode.
+      login: The user's name; "" = none. With a token, the name in the token counts.
+      passcode: None = none.
+      token: A bearer token, instead of a passcode; "" = none.
     """
 
     login: str = ""
@@ -54,18 +54,18 @@ class Credentials:
 def from_stomp(headers: Sequence[tuple[str, str]], *, tokens: bool = False) -> Credentials | None:
     """Return the credentials in the headers of CONNECT, or None if there are none.
 
-    ``login`` and ``passcode`` together win; else ``Authorization``, in any case of letters; else
-    what there is of the two. Both empty is how some clients tell nothing.
+    ``login`` and ``passcode`` together take precedence; then ``Authorization``, in any case; then
+    either of the two. Some clients send both empty to be anonymous.
 
     Args:
       headers: The headers of CONNECT.
-      tokens: The broker takes tokens: then a passcode that looks like one is one, as clients of
-        RabbitMQ's OAuth send it.
+      tokens: Whether the broker accepts tokens. If so, a passcode that looks like a token is
+        one, as sent by clients of RabbitMQ's OAuth plugin.
 
     Raises:
-      ProtocolError: ``Authorization`` is there twice, or cannot be read; the client's fault.
+      ProtocolError: ``Authorization`` is given twice, or is invalid.
     """
-    told = dict(reversed(headers))  # the first of a name counts, as everywhere in STOMP
+    told = dict(reversed(headers))  # the first of repeated headers counts, as everywhere in STOMP
     login, passcode = told.get("login", ""), told.get("passcode")
     given = [text for name, text in headers if name.lower() == AUTHORIZATION]
     _refuse_repeated(given)
@@ -85,21 +85,21 @@ def from_http(
 ) -> Credentials | None:
     """Return the credentials in the request for a WebSocket, or None if there are none.
 
-    What the client itself put there wins over what a browser adds: a Bearer token in
-    ``Authorization`` or ``access_token`` in the query, then another ``Authorization``, then the
-    cookie.
+    Credentials set by the client's code take precedence over those that a browser adds: a Bearer
+    token in ``Authorization`` or ``access_token`` in the query, then another ``Authorization``,
+    then the cookie.
 
     Args:
-      headers: Names in any case of letters.
+      headers: The headers of the request, with names in any case.
       target: The request's target, with its query.
-      ambient: Whether to heed what browsers add by themselves: cookies, and any ``Authorization``
-        but Bearer. It must be False for a request that may come from a foreign page (one with
-        ``Origin`` of another host): that page would act with its visitor's rights.
+      ambient: Whether to accept what browsers add themselves: cookies, and any ``Authorization``
+        but Bearer. It must be False for a request that may come from a foreign page (with the
+        ``Origin`` of another host), which would act with the rights of its visitor.
       cookie_name: The cookie that holds a token; "" = none.
       tokens: As ``from_stomp``.
 
     Raises:
-      ProtocolError: something is told twice, or cannot be read; the client's fault.
+      ProtocolError: credentials are given twice, or are invalid.
     """
     given = [content.decode("latin-1") for content in _values(headers, AUTHORIZATION)]
     _refuse_repeated(given)
@@ -119,14 +119,14 @@ def from_http(
 
 
 def chosen(stomp: Credentials | None, http: Credentials | None) -> Credentials | None:
-    """Which credentials count: CONNECT's, wholly, if it tells anything (X15)."""
+    """Return the credentials that count: those of CONNECT, if it has any (X15)."""
     return stomp if stomp is not None else http
 
 
 def without_secrets(target: str) -> str:
     """Return a URL or request target for a log: shortened, without tokens and passcodes.
 
-    Whatever ``from_http`` takes for a token is hidden, and whatever else looks like one.
+    This hides everything that ``from_http`` accepts as a token, or that looks like one.
     """
     pieces = _BETWEEN.split(_USERINFO.sub(rf"\1\2{HIDDEN}@", target))
     shown = "".join(_without_secret(piece) for piece in pieces)
@@ -137,14 +137,14 @@ def _without_secret(piece: str) -> str:
     name, equals, _ = piece.partition("=")
     if equals and unquote_plus(name).strip().lower() == ACCESS_TOKEN:
         return f"{name}={HIDDEN}"
-    # Not by _JWT, which takes time by the square of the length to find nothing.
+    # Without _JWT, whose failing search takes quadratic time.
     plain = unquote_plus(piece)
     start = plain.find("eyJ")
     return HIDDEN if start >= 0 and plain.count(".", start) >= 2 else piece
 
 
 def looks_like_token(passcode: str) -> bool:
-    """Return whether it has three parts in base64url, the first of which begins a JSON object."""
+    """Return whether a text has three base64url parts, the first of which begins a JSON object."""
     return _JWT.fullmatch(passcode) is not None
 
 
@@ -155,7 +155,7 @@ def _of_passcode(login: str, passcode: str | None, *, tokens: bool) -> Credentia
 
 
 def _read_authorization(written: str, *, tokens: bool) -> Credentials:
-    """Return the credentials of one header ``Authorization``."""
+    """Return the credentials in the header ``Authorization``."""
     scheme, content = _scheme(written)
     if scheme == "bearer":
         return Credentials(token=_checked_token(content, "Authorization: Bearer"))
@@ -175,7 +175,7 @@ def _read_authorization(written: str, *, tokens: bool) -> Credentials:
 
 
 def _scheme(written: str) -> tuple[str, str]:
-    """Return the scheme in lower case, and what stands behind it (RFC 9110 section 11.4)."""
+    """Return the scheme in lower case, and the rest (RFC 9110 section 11.4)."""
     scheme, _, content = written.strip(" \t").partition(" ")
     return scheme.lower(), content.strip(" ")
 
@@ -199,7 +199,7 @@ def _query_token(target: str) -> str:
 
 
 def _cookie(headers: Sequence[_Header], name: str) -> Credentials | None:
-    """Return the token of a cookie. Two that differ are refused, as one may be planted."""
+    """Return the token of a cookie. Two different ones are refused, as one may be planted."""
     found = set(_cookies(headers, name)) - {""}
     if len(found) > 1:
         raise _bad("the token's cookie is given more than once, with different values")
@@ -226,7 +226,7 @@ def _refuse_repeated(given: Sequence[str]) -> None:
 
 
 def _bad(what: str) -> ProtocolError:
-    # What was told is a secret, even where it is wrong: it may be so by one letter.
+    # Never quote a wrong secret: it may differ from the right one by one letter.
     return ProtocolError(
         "bad-credentials", f"bad credentials: {what}", reason=CloseReason.AUTHENTICATION_FAILED
     )

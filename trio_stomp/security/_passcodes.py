@@ -1,7 +1,7 @@
-"""Passcodes: hashed once by the operator's tool, checked at every login.
+"""Passcodes: hashed by the operator's tool, and checked at every login.
 
-A check takes some 60 ms of a processor and 64 MiB, on purpose (argon2id, RFC 9106): it belongs
-into worker threads, of which there is a limit. What was right once is known again for free.
+A check deliberately costs some 60 ms of CPU time and 64 MiB (argon2id, RFC 9106), so it runs in a
+limited number of worker threads. A passcode that was right once is recognized without a hash.
 """
 
 import base64
@@ -24,8 +24,8 @@ MAX_PASSCODE_BYTES = 1024
 MAX_REMEMBERED = 10_000
 KEY_BYTES = 32
 
-# What one verification may cost: 1 GiB is the most that RFC 9106 section 4 makes sensible on a
-# machine that also does something else, and the product keeps it near a second.
+# The cost limit of a verification: by RFC 9106 section 4, 1 GiB is the most for a machine that also
+# does other work, and the product keeps the time near a second.
 MAX_MEMORY_KIB = 1024 * 1024
 MAX_PASSES = 64
 MAX_LANES = 16
@@ -40,8 +40,8 @@ NUMBER = r"([1-9][0-9]{0,9})"
 TEXT = r"([A-Za-z0-9+/]{1,100})"
 PHC = re.compile(rf"\$argon2id\$v=19\$m={NUMBER},t={NUMBER},p={NUMBER}\${TEXT}\${TEXT}")
 
-# Control characters, line separators, marks that turn the text around (a name is logged), and
-# the halves of characters, which no UTF-8 can hold.
+# Control characters, line separators, bidirectional marks (names are logged), and surrogates,
+# which UTF-8 cannot encode.
 CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -56,10 +56,10 @@ class Cost:
 
     Args:
       memory_kib: Memory of one verification, in KiB.
-      passes: How often that memory is gone over.
-      lanes: How many threads may do so.
-      salt_bytes: The salt's length.
-      hash_bytes: The hash's length.
+      passes: The number of passes over the memory.
+      lanes: The number of parallel threads.
+      salt_bytes: The length of the salt.
+      hash_bytes: The length of the hash.
     """
 
     memory_kib: int
@@ -70,7 +70,7 @@ class Cost:
 
     @property
     def work_kib(self) -> int:
-        """Return the memory written in all, in KiB, which determines the time of a verification."""
+        """The total memory written, in KiB, which determines the time of a verification."""
         return self.memory_kib * self.passes
 
     def phc(self, salt: bytes, hash: bytes) -> str:
@@ -80,16 +80,16 @@ class Cost:
 
 
 def is_hashed(stored: str) -> bool:
-    """Return whether an entry of a users file is a hash, and not the passcode itself."""
+    """Return whether an entry of a users file is a hash rather than a passcode."""
     return stored.startswith(ARGON2ID)
 
 
 def read_hash(text: str) -> Cost:
-    """Return what a PHC string costs to verify.
+    """Return the cost of verifying a PHC string.
 
     Raises:
-      OptionError: It is no argon2id of version 19, is damaged, or costs more than the limits
-        allow; the hash is not quoted.
+      OptionError: it is not argon2id of version 19, is damaged, or exceeds the cost limits; the
+        text does not quote the hash.
 
     Source: RFC 9106; the PHC string format (unpadded base64, parameters in the order m, t, p).
     """
@@ -122,7 +122,7 @@ def _length(text: str) -> int:
         value = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
         return 0
-    # argon2 refuses left-over bits that are not 0, and so would every login.
+    # argon2 refuses non-zero padding bits, and every login would fail.
     return len(value) if _base64(value) == text else 0
 
 
@@ -131,10 +131,10 @@ def _base64(value: bytes) -> str:
 
 
 def check_passcode(passcode: str) -> None:
-    """Refuse what cannot be a passcode, hashed or not.
+    """Refuse an invalid passcode.
 
     Raises:
-      OptionError: which rule is broken; the passcode is not quoted.
+      OptionError: it breaks a rule, named in the text; the passcode is not quoted.
     """
     if CONTROL.search(passcode):
         raise OptionError("the passcode holds a control character; choose another passcode")
@@ -146,7 +146,7 @@ def check_passcode(passcode: str) -> None:
 
 
 class Hasher(Protocol):
-    """The part of argon2-cffi's ``PasswordHasher`` that is used here, from many threads at once."""
+    """The part of argon2-cffi's ``PasswordHasher`` that is used here, by several threads."""
 
     def hash(self, password: str) -> str:
         """Return the PHC string of a passcode, with a new salt."""
@@ -157,12 +157,12 @@ class Hasher(Protocol):
         ...
 
     def check_needs_rehash(self, hash: str) -> bool:
-        """Return whether a new hash would be made with other parameters."""
+        """Return whether new hashes have other parameters."""
         ...
 
 
 def default_hasher() -> Hasher:
-    """Return argon2-cffi's hasher, of its default profile.
+    """Return argon2-cffi's hasher with its default profile.
 
     Raises:
       OptionError: argon2-cffi is not installed.
@@ -177,7 +177,7 @@ def default_hasher() -> Hasher:
 
 
 def hash_passcode(text: str, hasher: Hasher | None = None) -> str:
-    """Return the PHC string to be put into a users file.
+    """Return the PHC string of a passcode for a users file.
 
     Args:
       text: The passcode, of at most 1024 bytes of UTF-8, without control characters.
@@ -197,7 +197,7 @@ def needs_rehash(stored: str, hasher: Hasher | None = None) -> bool:
 
     Args:
       stored: A value of ``UserBook.users``.
-      hasher: None = argon2-cffi's default profile is what a hash should have.
+      hasher: The hasher with the wanted parameters; None = argon2-cffi's default profile.
 
     Raises:
       OptionError: argon2-cffi is not installed.
@@ -207,14 +207,14 @@ def needs_rehash(stored: str, hasher: Hasher | None = None) -> bool:
 
 @frozen
 class PasscodeStatistics:
-    """The counters of a ``PasscodeChecker`` since it was made.
+    """The counters of a ``PasscodeChecker`` since its creation.
 
     Args:
-      checked: How many passcodes were looked at.
-      accepted: How many of them were right.
-      recalled: How many of them were known to be right, and so cost no hash.
-      hashed: How many hashes were computed.
-      remembered: How many right ones are known now; at most 10,000.
+      checked: The number of checked passcodes.
+      accepted: The number of right ones.
+      recalled: The number of right ones recognized without a hash.
+      hashed: The number of computed hashes.
+      remembered: The number of right ones remembered now; at most 10,000.
     """
 
     checked: int
@@ -228,18 +228,18 @@ class PasscodeStatistics:
 class PasscodeChecker:
     """Verifies the passcodes of users, for several threads at once.
 
-    Names cannot be guessed from the time that an answer takes: an unknown user, a wrong passcode
-    and a user whose passcode is plain text each cost one hash, if the book has any. The hash that
-    stands in for a missing one has the parameters that most of the book has; users with others
-    can be told apart by time until they are hashed again.
+    The response time does not reveal user names: an unknown user, a wrong passcode and a user with
+    a plain-text passcode each cost one hash, if the book has any. The dummy hash has the most
+    common parameters of the book; users with other parameters can be distinguished by time until
+    they are hashed again.
 
-    Right passcodes are remembered, by a keyed hash, until the checker is dropped: clients that
-    come back all the time cost nothing. Of 10,000 the one that was not used for longest goes.
-    A book that was read again needs a new checker.
+    Right passcodes are remembered by a keyed hash, so clients that reconnect often cost nothing.
+    Above 10,000 the least recently used one is forgotten. After a reload of the book, create a new
+    checker.
 
     Args:
-      book: Who may log in.
-      hasher: None = argon2-cffi's, which is needed only if the book holds a hash.
+      book: The users.
+      hasher: None = that of argon2-cffi, which is needed only if the book holds a hash.
 
     Raises:
       OptionError: a hash in the book breaks a rule, or argon2-cffi is not installed.
@@ -262,21 +262,21 @@ class PasscodeChecker:
             self._hasher = default_hasher()
 
     def check(self, name: str, passcode: str) -> bool:
-        """Return whether this is the passcode of this user.
+        """Return whether this is the passcode of the user.
 
         Args:
-          name: As the client gave it; any text.
-          passcode: As the client gave it; over 1024 bytes it is wrong, and nothing is computed.
+          name: The client's login; any text.
+          passcode: The client's passcode; over 1024 bytes it is wrong without a computation.
 
         Raises:
           argon2.exceptions.VerificationError: the machine cannot compute the hash (no memory
             left); never raised for a wrong passcode.
 
-        Blocks: for as long as the book's hashes cost; for nothing if this was right before.
+        Blocks: for the time of a hash; not at all if the passcode is remembered.
         """
         user, given = (text.encode("utf-8", "surrogatepass") for text in (name, passcode))
         is_right = False
-        # Too long is too long for every user alike: the haste tells nothing of the book.
+        # Too long for every user alike, so the quick answer reveals nothing.
         if len(given) <= MAX_PASSCODE_BYTES:
             is_right = self._check(user, self._book.users.get(name), given)
         with self._lock:
@@ -285,9 +285,9 @@ class PasscodeChecker:
         return is_right
 
     def recalls(self, name: str, passcode: str) -> bool:
-        """Return whether a passcode is known to be right without hashing.
+        """Return whether a passcode is remembered as right.
 
-        False says nothing: then ``check`` it, in a thread. Blocks: never.
+        If not, call ``check`` in a thread. Blocks: never.
         """
         user, given = (text.encode("utf-8", "surrogatepass") for text in (name, passcode))
         stored = self._book.users.get(name)
@@ -298,7 +298,7 @@ class PasscodeChecker:
         return self._recall(self._mark(user, stored.encode(), given))
 
     def statistics(self) -> PasscodeStatistics:
-        """Return what was done so far."""
+        """Return the counters."""
         with self._lock:
             counts = self._counts
             return PasscodeStatistics(
@@ -310,7 +310,7 @@ class PasscodeChecker:
             )
 
     def _check(self, user: bytes, stored: str | None, given: bytes) -> bool:
-        """One way for all: what differs is only what is compared."""
+        """Check a passcode, with the same steps for known and unknown users."""
         expected = self._stand_in if stored is None else stored
         if self._hasher is None:
             return self._is_same(expected, given) and stored is not None
@@ -337,11 +337,11 @@ class PasscodeChecker:
             return False
 
     def _is_same(self, expected: str, given: bytes) -> bool:
-        # Digests, because compare_digest itself tells the length of what it compares.
+        # Digests, because compare_digest reveals the length of its arguments.
         return hmac.compare_digest(self._mark(expected.encode()), self._mark(given))
 
     def _mark(self, *parts: bytes) -> bytes:
-        """Return a keyed hash of parts and their lengths."""
+        """Return a keyed hash of the parts and their lengths."""
         text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.digest(self._key, text, hashlib.sha256)
 
@@ -356,16 +356,16 @@ class PasscodeChecker:
     def _remember(self, mark: bytes) -> None:
         with self._lock:
             self._right[mark] = None
-            # Two threads may have found the same out: then it is there, and has to be the newest.
+            # Another thread may have added it: move it to the newest end.
             self._right.move_to_end(mark)
             if len(self._right) > MAX_REMEMBERED:
                 self._right.popitem(last=False)
 
 
 def _stand_in(costs: Counter[Cost]) -> str:
-    """Return what a user who is not there has: nothing that any passcode fits."""
+    """Return a dummy hash for unknown users, which no known passcode matches."""
     if not costs:
         return os.urandom(KEY_BYTES).hex()
     cost = max(costs, key=lambda cost: (costs[cost], cost.work_kib))
-    # Never computed from a passcode, so none is known, not even to us; it costs the same.
+    # Random bytes instead of the hash of a passcode; verifying it costs the same.
     return cost.phc(os.urandom(cost.salt_bytes), os.urandom(cost.hash_bytes))

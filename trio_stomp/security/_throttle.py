@@ -1,9 +1,9 @@
-"""Throttling of failed logins: a delay that grows, by address and login.
+"""Throttling of failed logins: a growing delay by address and login.
 
 Policy:
 
 - The pair of address and login: three failures are free, then 0.5 s, doubled each time up to 60 s.
-  A login is never a key of its own: anybody could lock its owner out.
+  A login alone is never a key, or anybody could lock out its owner.
 - The address alone: 20 failures are free, then 1 s, doubled up to 60 s. IPv6 counts by /64, which
   is what one customer gets. Clients of this machine are exempt: behind a local proxy everybody is
   one of them.
@@ -37,7 +37,7 @@ FORGET_S = 900.0
 MOST_ENTRIES = 10_000
 LONGEST_WAIT_S = 60.0
 GRAIN_S = 0.001
-"""A wait that is shorter is over: who was told milliseconds and kept to them is not sent back."""
+"""Shorter waits count as over, so a client that waited the announced milliseconds may log in."""
 
 PAIR_FREE, PAIR_FIRST_S = 3, 0.5
 ADDRESS_FREE, ADDRESS_FIRST_S = 20, 1.0
@@ -52,7 +52,7 @@ _MOST_DOUBLINGS = 30
 _FORGOTTEN_AT_ONCE = 2
 _LOGIN_BYTES = 16
 
-# RFC 6052: behind a NAT64 the whole of IPv4 is within one /64.
+# RFC 6052: a NAT64 maps all of IPv4 into one /64.
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -76,9 +76,9 @@ class Delays:
     """A bounded table of failures by key. Every operation takes constant time.
 
     Args:
-      free: So many failures cost nothing.
-      first_s: What the next one costs, in seconds; doubled by each that follows.
-      most: Entries at most.
+      free: The number of failures without a delay.
+      first_s: The delay after the next failure, in seconds, doubled by each further one.
+      most: The limit of entries.
     """
 
     free: int
@@ -91,7 +91,7 @@ class Delays:
         return len(self._fresh) + len(self._delayed)
 
     def wait_s(self, key: Hashable, now: float) -> float:
-        """Return the seconds until ``key`` may try again. 0.0 = now."""
+        """Return the seconds until ``key`` may try again; 0.0 = now."""
         record = self._fresh.get(key) or self._delayed.get(key)
         wait_s = record.until - now if record is not None else 0.0
         return wait_s if wait_s >= GRAIN_S else 0.0
@@ -111,7 +111,7 @@ class Delays:
         self._make_room()
 
     def forget(self, key: Hashable) -> None:
-        """``key`` never failed."""
+        """Forget all failures of ``key``."""
         self._fresh.pop(key, None)
         self._delayed.pop(key, None)
 
@@ -122,7 +122,7 @@ class Delays:
         return min(LONGEST_WAIT_S, self.first_s * 2.0 ** min(paid - 1, _MOST_DOUBLINGS))
 
     def _forget_old(self, now: float) -> None:
-        # A failure adds one entry at most: by two at a time the old ones go faster than they come.
+        # A failure adds at most one entry; removing two at a time outpaces that.
         for records in (self._fresh, self._delayed):
             for _ in range(_FORGOTTEN_AT_ONCE):
                 oldest = next(iter(records.items()), None)
@@ -143,12 +143,12 @@ class Delays:
 class Throttle:
     """The delays before the next login. Pure: time is a parameter, on the broker's clock.
 
-    Addresses are told as a wire's ``remote``: ``1.2.3.4:567``, ``[::1]:567``, ``unix``,
+    Addresses have the form of a wire's ``remote``: ``1.2.3.4:567``, ``[::1]:567``, ``unix``,
     ``in-memory``.
 
     Args:
-      failures: Logins that failed, in all.
-      refused: Logins that were turned away because they had to wait, in all.
+      failures: The total of failed logins.
+      refused: The total of logins refused because they had to wait.
     """
 
     failures: int = 0
@@ -158,7 +158,7 @@ class Throttle:
     _addresses: Delays = field(factory=lambda: Delays(ADDRESS_FREE, ADDRESS_FIRST_S))
     _sites: Delays = field(factory=lambda: Delays(SITE_FREE, SITE_FIRST_S))
     _known: OrderedDict[Hashable, None] = field(factory=OrderedDict)
-    """Pairs that once were right, whatever files were read since."""
+    """Pairs that have logged in before, kept across reloads."""
 
     @property
     def entries(self) -> int:
@@ -167,11 +167,11 @@ class Throttle:
         return sum(len(table) for table in tables)
 
     def wait_s(self, address: str, login: str, now: float) -> float:
-        """Return the seconds until a login may be tried again. 0.0 = now.
+        """Return the seconds until a login may be tried again; 0.0 = now.
 
-        Where logins wait for one another, as those whose passcode is hashed in a thread, this is
-        to be asked when a login's turn comes: else all that came before the first of them failed
-        are tried. A login that must wait is counted as refused.
+        If logins queue, for example for a hashing thread, call this when a login's turn comes;
+        otherwise all guesses that arrive before the first failure would be tried. A login that
+        must wait is counted as refused.
         """
         place, is_local = place_of(address)
         wait_s = self._pairs_of(is_local).wait_s((place, _short(login)), now)
@@ -203,7 +203,7 @@ class Throttle:
             self._known.popitem(last=False)
 
     def path_of(self, address: str, login: str) -> tuple[Hashable, ...]:
-        """Return where a login stands in turn: who was right here before, then by network."""
+        """Return the path of a login in the fair queue: known pair or not, then networks."""
         place, _ = place_of(address)
         pair = place, _short(login)
         return (pair in self._known, *_networks_of(address), *pair)
@@ -213,10 +213,10 @@ class Throttle:
 
 
 def place_of(remote: str) -> tuple[str, bool]:
-    """Return the key that an address counts as, and whether it is on this machine.
+    """Return the key of an address, and whether it is on this machine.
 
-    An IPv4 address counts as itself, however IPv6 writes it; an IPv6 address as its /64. All of
-    loopback is one place: its 16 million addresses are one machine's.
+    The key of an IPv4 address is the address, even if mapped into IPv6; that of an IPv6 address is
+    its /64. All loopback addresses share one key.
     """
     if remote in _NOT_OF_A_NETWORK:
         return remote, True
@@ -227,7 +227,7 @@ def place_of(remote: str) -> tuple[str, bool]:
 
 
 def _address_of(remote: str) -> tuple[IPv4Address | IPv6Address | None, bool]:
-    """Parse the address of a wire's ``remote``, and return whether it is this machine's."""
+    """Return the IP address of a wire's ``remote``, and whether it is on this machine."""
     try:
         address = ip_address(remote.rpartition(":")[0].removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -235,13 +235,13 @@ def _address_of(remote: str) -> tuple[IPv4Address | IPv6Address | None, bool]:
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped, address.ipv4_mapped.is_loopback
-        if address in _NAT64:  # whose loopback is not ours
+        if address in _NAT64:  # its loopback is another machine's
             return IPv4Address(int(address) & 0xFFFFFFFF), False
     return address, address.is_loopback
 
 
 def _networks_of(remote: str) -> tuple[str, str]:
-    """Return the networks of an address, roughly: a provider's, and a site's within it."""
+    """Return the approximate networks of an address: the provider's, and the site's within it."""
     address, is_local = _address_of(remote)
     if address is None or is_local:
         return place_of(remote)[0], ""
@@ -251,11 +251,11 @@ def _networks_of(remote: str) -> tuple[str, str]:
 
 
 def _site_of(remote: str) -> str | None:
-    """Return the /48 of an IPv6 address, which costs nothing more than a /64."""
+    """Return the /48 of an IPv6 address, which is as easy to get as a /64."""
     name = _networks_of(remote)[1]
     return name if name.startswith("6:") else None
 
 
 def _short(login: str) -> bytes:
-    # A login may be as long as a header line, and may be a passcode in the wrong field.
+    # A login may be as long as a header line, and may be a misplaced passcode.
     return blake2b(login.encode("utf-8", "surrogatepass"), digest_size=_LOGIN_BYTES).digest()

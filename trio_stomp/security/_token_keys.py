@@ -2,8 +2,8 @@
 
 Does not handle: fetching of keys.
 
-Which algorithms may be used follows from the key alone, and never from the token: a public key
-verifies what its own kind signs, and nothing that is public is ever taken for a secret.
+The key alone determines the permitted algorithms, never the token: a public key verifies only
+signatures of its kind, and nothing public is ever used as a secret.
 
 Spec: RFC 7517 and 7518 (keys), RFC 8037 (Edwards curves).
 """
@@ -56,7 +56,7 @@ class _Unusable(Exception):
 
 @frozen(eq=False, repr=False)
 class TokenKey:
-    """A public key or a secret, what it may verify, and its name (``kid``) in its set, if any."""
+    """A public key or secret, its permitted algorithms, and its name (``kid``) in a set, if any."""
 
     material: "AllowedPublicKeys | bytes"
     algorithms: tuple[str, ...]
@@ -69,7 +69,7 @@ class TokenKey:
 
     @property
     def digest(self) -> bytes:
-        """Of the key itself, whatever it is called and whatever file it is in."""
+        """A digest of the key material, independent of its name and file."""
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
         material = self.material
@@ -149,7 +149,7 @@ def _secret(data: bytes) -> bytes:
 
 
 def _is_key(data: bytes) -> bool:
-    """Return whether it is a key, public or not, in PEM, SSH's form, JSON or DER."""
+    """Return whether data is a public or private key in PEM, SSH, JSON or DER format."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.x509 import load_der_x509_certificate
@@ -169,7 +169,7 @@ def _is_key(data: bytes) -> bool:
 
 
 def _algorithms_of(material: object) -> tuple[str, ...]:
-    """Return the algorithms that a key may verify, by its kind and length."""
+    """Return the permitted algorithms of a key, by its kind and length."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
     match material:
@@ -187,7 +187,7 @@ def _algorithms_of(material: object) -> tuple[str, ...]:
 
 
 def read_key_set(path: str) -> tuple[tuple[TokenKey, ...], tuple[str, ...]]:
-    """Return the keys of a set, and why others of it cannot be used (RFC 7517 section 5)."""
+    """Return the usable keys of a set, and why others are not usable (RFC 7517 section 5)."""
     try:
         found = json.loads(_read(path).decode("utf-8-sig"))
     except (ValueError, RecursionError):

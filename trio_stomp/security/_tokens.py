@@ -1,4 +1,4 @@
-"""Bearer tokens (JWT): whether one of our keys signed it, for whom, until when.
+"""Bearer tokens (JWT): verification of signature, user and expiry.
 
 Handles: signed tokens in the compact form. Does not handle: encrypted tokens, revocation.
 
@@ -33,18 +33,18 @@ _NOT_IN_NAMES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 class TokenRefused(StompError):
-    """A token is not good here. The text is for the operator's log and tells nothing of it."""
+    """A token is refused. The text is for the operator's log, and does not quote the token."""
 
 
 @frozen(eq=False, repr=False)
 class TokenVerifier:
-    """Says whose a token is. To be made by ``load``.
+    """Verifies tokens. Created by ``load``.
 
     Args:
-      single: The key of the file with one key: it is tried for any token.
-      keys: Those of the set: by the name that the token tells, and those without a name for tokens
-        that tell none.
-      ignored: Why keys of the set cannot be used; for the operator's log.
+      single: The key of the file with one key, tried for every token.
+      keys: The keys of the set, by the name in the token; those without a name are for tokens
+        without one.
+      ignored: Why keys of the set are not usable, for the operator's log.
     """
 
     single: TokenKey | None
@@ -57,7 +57,7 @@ class TokenVerifier:
     leeway_s: float
     _jws: "PyJWS"
     proofs: Mapping[TokenKey, str] = field(init=False)
-    """Of each key, what ``Identity.key`` is of a token that it signed."""
+    """The value of ``Identity.key`` for tokens signed by each key."""
 
     @proofs.default
     def _digests(self) -> Mapping[TokenKey, str]:
@@ -79,21 +79,21 @@ class TokenVerifier:
         roles_claim: str = "roles",
         leeway_s: float = 30.0,
     ) -> "TokenVerifier":
-        """Read the keys. It reads files and blocks.
+        """Read the keys from files. Blocks.
 
         Args:
-          key_file: A public key in PEM (RSA, EC, Ed25519), or a secret of 32 bytes or more; line
-            ends behind a secret that is text are no part of it.
-          jwks_file: A JSON Web Key Set. Keys of it that are not for this are left out, and told.
-          issuer: What ``iss`` must be; "" = anything.
-          audience: What ``aud`` must hold; "" = anything, so also tokens for other services.
-          user_claim: The claim with the user's name. Dots lead into nested claims, unless a claim
-            has the whole name.
-          roles_claim: The claim with the roles, a list or words; "" = tokens grant none.
-          leeway_s: How far the issuer's clock may be from ours, in seconds.
+          key_file: A public key in PEM (RSA, EC, Ed25519), or a secret of 32 bytes or more; a
+            line end after a secret that is text is ignored.
+          jwks_file: A JSON Web Key Set. Keys that are not usable are left out and reported.
+          issuer: The required value of ``iss``; "" = any.
+          audience: The required member of ``aud``; "" = any, so also tokens for other services.
+          user_claim: The claim with the user's name. Dots select nested claims, unless a claim has
+            the whole name.
+          roles_claim: The claim with the roles, a list or words; "" = no roles.
+          leeway_s: The tolerated difference to the issuer's clock, in seconds.
 
         Raises:
-          OptionError: the operator's fault; it names the file, the rule and the remedy.
+          OptionError: a file is wrong; the text names the file, the rule and the remedy.
         """
         try:
             import cryptography  # noqa: F401  # PyJWT does without, but knows no public keys then
@@ -127,11 +127,11 @@ class TokenVerifier:
 
         Args:
           token: The token.
-          wall_s: Now, in seconds of wall time (Unix).
+          wall_s: The wall time now, in seconds since 1970.
 
         Raises:
-          TokenRefused: it is none of ours, not good now, not for us, or names nobody; the client's
-            fault, unless an option is wrong.
+          TokenRefused: no key signed it, it is not valid now or not for this audience, or names no
+            user; the client's fault, unless an option is wrong.
         """
         claims, key = self._signed_claims(token)
         expires_at = self._check_times(claims, wall_s)
@@ -145,7 +145,7 @@ class TokenVerifier:
         return Identity(name, roles, expires_at, "token", self.proofs[key])
 
     def still_proves(self, identity: Identity) -> bool:
-        """Return whether the key of an identity is still there, held to the same checks."""
+        """Return whether the key of an identity still exists, with the same checks."""
         return identity.key in self.proofs.values()
 
     def _signed_claims(self, token: str) -> tuple[dict[str, Any], TokenKey]:
@@ -159,7 +159,7 @@ class TokenVerifier:
             raise TokenRefused("it is no signed token (JWT), which has three parts in base64url")
         header = _object(match[1], "its header")
         if "crit" in header or "b64" in header:
-            # RFC 7515 section 4.1.11: what is critical and not understood must be refused.
+            # RFC 7515 section 4.1.11: unknown critical extensions must be refused.
             raise TokenRefused("its header asks for an extension (crit, b64); none is known here")
         keys = self._keys_for(header)
         usable = [key for key in keys if header.get("alg") in key.algorithms]
@@ -188,7 +188,7 @@ class TokenVerifier:
         return keys
 
     def _check_times(self, claims: Mapping[str, Any], wall_s: float) -> float:
-        """Check when a token is valid (RFC 7519 sections 4.1.4 to 4.1.6), and return its expiry."""
+        """Check the validity period (RFC 7519 sections 4.1.4 to 4.1.6), and return the expiry."""
         leeway = f"with a leeway of {self.leeway_s:g} s"
         expires_at = _seconds(claims, "exp")
         if expires_at is None:
@@ -224,7 +224,6 @@ def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable
 
     Args:
       verifier: The verifier of tokens.
-      key_file, jwks_file: As ``TokenVerifier.load``.
       key_file: The file of a key; "" = none.
       jwks_file: The file of a key set; "" = none.
     """
@@ -234,7 +233,7 @@ def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable
     for path in [key_file] * is_secret + [jwks_file] * has_secrets:
         with suppress(OSError, ValueError):
             mode = stat.S_IMODE(os.stat(path).st_mode)
-            if mode & (stat.S_IROTH | stat.S_IWOTH):  # a group of its own is as usual as 0600
+            if mode & (stat.S_IROTH | stat.S_IWOTH):  # a dedicated group is as common as 0600
                 yield (
                     f"{path} has mode {mode:04o}, and holds a secret that tokens are signed with:"
                     " every user of this machine can make tokens for anybody; chmod 600"
@@ -249,7 +248,7 @@ def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable
 
 
 def _object(segment: str, what: str) -> dict[str, Any]:
-    """Return the JSON object in a part of a token."""
+    """Decode a part of a token into a JSON object."""
     try:
         found = json.loads(base64.urlsafe_b64decode(segment + "==").decode())
     except (ValueError, RecursionError):
@@ -271,7 +270,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> object:
-    """Return a claim, or None: that of the whole name if there is one, else by its dots."""
+    """Return the claim of the whole name, else the one selected by its dots, or None."""
     if path in claims:
         return claims[path]
     for place, letter in enumerate(path):
@@ -283,7 +282,7 @@ def _claim(claims: Mapping[str, Any], path: str) -> object:
 
 
 def _word(word: object, where: str) -> str:
-    """Return a claim that is fit to be the name of a user or a role."""
+    """Return a claim that is valid as the name of a user or a role."""
     if not isinstance(word, str):
         raise TokenRefused(f"{where} is no text")
     if not word or word != word.strip():

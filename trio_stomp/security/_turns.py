@@ -1,8 +1,8 @@
-"""Who is next where passcodes are checked: by network in turn, so that no crowd keeps others out.
+"""A fair queue for passcode checks: networks are served in turn, so no crowd blocks others.
 
-Who waits has a *path*, from the widest network that it is of to the narrowest, and each network has
-its turn beside its neighbours, however many wait in it. Where more wait than may, the newest of the
-most crowded network is sent away, and not who came last.
+A waiting login has a *path*, from its widest network to the narrowest. On each level networks are
+served in turn, regardless of how many logins wait in each. If the queue is full, the newest login
+of the most crowded network is displaced, not the latest of all.
 """
 
 from collections import OrderedDict
@@ -19,15 +19,15 @@ Path = Sequence[Hashable]
 
 
 class Displaced(Exception):
-    """The queue is full, and most of its items are of the same network."""
+    """The queue is full, and this login was displaced from the most crowded network."""
 
 
 @define(eq=False, repr=False)
 class FairQueue(Generic[T]):
     """A queue that serves the names at each level of a path in turn.
 
-    All paths have the same length. Every operation takes time in that length, except ``displace``,
-    which compares all names of a level.
+    All paths have the same length. Every operation takes time proportional to it, except
+    ``displace``, which compares all names of a level.
     """
 
     count: int = 0
@@ -62,7 +62,7 @@ class FairQueue(Generic[T]):
         self.count -= 1
         if self._here:
             return self._here.popitem()[0]
-        # Of equals the youngest: who came last to a queue that is even goes himself.
+        # The youngest of equals, so in an even queue the newcomer itself is displaced.
         names = reversed(self._inner)
         name = max(names, key=lambda name: self._inner[name].count)
         item = self._inner[name].displace()
@@ -108,16 +108,16 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, path: Path, most: int) -> AsyncIterator[None]:
-        """Have a turn.
+        """Wait for a turn, and hold it for the block.
 
         Args:
           path: The path in the queue.
-          most: So many may have their turn or wait, this one included.
+          most: The limit of running and waiting turns, including this one.
 
         Raises:
-          Displaced: more would wait, and no network has more of them.
+          Displaced: the limit was exceeded, and this task was the newest of the largest network.
 
-        Checkpoint: if it has to wait. Cancel: the place is somebody else's.
+        Checkpoint: if it has to wait. Cancel: the task leaves the queue.
         """
         if self.busy < self.slots:
             self.busy += 1

@@ -1,13 +1,12 @@
-"""The users file: who may log in, and the hash of each one's passcode.
+"""The users file: users and their passcodes, hashed or plain.
 
     # people
     alice:$argon2id$v=19$m=65536,t=3,p=4$Qmh4KS7bHM5pdiGuWdT2AA$4OOKu8a7Fzx+Eumz9FYzTQLYSOUTj...
     bob:plain text, as in the .passwd of stompserver
 
 A line is split at its first colon (stompserver split at the last one), whitespace around both
-parts does not count, and a line that begins with ``#`` is a comment. Who has no passcode cannot
-log in: it would be whoever knows the name. Hashes are PHC strings of argon2id, version 19
-(RFC 9106).
+parts is ignored, and a line that begins with ``#`` is a comment. A user without a passcode cannot
+log in. Hashes are PHC strings of argon2id, version 19 (RFC 9106).
 """
 
 import fcntl
@@ -40,7 +39,7 @@ GROUP_READS = 0o040
 
 SPACE = " \t\r"
 
-# What crypt(3), LDAP and their like begin with. Taken for plain text, the hash itself would log in.
+# Prefixes of crypt(3), LDAP and others. As plain text, the hash itself would be the passcode.
 FOREIGN = re.compile(r"\$argon2|\$[0-9A-Za-z_-]{1,32}\$|\{[0-9A-Z-]{2,32}\}")
 
 Changes = Mapping[str, str | None]
@@ -52,11 +51,11 @@ def _frozen_copy(users: Mapping[str, str]) -> Mapping[str, str]:
 
 @frozen(eq=False, repr=False)
 class UserBook:
-    """The users who may log in. Secret: never log it.
+    """The users of a users file. Secret: never log it.
 
     Args:
-      users: Of each name the PHC string of its passcode, or the passcode itself.
-      plain: How many are plain text; counted, not given.
+      users: The PHC string or the plain passcode of each user.
+      plain: The number of plain-text passcodes, computed.
     """
 
     users: Mapping[str, str] = field(converter=_frozen_copy)
@@ -68,10 +67,11 @@ class UserBook:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a user's name in a users file.
+    """Refuse an invalid user name.
 
     Raises:
-      OptionError: which rule is broken; the name is not quoted, for it may hold a passcode.
+      OptionError: it breaks a rule, named in the text; the name is not quoted, as it may hold a
+        passcode.
     """
     if ":" in name:
         raise OptionError("the user name holds a colon, which ends the name; leave it out")
@@ -93,16 +93,16 @@ def check_name(name: str) -> None:
 
 
 def read_user_file(path: str) -> UserBook:
-    """Read who may log in.
+    """Read a users file.
 
     Args:
-      path: A regular file or a link to one, of UTF-8; at most 16 MiB and 1,000,000 lines.
+      path: A regular file or a link to one, in UTF-8; at most 16 MiB and 1,000,000 lines.
 
     Raises:
-      OptionError: the operator's fault: it names the file, the line, the rule and the remedy,
-        and never a passcode.
+      OptionError: the file is wrong; the text names the file, the line, the rule and the remedy,
+        never a passcode.
 
-    Blocks for as long as the disk does: called before the broker runs, or in a worker thread.
+    Blocks on the disk, so call it before the broker runs, or in a worker thread.
     """
     try:
         handle = _open(path)
@@ -116,11 +116,11 @@ def read_user_file(path: str) -> UserBook:
 
 
 def warnings(path: str, book: UserBook) -> tuple[str, ...]:
-    """Return the faults of a users file that the operator should mend, one line each.
+    """Return warnings about a users file for the operator, one line each.
 
     Args:
-      path: Where the book was read from; a link counts as what it points at.
-      book: What was read from there.
+      path: The file; of a link, its target.
+      book: The content of the file.
     """
     found = []
     quoted = shlex.quote(path)
@@ -147,25 +147,25 @@ def warnings(path: str, book: UserBook) -> tuple[str, ...]:
 def change_user_file(
     path: str, change: Callable[[UserBook], Changes], *, create: bool = False
 ) -> UserBook:
-    """Change users, and leave every other line, comment and the order as they are.
+    """Change users, and keep all other lines, comments and the order.
 
-    The file is replaced at once: whoever reads sees the old or the new one, after a crash too.
-    Programs that change it in this way at the same time do so one after the other. The owner
-    and group stay. The mode becomes 0600; 0640 stays, for there a group reads on purpose.
+    The file is replaced atomically: a reader sees either the old or the new one, even after a
+    crash. Concurrent changes by this function are serialized. Owner and group are kept. The mode
+    becomes 0600, except that 0640 is kept, since there a group reads the file on purpose.
 
     Args:
-      path: The users file; of a link, what it points at is replaced.
-      change: Told what the file holds; returns the PHC string of each user to be set, and None
-        of each to be removed. New users come last. What it raises leaves the file as it was.
-      create: Make the file if there is none.
+      path: The users file; of a link, its target is replaced.
+      change: Given the content, returns the PHC string of each user to set, and None for each to
+        remove. New users are appended. If it raises, the file is unchanged.
+      create: Create the file if it does not exist.
 
     Returns:
-      What the file holds now.
+      The new content.
 
     Raises:
       OptionError: the file cannot be read or written, or breaks a rule, before or after.
 
-    Blocks for as long as the disk does, or another's change.
+    Blocks on the disk, and while another change is running.
     """
     try:
         target = os.path.realpath(path)
@@ -183,7 +183,7 @@ def change_user_file(
             if not changes:
                 return book
             text = _edited(text, places, changes)
-            # Nothing is written that could not be read again.
+            # Never write a file that could not be read again.
             data = text.encode()
             _check_size(path, data)
             book, _ = _parse(path, text)
@@ -194,7 +194,7 @@ def change_user_file(
 
 
 def _open(path: str, flags: int = 0) -> int:
-    """Open what is to be read: not a pipe, a device or a directory, and never wait for it."""
+    """Open a regular file for reading without blocking; refuse pipes, devices and directories."""
     flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     handle = os.open(path, flags, FILE_MODE)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -233,7 +233,7 @@ def _decoded(path: str, data: bytes) -> str:
 
 
 def _parse(path: str, text: str) -> tuple[UserBook, dict[str, int]]:
-    """Return the users, and the index of each one's line."""
+    """Return the users, and the line index of each."""
     users: dict[str, str] = {}
     places: dict[str, int] = {}
     for index, line in enumerate(text.split("\n")):
@@ -283,16 +283,16 @@ def _edited(text: str, places: Mapping[str, int], changes: Changes) -> str:
 def _held(target: str, *, create: bool) -> Iterator[int]:
     """Open the users file under an exclusive lock. A file created here stays on success.
 
-    The lock is on the file itself, not on its directory, which anybody who may read it could lock.
+    The lock is on the file, not on its directory, which every reader of it could lock.
     """
     while True:
         handle, is_new = _open_or_make(target, create=create)
         try:
-            # A file system without locks: then two changes at once are the operator's to avoid.
+            # A file system without locks: the operator must avoid concurrent changes.
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if not _is_at(handle, target):
-                # Somebody replaced it while we waited; what we hold is the past.
+                # The file was replaced while we waited; we hold the old one.
                 continue
             try:
                 yield handle
@@ -343,7 +343,7 @@ def _replace(target: str, data: bytes, before: os.stat_result) -> None:
 
 
 def _take_over(handle: int, before: os.stat_result) -> None:
-    """Give the new file the owner and group of the old: else the broker could not read it."""
+    """Give the new file the owner and group of the old one, so that the broker can read it."""
     made = os.fstat(handle)
     if (made.st_uid, made.st_gid) != (before.st_uid, before.st_gid):
         try:
