@@ -1,7 +1,7 @@
 """Outside the floors: the broker's streams in Spark.
 
-Handles: the data source ``stomp``, idempotent Parquet of its micro-batches, typed tables made from
-that, their analysis and its report, sessions for the scripts.
+Handles: the data source ``stomp``, idempotent Parquet files of its micro-batches, typed tables,
+their analysis and report, sessions for the scripts.
 Does not handle: storing messages (the broker's streams do), or anything in the broker's process.
 It needs the extra ``spark`` and Java 17. Nothing in the server imports it, and it does not use
 Trio.
@@ -58,7 +58,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for."""
+        """Import a public name on first use."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,10 +1,10 @@
-"""Analyse the tables of the statistics: rates, latencies, trouble, headroom.
+"""Analysis of the statistics: rates, latencies, trouble, headroom.
 
 Handles: counters that restart, lists that report only changes, lost messages. Does not handle:
 words and pictures (``reporting``), making the tables (``_compact``).
 
-Each function makes one table of results from tables of statistics; ``RESULTS`` lists them. All
-are lazy, and none but the percentiles passes through the driver.
+Each function computes one table of results; ``RESULTS`` lists them. All are lazy, and only the
+percentiles pass through the driver.
 
 An item that is missing from a list within a minute has not changed. So a counter's increase
 between two rows belongs to the end of that time, and no gaps need filling.
@@ -34,13 +34,13 @@ TRAFFIC = (
 )
 
 SPAN_S = 6 * 3600
-"""From this span on, data are cut into the buckets that the thresholds set."""
+"""From this span on, buckets have the widths of the thresholds."""
 WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900)
 """The bucket widths for shorter spans."""
 NEW_S = 180
-"""Everything is reported once a minute: an item first seen later than this is new."""
+"""All items are reported once a minute, so an item first seen later than this is new."""
 WHOLE_TICKS = 3
-"""A broker heard within this many intervals of its start has reported all that it counted."""
+"""A broker first heard within this many intervals of its start has reported all its counts."""
 
 
 @frozen
@@ -56,8 +56,8 @@ class Thresholds:
       slow_s: Age of the oldest unacknowledged message that counts as slow.
       leak_s: How long a consumer's backlog must grow to count as a leak.
       lag_ms: How long 99 of 100 turns may occupy the event loop.
-      memory_bytes: The broker's memory limit; 0 = not known.
-      fds: The broker's limit on file descriptors; 0 = not known.
+      memory_bytes: The broker's memory limit; 0 = unknown.
+      fds: The broker's limit on file descriptors; 0 = unknown.
     """
 
     bucket_s: int = 60
@@ -86,16 +86,16 @@ def _width(about_s: float, least_s: float) -> int:
 
 
 def bucket(width_s: int) -> Column:
-    """Return the beginning of the time that a row belongs to."""
+    """Return the start of a row's time bucket."""
     seconds = F.floor(F.unix_micros("ts") / (width_s * 1_000_000)) * width_s
     return F.timestamp_seconds(seconds).alias("bucket")
 
 
 def is_new(is_first: Column, after_s: int) -> Column:
-    """Return whether a thing's first row reports all that it ever did.
+    """Return whether an item's first row covers its whole life.
 
-    That is so if its broker's start is within the data, or if the thing appeared when the broker
-    had been heard for a while.
+    It does if the data contain the broker's start, or if the item appeared when the broker had been
+    heard for a while.
     """
     heard_s = F.unix_seconds("bucket") - F.unix_seconds("begin")
     return is_first & (F.col("is_whole") | (heard_s >= max(after_s, NEW_S)))
@@ -108,7 +108,7 @@ def whole_boots(process: DataFrame) -> DataFrame:
 
 
 def unheard(process: DataFrame, width_s: int) -> DataFrame:
-    """Return for each bucket how long the broker had not been heard before it."""
+    """Return for each bucket how long the broker was silent before it."""
     order = Window.partitionBy("broker_id").orderBy("bucket")
     gone = F.unix_seconds("bucket") - F.unix_seconds(F.lag("bucket").over(order))
     hole = F.when(gone > 3 * width_s, gone - width_s).otherwise(0)
@@ -119,14 +119,14 @@ def unheard(process: DataFrame, width_s: int) -> DataFrame:
 def increases(
     tables: Tables, kind: str, keys: Sequence[str], counters: Sequence[str], width_s: int
 ) -> DataFrame:
-    """Return by how much counters grew in each bucket, for each thing.
+    """Return the growth of counters in each bucket, for each item.
 
-    Counters begin at 0 with a new start of the broker, and when a thing is told of anew with less
-    than before. Of a thing's first row only what came since is known, unless it is new, or the
-    start of its broker is within the data. ``span_s`` is the time in which they grew: the bucket,
-    and where statistics are missing, that time too.
+    Counters restart at 0 with the broker, and when an item is reported with less than before. The
+    values in an item's first row do not count, unless the item is new or the data contain the start
+    of its broker. ``span_s`` is the time of the growth: the bucket, plus any preceding time without
+    statistics.
 
-    Counters only grow, so a bucket's maximum is its last value: thus rows need no sorting.
+    Counters only grow, so a bucket's maximum is its last value, and rows need no sorting.
     """
     things = ["broker_id", *keys]
     last = (
@@ -147,9 +147,9 @@ def increases(
         return F.when(before.isNull(), first).otherwise(grown).alias(name.removesuffix("_total"))
 
     boots = whole_boots(tables["process"])
-    if kind == "process":  # its counters are of the process's life, which is longer
+    if kind == "process":  # its counters cover the life of the process, which is longer
         boots = boots.withColumn("is_whole", F.lit(False))
-    # Where nothing tells when the broker was heard, a long time without a row is one without news.
+    # If it is unknown when the broker was heard, a long time without a row means no change.
     span = F.when(same_boot & (gone > 3 * width_s), F.coalesce(lost + width_s, gone))
     return (
         last.join(F.broadcast(begins), "broker_id")
@@ -165,19 +165,19 @@ def increases(
 
 
 def rates(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return what each destination did in each bucket."""
+    """Return the counts of each destination in each bucket."""
     return increases(tables, "destination", ["destination"], TRAFFIC, limits.bucket_s)
 
 
 def traffic(tables: Tables, _limits: Thresholds) -> DataFrame:
-    """Return messages and bytes a second of all destinations together, by bucket."""
+    """Return messages and bytes per second over all destinations, by bucket."""
     names = [name.removesuffix("_total") for name in TRAFFIC]
     sums = [F.sum(F.col(name) / F.col("span_s")).alias(f"{name}_per_s") for name in names]
     return tables["rates"].groupBy("broker_id", "bucket").agg(*sums)
 
 
 def top_destinations(tables: Tables, _limits: Thresholds) -> DataFrame:
-    """Return what each destination did in all, and in its busiest bucket."""
+    """Return the totals of each destination, and the rate of its busiest bucket."""
     names = [name.removesuffix("_total") for name in TRAFFIC]
     busiest = F.max(F.col("enqueued") / F.col("span_s")).alias("peak_per_s")
     sums = [F.sum(name).alias(name) for name in names]
@@ -188,7 +188,7 @@ def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return the number of messages in each histogram bucket, by destination and time."""
     things = ["broker_id", "destination", "stage"]
     frame = tables["latency"].withColumn("bucket", bucket(limits.coarse_s))
-    # The last row of each stretch of time, found without moving the arrays about.
+    # The last row of each stretch of time, found without moving the arrays.
     ends = frame.groupBy(*things, "boot", "bucket").agg(F.max("ts").alias("ts"))
     last = frame.join(ends, [*things, "boot", "bucket", "ts"], "left_semi")
     begins = ends.groupBy("broker_id").agg(F.min("bucket").alias("begin"))
@@ -218,7 +218,7 @@ def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def latency(frame: DataFrame, things: Sequence[str]) -> DataFrame:
-    """Return the percentiles of added histograms, for each of ``things`` and stage."""
+    """Return the percentiles of summed histograms, for each of ``things`` and stage."""
     by = ["broker_id", "stage", *things, "le_ms"]
     sums = frame.groupBy(*by, "place").agg(F.sum("count").alias("count"))
     pairs = F.collect_list(F.struct("place", "count")).alias("pairs")
@@ -245,12 +245,12 @@ def latency_by_time(tables: Tables, _limits: Thresholds) -> DataFrame:
 
 
 def latency_by_destination(tables: Tables, _limits: Thresholds) -> DataFrame:
-    """Return the percentiles of each destination, over all times."""
+    """Return the percentiles of each destination, over the whole time."""
     return latency(tables["bucket_counts"], ["destination"])
 
 
 def drops(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return how many messages were lost, by reason, destination, user and time."""
+    """Return the number of lost messages, by reason, destination, user and time."""
     count = F.coalesce(F.expr("try_cast(detail AS BIGINT)"), F.lit(1))
     return (
         tables["event"]
@@ -261,7 +261,7 @@ def drops(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def load(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return the process's figures by bucket: the worst of each."""
+    """Return the worst value of each process figure, by bucket."""
     worst = (
         "rss_bytes",
         "fds",
@@ -287,7 +287,7 @@ def processor(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def clients(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return the most clients of each bucket."""
+    """Return the maximum number of clients, by bucket."""
     names = ("clients", "websockets", "subscriptions")
     most = [F.max(name).alias(name) for name in names]
     return tables["session"].groupBy("broker_id", bucket(limits.bucket_s)).agg(*most)
@@ -311,7 +311,7 @@ def depths(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def starts(tables: Tables, _limits: Thresholds) -> DataFrame:
-    """Return each start of a broker in the data, with when it was last heard."""
+    """Return each start of a broker in the data, and when it was last heard."""
     return (
         tables["process"]
         .groupBy("broker_id", "boot")
@@ -328,6 +328,6 @@ def starts(tables: Tables, _limits: Thresholds) -> DataFrame:
 
 
 def gaps(tables: Tables, _limits: Thresholds) -> DataFrame:
-    """Return the gaps in the statistics themselves."""
+    """Return the gaps in the statistics."""
     lost = (F.col("hi") - F.col("lo")).alias("messages")
     return tables["_gap"].select("broker_id", "ts", "prev_epoch", "lo", "hi", lost, "reason")

@@ -1,7 +1,7 @@
 """A synchronous client of the broker's streams (docs/use/streams.md), for processes without Trio.
 
-It asks for the bounds of a stream, and reads ranges of it. Every wait is bounded: a silent peer
-is dropped and reconnected to, and after ``retry_s`` the failure is raised.
+It requests the bounds of a stream, and reads ranges of it. Every wait is bounded: it reconnects
+when a broker is silent, and after ``retry_s`` raises the failure.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ LAST_DELAY_S = 5.0
 LOGIN_ENV = "TRIO_STOMP_LOGIN"
 PASSCODE_ENV = "TRIO_STOMP_PASSCODE"
 
-# What may be over soon: these codes of an ERROR are worth another attempt.
+# ERROR codes of temporary conditions, after which another attempt may succeed.
 _PASSING = {
     "connect-timeout",
     "internal-error",
@@ -44,7 +44,7 @@ _PASSING = {
 
 
 class StreamError(Exception):
-    """The broker refused, or an option is wrong: a retry would not help."""
+    """The broker refused, or an option is wrong; a retry would not help."""
 
 
 class StreamAway(ConnectionError):
@@ -101,7 +101,7 @@ class Place(NamedTuple):
         return host, port or DEFAULT_PORT, parts.scheme == "stomps"
 
     def credentials(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Return the headers for CONNECT, read anew, so that a new passcode needs no restart.
+        """Return the headers of CONNECT. The file is read again, so a new passcode needs no restart.
 
         Raises:
           StreamError: the file cannot be read.
@@ -144,11 +144,11 @@ class Patience:
         """Sleep before the next attempt.
 
         Raises:
-          StreamAway: the time is up.
+          StreamAway: the time limit has passed.
         """
         now = self._clock()
         self._since = now if self._since is None else self._since
-        # Jitter: the readers of a broker that comes back should not all call at once.
+        # Jitter, so that all readers of a restarted broker do not return at once.
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
         if now + delay_s - self._since > self._limit_s:
             raise StreamAway(f"{error}; gave up after {now - self._since:.1f} s") from error
@@ -175,7 +175,7 @@ class Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls:
                 self._socket = _tls(self._socket, place, host)
-            # We promise no heart-beats: a reader that waits for Spark could not keep its word.
+            # Offer no heart-beats: a reader that waits for Spark could not send them in time.
             beat_ms = max(1, int(place.timeout_s * 1000 / 3))
             opening = {"accept-version": "1.2", "host": host, "heart-beat": f"0,{beat_ms}"}
             self.send("CONNECT", opening | credentials)
@@ -197,7 +197,7 @@ class Connection:
         self._socket.sendall(encoded(command, headers))
 
     def frames(self) -> Iterator[list[Frame]]:
-        """Yield the frames of each read that completes any.
+        """Yield the completed frames of each read.
 
         Raises:
           StreamAway: the broker closed, or sent nothing but heart-beats for ``timeout_s``.
@@ -206,7 +206,7 @@ class Connection:
         while data := self._socket.recv(READ_BYTES):
             if frames := self._splitter.feed(data):
                 yield frames
-            # What the caller did meanwhile is no silence of the broker; heart-beats alone are.
+            # The caller's own time is not silence of the broker, but heart-beats alone are.
             if frames or data.strip(b"\r\n"):
                 heard = time.monotonic()
             elif time.monotonic() - heard > self._timeout_s:
@@ -220,7 +220,7 @@ class Connection:
           StreamError: the broker sent an ERROR that is not temporary.
         """
         for frames in self.frames():
-            # An ERROR is the last frame of a connection, so that the others need no look.
+            # An ERROR is the last frame of a connection, so only the last frame is checked.
             if not frames[-1][0].startswith(b"MESSAGE\n"):
                 if frames[:-1]:
                     yield frames[:-1]
@@ -264,7 +264,7 @@ class StreamClient:
         return self._retried(lambda: self._search(timestamp))
 
     def read(self, epoch: str, lo: int, hi: int) -> "Replay":
-        """Return the messages ``lo`` to ``hi`` - 1 of ``epoch`` that retention has left."""
+        """Return the messages ``lo`` to ``hi`` - 1 of ``epoch`` that retention has kept."""
         return Replay(self.place, epoch, lo, hi)
 
     def _retried(self, ask: Callable[[], Answer]) -> Answer:
@@ -288,7 +288,7 @@ class StreamClient:
     def _search(self, timestamp: float) -> int:
         bounds = self._ask()
         start = {"x-stream-offset": f"timestamp={timestamp!r}"}
-        # Of the messages none but the first is of interest; so no more than that is sent.
+        # Only the first message is needed, so limit the delivery to it.
         one = {"ack": "client", "prefetch-count": "1"}
         with Connection(self.place) as connection:
             connection.send(
@@ -299,7 +299,7 @@ class StreamClient:
 
 
 class Replay:
-    """An iterator over the messages of a range, which reconnects where a connection ended.
+    """An iterator over the messages of a range, which reconnects and continues if necessary.
 
     It yields lists of messages with increasing offsets. Messages removed by retention are missing.
     ``end`` holds the stream's bounds at the end.
@@ -312,7 +312,7 @@ class Replay:
 
     def __iter__(self) -> Iterator[list[Message]]:
         patience = Patience(self._place.retry_s)
-        # Where the connection ended between the last message and the end marker, all is there.
+        # If the connection ended just before the end marker, the range is complete.
         while self.end is None and not self._lo < self._hi <= self._at:
             try:
                 with Connection(self._place) as connection:
@@ -336,7 +336,7 @@ class Replay:
 
 
 def subscription(place: Place, epoch: str, until: int) -> dict[str, str]:
-    """Headers of a SUBSCRIBE that ends."""
+    """Return the headers of a SUBSCRIBE that ends."""
     return {
         "id": "0",
         "destination": place.stream,
@@ -351,10 +351,10 @@ def is_end(head: bytes, body: bytes) -> bool:
 
 
 def numbered(frames: list[Frame]) -> Iterator[Message]:
-    """MESSAGEs with their offsets.
+    """Return MESSAGEs with their offsets.
 
     Raises:
-      StreamError: one has none, so that it comes from no stream.
+      StreamError: one has no offset, so it is not from a stream.
     """
     mark = b"\nx-stream-offset:"
     length = len(mark)
@@ -367,10 +367,10 @@ def numbered(frames: list[Frame]) -> Iterator[Message]:
 
 
 def bounds_of(head: bytes) -> Bounds:
-    """Return the bounds that an answer or an end marker reports.
+    """Return the bounds in an answer or an end marker.
 
     Raises:
-      StreamError: nothing.
+      StreamError: it has no bounds.
     """
     try:
         epoch, first, following = (

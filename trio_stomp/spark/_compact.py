@@ -1,12 +1,13 @@
-"""From ``raw`` to ``stats``: one wide, typed, sorted table for each kind, a directory for a day.
+"""Compaction of ``raw`` into ``stats``: a wide, typed, sorted table for each kind, by day.
 
-Handles: messages that came twice, lists, late messages (the day is made anew), raw that is no
-longer needed. A day is always made as a whole from raw, so running twice changes nothing.
-Does not handle: reading the broker (``_source``), days whose raw is partly gone: they stay as
-they are.
+Handles: duplicates, lists, late messages (the day is rebuilt), removal of raw files. A day is
+always rebuilt as a whole, so running twice changes nothing.
 
-``stats/_compacted/DATE.json`` says from how many raw rows a day was made. Whatever differs from
-what is found in raw is made again.
+Does not handle: reading the broker (``_source``), days whose raw files are partly gone: they stay
+unchanged.
+
+``stats/_compacted/DATE.json`` holds the number of raw rows that a day was made from. If raw holds
+another number, the day is rebuilt.
 """
 
 import json
@@ -32,28 +33,28 @@ from trio_stomp.spark._tables import KEYS, KINDS, RAW, read_table, records, stru
 logger = logging.getLogger("trio_stomp.spark")
 
 MESSAGE = ("broker_id", "epoch", "offset")
-"""What names one message for ever."""
+"""The columns that identify a message permanently."""
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # Spark's default is INT96, which others read badly and which has no statistics.
+    # Spark's default is INT96, which few readers support and which has no statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Few large files: these are read far more often than written.
+    # Few large files, as they are read far more often than written.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
-"""For all that is written below the root."""
+"""Settings for all files below the root."""
 
 COMPACTING = SETTINGS | {
-    # Rows at once: a list of a thousand things is half a megabyte, and 4,096 of them no heap holds.
+    # Rows in a batch: a list of 1,000 items is half a megabyte, and no heap holds 4,096 of them.
     "spark.sql.parquet.columnarReaderBatchSize": "64",
-    # Each part is sorted in memory; what is small is put together again.
+    # Each part is sorted in memory; small parts are coalesced.
     "spark.sql.shuffle.partitions": "16",
-    # A day of raw is thousands of small files in one directory: to list them is no cluster's job.
+    # A day of raw is thousands of small files in one directory; list them in the driver.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # Nor is one of them worth a task of its own.
+    # A file is too small for a task of its own.
     "spark.sql.files.openCostInBytes": str(256 << 10),
 }
-"""For what reads bodies."""
+"""Settings for jobs that read bodies."""
 
 
 @frozen
@@ -61,12 +62,12 @@ class Compacted:
     """The result of a day's compaction.
 
     Args:
-      files: How many raw files held messages of that day.
-      raw_rows: Messages in them, those of neighbouring days too.
-      messages: Of that day, each counted once.
-      doubled: Messages that came once more.
-      tables: Rows by kind.
-      expired: Whether some of its raw is gone, so that it can no longer be made.
+      files: The number of raw files with messages of that day.
+      raw_rows: The number of messages in them, including those of neighbouring days.
+      messages: The number of distinct messages of that day.
+      doubled: The number of duplicates.
+      tables: The number of rows by kind.
+      expired: Whether raw files are gone, so the day cannot be rebuilt.
     """
 
     day: str
@@ -81,15 +82,15 @@ class Compacted:
 
 
 def compact(spark: SparkSession, root: Path | str, days: Iterable[date]) -> list[Compacted]:
-    """Make the tables of some days anew from raw.
+    """Rebuild the tables of some days from raw.
 
     Args:
       spark: The Spark session.
-      root: Where ``raw`` lies and ``stats`` goes; the same path on all machines.
-      days: In UTC. One without a message in raw, or with some of its raw gone, stays as it is.
+      root: The directory of ``raw`` and ``stats``; the same path on all machines.
+      days: In UTC. A day without messages in raw, or with missing raw files, is left unchanged.
 
     Returns:
-      What was made, in the order of the days.
+      The results, in the order of the days.
     """
     root = local_root(root)
     files = raw_files(root)
@@ -108,13 +109,13 @@ def compact(spark: SparkSession, root: Path | str, days: Iterable[date]) -> list
 def compact_closed(
     spark: SparkSession, root: Path | str, today: date | None = None
 ) -> list[Compacted]:
-    """Make every day before ``today`` (UTC) that raw tells more of than its tables do."""
+    """Rebuild every day before ``today`` (UTC) whose tables lack messages of raw."""
     today = today or datetime.now(UTC).date()
     return compact(spark, root, (day for day in stale_days(local_root(root)) if day < today))
 
 
 def stale_days(root: Path) -> list[date]:
-    """Return the days of which raw holds other messages than their tables were made from."""
+    """Return the days whose raw files have changed since their tables were made."""
     found: Counter[date] = Counter()
     for file in raw_files(root):
         found.update(dict.fromkeys(file.days, file.rows))
@@ -129,10 +130,10 @@ def stale_days(root: Path) -> list[date]:
 def expire_raw(
     root: Path | str, checkpoint: Path | str, keep: timedelta, now: datetime | None = None
 ) -> int:
-    """Remove raw that the tables no longer need and return the number of batches removed.
+    """Remove raw batches that the tables no longer need, and return their number.
 
-    A batch goes when all of this is true: its query is the checkpoint's and has committed a later
-    one; its days ended ``keep`` ago; they were compacted after it was written.
+    A batch is removed if its query is the checkpoint's and has committed a later one, its days
+    ended ``keep`` ago, and they were compacted after it was written.
     """
     root = local_root(root)
     now = now or datetime.now(UTC)
@@ -146,7 +147,7 @@ def expire_raw(
         ours = query.startswith(file.query) and file.batch < last
         if ours and all(day < before and _is_in_tables(root, day, file) for day in file.days):
             for day in file.days:
-                # First the mark: a day with a part of its raw must never be made anew.
+                # Mark the day first: with only a part of its raw files, it must never be rebuilt.
                 _mark_expired(root, day)
             remove_batch(file)
             removed += 1
@@ -164,7 +165,7 @@ def compacted(root: Path, day: date) -> Compacted | None:
 
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str] = SETTINGS) -> Iterator[None]:
-    """Have a session write what all can read, for as long as this takes."""
+    """Make a session write portable files within the block."""
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, text in wanted.items():
         spark.conf.set(name, text)
@@ -205,18 +206,18 @@ def _compact_day(spark: SparkSession, root: Path, day: date, files: Sequence[Raw
 def _stage(
     spark: SparkSession, day: date, files: Sequence[RawFile], staging: Path
 ) -> tuple[int, int]:
-    """Put a day's messages apart by kind and return how many there are, and how many came twice.
+    """Split a day's messages by kind, and return the number of messages and of duplicates.
 
-    Raw mixes the kinds in each of its many files; without this, each table would read all of it.
+    Every raw file mixes all kinds; without this, each table would read all of them.
     """
     paths = [str(file.path) for file in files]
     raw = spark.read.schema(struct(RAW)).parquet(*paths).where(F.to_date("ts") == day)
     names = raw.select(*MESSAGE)
     total, messages = names.count(), names.distinct().count()
     if total != messages:
-        # Rarely needed, and dear: it moves all bodies.
+        # Rarely needed, and expensive: it moves all bodies.
         raw = raw.dropDuplicates([*MESSAGE])
-    # Kinds of a newer broker stay in raw, until somebody knows their columns.
+    # Unknown kinds of a newer broker stay in raw.
     raw = raw.where(F.col("kind").isin(*KINDS))
     raw.write.partitionBy("kind").mode("overwrite").parquet(str(staging))
     return messages, total - messages

@@ -1,8 +1,7 @@
-"""Bytes → STOMP frames, for a client that receives many small MESSAGEs in one read.
+"""A decoder of STOMP frames for clients that receive many small MESSAGEs in one read.
 
-Nothing is decoded that nobody asks for: a frame is two slices of bytes, and a header is searched
-for by a call into C. That is what lets one Python process read a stream faster than it is written
-to Parquet.
+It decodes lazily: a frame is two slices of bytes, and a header is found by one C call. So one
+Python process reads a stream faster than Spark writes it to Parquet.
 """
 
 import re
@@ -20,11 +19,11 @@ _ESCAPES = {"\\": "\\", "c": ":", "n": "\n", "r": "\r"}
 
 
 class FrameError(Exception):
-    """The input is no STOMP 1.2, or beyond all limits: the peer is no broker of ours."""
+    """The input is not STOMP 1.2, or exceeds the limits, so the peer is not trio_stomp."""
 
 
 class FrameSplitter:
-    """Gathers what reads bring, and cuts it into frames.
+    """Splits the bytes of successive reads into frames.
 
     Limits: holds one unfinished frame, of at most ``MAX_HEAD_BYTES`` + ``MAX_BODY_BYTES``.
     """
@@ -33,13 +32,13 @@ class FrameSplitter:
         self._chunks: list[bytes] = []
         self._size = 0
         self._wanted = 1
-        """Bytes before which another look is in vain: a large body is joined only once."""
+        """The bytes needed before the next attempt, so that a large body is joined only once."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes.
 
         Raises:
-          FrameError: the peer broke a rule; nothing that follows can be understood.
+          FrameError: the bytes are invalid, and the rest cannot be decoded.
         """
         self._chunks.append(data)
         self._size += len(data)
@@ -56,8 +55,8 @@ def split(data: bytes) -> tuple[list[Frame], int, int]:
     """Cut ``data`` into frames, without the heart-beats between them.
 
     Returns:
-      The frames, where the first unfinished one begins, and how many bytes from there on are
-      needed at least for it to be whole.
+      The frames, the position of the first unfinished one, and the least number of bytes that
+      complete it.
     """
     frames: list[Frame] = []
     position, size = 0, len(data)
@@ -87,7 +86,7 @@ def split(data: bytes) -> tuple[list[Frame], int, int]:
 
 
 def header(head: bytes, name: bytes) -> bytes | None:
-    """Return the raw value of a header, of the first one if it is repeated, or None."""
+    """Return the raw value of a header (the first if it is repeated), or None."""
     mark = b"\n%b:" % name
     at = head.find(mark)
     if at < 0:
@@ -97,13 +96,13 @@ def header(head: bytes, name: bytes) -> bytes | None:
 
 
 def unescaped(value: bytes) -> str:
-    """Return the text of a header's raw value. Invalid escapes stay as they are."""
+    """Unescape the raw value of a header. Invalid escapes are kept."""
     text = value.decode("utf-8", "replace")
     return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), text)
 
 
 def encoded(command: str, headers: dict[str, str]) -> bytes:
-    """Return a frame without a body. CONNECT must hold nothing that wants escaping: it has none."""
+    """Encode a frame without a body. Values in CONNECT must not need escaping, which it lacks."""
     lines = [command]
     for name, text in headers.items():
         if command != "CONNECT":

@@ -1,7 +1,7 @@
 """Percentiles of latencies, from the counts of a histogram's buckets.
 
-Counts may be added up over time, destinations and brokers; percentiles may not: the mean of two
-p99 is the p99 of nothing. So everything here begins with sums.
+Counts can be summed over time, destinations and brokers; percentiles cannot, as the mean of two
+p99 values has no meaning. So sum the counts first.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from attrs import frozen
 
 @frozen
 class Percentiles:
-    """Milliseconds below which that share of the messages stayed."""
+    """Percentiles of a latency, in milliseconds."""
 
     p50: float
     p90: float
@@ -20,15 +20,15 @@ class Percentiles:
 
 
 def percentile(le_ms: Sequence[float], counts: Sequence[int], share: float) -> float:
-    """Return the time below which ``share`` of the observations stayed, 0 if there are none.
+    """Return the time that ``share`` of the observations did not exceed, or 0 without any.
 
-    Within a bucket, observations are taken as evenly spread; the result is off by less than the
-    bucket is wide, here a factor of two. What is beyond the last bound is told as that bound.
+    Observations are assumed to be evenly spread within a bucket, so the error is less than the
+    width of the bucket, here a factor of two. Times beyond the last bound count as that bound.
 
     Args:
-      le_ms: Upper bounds of the buckets but the last, growing.
-      counts: Observations in each bucket, one more than there are bounds; not added up.
-      share: 0 to 1.
+      le_ms: The increasing upper bounds of all buckets but the last.
+      counts: The observations in each bucket, not cumulative; one more than there are bounds.
+      share: From 0 to 1.
     """
     if len(counts) != len(le_ms) + 1:
         raise ValueError(f"{len(counts)} counts for {len(le_ms)} bounds")
@@ -43,5 +43,5 @@ def percentile(le_ms: Sequence[float], counts: Sequence[int], share: float) -> f
 
 
 def percentiles(le_ms: Sequence[float], counts: Sequence[int]) -> Percentiles:
-    """Return those that people ask for."""
+    """Return the common percentiles."""
     return Percentiles(*(percentile(le_ms, counts, share) for share in (0.5, 0.9, 0.99, 0.999)))

@@ -1,4 +1,4 @@
-"""What lies in ``raw``, told by the files' footers alone: no Spark, no rows read."""
+"""The contents of ``raw``, read from the footers of its files without Spark."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from attrs import frozen
 
 logger = logging.getLogger("trio_stomp.spark")
 
-# A crash may leave ``_temporary`` deeper down: the depth is fixed.
+# The depth is fixed, as a crash may leave ``_temporary`` directories further down.
 GLOB = "q=*/batch=*/*.parquet"
 
 
@@ -36,12 +36,12 @@ class RawFile:
 
     @property
     def query(self) -> str:
-        """Which streaming query wrote it."""
+        """The streaming query that wrote the file."""
         return self.path.parent.parent.name.removeprefix("q=")
 
     @property
     def batch(self) -> int:
-        """Which batch of that query."""
+        """The batch of that query."""
         return int(self.path.parent.name.removeprefix("batch="))
 
     @property
@@ -56,7 +56,7 @@ def local_root(root: Path | str) -> Path:
     """Return the directory of all files. It must be on a file system, which may be shared.
 
     Raises:
-      ValueError: it is a URI.
+      ValueError: the root is a URI.
     """
     text = str(root).removeprefix("file://")
     if "://" in text:
@@ -71,7 +71,7 @@ def raw_files(root: Path) -> list[RawFile]:
         try:
             found.append(_raw_file(path))
         except (pa.ArrowInvalid, FileNotFoundError) as error:
-            # A batch that was never committed is written again with the same rows.
+            # An uncommitted batch will be written again with the same rows.
             logger.warning("left out: %s: %s", path, error)
     return found
 
@@ -94,7 +94,7 @@ def _raw_file(path: Path) -> RawFile:
 
 
 def _moments(path: Path) -> list[datetime]:
-    """Return the first and last moment from the rows: old writers leave no statistics of times."""
+    """Return the first and last time from the rows, as old writers leave no statistics of times."""
     column = pq.read_table(path, columns=["ts"]).column("ts")
     column = column.cast(pa.timestamp("us", "UTC"))
     ends = pyarrow.compute.min_max(column).as_py()

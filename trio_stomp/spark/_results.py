@@ -1,7 +1,7 @@
-"""Runs the whole analysis: from ``stats`` to small tables under ``analysis/<days>/<name>``.
+"""The whole analysis: from ``stats`` to small tables under ``analysis/<days>/<name>``.
 
-Each result is written before the next is made, and read back where another is built upon it: so
-none is computed twice, and what a person looks at is what lies on disk.
+Each result is written before the next one is computed, and read back by those that depend on it.
+So none is computed twice, and reports show what is on disk.
 """
 
 import json
@@ -43,13 +43,13 @@ RESULTS: Mapping[str, Callable[[Tables, Thresholds], DataFrame]] = {
     "starts": _analysis.starts,
     "gaps": _analysis.gaps,
 }
-"""In an order in which each finds what it is built upon."""
+"""The results in the order of their dependencies."""
 
 LARGE = frozenset({"rates", "bucket_counts"})
-"""As large as the tables themselves: for the other results, and for Spark, not for a report."""
+"""Results as large as the tables: for other results and for Spark, not for reports."""
 
 WIDTHS_FILE = "widths.json"
-"""Beside the results: how finely they are cut."""
+"""The file beside the results with the widths of their buckets."""
 WIDTHS = ("bucket_s", "coarse_s")
 
 Row = dict[str, object]
@@ -60,7 +60,7 @@ class Results:
     """The contents of a report.
 
     Args:
-      tables: Rows of each result that is not large, moments in UTC.
+      tables: The rows of each result that is not large, with times in UTC.
     """
 
     first: date
@@ -89,7 +89,7 @@ class Results:
         return begin + (heard - begin) // width * width, min(after, end)
 
     def clock(self, moment: datetime) -> str:
-        """Return a time as precisely as these data need it."""
+        """Format a time with the precision that the span of the data needs."""
         return clock(moment, self.first != self.last, self.thresholds.bucket_s < 60)
 
 
@@ -102,14 +102,14 @@ def analyse(
     broker: str = "",
     thresholds: Thresholds | None = None,
 ) -> Iterator[str]:
-    """Make all results of some days, yielding the name of each when it is done.
+    """Compute all results of some days, and yield the name of each when it is done.
 
     Args:
       spark: The Spark session.
       root: The directory of the tables.
-      first: In UTC, as ``last``, which is included.
-      last: The last day.
-      broker: Only this one; "" = all.
+      first: The first day, in UTC.
+      last: The last day, inclusive.
+      broker: Analyse only this broker; "" = all.
       thresholds: The thresholds of trouble.
     """
     thresholds = thresholds or Thresholds()
@@ -130,7 +130,7 @@ def analyse(
 
 
 def directory(root: Path | str, first: date, last: date) -> Path:
-    """Return where the results of some days lie."""
+    """Return the directory of the results of some days."""
     days = first.isoformat() if first == last else f"{first}_{last}"
     return Path(root) / "analysis" / days
 
@@ -142,7 +142,7 @@ def read_results(
     last: date,
     thresholds: Thresholds | None = None,
 ) -> Results:
-    """Return the results that ``analyse`` wrote, but the large ones."""
+    """Return the results that ``analyse`` wrote, except the large ones."""
     out = directory(root, first, last)
     tables = {
         name: [_plain(row.asDict()) for row in spark.read.parquet(str(out / name)).collect()]
@@ -155,13 +155,13 @@ def read_results(
 
 
 def days_with_tables(root: Path | str) -> list[date]:
-    """Return the days of which there is anything to analyse."""
+    """Return the days that have tables."""
     found = {path.name for path in (Path(root) / "stats").glob("[a-z_]*/date=*")}
     return sorted(date.fromisoformat(name.removeprefix("date=")) for name in found)
 
 
 def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
-    """Return thresholds whose widths suit the time that the rows of ``process`` cover."""
+    """Return thresholds with bucket widths for the time span of the table ``process``."""
     span = (F.unix_micros(F.max("ts")) - F.unix_micros(F.min("ts"))) / 1_000_000
     (row,) = process.agg(span.alias("span_s"), F.max("interval_s").alias("interval_s")).collect()
     if row["span_s"] is None:
@@ -184,7 +184,7 @@ def _kept_widths(out: Path) -> dict[str, int]:
 
 
 def _plain(row: Row) -> Row:
-    # A driver's rows have local time, without saying so.
+    # Rows in the driver have naive local times.
     return {
         name: value.astimezone(UTC) if isinstance(value, datetime) else value
         for name, value in row.items()

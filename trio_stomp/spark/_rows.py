@@ -1,8 +1,7 @@
-"""Messages of a stream → Arrow batches of the raw table.
+"""Converts messages of a stream to Arrow batches of the raw table.
 
-A message of the DIAG stream tells its broker, time and version at the start of its JSON, from
-where a pattern takes them; the JSON as a whole is parsed later, in the JVM. Of a stream of users
-the body is kept as text, and nothing is expected of it.
+A pattern reads broker, time and version from the start of a DIAG message's JSON; the rest is parsed
+later, in the JVM. Messages of other streams keep their body as arbitrary text.
 """
 
 import json
@@ -36,9 +35,9 @@ BATCH_ROWS = 10_000
 BATCH_BYTES = 8 * 1024 * 1024
 
 MAX_TOPICS = 10_000
-"""Names of topics remembered, with their kinds."""
+"""Most names of topics to remember, with their kinds."""
 
-# As trio_stomp/diag writes it; what is written otherwise is parsed as a whole.
+# The format that trio_stomp/diag writes; other formats are parsed as a whole.
 _HEADING = re.compile(
     rb'\{"v": ?(\d+), ?"broker_id": ?"([^"\\]*)", ?"epoch": ?"[^"\\]*", ?"offset": ?\d+,'
     rb' ?"ts": ?"([^"\\]*)"'
@@ -59,14 +58,14 @@ def kind_of(topic: str) -> str:
 
 
 class RowBuilder:
-    """Gathers the rows of one range, and notices what is missing from it.
+    """Builds the rows of one range, and detects gaps.
 
     Args:
       stream: The topic of gap rows.
-      epoch: Of the whole range.
-      lo: The first offset expected.
-      planned_at: In ISO 8601; the time of a gap that no message follows.
-      broker_id: For rows whose message does not tell it.
+      epoch: The epoch of the whole range.
+      lo: The first expected offset.
+      planned_at: The time of a gap that no message follows, in ISO 8601.
+      broker_id: The id for rows whose message has none.
     """
 
     def __init__(self, stream: str, epoch: str, lo: int, planned_at: str, broker_id: str) -> None:
@@ -78,7 +77,7 @@ class RowBuilder:
         self._size = 0
 
     def add(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
-        """Add messages, and yield a batch whenever enough rows have come together."""
+        """Add messages, and yield a batch whenever there are enough rows."""
         brokers, epochs, offsets, topics, kinds, times, versions, bodies = self._columns
         for offset, head, body in messages:
             destination = header(head, b"destination") or b""
@@ -100,12 +99,12 @@ class RowBuilder:
                 yield from self.flush()
 
     def gap(self, hi: int, reason: str, ts: bytes | str | None = None) -> None:
-        """Add the row that tells of what is missing, up to the offset before ``hi``.
+        """Add a gap row for the missing messages before ``hi``.
 
         Args:
           hi: The offset after the last missing message.
           reason: Why they are missing.
-          ts: Of the message that follows.
+          ts: The time of the next message.
         """
         lo = self.expected
         moment = ts.decode() if isinstance(ts, bytes) else ts or self._planned_at
@@ -118,7 +117,7 @@ class RowBuilder:
             "ts": moment,
             "interval_s": 0.0,
         }
-        # What is added to the fields of all records has no meaning for a gap.
+        # The common fields of all records have no meaning for a gap.
         record = {field.name: "" for field in PREFIX} | common | own
         body = json.dumps(record, separators=(",", ":"))
         row = (self._broker_id, self._epoch, lo, self._stream, GAP, moment, SCHEMA_VERSION)
@@ -127,7 +126,7 @@ class RowBuilder:
         self.expected = hi
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that wait, if there are any."""
+        """Yield the remaining rows, if any."""
         if not self._columns[0]:
             return
         arrays = [
@@ -149,7 +148,7 @@ class RowBuilder:
 
 
 def heading(body: bytes) -> Heading:
-    """Return the envelope of a DIAG message, with None for what is missing."""
+    """Return the envelope of a DIAG message, with None for missing fields."""
     found = _HEADING.match(body)
     if found is not None:
         version, broker_id, ts = found.groups()
@@ -169,7 +168,7 @@ def heading(body: bytes) -> Heading:
 
 
 def sent_at(head: bytes) -> str | None:
-    """Return the ``timestamp`` header of a user's message, in ms since 1970, or None."""
+    """Return the ``timestamp`` header of a message, in ms since 1970, or None."""
     told = header(head, b"timestamp")
     if told is None or not told.isdigit() or len(told) > 14:
         return None
@@ -177,7 +176,7 @@ def sent_at(head: bytes) -> str | None:
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
-    """Return a column, with null for each value of the wrong type."""
+    """Return a column with null for values of the wrong type."""
     try:
         if pa.types.is_timestamp(kind):
             return pa.array(values, pa.string()).cast(kind)

@@ -1,4 +1,4 @@
-"""Sessions for the scripts: the same on this machine, under ``spark-submit``, and with Connect."""
+"""Spark sessions for the scripts: local, under ``spark-submit``, and with Spark Connect."""
 
 import importlib.util
 import os
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ON_THIS_MACHINE = {
-    # Nobody else is to reach the ports that Spark opens: they ask for no password.
+    # Spark's ports require no password, so they must not be reachable from elsewhere.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
 }
-"""For a session that no ``spark-submit`` has configured."""
+"""Settings of a local session, which ``spark-submit`` has not configured."""
 
 ANYWHERE = {
     "spark.sql.session.timeZone": "UTC",
-    # The default is INT96, which other readers find hard.
+    # The default is INT96, which few readers support.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""Without these the files would not mean what the documents say."""
+"""Settings of every session, on which the meaning of the files depends."""
 
 _LAUNCHED_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
@@ -43,10 +43,10 @@ def is_launched() -> bool:
 
 
 def check_installed() -> None:
-    """Look for what Spark needs, without starting anything.
+    """Check that Spark's requirements are installed, without starting anything.
 
     Raises:
-      SparkMissing: something is not here.
+      SparkMissing: a requirement is missing.
     """
     absent = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if absent:
@@ -62,18 +62,18 @@ def check_installed() -> None:
 def open_session(
     name: str, *, conf: Mapping[str, str] | None = None, conf_dir: Path | None = None
 ) -> "SparkSession":
-    """Start Spark, or join the one that was started for us.
+    """Start Spark, or join the session that was started for this process.
 
     Args:
-      name: Of the application.
-      conf: Settings that win over all others.
-      conf_dir: Where ``log4j2.properties`` lies, for a session on this machine.
+      name: The name of the application.
+      conf: Settings that override all others.
+      conf_dir: The directory of ``log4j2.properties`` for a local session.
 
     Raises:
-      SparkMissing: it cannot run here.
+      SparkMissing: Spark cannot run here.
     """
     check_installed()
-    # Workers must be of the driver's Python; Spark would take ``python3`` of the PATH.
+    # Workers must use the driver's Python; by default Spark runs ``python3`` from the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ def open_session(
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        # What Java said of it stands above, on stderr.
+        # Java has printed its error to stderr.
         raise SparkMissing(
             f"Spark could not start Java: it needs 17 or newer, and takes {_java()}"
         ) from None
@@ -100,13 +100,13 @@ def open_session(
 
 
 def chosen(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return what a session is given: ``conf``, and where nobody else chose a master, ours."""
+    """Return the settings of a session: ``conf``, and the local ones if no master was chosen."""
     if is_launched():
         return dict(conf)
     return {"spark.master": "local[2]"} | ON_THIS_MACHINE | dict(conf)
 
 
 def _java() -> str | None:
-    """Return the Java that Spark takes, as its own start script finds it."""
+    """Return the Java that Spark's start script would use."""
     home = os.environ.get("JAVA_HOME", "")
     return shutil.which("java", path=str(Path(home, "bin")) if home else None)

@@ -1,8 +1,8 @@
-"""Micro-batches → Parquet files that a crash neither tears nor doubles for any reader.
+"""A sink that writes micro-batches to Parquet files idempotently.
 
-Each batch is one directory, written as a whole in place of what a crash may have left of it. The
-same batch holds the same rows whenever it is written, so this is idempotent; Spark's own file sink
-is not, for readers that do not know its manifest. Read it with ``raw/q=*/batch=*/*.parquet``.
+Each batch is one directory, which replaces the remains of a crash. A batch always holds the same
+rows, so a crash neither tears nor duplicates data for any reader. Spark's own file sink guarantees
+this only to readers of its manifest. Read the files with ``raw/q=*/batch=*/*.parquet``.
 """
 
 import json
@@ -11,15 +11,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 ID_LENGTH = 8
-"""Of a query's id in paths: its checkpoint may be lost, and batches counted from 0 again."""
+"""Length of the query id in paths, which is needed because batch numbers restart at 0 if the
+checkpoint is lost."""
 
 
 class RawSink:
-    """The function for ``foreachBatch``. It holds only texts, as Spark Connect pickles it.
+    """The function for ``foreachBatch``. It holds only strings, as Spark Connect pickles it.
 
     Args:
-      root: Directory or URI; the files go below its ``raw``.
-      checkpoint: That of the query.
+      root: A directory or URI; the files go below its ``raw``.
+      checkpoint: The checkpoint of the query.
     """
 
     def __init__(self, root: str, checkpoint: str) -> None:
@@ -31,7 +32,7 @@ class RawSink:
         """Write one batch."""
         self._query = self._query or query_id(batch.sparkSession, self._checkpoint)
         path = f"{self._raw}/q={self._query}/batch={number:010d}"
-        # One file for each batch: small files are what makes reading slow.
+        # One file for each batch, because small files slow down reading.
         batch.coalesce(1).write.mode("overwrite").option("compression", "zstd").parquet(path)
 
 

@@ -24,14 +24,14 @@ from trio_stomp.spark._rows import EPOCH, RAW_DDL, RETENTION, RowBuilder
 from trio_stomp.spark._source_options import Position, SourceOptions
 
 Offset = dict[str, str | int]
-"""The position that Spark stores for a query. Compared as text, so the order of keys matters.
+"""The position that Spark stores for a query, compared as text, so the order of keys matters.
 
 ``epoch``, ``offset``: the next message to be read. ``next``: the end of the stream at that time;
 if the epoch is lost, messages up to it are known to have existed. ``at``: the time.
 """
 
 MIN_PARTITION_ROWS = 5_000
-"""Fewer rows are not worth a connection of their own."""
+"""A partition with fewer rows is not worth a connection."""
 
 
 class Range(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -60,7 +60,7 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     # Spark passes ``schema`` by its name.
     def reader(self, schema: StructType) -> "StompReader":  # noqa: ARG002
-        """Return a reader of what the stream holds now."""
+        """Return a reader of the current content of the stream."""
         return StompReader(self._checked)
 
     def streamReader(self, schema: StructType) -> "StompStreamReader":  # noqa: ARG002
@@ -71,7 +71,7 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 class _RangeReader:
     """The part of both readers that runs in the executors.
 
-    It is pickled, and holds no connection.
+    It is pickled, so it holds no connection.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -79,7 +79,7 @@ class _RangeReader:
 
     @property
     def client(self) -> StreamClient:
-        """A new client of the stream."""
+        """Return a new client of the stream."""
         return StreamClient(self.options.place)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -87,7 +87,7 @@ class _RangeReader:
 
         Raises:
           StreamError: the broker refuses.
-          StreamAway: it stayed away for longer than ``retry_s``.
+          StreamAway: the broker was away for longer than ``retry_s``.
         """
         assert isinstance(partition, Range)
         epoch, lo, hi = partition.epoch, partition.lo, partition.hi
@@ -97,7 +97,7 @@ class _RangeReader:
         for messages in replay:
             yield from rows.add(messages)
         is_lost = replay.end is not None and replay.end.epoch != epoch
-        # An empty range is that of a lost epoch: nothing is known to be missing but its tail.
+        # An empty range is that of a lost epoch, of which only the tail is known to be missing.
         if rows.expected < hi or (lo == hi and is_lost):
             rows.gap(hi, EPOCH if is_lost else RETENTION)
         yield from rows.flush()
@@ -147,7 +147,7 @@ class StompStreamReader(
         self._latest: Bounds | None = None
 
     def initialOffset(self) -> Offset:
-        """Return where a query without a checkpoint begins."""
+        """Return the start of a query without a checkpoint."""
         bounds = self.client.bounds()
         return _offset(bounds.epoch, self.locate(self.options.starting, bounds), bounds.next)
 
@@ -163,7 +163,7 @@ class StompStreamReader(
         """Return the end of the next micro-batch, or ``start`` if there are no new messages."""
         self._latest = bounds = self.client.bounds()
         if self._target is not None:
-            # If the epoch was lost since, the end is what the new one holds now.
+            # If the epoch was lost meanwhile, the end is that of the new one.
             if self._target.epoch != bounds.epoch:
                 self._target = bounds
             bounds = bounds._replace(next=min(bounds.next, self._target.next))
@@ -171,7 +171,7 @@ class StompStreamReader(
         at = int(start["offset"]) if same else 0
         end = bounds.next
         if isinstance(limit, ReadMaxRows):
-            # What is gone counts for one row, so that a long absence is made up for at once.
+            # Removed messages count as one row, to catch up quickly after a long absence.
             end = min(end, max(at, bounds.first) + limit.max_rows)
         if same and end <= at:
             return start
@@ -191,7 +191,7 @@ class StompStreamReader(
         return [lost, *self.divided(epoch, 0, int(end["offset"]), planned_at)]
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: messages stay as long as the broker's own retention says."""
+        """Do nothing: only the broker's retention removes messages."""
 
     def stop(self) -> None:
         """Do nothing: the reader holds no resources."""

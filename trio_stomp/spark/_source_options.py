@@ -33,7 +33,7 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Position":
-        """Read ``first``, ``next``, ``offset=N`` or N, ``timestamp=S``.
+        """Parse ``first``, ``next``, ``offset=N`` or N, ``timestamp=S``.
 
         Raises:
           StreamError: it is none of them.
@@ -57,8 +57,8 @@ class SourceOptions(NamedTuple):
     """All options, checked.
 
     Args:
-      starting: Where a new query, or a batch, begins.
-      ending: Where a batch ends.
+      starting: The start of a new query or a batch.
+      ending: The end of a batch.
       max_rows: The limit of one micro-batch.
       partitions: The number of connections that share the reading of one micro-batch.
       broker_id: The id for gap rows, and for messages without one.
@@ -73,7 +73,7 @@ class SourceOptions(NamedTuple):
 
     @classmethod
     def of(cls, told: Mapping[str, str]) -> "SourceOptions":
-        """Read options whose names are in any case.
+        """Parse options, whose names are case-insensitive.
 
         Raises:
           StreamError: an option is unknown, or its value is wrong.

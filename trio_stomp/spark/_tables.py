@@ -1,9 +1,9 @@
-"""The tables of the statistics, made from the schema by which the broker makes its records.
+"""The tables of the statistics, derived from the schema of the broker's records.
 
-``raw`` holds messages as they came. ``stats/<kind>/date=DATE`` holds one row for each record, with
-a column for each of its fields. Both are only ever read by the types below: Parquet's own schema
-merging reads all footers, and fails where a type was widened. Columns are only added, at the end of
-the record's own; files written earlier have null there.
+``raw`` holds unchanged messages. ``stats/<kind>/date=DATE`` holds one row for each record, with a
+column for each field. Both are always read with the types below, because Parquet's schema merging
+reads all footers and fails if a type was widened. New columns are appended to those of a record;
+older files have null there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ TYPES: dict[str, DataType] = {
     "ARRAY<DOUBLE>": ArrayType(DoubleType()),
     "ARRAY<BIGINT>": ArrayType(LongType()),
 }
-"""Only types that never need to be widened."""
+"""The types of columns, chosen so that they never need widening."""
 
 RAW = (
     Field("broker_id", "STRING", "which broker"),
@@ -64,19 +64,19 @@ KEYS: dict[str, tuple[str, ...]] = {
     "event": ("name", "session_id"),
     "_gap": (),
 }
-"""What tells the things of one table apart within a broker; files are sorted by it, then by ts."""
+"""The columns that identify an item within a broker; files are sorted by them, then by ts."""
 
 KINDS: dict[str, Table] = {table.name: table for table in TABLES}
 
 
 def columns(table: Table) -> tuple[Field, ...]:
-    """Return the columns of a table as stored, the partition's last."""
+    """Return the columns of a table as stored, that of the partition last."""
     listed = (*PAGE, IDX) if table.is_list else ()
     return (*PREFIX, *listed, *table.fields, *table.beside, DATE)
 
 
 def struct(fields: Sequence[Field]) -> StructType:
-    """Return the type of a row. Everything may be null: old files lack what was added since."""
+    """Return the type of a row. All columns are nullable, as old files lack newer ones."""
     return StructType([StructField(field.name, TYPES[field.type]) for field in fields])
 
 
@@ -108,8 +108,8 @@ def differences(table: Table, body: Mapping[str, object]) -> list[str]:
 def records(raw: DataFrame, table: Table) -> DataFrame:
     """Return the rows of one table from messages of its kind.
 
-    An item's row repeats what its message says of all of them. A message without items leaves no
-    row; but where something stands beside the items, one with nulls, or that would be lost.
+    The row of an item repeats the common fields of its message. A message without items yields no
+    row, unless it has common fields, which would be lost: then one row with nulls.
     """
     said = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
     item = "m"
@@ -129,11 +129,11 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
         if field is IDX:
             return F.coalesce(F.col("pos"), F.lit(0)).cast("bigint")
         if name == "ts":
-            # The day must be that of the message as it was found, or a re-run could miss it.
+            # The day must be that by which the message was found, or a re-run could miss it.
             return F.col(name)
         if name in own:
             return F.col(f"{item}.{name}")
-        # A message that is no JSON still tells where it stood.
+        # A message that is not JSON keeps its position.
         return (
             F.coalesce(F.col(f"m.{name}"), F.col(name)) if name in from_raw else F.col(f"m.{name}")
         )
@@ -142,18 +142,18 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
 
 
 def read_table(spark: SparkSession, root: Path | str, kind: str) -> DataFrame:
-    """Return one table, which is empty if nothing of its kind was ever written."""
+    """Return a table, which is empty if nothing of its kind was written."""
     schema = table_type(KINDS[kind])
     path = Path(root) / "stats" / kind
     days = [str(day) for day in sorted(path.glob("date=*"))]
     if not days:
         return spark.createDataFrame([], schema)
-    # By its days: Spark takes a directory whose own name begins with _ for a hidden one.
+    # Read the directories of its days, because Spark hides those whose names begin with _.
     return spark.read.schema(schema).option("basePath", str(path)).parquet(*days)
 
 
 def open_tables(spark: SparkSession, root: Path | str) -> dict[str, DataFrame]:
-    """Return all tables by kind, each a temporary view of that name too, and ``metrics_long``."""
+    """Return all tables by kind, also registered as temporary views, and ``metrics_long``."""
     tables = {kind: read_table(spark, root, kind) for kind in KINDS}
     for kind, table in tables.items():
         table.createOrReplaceTempView(kind)
@@ -162,16 +162,16 @@ def open_tables(spark: SparkSession, root: Path | str) -> dict[str, DataFrame]:
 
 
 def metrics(table: Table) -> Iterator[str]:
-    """Yield the columns of a table that are numbers of their own right."""
+    """Yield the columns of a table that are metrics."""
     for field in (*table.fields, *table.beside):
         if field.type in ("BIGINT", "DOUBLE"):
             yield field.name
 
 
 def metrics_long(tables: dict[str, DataFrame]) -> DataFrame:
-    """Return every number of every interval as a row of its own, for dashboards that want it so.
+    """Return each metric of each interval as a row, for dashboards that need this form.
 
-    ``name`` joins what tells the things of one kind apart; ``metric`` is the column's name.
+    ``name`` joins the columns that identify an item; ``metric`` is the name of the column.
     """
     long: DataFrame | None = None
     for kind, frame in tables.items():

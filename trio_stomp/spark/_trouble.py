@@ -1,7 +1,7 @@
-"""Find trouble in the statistics: full queues, slow consumers, little headroom.
+"""Detection of trouble in the statistics: full queues, slow consumers, little headroom.
 
-Episodes are islands: bad rows that follow each other without a longer pause. Good rows are
-filtered first, so that a good day costs little.
+Episodes are islands: successive bad rows without a longer pause. Good rows are filtered out first,
+so a day without trouble costs little.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def islands(bad: DataFrame, things: Sequence[str], pause_s: float) -> DataFrame:
     Args:
       bad: The bad rows.
       things: The columns that identify an item.
-      pause_s: The longest time without a bad row within one, beside the interval of the rows.
+      pause_s: The longest pause within an island, beyond the interval of the rows.
     """
     order = Window.partitionBy(*things).orderBy("ts")
     pause = (F.unix_micros("ts") - F.unix_micros(F.lag("ts").over(order))) / 1_000_000
@@ -40,7 +40,7 @@ def seconds(begin: str, end: str) -> Column:
 
 
 def episodes(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return when a queue was nearly full: the input queue, queues, parked messages, prefetch."""
+    """Return the episodes of nearly full queues: input, queues, parked messages, prefetch."""
     fills = tables["queue"].select(
         "broker_id",
         "ts",
@@ -54,7 +54,7 @@ def episodes(tables: Tables, limits: Thresholds) -> DataFrame:
     fill = F.col("depth") / F.col("capacity")
     bad = fills.where((F.col("capacity") > 0) & (fill >= limits.saturated))
     things = ["broker_id", "queue", "destination"]
-    # A row holds until the next one.
+    # A row is valid until the next one.
     until = F.timestamp_micros(
         F.unix_micros("ts") + (F.col("interval_s") * 1_000_000).cast("bigint")
     )
@@ -74,11 +74,11 @@ def episodes(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return when messages stayed unacknowledged for too long, and of what kind that was.
+    """Return the episodes of late acknowledgements, and their kinds.
 
-    ``leaking``: a growing number is never acknowledged, in a straight line. ``stuck``: the oldest
-    is never acknowledged. ``slow``: they are acknowledged late. A broker that does not report the
-    age of the oldest leaves it at 0, and only leaks are found, by their growth.
+    ``leaking``: a linearly growing number of messages is never acknowledged. ``stuck``: the oldest
+    message is never acknowledged. ``slow``: messages are acknowledged late. If a broker does not
+    report the age of the oldest message, it is 0, and only leaks are found, by their growth.
     """
     age, unacked = F.col("oldest_unacked_age_s"), F.col("ack_depth")
     many = (age == 0) & (F.col("prefetch") > 0) & (unacked >= LEAK_SHARE * F.col("prefetch"))
@@ -116,7 +116,7 @@ def slow_subscribers(tables: Tables, _limits: Thresholds) -> DataFrame:
     count = F.coalesce(F.expr("try_cast(detail AS BIGINT)"), F.lit(1))
     is_drop = (F.col("name") == "drop") & (F.col("reason") == "slow-consumer")
     is_end = (F.col("name") == "disconnect") & (F.col("reason") == "slow-consumer")
-    # What is told once an interval for the whole stream names nobody.
+    # The interval's total for the whole stream names no subscriber.
     bad = event.where(is_drop & (F.col("user") != "") | is_end | (F.col("name") == "slow"))
     return bad.groupBy("broker_id", "user").agg(
         F.max("destination").alias("destination"),
@@ -131,7 +131,7 @@ def slow_subscribers(tables: Tables, _limits: Thresholds) -> DataFrame:
 def headroom(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return the peak use of each scarce resource, and its growth per hour.
 
-    Growth is measured since the last start, as a fault may have been repaired before it.
+    Growth is measured from the last start on, as a fault may have been repaired by it.
     """
     process = tables["process"]
     last = process.groupBy("broker_id").agg(F.max_by("boot", "ts").alias("last_boot"))

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Formatting of figures for people."""
 
 from datetime import datetime, timedelta
 
@@ -7,7 +7,7 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 
 def short(value: float) -> str:
-    """Return a figure with three digits: 1.23 M, 45.6 k, 0.123."""
+    """Format a figure with three digits: 1.23 M, 45.6 k, 0.123."""
     for scale, letter in _SCALES:
         if abs(value) >= scale:
             return f"{value / scale:.3g} {letter}"
@@ -15,12 +15,12 @@ def short(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Return a whole number, every digit of it."""
+    """Format a whole number with all digits."""
     return f"{value:,.0f}"
 
 
 def size(value: float) -> str:
-    """Return a number of bytes."""
+    """Format a number of bytes."""
     for scale, name in _BYTES:
         if abs(value) >= scale:
             return f"{value / scale:.3g} {name}"
@@ -28,17 +28,17 @@ def size(value: float) -> str:
 
 
 def ms(value: float) -> str:
-    """Return milliseconds, or seconds if that is shorter."""
+    """Format milliseconds, in seconds if that is shorter."""
     return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"
 
 
 def share(value: float) -> str:
-    """Return a share as per cent."""
+    """Format a share as a percentage."""
     return f"{100 * value:.3g} %"
 
 
 def lasting(seconds: float) -> str:
-    """Return a time that something took: 12 s, 13 min, 4 h 28 min, 2 d 3 h."""
+    """Format a duration: 12 s, 13 min, 4 h 28 min, 2 d 3 h."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)
@@ -52,13 +52,13 @@ def lasting(seconds: float) -> str:
 
 
 def clock(moment: datetime, with_day: bool = False, with_seconds: bool = False) -> str:
-    """Return a time of day, with its day where there are several."""
+    """Format a time of day, with the date if there are several."""
     day = "%d %b " if with_day else ""
     return moment.strftime(day + ("%H:%M:%S" if with_seconds else "%H:%M"))
 
 
 def each(seconds: float) -> str:
-    """Return what a column stands for: a minute, a quarter of an hour, 5 s."""
+    """Format the width of a bucket: a minute, a quarter of an hour, 5 s."""
     return {1: "a second", 60: "a minute", 900: "a quarter of an hour"}.get(
         int(seconds), lasting(seconds)
     )
