@@ -72,23 +72,23 @@ the first bytes of a connection decide.
 
 EPILOG = """\
 words:
-  stompica's command line works as it is: name=value in any order, 0 = the default, TTL and
+  stompica's command line works unchanged: name=value in any order, 0 = the default, TTL and
   ack_timeout in ms; options override words.
     python -m trio_stomp processors=10 port=3000 max_input_queue_size=1000 \\
         max_stale_queue_size=1000 TTL=5000 ack_timeout=30000
 
 settings:
-  Nothing is read unless --config names a TOML file, with a table for each group of options, or the
-  variable TRIO_STOMP_CONFIG does. Each of default < file < conf.d beside it < variable, such as
-  TRIO_STOMP__LISTEN__PORT=3000, < command line wins over those before it.
+  No file is read unless --config or the variable TRIO_STOMP_CONFIG names a TOML file, with a table
+  for each group of options. Order of precedence, lowest first: defaults, the file, conf.d beside
+  it, variables such as TRIO_STOMP__LISTEN__PORT=3000, the command line.
 
 tools:
-  trio-stomp store --help: look at what survives, check, move and compact it.
-  trio-stomp config --help: check settings, show where they come from, compare and import them.
+  trio-stomp store --help: inspect, check, move and compact a store.
+  trio-stomp config --help: check, show, compare and import settings.
 
 signals and exit codes:
-  SIGINT and SIGTERM stop in order: what was received is processed first. A second one stops
-  at once. The exit code is 0 after a stop, 1 if the address cannot be had, 2 for a bad option.
+  SIGINT and SIGTERM stop in order: received frames are processed first. A second one stops at
+  once. The exit code is 0 after a stop, 1 if the address is not available, 2 for a bad option.
 """
 
 
@@ -186,7 +186,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         default=None,
         help="TOML file of settings, and *.toml of conf.d beside it; or a directory of such files;"
-        f" by itself what {CONFIG_VARIABLE} names (docs/operate/configuration.md)",
+        f" by default what {CONFIG_VARIABLE} names (docs/operate/configuration.md)",
     )
     parser.add_argument(
         "-d",

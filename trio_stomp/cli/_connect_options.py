@@ -113,7 +113,7 @@ def add_url(parser: argparse.ArgumentParser) -> None:
     section.add_argument(
         "--insecure-tls",
         action="store_true",
-        help="accept any certificate: whoever answers can read and change everything",
+        help="accept any certificate: an impostor could read and change everything",
     )
 
 

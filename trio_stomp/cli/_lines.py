@@ -96,7 +96,7 @@ def read_line(line: str, destination: str, headers: Mapping[str, str], where: st
     except (ValueError, RecursionError):
         raise OptionError(f"{where} is no JSON") from None
     if not isinstance(found, dict):
-        raise OptionError(f"{where} is no object; write {{'destination', 'headers', 'body'}}")
+        raise OptionError(f"{where} is not an object; write {{'destination', 'headers', 'body'}}")
     for key in found:
         if key not in KEYS:
             raise OptionError(

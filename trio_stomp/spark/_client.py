@@ -101,7 +101,7 @@ class Place(NamedTuple):
         return host, port or DEFAULT_PORT, parts.scheme == "stomps"
 
     def credentials(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Return the headers of CONNECT. The file is read again, so a new passcode needs no restart.
+        """Return the headers of CONNECT. The file is read again, as the passcode may have changed.
 
         Raises:
           StreamError: the file cannot be read.

@@ -81,7 +81,7 @@ def test_the_command_line_wins_over_the_line() -> None:
     [
         ("x", "line 7 is no JSON"),
         ("[" * 99_999, "line 7 is no JSON"),
-        ("[]", "line 7 is no object"),
+        ("[]", "line 7 is not an object"),
         ('{"bdy": "x"}', "line 7: unknown key 'bdy'; did you mean body?"),
         ('{"body": "x"}', "line 7 has no destination"),
         ('{"destination": 5}', "line 7 has no destination"),

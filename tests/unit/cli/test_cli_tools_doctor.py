@@ -72,7 +72,7 @@ def test_a_fail_is_exit_1_and_json_tells_all(tmp_path: Path) -> None:
         {
             "name": "data",
             "status": "fail",
-            "text": f"{file} is no directory",
+            "text": f"{file} is not a directory",
             "remedy": "name another with --data-dir",
         }
     ]

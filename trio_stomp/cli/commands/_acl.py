@@ -27,10 +27,10 @@ MAX_COMPARED = 1_000_000
 
 EPILOG = """\
 USER is a client's name, or `anonymous` for one that has not logged in. ACTION is send, receive,
-browse, create, admin or monitor. DESTINATION may be a composite, or a wildcard unless it is sent
-to; quote it. To use a queue that does not exist yet takes create, too. Without --acl-file the
-built-in rules are meant. The exit code is 0 if all is allowed, 1 if something is denied, 2 for a
-bad option or a bad file.
+browse, create, admin or monitor. DESTINATION may be a composite, or a wildcard except for send;
+quote it. Using a queue that does not exist yet also needs create. Without --acl-file the built-in
+rules apply. The exit code is 0 if everything is allowed, 1 if something is denied, 2 for a bad
+option or file.
 """
 
 

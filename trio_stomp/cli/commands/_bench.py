@@ -44,10 +44,10 @@ STAMP = struct.Struct("!d")
 BOUNDS_PER_DECADE = 40
 
 EPILOG = """\
-The sender and the subscribers run in this process, each subscriber on its own connection, and all
-receive every message: this measures broker and client together, and on one machine they share
-its processors. scripts/bench.py measures the broker alone. Latency is from the call of send to the
-subscriber's receipt of the message, at full speed or at a steady --rate.
+The sender and the subscribers run in this process, each subscriber on its own connection, and
+every subscriber receives every message. So this measures broker and client together; on one
+machine they share its processors. scripts/bench.py measures the broker alone. Latency is the time
+from the call of send to the arrival at the subscriber, at full speed or at a steady --rate.
 """
 
 

@@ -33,10 +33,9 @@ WELL, NEEDS_RESTART, BAD_OPTION = 0, 1, 2
 SERVE = "[FILE] [the options that the broker is started with]"
 
 EPILOG = """\
-check and show take the options that a broker is started with, --config FILE among them (FILE alone
-will do), and see the same files and variables as the broker. The exit code is 0 if all is well; of
-diff 0 if all that differs can be changed while the broker runs, 1 if something takes a restart; 2
-for a bad option or a bad file.
+check and show take the options of a broker, such as --config FILE (or FILE alone), and read the
+same files and variables as the broker. The exit code is 0 on success and 2 for a bad option or
+file; diff returns 1 if a difference requires a restart, else 0.
 """
 
 
@@ -86,12 +85,14 @@ def make_parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--no-files",
                 action="store_true",
-                help="leave the files of users, rules, keys and certificates alone",
+                help="do not read the files of users, rules, keys and certificates",
             )
         if name == "show":
             command.add_argument("--json", action="store_true", help="for programs")
             which = command.add_mutually_exclusive_group()
-            which.add_argument("--changed", action="store_true", help="only what is no default")
+            which.add_argument(
+                "--changed", action="store_true", help="only values that differ from the defaults"
+            )
             which.add_argument("--defaults", action="store_true", help="the defaults; read nothing")
     return parser
 

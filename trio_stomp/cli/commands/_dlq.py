@@ -58,16 +58,16 @@ SILENCE_S = 2.0
 """Silence after which the queue counts as empty, since others may consume it, too."""
 
 EPILOG = """\
-QUEUE is where the messages were to go: orders and /queue/orders mean the dead letters in
-/queue/DLQ.orders, /topic/prices those in /queue/DLQ.topic/prices; /queue/DLQ.orders itself will do,
-too. With --exact it is the very name of a queue, where a policy has dead letters elsewhere.
+QUEUE is the original destination: orders and /queue/orders mean the dead letters in
+/queue/DLQ.orders, /topic/prices those in /queue/DLQ.topic/prices; /queue/DLQ.orders works, too.
+With --exact QUEUE is the dead-letter queue itself, for policies that name another.
 
-retry sends each message to where it was sent first, or to --to, and takes it from the dead letters
-in one transaction: none is lost, none is there twice. Without --to it goes by the word of a message
-only where that is the queue that QUEUE stands for, or one that you name with --from; the others
-stay. Its headers are kept, but those of its death, of who sent it, of x-dedup-id and of a schedule.
-It stops after as many as there were at the beginning, so that what dies again stays dead. The
-message behind the last one is delivered too, and goes back, marked as redelivered.
+retry sends each message to its original destination, or to --to, and removes it from the
+dead-letter queue in the same transaction, so no message is lost or duplicated. Without --to, the
+origin that a message claims is used only if QUEUE stands for it, or if --from names it; other
+messages stay. Headers are kept, except those about the dead letter, the sender, x-dedup-id and
+schedules. It resends at most as many messages as were there at the start, so messages that fail
+again stay. The message behind the last one is delivered and returned, marked as redelivered.
 """
 
 

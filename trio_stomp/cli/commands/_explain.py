@@ -13,10 +13,10 @@ from trio_stomp.cli._tool import WELL, Parser, add_json, make_tool_parser, print
 NAME = "explain"
 
 EPILOG = """\
-MESSAGE-ID is the header message-id of a MESSAGE. With --destination, it tells what the broker knows
-of a destination, and with --session or --user why that client gets nothing from it. The broker
-remembers the last seconds of a busy day and the last days of a quiet one. It tells this to who is
-on its machine, and to who may monitor.
+MESSAGE-ID is the header message-id of a MESSAGE. --destination explains the state of a destination;
+with --session or --user, why that client receives nothing from it. The broker remembers the last
+seconds under load, and the last days when it is quiet. It answers clients on its own machine, and
+those with the right to monitor.
 """
 
 
@@ -88,7 +88,7 @@ def _text(event: dict[str, Any]) -> str:
 def make_parser() -> Parser:
     """Return the parser of the arguments after ``explain``."""
     parser = make_tool_parser(
-        NAME, "Explain what happened to a message, or why a client gets none.", EPILOG
+        NAME, "Explain what happened to a message, or why a client receives none.", EPILOG
     )
     parser.add_argument("message_id", nargs="?", metavar="MESSAGE-ID")
     parser.add_argument("--destination", metavar="D", help="explain this destination")

@@ -24,10 +24,10 @@ NOT_FOR_US = (401, 403, 404)
 TLS_ONLY = "speaks TLS only"
 
 EPILOG = """\
-Asked is /healthz, which tells why to whoever may monitor (while there are no users: who is on the
-broker's machine), and for others /readyz. The exit code is 0 if the broker is well (degraded as
-well: it works), 1 if it is not, 2 if nobody answers, or for a bad option. A broker of this machine
-that speaks TLS only is asked over TLS, whoever signed its certificate.
+This requests /healthz, which gives reasons to clients with the right to monitor (without users:
+to clients on the broker's machine), and otherwise /readyz. The exit code is 0 if the broker is
+well or degraded, 1 if it is not, 2 if there is no answer, or for a bad option. A local broker that
+speaks TLS only is contacted over TLS, without a check of its certificate.
 """
 
 

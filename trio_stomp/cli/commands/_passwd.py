@@ -40,10 +40,10 @@ TEXTS = {
 }
 
 EPILOG = """\
-FILE is the --passwd-file of a broker. A passcode is asked for, or read from standard input with
---stdin; it is never a word of the command line, which every user of the machine can see. SOURCE has
-lines user:passcode, as stompserver's .passwd, or hashes. The exit code is 0 if all is well, 1 if
-something is wrong or cannot be done, 2 for a bad option.
+FILE is the --passwd-file of a broker. Passcodes are prompted for, or read from standard input with
+--stdin; they are never given on the command line, which every user of the machine can see. SOURCE
+has lines user:passcode, as stompserver's .passwd, or hashes. The exit code is 0 on success, 1 if
+something is wrong or failed, 2 for a bad option.
 """
 
 ON_THE_COMMAND_LINE = (

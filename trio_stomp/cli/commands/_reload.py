@@ -21,9 +21,9 @@ from trio_stomp.cli._tool import (
 NAME = "reload"
 
 EPILOG = """\
-What it sends is SIGHUP, and the process is found by asking the broker (/varz) or told by --pid; it
-must run on this machine, as the same user or under root. The broker's log tells whether all files
-were right: if one is wrong, everything stays as it was.
+It sends SIGHUP to the process that the broker reports (/varz), or that --pid names. The process
+must run on this machine, and as the same user unless you are root. The broker's log reports the
+result: if one file is wrong, nothing changes.
 """
 
 

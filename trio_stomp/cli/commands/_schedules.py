@@ -36,11 +36,11 @@ UNKNOWN = "?"
 """The owner shown for a schedule that an older broker stored."""
 
 EPILOG = """\
-Messages that were sent with AMQ_SCHEDULED_DELAY and the like wait in the broker, whoever has sent
-them may be gone (docs/use/queues.md). ls needs the right to monitor; cancel ends what the user of
---login sent, or may administer. An ID is what ls shows, or the RECEIPT of the SEND told
-(scheduledJobId): 17, or 17-20. With --last-values ls shows the last values of topics instead; one
-is ended by a SEND with retain:remove.
+Messages sent with AMQ_SCHEDULED_DELAY and similar headers wait in the broker, even when their
+sender has left (docs/use/queues.md). ls needs the right to monitor; cancel applies to messages that
+the user of --login sent or may administer. An ID is shown by ls and by the RECEIPT of the SEND
+(scheduledJobId): 17, or 17-20. With --last-values ls shows the last values of topics instead; a
+SEND with retain:remove removes one.
 """
 
 Row = dict[str, Any]

@@ -33,15 +33,15 @@ AT_ONCE, BYTES_AT_ONCE = 256, 16 * 1024 * 1024
 """Limits of messages whose RECEIPTs have not arrived, in number and bytes."""
 
 EPILOG = """\
-Without BODY, --file or --lines the body is what standard input holds. With --json, standard input
+Without BODY, --file or --lines the body is read from standard input. With --json, standard input
 (or FILE) has a message on each line: {"destination": "/queue/a", "headers": {"type": "x"}, "body":
-"text"}, or "body_base64" for bytes; that is what `subscribe --json` prints. DESTINATION and -H hold
-for lines that do not say otherwise, and then a line of JSON tells the RECEIPT of each.
+"text"}, or "body_base64" for bytes, as printed by `subscribe --json`. DESTINATION and -H are the
+defaults of all lines, and each RECEIPT is printed as a line of JSON.
 
-A message counts as sent when the broker has confirmed it. What is printed is what it said of it:
-stored (in memory, in the journal), matched (so many subscribers), duplicate; and a hint where
-nobody is there and the name is nearly that of a queue. If something goes wrong in the middle, the
-error tells how many were confirmed.
+A message counts as sent when the broker has confirmed it. The output shows the RECEIPT: stored (in
+memory, in the journal), matched (the number of subscribers), duplicate; and a hint if there is no
+subscriber and the name resembles that of a queue. An error in the middle says how many messages
+were confirmed.
 """
 
 
@@ -301,7 +301,7 @@ class _InOrder:
 
 def make_parser() -> Parser:
     """Return the parser of the arguments after ``send``."""
-    parser = make_tool_parser(NAME, "Send a message, a file, or many as lines.", EPILOG)
+    parser = make_tool_parser(NAME, "Send a message, a file, or a message for each line.", EPILOG)
     parser.add_argument("destination", nargs="?", metavar="DESTINATION")
     parser.add_argument("body", nargs="?", metavar="BODY", help="a text; - = standard input")
     parser.add_argument("--file", default="", metavar="FILE", help="file with the body")

@@ -30,9 +30,9 @@ WELL, DAMAGED, BAD_OPTION = 0, 1, 2
 
 EPILOG = """\
 DIR is the --data-dir of a broker; URL its --store-url. verify, inspect and export change nothing
-and may run beside the broker: they see one moment of it. import needs a new directory or an empty
-database, compact a directory that no broker uses. The exit code is 0 if all is well, 1 if something
-is damaged or cannot be done, 2 for a bad option.
+and may run beside the broker: they read a snapshot. import needs a new directory or an empty
+database; compact needs a directory that no broker uses. The exit code is 0 on success, 1 if
+something is damaged or failed, 2 for a bad option.
 """
 
 

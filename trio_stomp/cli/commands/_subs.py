@@ -25,8 +25,8 @@ EPILOG = """\
 A durable subscription stores a topic's messages while its subscriber is away
 (docs/use/queues.md). NAME is the name from SUBSCRIBE; one that belongs to a client id needs
 --client-id. Without a client id one name may be kept for several destinations: then --destination
-selects one. rm ends it permanently and drops its stored messages; a subscriber that is
-there goes on until it leaves.
+selects one. rm ends it permanently and drops its stored messages; a connected subscriber
+continues until it leaves.
 """
 
 

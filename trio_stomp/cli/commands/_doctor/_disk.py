@@ -30,7 +30,7 @@ def check_data_directory(path: str) -> Iterator[Finding]:
         return
     directory = Path(path)
     if directory.exists() and not directory.is_dir():
-        yield Finding(FAIL, "data", f"{path} is no directory", "name another with --data-dir")
+        yield Finding(FAIL, "data", f"{path} is not a directory", "name another with --data-dir")
         return
     there = _nearest(directory)
     if not os.access(there, os.W_OK | os.X_OK):

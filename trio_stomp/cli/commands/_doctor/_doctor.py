@@ -37,12 +37,12 @@ from trio_stomp.config import COMMAND_LINE, CONFIG_VARIABLE, Given, Settings, So
 NAME = "doctor"
 
 EPILOG = """\
-It checks what a broker would be given here: the settings of --config, or of the file that
-TRIO_STOMP_CONFIG names, and of variables such as TRIO_STOMP__LISTEN__PORT, and what is told here.
+It checks the settings that a broker would use: those of --config or of the file that
+TRIO_STOMP_CONFIG names, of variables such as TRIO_STOMP__LISTEN__PORT, and of these options.
 
-Each line is ok, warn (it works, but not as well as it could) or FAIL, with the remedy. The exit
-code is 1 if there is a FAIL. It changes nothing: what it writes to the data directory, to see how
-fast the disk is, it takes away again.
+Each line is ok, warn (works, but not as well as it could) or FAIL, with the remedy. The exit code
+is 1 if there is a FAIL. Nothing changes: the file that it writes to the data directory, to measure
+the disk, is deleted again.
 """
 
 Check = Callable[[], Iterator[Finding]]
@@ -129,7 +129,7 @@ def _show(found: Sequence[Finding]) -> None:
 
 def make_parser() -> Parser:
     """Return the parser of the arguments after ``doctor``."""
-    parser = make_tool_parser(NAME, "Check this machine for what a broker needs.", EPILOG)
+    parser = make_tool_parser(NAME, "Check whether this machine meets a broker's needs.", EPILOG)
     parser.add_argument(
         "-C",
         "--config",

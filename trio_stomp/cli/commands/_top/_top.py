@@ -43,10 +43,10 @@ QUIET_S = 1.0
 """Silence after which the screen explains what ``top`` waits for."""
 
 EPILOG = """\
-It shows the figures of the broker's DIAG topics (docs/reference/diag.md), first of the past
-minute; so it takes the right to monitor, and a broker whose --diag-interval-s is not 0. Rates are
-of the broker's last interval, drops are counted since the past minute. Keys: q ends it, p pauses, s
-sorts the destinations by something else.
+It shows the figures of the broker's DIAG topics (docs/reference/diag.md), starting with the past
+minute. It needs the right to monitor, and a broker whose --diag-interval-s is not 0. Rates are of
+the broker's last interval; drops are counted from that past minute on. Keys: q quits, p pauses, s
+changes the sort order of destinations.
 """
 
 
