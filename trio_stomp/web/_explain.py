@@ -17,7 +17,7 @@ _JSON = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
 def explain_page(
     explain: Callable[[str], Pieces[dict[str, object]]], request: HttpRequest
 ) -> Pieces[bytes]:
-    """Return the whole answer.
+    """Answer a question about a message, destination or client.
 
     Args:
       explain: Of the core.

@@ -1,4 +1,4 @@
-"""``/healthz``: how the broker is, and why."""
+"""``/healthz``: the health of the broker, with reasons."""
 
 import shutil
 import sys
@@ -20,24 +20,24 @@ OK, DEGRADED, FAILING = "ok", "degraded", "failing"
 _WORSE = (OK, DEGRADED, FAILING)
 
 HIGH_SHARE = 0.9
-"""From this part of a limit on, something is wrong; the memory slows producers down there."""
+"""The share of a limit from which a check is degraded; there memory slows producers down."""
 FULL_SHARE = 0.99
 SLOW_TURN_S = 1.0
 FEW_FILES, LAST_FILES = 64, 8
 LOW_DISK_BYTES, LAST_DISK_BYTES = 256 * 1024 * 1024, 16 * 1024 * 1024
 DISK_PATIENCE_S = 10.0
-"""A disk that has not told how full it is for so long does not answer."""
+"""Silence after which a disk counts as not answering."""
 
 
 @frozen
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Args:
-      status: ok, degraded (look after it) or failing (send nobody here).
-      value: What was found, in the unit that the name or the detail tells.
-      limit: What it is measured against; None = nothing.
-      detail: For people.
+      status: ok, degraded (needs attention) or failing (send no clients here).
+      value: The measured value, in the unit given by the name or the detail.
+      limit: The limit of the value; None = none.
+      detail: A text for people.
     """
 
     name: str
@@ -56,34 +56,34 @@ def _in_thread(look: Callable[[], int], tell: Callable[[int], None]) -> None:
 
 @define(eq=False, repr=False)
 class Disk:
-    """The room of the disk that a directory is on.
+    """The free space of a directory's disk.
 
-    A disk that hangs must not hang the broker with it: a thread asks, and what it found is told
-    to whoever asks next. The first look is at the start, where the store waits for the disk anyway.
+    A hanging disk must not block the broker, so a thread measures, and the result is for the next
+    request. The first measurement is at the start, when the store waits for the disk anyway.
 
     Args:
-      directory: In it, or "" for none.
-      start: Has a function called in a thread, and its result told.
+      directory: The directory; "" = none.
+      start: Calls a function in a thread, and passes on its result.
     """
 
     directory: str
     start: Start = _in_thread
     free_bytes: int = 0
     _asked_at: float | None = None
-    """When the look that is not over began, in seconds of the broker's clock."""
+    """The start of the running measurement, in seconds of the broker's clock."""
 
     def __attrs_post_init__(self) -> None:
         if self.directory:
             self.free_bytes = self._look()
 
     def ask(self, now: float) -> None:
-        """Have it looked at again, if nobody is looking."""
+        """Start a measurement, unless one is running."""
         if self.directory and self._asked_at is None:
             self._asked_at = now
             self.start(self._look, self._tell)
 
     def is_silent(self, now: float) -> bool:
-        """Return whether the disk should have answered long ago."""
+        """Return whether the running measurement takes too long."""
         return self._asked_at is not None and now - self._asked_at >= DISK_PATIENCE_S
 
     def _look(self) -> int:
@@ -98,7 +98,7 @@ class Disk:
 
 
 def files_limit() -> int:
-    """Return how many files the process may open, or 0 if that is unknown or unlimited."""
+    """Return the process's limit of open files, or 0 if it is unknown or unlimited."""
     if sys.platform == "win32":
         return 0
     import resource
@@ -109,19 +109,19 @@ def files_limit() -> int:
 
 @define(eq=False, repr=False)
 class Health:
-    """Looks at the broker when it is asked.
+    """Checks the broker on request.
 
     Args:
-      server: Whose.
-      figures: Tell how long turns took.
-      disk: Where the store is.
+      server: The server to check.
+      figures: The source of turn times.
+      disk: The disk of the store.
     """
 
     server: "Server"
     figures: "Figures"
     disk: Disk
     files: Callable[[], tuple[int, int]] = field()
-    """Open files, and the limit."""
+    """Returns the number of open files, and the limit."""
 
     @files.default
     def _files_of_now(self) -> Callable[[], tuple[int, int]]:
@@ -141,7 +141,7 @@ class Health:
         return as_json(record, 503 if status == FAILING else 200)
 
     def checks(self, now: float) -> list[Check]:
-        """All of them, whether or not they apply.
+        """Run all checks.
 
         Args:
           now: Seconds of the broker's clock.
@@ -191,7 +191,7 @@ class Health:
         inbox, limits = self.server.inbox, self.server.limits
         by_count = inbox.frames / limits.max_input_queue_size
         share = max(by_count, inbox.bytes / limits.max_input_queue_bytes)
-        # Full, it slows producers down, or drops; but it is emptied.
+        # A full queue slows producers down or drops messages, but is being emptied.
         status = DEGRADED if share >= HIGH_SHARE else OK
         return Check("input_queue", status, share, 1.0, "share of its capacity in use")
 

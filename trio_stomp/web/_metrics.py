@@ -1,10 +1,10 @@
-"""``/metrics``: everything that is counted, in the words of Prometheus and OpenMetrics.
+"""``/metrics``: the broker's counters in the formats of Prometheus and OpenMetrics.
 
-The broker counts in plain integers for its own sake; they are read here when somebody asks, so
-that nothing of this costs a message anything. Needs prometheus-client (the extra ``metrics``).
+The broker keeps plain integers for its own use, which are read here on request, so metrics cost
+nothing per message. Needs prometheus-client (the extra ``metrics``).
 
-Destinations, queues and connections are looked at in pieces, each once: what is told of one of
-them, and of all together, is of the same moment; one and the next may be some moments apart.
+Destinations, queues and connections are read in pieces, each once. The figures of one item are of
+the same moment, and so is its part of the totals; those of two items may be some moments apart.
 """
 
 import platform
@@ -88,7 +88,7 @@ def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Labelled) -
 
 
 def histogram(name: str, help: str, times: Histogram) -> Metric:
-    """Return the broker's histogram, its buckets added up as Prometheus wants them."""
+    """Return a histogram with cumulative buckets, as Prometheus requires."""
     buckets: list[tuple[str, float]] = []
     below = 0
     for bound, count in zip(_LE, times.buckets, strict=True):
@@ -102,8 +102,8 @@ class Counted:
     """The counts of connections, destinations and queues for one answer.
 
     Args:
-      times: Deliveries, from socket to socket, of all messages since the boot.
-      counted: Of the busiest by name, and of the others together.
+      times: Delivery times, from socket to socket, of all messages since the start.
+      counted: The counters of the busiest destinations by name, and of the others together.
     """
 
     present: "Present"
@@ -114,12 +114,12 @@ class Counted:
 
 @define(eq=False, repr=False)
 class BrokerCollector:
-    """Reads the broker's figures.
+    """Collects the metrics of a broker.
 
     Args:
-      server: Whose.
-      figures: What the DIAG topics tell, too.
-      limit: Destinations, and queues, that are told of by name.
+      server: The server.
+      figures: The figures that DIAG topics publish, too.
+      limit: The number of destinations, and of queues, to report by name.
     """
 
     server: "Server"
@@ -131,7 +131,7 @@ class BrokerCollector:
         self._ranking = Ranking(self.limit)
 
     def collect(self, counted: Counted) -> Families:
-        """All figures: ``counted``, and the others of this moment."""
+        """Yield all metrics: those of ``counted``, and the others as of this moment."""
         yield from self._about()
         yield from self._connections(counted.present)
         yield from self._messages(counted.times)
@@ -354,10 +354,10 @@ def _kinds(kinds: Mapping[tuple[str, str], int]) -> Iterator[tuple[tuple[str, ..
 
 @define(eq=False, repr=False)
 class Metrics:
-    """The page.
+    """The page ``/metrics``.
 
     Args:
-      collector: Of the broker.
+      collector: The collector of the broker's metrics.
     """
 
     collector: BrokerCollector
@@ -369,7 +369,7 @@ class Metrics:
         try:
             encode, content_type = choose_encoder(accepted)
         except (TypeError, ValueError):
-            # A version that is none; whatever this asks for, plain text is understood.
+            # An invalid version: answer in plain text, which every client understands.
             encode, content_type = choose_encoder("")
         yield
         counted = yield from self.collector.counting()
@@ -402,5 +402,5 @@ def encoded(metric: Metric, encode: "Callable[[Any], bytes]") -> Iterator[bytes]
     for place in range(0, max(1, len(samples)), LOOKS):
         metric.samples = samples[place : place + LOOKS]
         text = encode(_Only(metric))
-        # Each begins with HELP and TYPE, which are to be told once.
+        # Each piece begins with HELP and TYPE, which may appear only once.
         yield text.split(b"\n", 2)[2] if place else text

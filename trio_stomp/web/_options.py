@@ -1,11 +1,11 @@
-"""What the web floor lets an operator choose."""
+"""The options of the web floor."""
 
 from attrs import frozen
 
 from trio_stomp.base import option
 
 MAX_DESTINATIONS = 10_000
-"""More is no fare for Prometheus: each costs a time series for each metric."""
+"""The limit of named destinations, each of which costs Prometheus a time series per metric."""
 
 
 @frozen

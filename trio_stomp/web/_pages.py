@@ -1,4 +1,4 @@
-"""The pages with figures, entered into a site."""
+"""Registration of the pages with figures."""
 
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,10 @@ def add_pages(
 
     Args:
       site: The site to extend.
-      server: Whose figures; assembled by the time that somebody asks.
-      figures: Of the diagnostics of that server.
-      options: What is told.
-      data_dir: Where the store has its files; "" = nowhere. Asked once how full its disk is.
+      server: The server, which is complete before the first request.
+      figures: The figures of that server.
+      options: The options of the pages.
+      data_dir: The directory of the store; "" = none. Its disk is measured once, here.
     """
     tables = Tables(server, figures)
     site.pages["/healthz"] = page(in_one(Health(server, figures, Disk(data_dir)).healthz))
@@ -44,7 +44,7 @@ def add_pages(
 
 def _metrics(server: "Server", figures: "Figures", options: WebOptions) -> Page:
     try:
-        # Here and not above: it is optional.
+        # Imported late, as it is optional.
         from trio_stomp.web._metrics import BrokerCollector, Metrics
     except ImportError:
         return page(in_one(_not_implemented))

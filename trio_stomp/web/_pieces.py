@@ -1,8 +1,7 @@
-"""Pages of much are made in pieces: whoever else is ready does not wait for all of one.
+"""Long pages are made in pieces, so that other tasks need not wait for a whole page.
 
-Each piece is some 0.1 ms of work, and a page is a generator that stops between them; it gives its
-answer at the end. What it tells of was there when it began, and each thing is looked at once, at
-some moment since then.
+A page is a generator that yields after each piece of some 0.1 ms and returns its answer at the end.
+It covers the items that existed at its start, and reads each item once, at some moment since then.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ T = TypeVar("T")
 
 
 def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], Pieces[T]]:
-    """Return what makes an answer of little, in one piece."""
+    """Return a generator function for an answer made in one piece."""
 
     def make(request: HttpRequest) -> Pieces[T]:
         yield from ()
@@ -25,7 +24,7 @@ def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], Pieces
 
 
 def chosen(things: Sequence[T], is_wanted: Callable[[T], bool]) -> Pieces[list[T]]:
-    """Return those of many things that are wanted."""
+    """Return the wanted items of many."""
     found: list[T] = []
     for some in slices(things, LOOKS):
         found += filter(is_wanted, some)

@@ -1,4 +1,4 @@
-"""What the query of a page's address asks for, checked; and answers to it."""
+"""Parsing the query of a request, and building answers."""
 
 import difflib
 import json
@@ -19,7 +19,7 @@ NOT_KEPT = (("Cache-Control", "no-store"),)
 JSON = (("Content-Type", "application/json"), *NOT_KEPT)
 
 TOKEN = "access_token"
-"""Says who asks, where no header can: read before any page is."""
+"""The token of a client that cannot send a header; handled before any page."""
 
 
 @frozen
@@ -27,8 +27,8 @@ class Query:
     """The parameters of a request, by name. Each may be given once.
 
     Args:
-      path: Of the page.
-      told: Name and value, as decoded.
+      path: The path of the page.
+      told: The decoded names and values.
     """
 
     path: str
@@ -36,10 +36,10 @@ class Query:
 
     @classmethod
     def of(cls, request: HttpRequest, known: Iterable[str]) -> "Query":
-        """Read the query of a request to a page that knows some parameters.
+        """Parse the query of a request, given the parameters that the page knows.
 
         Raises:
-          HttpError: the peer's fault: one that the page does not know, or one told twice.
+          HttpError: a parameter is unknown or given twice.
         """
         text = request.target.partition("#")[0].partition("?")[2]
         names = list(known)
@@ -63,12 +63,12 @@ class Query:
         """Return a whole number.
 
         Raises:
-          HttpError: it is none, or out of range.
+          HttpError: it is not a whole number, or out of range.
         """
         text = self.told.get(name)
         if text is None:
             return default
-        # Not int(): it takes signs, spaces, underscores, other alphabets and thousands of digits.
+        # int() accepts signs, spaces, underscores, other scripts and thousands of digits.
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
             raise self._bad(name, f"must be a whole number from {least} to {most}")
         number = int(text)
@@ -77,10 +77,10 @@ class Query:
         return number
 
     def word(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of some words, or the first of them if none is given.
+        """Return one of the known words, or the first of them by default.
 
         Raises:
-          HttpError: it is another.
+          HttpError: the word is unknown.
         """
         words = list(choices)
         text = self.told.get(name, words[0])
@@ -89,7 +89,7 @@ class Query:
         return text
 
     def text(self, name: str) -> str:
-        """Return any text, or "" if none is given."""
+        """Return a text, or "" by default."""
         return self.told.get(name, "")
 
     def _bad(self, name: str, rule: str) -> HttpError:
@@ -101,13 +101,13 @@ Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 
 
 def page(build: Callable[[HttpRequest], Pieces[Answer]]) -> Page:
-    """Return a private page that may raise ``HttpError``, and leaves the body of a HEAD out."""
+    """Return a private page that may raise ``HttpError``, and that omits the body of a HEAD."""
 
     def answer(request: HttpRequest) -> Pieces[bytes]:
         try:
             status, headers, body = yield from build(request)
         except HttpError as error:
-            # repr() has made whatever the peer sent plain text; but not every text is UTF-8.
+            # repr() has escaped the peer's text, but it may still hold surrogates.
             status, headers = error.status, (*NOT_KEPT, *error.headers)
             body = f"{error.text}\n".encode(errors="replace")
         return encode_response(status, headers, body, head_only=request.method == "HEAD")
@@ -127,13 +127,13 @@ def as_list(
     things: Sequence[T],
     describe: Callable[[T], Mapping[str, object]],
 ) -> Pieces[Answer]:
-    """Return a record as the answer, with a list of records behind it.
+    """Return a record with a list of records as the answer.
 
     Args:
       record: The fields beside the list.
-      name: Of the list.
+      name: The name of the list.
       things: The items.
-      describe: Makes the record of a thing.
+      describe: Returns the record of an item.
     """
     items: list[str] = []
     for place in range(0, len(things), RECORDS):

@@ -1,4 +1,4 @@
-"""The queues, counted: all together, the fullest by name."""
+"""Figures of queues: totals, and those of the fullest by name."""
 
 from collections.abc import Sequence
 from operator import add
@@ -15,8 +15,8 @@ class Filling:
     """The contents of a queue, or of several.
 
     Args:
-      ready: Messages that wait, delayed ones too.
-      unacked: Messages delivered and not acknowledged.
+      ready: The number of waiting messages, including delayed ones.
+      unacked: The number of unacknowledged messages.
     """
 
     ready: int
@@ -26,11 +26,11 @@ class Filling:
 
 @frozen
 class QueueFigures:
-    """All queues that have a name of their own.
+    """The figures of all named queues.
 
     Args:
-      bytes: Of the bodies of all messages.
-      fullest: By name, ``other`` for the rest.
+      bytes: The size of all bodies.
+      fullest: The contents by name, with ``other`` for the rest.
     """
 
     count: int
@@ -42,10 +42,10 @@ class QueueFigures:
 
 @define(eq=False, repr=False)
 class QueueCount:
-    """Counts queues that are shown to it piece by piece, each at one moment.
+    """Counts queues in pieces, each queue at one moment.
 
     Args:
-      limit: How many are told of by name.
+      limit: The number of queues to report by name.
     """
 
     limit: int
@@ -79,11 +79,11 @@ class QueueCount:
         )
 
     def figures(self) -> Pieces[QueueFigures]:
-        """Return what all were like."""
+        """Return the figures of all counted queues."""
         told: dict[str, Filling] = {}
         ready, unacked, consumers = self._ready, self._unacked, self._consumers
         for place, (name, each) in enumerate((yield from self._fullest.found())):
-            # A queue of that very name would be told twice: it is one of the others.
+            # A queue named "other" would appear twice, so it counts as one of the others.
             if name != OTHER:
                 told[name] = each
                 ready, unacked = ready - each.ready, unacked - each.unacked

@@ -1,8 +1,8 @@
-"""Which destinations are counted by name: the busiest few; all others together as ``other``.
+"""Counters of the busiest destinations by name, and of all others together as ``other``.
 
-Prometheus takes the difference of a counter over time, and what shrinks for a restart. So no
-series here ever shrinks: a destination is counted from when it first is among the busiest, and
-``other`` keeps what it was given, whoever comes to be counted by name, or is not any more.
+Prometheus takes a shrinking counter for a restart, so no series here shrinks: a destination is
+counted from when it first is among the busiest, and ``other`` keeps its value when destinations
+begin or cease to be counted by name.
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ def _plus(counts: Counts, others: Counts) -> Counts:
 
 @define(eq=False, repr=False)
 class Look:
-    """One look at all destinations, some at a time. Each is counted at one moment.
+    """A count of all destinations in pieces, each destination at one moment.
 
     Args:
-      total: Of all so far, and of those that have been forgotten before.
+      total: The sum so far, including destinations forgotten before.
     """
 
     total: Counts
@@ -55,37 +55,37 @@ class Look:
         )
 
     def busiest(self) -> Pieces[list[tuple[Destination, Counts]]]:
-        """Return the busiest, and what they have counted."""
+        """Return the busiest destinations and their counters."""
         return (yield from self._busiest.found())
 
 
 @define(eq=False, repr=False)
 class Ranking:
-    """Remembers who is counted by name, and since when.
+    """Remembers which destinations are counted by name, and since when.
 
     Args:
-      limit: How many, at most.
+      limit: The limit of named destinations.
     """
 
     limit: int
     _starts: dict[Destination, Counts] = field(factory=dict)
-    """What each of the named had counted when its series began."""
+    """The counters of each named destination when its series began."""
     _told: dict[Destination, Counts] = field(factory=dict)
-    """What was last told of it."""
+    """The last reported values of each series."""
     _retired: Counts = (0, 0, 0)
-    """What was told by the names of those that are not named any more."""
+    """The last reported values of destinations that are no longer named."""
 
     def begin(self, past: Destination) -> Look:
-        """Begin a look at all destinations. It must be ended before the next one begins.
+        """Begin a count of all destinations. It must end before the next one begins.
 
         Args:
-          past: The counters of those that have been forgotten; of no other is it known then.
+          past: The counters of destinations forgotten so far.
         """
         return Look(_counts(past), Greatest(self.limit))
 
     def end(self, look: Look) -> Pieces[dict[str, Counts]]:
-        """Return the counters by name, those of ``other`` at the end."""
-        # A destination with that very name would be told twice: it is one of the others.
+        """Return the counters by name, with ``other`` last."""
+        # A destination named "other" would appear twice, so it counts as one of the others.
         busiest = yield from look.busiest()
         chosen = {
             destination: counts for destination, counts in busiest if destination.name != OTHER
@@ -98,7 +98,7 @@ class Ranking:
         other = look.total
         for place, (destination, counts) in enumerate(self._told.items()):
             if destination not in chosen:
-                # What it got since then is told of ``other``.
+                # Its growth since then belongs to ``other``.
                 retired = _plus(retired, counts)
             if place % LOOKS == LOOKS - 1:
                 yield

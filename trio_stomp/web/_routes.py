@@ -1,10 +1,10 @@
-"""Which answer a path gets that is no page: a pure function from request to response."""
+"""Answers to requests that are neither upgrades nor pages: pure functions."""
 
 from trio_stomp.transport import UPGRADE_REQUIRED_HEADERS, HttpRequest, encode_response
 
-# The paths that clients know brokers by: RabbitMQ's /ws, ActiveMQ's /stomp and the last word of
-# SockJS. The upgrade is accepted on any path, and only /…/{server}/{session}/websocket may mean
-# more by it than STOMP; here it only matters what a plain GET is told.
+# Common WebSocket paths: RabbitMQ's /ws, ActiveMQ's /stomp and the last segment of SockJS. The
+# upgrade is accepted on any path (only /…/{server}/{session}/websocket may be SockJS); these only
+# determine the answer to a plain GET.
 WEBSOCKET_PATHS = frozenset({"/ws", "/stomp"})
 WEBSOCKET_SUFFIX = "/websocket"
 
@@ -14,11 +14,11 @@ _NOT_KEPT = (("Cache-Control", "no-store"),)
 
 
 def respond(request: HttpRequest, *, unready: str = "") -> bytes:
-    """Return the whole answer to a request that is no upgrade to WebSocket, and for no page.
+    """Return the answer to a request that is neither an upgrade to WebSocket nor for a page.
 
     Args:
       request: The request.
-      unready: Why the broker should get no more work now; "" = it is ready.
+      unready: Why the broker should get no clients now; "" = it is ready.
     """
     path = request.path
     is_websocket_path = path in WEBSOCKET_PATHS or path.endswith(WEBSOCKET_SUFFIX)
@@ -35,7 +35,7 @@ def respond(request: HttpRequest, *, unready: str = "") -> bytes:
 
 
 def refuse_method(request: HttpRequest) -> bytes:
-    """Return the answer to a method that what is here does not have."""
+    """Return the answer to an unsupported method."""
     text = "Only GET and HEAD are answered here.\n"
     return _answer(request, 405, text, (("Allow", "GET, HEAD"),))
 

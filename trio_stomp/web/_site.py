@@ -1,4 +1,4 @@
-"""All pages of the port: path → page. Pages with figures are for those who may monitor."""
+"""The pages of the port, by path. Those with figures need the right to monitor."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ from trio_stomp.web._static import read_files
 
 @frozen
 class Page:
-    """One page.
+    """A page.
 
     Args:
-      answer: Makes the whole answer to a GET or HEAD of it, in pieces.
-      is_private: It tells figures of the broker.
+      answer: Makes the answer to a GET or HEAD, in pieces.
+      is_private: Whether it contains figures of the broker.
     """
 
     answer: Callable[[HttpRequest], Pieces[bytes]]
@@ -29,10 +29,10 @@ class Site:
     """The pages of a broker.
 
     Args:
-      version: Of the broker.
-      address: Where it listens, for people.
-      why_unready: Why nobody should be sent here now; "" = there is no reason.
-      pages: By path, beside those that every broker has.
+      version: The version of the broker.
+      address: Its address, for people.
+      why_unready: Returns why the broker should get no clients now; "" = it is ready.
+      pages: Further pages by path.
     """
 
     version: str
@@ -41,17 +41,17 @@ class Site:
     pages: dict[str, Page] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        # The dashboard is for everybody: it holds no figures, it asks for them as a client.
+        # The dashboard is public: it holds no figures, but requests them as a client.
         for path, file in read_files(self.version, self.address).items():
             self.pages.setdefault(path, Page(in_one(file.answer), is_private=False))
 
     def is_private(self, request: HttpRequest) -> bool:
-        """Return whether the page that is asked for tells figures."""
+        """Return whether the requested page contains figures."""
         page = self.pages.get(request.path)
         return page is not None and page.is_private
 
     def respond(self, request: HttpRequest) -> Pieces[bytes]:
-        """Make the whole answer in pieces. The caller has checked that it may be told."""
+        """Make the answer in pieces. The caller has checked the right to see it."""
         page = self.pages.get(request.path)
         if page is None:
             return respond(request, unready=self.why_unready())

@@ -1,9 +1,9 @@
-"""Lists as JSON, a page at a time, with the parameters that NATS's monitoring has.
+"""Paginated lists as JSON, with the parameters of NATS's monitoring.
 
-``/varz`` the process and its totals, ``/connz`` connections, ``/subsz`` subscriptions, ``/queuez``
-queues. The records are those of the DIAG topics, made for one page only; what it costs beside that
-is one look at each thing of the list, and only where something has to be sorted or left out. All
-is done in pieces: what is listed was there when the page was begun.
+``/varz`` has the process and totals, ``/connz`` connections, ``/subsz`` subscriptions, ``/queuez``
+queues. The records are those of the DIAG topics, made for the requested page only. All other items
+are visited only for sorting or filtering. This is done in pieces, over the items that existed at
+the start of the request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +78,7 @@ CONNECTION_ORDERS: Mapping[str, "Key[Connection] | None"] = MappingProxyType(
         "frames_out": _frames_out,
         "idle": _idle,
         "last": _last,
-        # NATS's words for the same.
+        # The names of these fields in NATS.
         "cid": None,
         "subs": _subscriptions,
         "pending": _pending,
@@ -88,7 +88,7 @@ CONNECTION_ORDERS: Mapping[str, "Key[Connection] | None"] = MappingProxyType(
         "msgs_to": _frames_out,
     }
 )
-"""Greatest first; by default in the order in which they were accepted."""
+"""Sort orders, greatest first; by default connections are in the order of acceptance."""
 
 QUEUE_ORDERS: Mapping[str, "Key[Queue]"] = MappingProxyType(
     {
@@ -105,17 +105,17 @@ QUEUE_ORDERS: Mapping[str, "Key[Queue]"] = MappingProxyType(
 
 @define(eq=False, repr=False)
 class Window:
-    """The part of a list that was asked for."""
+    """The requested part of a list."""
 
     offset: int
     limit: int
 
     @classmethod
     def of(cls, query: Query) -> "Window":
-        """Read ``offset`` and ``limit``.
+        """Parse ``offset`` and ``limit``.
 
         Raises:
-          HttpError: out of range.
+          HttpError: a value is out of range.
         """
         return cls(
             query.number("offset", 0, least=0, most=MAX_OFFSET),
@@ -123,17 +123,17 @@ class Window:
         )
 
     def cut(self, things: Sequence[T]) -> Sequence[T]:
-        """Return the part of ``things``."""
+        """Return the requested part of ``things``."""
         return things[self.offset : self.offset + self.limit]
 
     def greatest(self, things: Sequence[T], key: "Key[T] | None") -> Pieces[Sequence[T]]:
-        """Return the part of ``things``, greatest first, or in their order without ``key``."""
+        """Return the requested part of ``things``, greatest first, or unsorted without ``key``."""
         if key is None:
             return self.cut(things)
         return (yield from greatest(things, key, self.offset + self.limit))[self.offset :]
 
     def record(self, total: int, count: int) -> dict[str, object]:
-        """Return the fields about the list that stand beside the part."""
+        """Return the fields that describe the part."""
         return {"total": total, "offset": self.offset, "limit": self.limit, "count": count}
 
 
@@ -142,8 +142,8 @@ class Tables:
     """The pages with lists.
 
     Args:
-      server: Whose.
-      figures: Where the records come from.
+      server: The server.
+      figures: The source of the records.
     """
 
     server: "Server"
@@ -292,7 +292,7 @@ class Tables:
         )
 
     def _subscriptions(self, window: Window) -> Pieces[list[Subscription]]:
-        """Return the part of all subscriptions. Clients before it are not looked into."""
+        """Return the requested part of all subscriptions, skipping clients before it as a whole."""
         clients = list(self.server.broker.statistics().clients)
         found: list[Subscription] = []
         offset = window.offset
@@ -308,7 +308,7 @@ class Tables:
         return found
 
     def queuez(self, request: HttpRequest) -> Pieces[Answer]:
-        """Queues, or what is parked for late subscribers."""
+        """List queues, or parked messages."""
         query = Query.of(request, ("sort", "state", "limit", "offset"))
         window = Window.of(query)
         order = query.word("sort", QUEUE_ORDERS)
@@ -338,7 +338,7 @@ class Tables:
     def _queues(
         self, state: str, window: Window, key: "Key[Queue]"
     ) -> Pieces[tuple[int, list[Queue]]]:
-        """Return the number of queues, and the part of them, greatest first."""
+        """Return the number of queues, and the requested part, greatest first."""
         best, total = Greatest[Queue](window.offset + window.limit), 0
         destinations = list(self.server.broker.statistics().destinations)
         for place in range(0, len(destinations), LOOKS):
