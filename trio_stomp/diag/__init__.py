@@ -1,10 +1,10 @@
 """Floor 5: the broker's statistics and events on its DIAG topics.
 
 Handles: statistics at regular intervals, events on ``DIAG/event/…`` as they happen, the fields of
-both (``_schema``), and their order in one numbered stream. Topics without subscribers are not even
-computed.
-Does not handle: stompica's requests (the broker answers those), storing what was published, web
-pages.
+both (``_schema``), and their order in one numbered stream. Nothing is computed for topics without
+subscribers.
+
+Does not handle: stompica's requests (the broker answers those), storing messages, web pages.
 """
 
 from trio_stomp.base import PAGE as PAGE

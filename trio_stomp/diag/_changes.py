@@ -1,4 +1,4 @@
-"""What of a long list is worth telling: what has changed, and once in a while everything."""
+"""Selects the changed items of a long list, and at times all of them."""
 
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Mark = Hashable
-"""Figures of a thing: it has changed if these have."""
+"""Figures of an item, which has changed if these have."""
 
 
 @define(eq=False, repr=False)
 class Changes:
-    """Remembers what was told of the things of one list, which is looked at in passes.
+    """Remembers the reported figures of one list, which is read in passes.
 
     Args:
-      full_s: Everything is told as often as this, in seconds of the broker's clock.
+      full_s: The interval of full snapshots, in seconds of the broker's clock.
     """
 
     full_s: float
     passes: int = 0
-    """How often the whole list has been looked at."""
+    """The number of completed passes over the list."""
     _before: dict[Hashable, Mark] = field(factory=dict)
     _marks: dict[Hashable, Mark] = field(factory=dict)
-    """Of the pass that has begun."""
+    """The figures of the current pass."""
     _full_at: float = float("-inf")
 
     def is_full(self, now: float) -> bool:
@@ -51,13 +51,13 @@ class Changes:
         *,
         everything: bool,
     ) -> list[T]:
-        """Return those of some things that have changed.
+        """Return the changed items among ``things``.
 
         Args:
-          things: The items of the list.
-          keys: Who they are.
+          things: Items of the list.
+          keys: Their identities.
           marks: Their figures.
-          everything: Whether to tell also of those that have not changed.
+          everything: Whether to return unchanged items, too.
         """
         self._marks.update(zip(keys, marks, strict=True))
         if everything:
@@ -68,33 +68,30 @@ class Changes:
 
     def end_pass(self) -> None:
         """End a pass over the list: forget the items that were not in it."""
-        # Rebuilt each time: what is gone must not be remembered for ever.
+        # Rebuilt in each pass, so that removed items are forgotten.
         self._before, self._marks = self._marks, {}
         self.passes += 1
 
 
 @define(eq=False, repr=False)
 class Touched:
-    """Takes the connections that have changed, whoever else there is."""
+    """Selects the connections that have changed, at a cost independent of the others."""
 
     _left: list[Connection] = field(factory=list)
-    """Too many for one interval."""
+    """Connections that did not fit into the last interval."""
 
     def take_all(self, server: "Server") -> None:
-        """Let all that are open be taken next, for somebody who has been told of none."""
+        """Select all open connections next, for a new listener."""
         self._left, server.outboxes.touched = list(server.connections), set()
 
     def take(self, server: "Server", limit: int) -> list[Connection]:
-        """Return at most ``limit`` that were touched since they were taken.
-
-        The others come next.
-        """
+        """Return at most ``limit`` connections that have changed; the others follow next time."""
         outboxes = server.outboxes
         if not self._left:
             touched, outboxes.touched = outboxes.touched, set()
             owners = [each.owner for each in touched]
             self._left = [owner for owner in owners if isinstance(owner, Connection)]
-        # From the back: a list gives these away at no cost.
+        # From the back, where removal from a list is cheap.
         taken, self._left[-limit:] = self._left[-limit:], []
         # What still waits goes out without the core: look again.
         outboxes.touched.update(

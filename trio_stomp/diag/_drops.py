@@ -1,4 +1,4 @@
-"""Tells of messages that were thrown away: how many in an interval, for each reason."""
+"""Reports the number of dropped messages in each interval, by reason."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -19,20 +19,20 @@ def with_server(drops: Mapping[str, int], server: "Server") -> dict[str, int]:
 
 @define(eq=False)
 class DropTeller:
-    """Compares the counters of what was dropped with those of the last interval.
+    """Compares the counters of dropped messages with those of the last interval.
 
-    Handles: drops that nobody is told of when they happen, for they would be told per message.
-    Does not handle: what a slow subscriber loses, which the broker tells at once; expired messages.
+    Handles: drops that are too frequent for an event each.
+    Does not handle: losses of slow subscribers, which the broker reports at once; expired messages.
     """
 
     _before: dict[str, int] = field(factory=dict)
 
     def tell(self, server: "Server", lost_by_listeners: int) -> None:
-        """Tell one ``drop`` event for each reason for which a counter has grown.
+        """Publish a ``drop`` event for each reason whose counter has grown.
 
         Args:
           server: The server.
-          lost_by_listeners: Copies of DIAG messages that too slow subscribers did not get.
+          lost_by_listeners: The number of DIAG messages that slow subscribers lost.
         """
         statistics = server.broker.statistics()
         counters = {

@@ -1,4 +1,4 @@
-"""What the diagnostics floor lets an operator choose."""
+"""The options of the diagnostics floor."""
 
 from attrs import frozen
 
@@ -7,7 +7,7 @@ from trio_stomp.base import option
 
 @frozen
 class DiagOptions:
-    """The options of published statistics: how often, and under which name."""
+    """The options of statistics: their interval, and the name of the broker."""
 
     diag_interval_s: float = option(
         5.0, "interval of statistics on the DIAG topics; 0 = none", minimum=0.0

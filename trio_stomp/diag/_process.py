@@ -1,4 +1,4 @@
-"""The process: memory, files, threads, processor time, garbage collection. No dependency."""
+"""Figures of the process: memory, files, threads, CPU time, garbage collection."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ from trio_stomp.store import StoreStatistics
 _STAT = Path("/proc/self/stat")
 _FILES = "/proc/self/fd"
 
-# Of /proc/self/stat, behind the command's name, which may hold spaces (man 5 proc).
+# Indices in /proc/self/stat after the command's name, which may hold spaces (man 5 proc).
 _THREADS, _VMS_BYTES, _RSS_PAGES = 17, 20, 21
 
 
@@ -27,20 +27,20 @@ _THREADS, _VMS_BYTES, _RSS_PAGES = 17, 20, 21
 class PauseMeter:
     """Measures garbage collections while it is on.
 
-    The interpreter's list of callbacks belongs to the whole process, and nobody tells the
-    diagnostics that the broker ends: the meter takes itself off the list when it is dropped.
+    The interpreter's list of callbacks belongs to the whole process, and the diagnostics get no
+    notice when the broker ends. So the meter removes itself from the list when it is collected.
     """
 
     total_s: float = 0.0
     longest_s: float = 0.0
-    """The longest of those that ended within the last interval."""
+    """The longest collection that ended within the last interval."""
     _longest_yet_s: float = 0.0
-    """The same of the interval that runs."""
+    """The longest one in the current interval."""
     _began: float = 0.0
     _watch: "weakref.finalize[[], PauseMeter] | None" = None
 
     def turn(self, on: bool) -> None:
-        """Begin to measure, or stop. What has been measured stays."""
+        """Start or stop measuring. Measured values are kept."""
         if on and self._watch is None:
             self._watch = _watch_collections(self)
         elif not on and self._watch is not None:
@@ -59,15 +59,15 @@ class PauseMeter:
             self._began = 0.0
 
     def end_interval(self) -> None:
-        """Look for the longest anew."""
+        """End an interval, and begin to search for the longest collection again."""
         self.longest_s, self._longest_yet_s = self._longest_yet_s, 0.0
 
 
 @define(eq=False, weakref_slot=True)
 class TaskMeter:
-    """Counts Trio's tasks as they come and go, from when it was first asked.
+    """Counts Trio's tasks as they start and end, beginning with the first request.
 
-    Trio's own statistics look at every task that waits for a socket: 10 ms for 19,000.
+    Trio's own statistics visit every task that waits for a socket: 10 ms for 19,000.
     """
 
     living: int = 0
@@ -83,7 +83,7 @@ class TaskMeter:
 
 
 class _TaskHooks(trio.abc.Instrument):
-    """The hooks that Trio calls for a meter. Only the meter takes them out of the run."""
+    """The instrument that Trio calls for a meter, removed only by the meter."""
 
     def __init__(self, meter: "weakref.ref[TaskMeter]") -> None:
         self._meter = meter
@@ -128,11 +128,11 @@ def process_record(
     """Return the fields of the table ``process``.
 
     Args:
-      turns: How long the dispatcher's turns of the last interval took.
+      turns: The times of the dispatcher's turns in the last interval.
       pauses: The meter of garbage collections.
-      tasks: How many there are.
-      uptime_s: Since the boot began.
-      store: Of what survives, if anything does.
+      tasks: The number of tasks.
+      uptime_s: The seconds since the start.
+      store: The figures of the store, if there is one.
     """
     rss, vms, threads = _memory()
     user_s, system_s = _processor_time()
@@ -174,7 +174,7 @@ def percentile_ms(histogram: Histogram, share: float) -> float:
 
 
 def _memory() -> tuple[int, int, int]:
-    """Bytes resident, bytes mapped, threads."""
+    """Return resident bytes, mapped bytes and the number of threads."""
     try:
         fields = _STAT.read_text().rpartition(")")[2].split()
     except OSError:
@@ -193,7 +193,7 @@ def _most_memory() -> int:
 
 
 def _processor_time() -> tuple[float, float]:
-    """Seconds in user mode and in the kernel."""
+    """Return the CPU seconds in user mode and in the kernel."""
     if sys.platform == "win32":
         times = os.times()
         return times.user, times.system
@@ -204,7 +204,7 @@ def _processor_time() -> tuple[float, float]:
 
 
 def open_files() -> int:
-    """Return how many files the process has open, or 0 if that is unknown."""
+    """Return the number of open files of the process, or 0 if unknown."""
     # Newer kernels tell the number; listing 19,000 of them takes 16 ms. It needs a descriptor
     # itself, and none may be left: then say 0, and do not fail.
     try:

@@ -1,4 +1,4 @@
-"""What the server and the broker know → records of the schema's tables. Nothing is changed here."""
+"""Builds records of the schema's tables from the server and the broker, which stay unchanged."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trio_stomp.server import Connection, Server
 
 INPUT = "input"
-"""What the broker's input queue is called among the queues."""
+"""The name of the broker's input queue among the queues."""
 
 _WITHOUT_ERROR = frozenset(
     {
@@ -38,7 +38,7 @@ _WITHOUT_ERROR = frozenset(
 
 @frozen
 class Stage:
-    """The time that one destination's messages took for one part of their way."""
+    """The latencies of one destination's messages in one stage of their way."""
 
     destination: str
     name: str
@@ -207,7 +207,7 @@ def destination_record(destination: Destination, statistics: Statistics) -> Reco
 
 
 def stages(destination: Destination) -> Iterator[Stage]:
-    """Yield the parts of the way that messages to ``destination`` have been observed on."""
+    """Yield the stages with observed latencies of messages to ``destination``."""
     if destination.ingress is not None:
         yield Stage(destination.name, "ingress", destination.ingress)
     if destination.delivery is not None:
@@ -254,7 +254,7 @@ def subscription_record(subscription: Subscription) -> Record:
 def durable_record(binding: Binding) -> Record:
     """Return a durable subscription in the form of ``subscription_record``, connected or not.
 
-    What belongs to one subscriber is told if there is only one.
+    Fields of a single subscriber are filled only if there is exactly one.
     """
     consumers = binding.queue.consumers
     only = consumers[0] if len(consumers) == 1 else None
@@ -283,7 +283,7 @@ def _durable_fields(binding: AnyBinding | None) -> Record:
     if binding is None or not binding.durable:
         return {"name": None, "client_id": None, "owner": None}
     client_id, _, rest = binding.durable.partition("\0")
-    name = rest.partition("\0")[0]  # behind it is what a shared one is to
+    name = rest.partition("\0")[0]  # the rest is the destination of a shared one
     return {"name": name, "client_id": client_id, "owner": binding.owner}
 
 

@@ -1,4 +1,4 @@
-"""The stream of DIAG messages: who speaks, in which epoch, and the number of each message."""
+"""The stream of DIAG messages: the broker's id, the epoch, and the number of each message."""
 
 import json
 import socket
@@ -19,13 +19,13 @@ Record = dict[str, object]
 
 
 def timestamp(seconds: float) -> str:
-    """Unix time as ISO 8601 in UTC, with microseconds: ``2026-03-01T12:00:00.000000Z``."""
+    """Format Unix time as ISO 8601 in UTC, with microseconds: ``2026-03-01T12:00:00.000000Z``."""
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
     return text.replace("+00:00", "Z")
 
 
 def encode(value: object) -> str:
-    """Encode as JSON in ASCII, which is safe whatever a client's text holds. NaN is refused."""
+    """Encode as JSON in ASCII, which is safe for any text of a client. NaN is refused."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
@@ -39,18 +39,18 @@ class DiagStream:
     """Publishes records, numbered without a gap over all topics since this start of the broker.
 
     Args:
-      broker_id: The same for every start of this broker; "" = the name of the machine.
+      broker_id: The id of the broker, the same after restarts; "" = the host name.
       wall: Unix time.
-      boot: A word for this start that no other has.
+      boot: A unique id of this start.
     """
 
     broker_id: str
     wall: Callable[[], float]
     boot: str = field(factory=lambda: uuid.uuid4().hex)
     log: "Stream | None" = None
-    """Where they are kept for replay, and numbered; None = they are only told."""
+    """The log that numbers and keeps messages for replay; None = they are only published."""
     told: int = 0
-    """Messages since this start."""
+    """The number of messages since this start."""
     lost: int = 0
     """Copies that subscribers of the stream did not get because they were too slow. The broker
     tells of no single one: that would be one more message for them to miss."""
@@ -61,12 +61,12 @@ class DiagStream:
 
     @property
     def epoch(self) -> str:
-        """Of the numbers: while it is the same, no number is used twice."""
+        """The epoch of the numbers. Within an epoch, no number is used twice."""
         return self.boot if self.log is None else self.log.epoch
 
     @property
     def next_offset(self) -> int:
-        """Number of the next message."""
+        """The number of the next message."""
         return self.told if self.log is None else self.log.coming
 
     def publish(
@@ -85,9 +85,9 @@ class DiagStream:
         Args:
           broker: The core.
           table: The table of the record.
-          record: The body, but for what all have.
+          record: The body without the common fields.
           ts: Of the figures, as ``timestamp`` writes it.
-          interval_s: Time between such messages; 0 = they come as things happen.
+          interval_s: The interval of such messages; 0 = they are events.
           now: The time, in seconds of the broker's clock.
           items: The list ``items`` at its end, encoded by ``encode_items`` in pieces, none of them
             empty; None = it has none.

@@ -141,7 +141,7 @@ class Health:
         return as_json(record, 503 if status == FAILING else 200)
 
     def checks(self, now: float) -> list[Check]:
-        """Run all checks.
+        """Run all checks, including those that do not apply.
 
         Args:
           now: Seconds of the broker's clock.
