@@ -131,9 +131,9 @@ class Scheduler:
         destination: Destination,
         head: Head,
         schedule: Schedule,
+        *,
         bodies: list[bytes],
         now: float,
-        *,
         survives: bool,
     ) -> int:
         """Keep messages until their time, and return the number of the last.

@@ -33,9 +33,9 @@ class SendLater:
         quota: "Quota | None",
         head: "Head",
         plan: "SendPlan",
+        *,
         bodies: list[bytes],
         now: float,
-        *,
         binds: bool,
     ) -> tuple[int, SendOutcome]:
         """Schedule messages, or cancel scheduled ones. Return as ``Publisher.send`` does.

@@ -145,6 +145,7 @@ class TransactionCommitter:
         client: Client,
         event: Committed,
         actions: Sequence[FrameRun | Acked],
+        *,
         planned: Planned,
         now: float,
         tell: Callable[[SendOutcome], None],
@@ -203,6 +204,7 @@ class TransactionCommitter:
         actions: Sequence[FrameRun | Acked],
         planned: Planned,
         puts: "Iterator[Put]",
+        *,
         claims: deque[Settlement],
         now: float,
         outcomes: list[SendOutcome],
@@ -288,6 +290,7 @@ class TransactionCommitter:
         destination: "Destination",
         head: Head,
         put: Put,
+        *,
         foreseen: Foreseen,
         now: float,
     ) -> SendOutcome:
