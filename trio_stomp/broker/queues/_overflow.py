@@ -6,7 +6,7 @@ from collections.abc import Callable
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
-from trio_stomp.broker.delivery import Client, LossReason, Publication
+from trio_stomp.broker.delivery import Client, LossReason, NotYet, Publication, Work
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
 from trio_stomp.broker.queues._queue import Queue
@@ -19,6 +19,8 @@ OLDEST = "drop-oldest"
 NEWEST = "drop-newest"
 DEAD_LETTER = "dead-letter"
 BLOCK = "block"
+FEW_DROPPED = 256
+"""More messages that leave for a new one leave in pieces."""
 
 
 class QueueFull(ProtocolError):
@@ -97,6 +99,46 @@ class Overflow:
             raise self._full(queue, taken, cost, origin.quota)
         self.queues.accept(queue, origin, [body], level, size)
         return True
+
+    def make_room(self, queue: Queue, publication: Publication, now: float) -> None:
+        """Check that few messages must leave a queue before it accepts new ones.
+
+        Args:
+          queue: The queue, whose policy drops or dead-letters its oldest messages.
+          publication: The new messages.
+          now: Seconds of the broker's clock.
+
+        Raises:
+          NotYet: Many must. They leave in pieces, and the messages are sent then.
+        """
+        body = max(publication.bodies, key=len)
+        missing = self._missing(queue, publication, body)
+        is_much = missing * queue.waiting.count > FEW_DROPPED * queue.size
+        if is_much and self._is_long(queue, publication, body):
+            raise NotYet(self._making_room(queue, publication, body, now))
+
+    def _missing(self, queue: Queue, publication: Publication, body: bytes) -> int:
+        """Return the bytes that must be released before a message fits; 0 = it never will."""
+        size, cost = len(body), cost_alone(publication.head, 1, len(body))
+        if self._never_fits(queue, size, cost):
+            return 0
+        excess = queue.size + size - queue.policy.max_bytes if queue.policy.max_bytes else 0
+        return max(excess, cost - self.memory.kept_room_for(publication.quota))
+
+    def _making_room(self, queue: Queue, publication: Publication, body: bytes, now: float) -> Work:
+        buries = queue.policy.overflow == DEAD_LETTER
+        while self._missing(queue, publication, body) > 0 and self._is_long(
+            queue, publication, body
+        ):
+            self._drop_oldest(queue, now, buries=buries)
+            yield
+
+    def _is_long(self, queue: Queue, publication: Publication, body: bytes) -> bool:
+        """Return whether many messages may be dropped for a new one, the oldest one at once."""
+        waiting, cost = queue.waiting, cost_alone(publication.head, 1, len(body))
+        if waiting.count <= FEW_DROPPED or waiting.oldest_at is None:
+            return False
+        return self._may_drop(queue, publication, body, cost)
 
     def _may_drop(self, queue: Queue, origin: Publication, body: bytes, cost: int) -> bool:
         """Return whether the oldest message may be dropped for a new one.

@@ -9,6 +9,7 @@ from trio_stomp.base import Identity, ProtocolError, Quota, noop
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     ASK,
+    NEVER,
     Client,
     DayEnd,
     Destination,
@@ -30,7 +31,7 @@ from trio_stomp.broker.headers import (
     volatile_warning,
 )
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import QueueBook
+from trio_stomp.broker.queues import Queue, QueueBook
 from trio_stomp.broker.routing import (
     FEW_SELECTORS,
     Asker,
@@ -180,6 +181,8 @@ class Publisher:
                     self.asker.ask(head, ((destination, head),))
                 if destination.queue is None:
                     self._make_queues(client, (destination,))
+                if not self.asker.must_not_wait:
+                    self._make_room(client, destination, head, bodies, now)
             taken, outcome = send(
                 client, destination, head, options, bodies, received_at=received_at, now=now
             )
@@ -250,6 +253,20 @@ class Publisher:
     def _make_queues(self, client: Client, destinations: Iterable[Destination]) -> None:
         if not self.asker.must_not_wait:
             self.queues.make(client, [r for r in destinations if not is_orphan(client, r)])
+
+    def _make_room(
+        self, client: Client, destination: Destination, head: Head, bodies: list[bytes], now: float
+    ) -> None:
+        """Raise ``NotYet`` if very many messages must leave, by policy, for those that are sent."""
+        queue = destination.queue
+        if isinstance(queue, Queue):
+            if queue.policy.drops_old:
+                origin = Publication(destination, head, bodies, now, NEVER, sender=client)
+                origin.quota = client.quota
+                self.to_queues.overflow.make_room(queue, origin, now)
+        elif destination.ttl_s and not destination.subscribers:
+            publication = Publication(destination, head, bodies, now, NEVER)
+            self.to_topics.stale.make_room(publication, now)
 
     def _send_to_all(
         self,

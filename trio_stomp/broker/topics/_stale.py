@@ -22,8 +22,10 @@ from trio_stomp.broker.delivery import (
     NEVER,
     BrokerPolicies,
     Destination,
+    NotYet,
     Place,
     Publication,
+    Work,
 )
 from trio_stomp.broker.names import Pattern, walk
 from trio_stomp.frames import head_cost
@@ -38,6 +40,8 @@ DESTINATION_SWEEPS = 5
 """The last run of a destination, and with it that, takes as long as so many others."""
 MAX_RANKED = 100_000
 """So many destinations are ranked by size: 12 ms."""
+FEW_DROPPED = 256
+"""More messages that leave for new ones leave in pieces."""
 STEP = 32
 """Names that are looked up at once, and runs that expire in one piece of work."""
 
@@ -146,8 +150,9 @@ class StaleQueue:
             while lost and is_more:  # what has been parked pays for it
                 is_more = self.sweep(now)
                 lost = len(bodies) - self._fitting(publication, cost)
-            if self.policies.stale_overflow == DROP_OLDEST:
-                self._make_room(publication, cost)
+            if self._may_push_out(publication):
+                for _ in self._making_room(publication, cost):
+                    pass
             lost = len(bodies) - self._fitting(publication, cost)
             self.statistics.dropped += lost
             publication.destination.dropped += lost
@@ -158,6 +163,32 @@ class StaleQueue:
                 publication = publication.with_bodies(publication.destination, kept)
                 cost = _cost(publication)
             self._append(publication, cost)
+
+    def make_room(self, publication: Publication, now: float) -> None:
+        """Check that few messages must leave before new ones are parked.
+
+        Raises:
+          NotYet: Many must. They leave in pieces, and the messages are sent then.
+        """
+        cost = _cost(publication)
+        excess = self.bytes + cost - self.policies.max_stale_queue_bytes
+        if excess * self.size > FEW_DROPPED * self.bytes and (
+            self._due[0][0] <= now or self._may_push_out(publication)
+        ):
+            raise NotYet(self._pushing_out(publication, cost, now))
+
+    def _pushing_out(self, publication: Publication, cost: int, now: float) -> Work:
+        while self.sweep(now):
+            yield
+        if self._may_push_out(publication):
+            yield from self._making_room(publication, cost)
+
+    def _may_push_out(self, publication: Publication) -> bool:
+        """Return whether others may be thrown away for a run, or its newest message."""
+        newest = len(publication.bodies[-1]) + MESSAGE_OVERHEAD_BYTES
+        least = DESTINATION_OVERHEAD_BYTES + head_cost(publication.head) + newest
+        limits = self.policies
+        return limits.stale_overflow == DROP_OLDEST and least <= limits.max_stale_queue_bytes
 
     def _append(self, publication: Publication, cost: int) -> None:
         """Park what fits."""
@@ -269,14 +300,10 @@ class StaleQueue:
                 break
         return dropped
 
-    def _make_room(self, publication: Publication, cost: int) -> None:
+    def _making_room(self, publication: Publication, cost: int) -> Work:
         """Throw away what expires first, run by run, until a run fits, or its newest message."""
         limits = self.policies
         count = len(publication.bodies)
-        newest = len(publication.bodies[-1]) + MESSAGE_OVERHEAD_BYTES
-        least = DESTINATION_OVERHEAD_BYTES + head_cost(publication.head) + newest
-        if least > limits.max_stale_queue_bytes:
-            return
         while self._parked and (
             self.size + count > limits.max_stale_queue_size
             or self.bytes
@@ -290,6 +317,7 @@ class StaleQueue:
             parked.destination.dropped += lost
             if self._advance(parked):
                 self._note_due(parked)
+            yield
 
     def _oldest(self) -> ParkedDestination:
         """Return the destination whose first run expires first."""
