@@ -1,4 +1,4 @@
-"""Ask whether a package that CI and the image install has a known hole: pip-audit, and its answer.
+"""Check the packages of CI and the image for known vulnerabilities with pip-audit.
 
 python scripts/audit.py
 

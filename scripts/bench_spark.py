@@ -1,4 +1,4 @@
-"""Measure the source, compaction and analysis on data made for it, DuckDB beside Spark.
+"""Measure the source, compaction and analysis on synthetic data, with Spark and DuckDB.
 
     python scripts/bench_spark.py source --root /tmp/bench    600,000 messages of a broker's stream
     python scripts/bench_spark.py day --root /tmp/bench       a day of 10 s statistics, compacted

@@ -1,4 +1,4 @@
-"""Run the checks of the project: a tier of them, its lanes side by side.
+"""Run a tier of the project's checks, in parallel lanes.
 
 python scripts/check.py          the push tier, <= 12 minutes on two cores: the README's command
 python scripts/check.py --fast   lint, types, tests of floors 0 to 2 and of the store: <= 3 minutes

@@ -1,4 +1,4 @@
-"""Say in docs/reference/conformance.md which tests cover each statement, from their markers.
+"""Update docs/reference/conformance.md with the tests that cover each statement, by their markers.
 
 python scripts/conformance_table.py            print the document
 python scripts/conformance_table.py --write    write it

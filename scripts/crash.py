@@ -1,4 +1,4 @@
-"""Kill a broker again and again under load, and compare what its clients saw with what it promised.
+"""Kill a broker repeatedly under load, and compare what its clients saw with its promises.
 
     python scripts/crash.py --kills 100 --seed 1
     python scripts/crash.py --kills 1000 --store sqlite --json result.json

@@ -1,4 +1,4 @@
-"""Say what the stored statistics of a broker mean: tables of results, and one page to read.
+"""Analyse the stored statistics of a broker: tables of results, and a report of one page.
 
     python scripts/diag_analysis.py --root diag                   the last day there is
     python scripts/diag_analysis.py --root diag --from 2026-03-09 --to 2026-03-15

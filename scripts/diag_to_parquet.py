@@ -1,4 +1,4 @@
-"""Keep what a broker tells about itself: its stream /stream/DIAG → Parquet, exactly once.
+"""Store a broker's stream /stream/DIAG as Parquet, exactly once.
 
     python scripts/diag_to_parquet.py --once --root diag          what is there now, for a timer
     python scripts/diag_to_parquet.py --interval 60 --root diag   until stopped

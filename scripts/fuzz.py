@@ -1,4 +1,4 @@
-"""Try what reads bytes from outside with millions of inputs: right, nearly right, and hostile.
+"""Fuzz the parsers of external input with valid, nearly valid and hostile data.
 
     python scripts/fuzz.py --seconds 15
     python scripts/fuzz.py --target decoder-1.2 --target journal --seconds 600 --jobs 2

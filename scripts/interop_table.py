@@ -1,4 +1,4 @@
-"""Make docs/reference/interoperability.md: what foreign clients can do with this broker.
+"""Write docs/reference/interoperability.md: the results of foreign clients with this broker.
 
 python scripts/interop_table.py            print the page
 python scripts/interop_table.py --write    write it

@@ -1,4 +1,4 @@
-"""Kill the sidecar and the broker, again and again, then count what came of it.
+"""Kill the sidecar and the broker repeatedly, then count lost and duplicate messages.
 
     python scripts/kill_spark.py                       10 kills of the job, 3 of the broker
     python scripts/kill_spark.py --kills 2 --broker-kills 1 --rate 200

@@ -1,4 +1,4 @@
-"""Hooks of conf/mkdocs.yml: what lies outside of docs becomes part of the site.
+"""Hooks of conf/mkdocs.yml that add files outside docs to the site.
 
 The pages link to the README and others beside docs, and to files of the source, as they must where
 they are read without a site. Here those of PAGES become pages, the files are copied, and links

@@ -1,4 +1,4 @@
-"""Overload a broker ten times, and see whether it sheds as promised, and nobody else suffers.
+"""Overload a broker tenfold, and check that it sheds load as promised and spares other clients.
 
     python scripts/overload.py --compare --json result.json
     python scripts/overload.py --minutes 1 --scenario drop-oldest

@@ -1,4 +1,4 @@
-"""Open journals as power cuts leave them, and compare what they hold with what they had promised.
+"""Open journals as power cuts leave them, and compare their contents with their promises.
 
     python scripts/power.py --states 1000 --seed 1
     python scripts/power.py --states 100000 --seed 2 --segment-bytes 16384 --progress

@@ -1,4 +1,4 @@
-"""Write what the image is made of as CycloneDX JSON: each package of its lock, with its hashes.
+"""Write the bill of materials of the image as CycloneDX JSON: locked packages with their hashes.
 
 python scripts/sbom.py FILE
 

@@ -1,4 +1,4 @@
-"""Fill a broker with ever more of something, and see whether a message costs the same.
+"""Fill a broker with growing numbers of objects, and check that the cost of a message is constant.
 
     python scripts/scale.py --json result.json
     python scripts/scale.py --only connections queue-head

@@ -1,4 +1,4 @@
-"""Churn a broker for half an hour, and see whether it comes back to where it was.
+"""Churn a broker for half an hour, and check that its figures return to where they were.
 
     python scripts/soak.py --json result.json
     python scripts/soak.py --minutes 3 --seed 7 --keep DIR

@@ -1,4 +1,4 @@
-"""Torture a broker with clients that pause, cut, read slowly and leave, and see what they may see.
+"""Torture a broker with clients that pause, cut, read slowly and leave, and check what they see.
 
     python scripts/torture.py --minutes 10 --seed 1
     python scripts/torture.py --minutes 10 --clients 200 --transports tls wss --tree DIRECTORY
