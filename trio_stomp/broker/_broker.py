@@ -259,8 +259,8 @@ class Broker(Parts):
         """Release a disconnected client: finish its earlier events, then end its subscriptions.
 
         Args:
-          client: The client.
-          reason: Why its connection ended.
+          client: A client whose connection has ended.
+          reason: Why it ended.
           now: Seconds of the broker's clock.
           forgotten: Called at the end, which may be several turns later.
         """

@@ -70,12 +70,9 @@ class Browses:
         return BrowseStatistics(begun + waiting, begun, len(self._reading))
 
     def add(self, subscription: "Subscription", make: "Callable[[], Browse]", now: float) -> None:
-        """Add a browser. It begins when its connection has less than MAX_BROWSES.
+        """Add a browser. It begins when its connection has fewer than MAX_BROWSES.
 
-        Args:
-          subscription: The subscription.
-          make: Creates the browse, with the state of the queues at that time.
-          now: Seconds of the broker's clock.
+        Then ``make`` creates the browse, with the state of the queues at that time.
         """
         self._waiting.setdefault(subscription.client, {})[subscription] = make
         self._begin(subscription.client)

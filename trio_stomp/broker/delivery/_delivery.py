@@ -165,8 +165,6 @@ class Publication:
     """A run of messages as its publisher sent it. Shared, so do not change it.
 
     Args:
-      destination: The destination.
-      head: The header block.
       bodies: The body of each message, in order.
       received_at: When it was read from the publisher, in seconds of the broker's clock.
       expires_at: The expiry time; NEVER = no TTL, ASK = ``end`` decides. A time in the future is

@@ -97,26 +97,15 @@ class EventHistory:
     def delivered(
         self, queue: str, subscription: "Subscription", first: int, numbers: list[int]
     ) -> None:
-        """Record deliveries from a queue to a consumer.
-
-        Args:
-          queue: The name of the queue.
-          subscription: The consumer's subscription.
-          first: The first delivery number.
-          numbers: The numbers of the messages.
-        """
+        """Record deliveries, from number ``first`` on, of a queue's messages to a consumer."""
         session = subscription.client.session_id
         details = (subscription.tag, first, len(numbers), _compact(numbers))
         self.routine.append(("delivered", self.now, queue, session, *details))
 
     def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
-        """Record a message shown to a browser. Adjacent ones form one event.
+        """Record the message with number ``accepted``, shown to a browser as delivery ``first``.
 
-        Args:
-          queue: The name of the queue.
-          subscription: The browser's subscription.
-          first: The delivery number.
-          accepted: The number of the message.
+        Adjacent deliveries form one event.
         """
         session, tag = subscription.client.session_id, subscription.tag
         newest = self._before(("shown", self.now, queue, session, tag), first)
@@ -140,14 +129,9 @@ class EventHistory:
         count: int,
         cause: DeliveryReason,
     ) -> None:
-        """Record earlier messages delivered to a subscriber. Adjacent ones form one event.
+        """Record earlier messages delivered to a subscriber late, because of ``cause``.
 
-        Args:
-          destination: The name of the destination.
-          subscription: The subscription.
-          first: The first delivery number.
-          count: The number of messages.
-          cause: Why they were delivered late.
+        Their delivery numbers begin with ``first``. Adjacent deliveries form one event.
         """
         session, tag = subscription.client.session_id, subscription.tag
         newest = self._before(("given", self.now, destination, session, tag), first)

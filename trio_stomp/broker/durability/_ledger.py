@@ -78,7 +78,6 @@ class Entry:
     """A record of a turn.
 
     Args:
-      record: The record.
       is_kept: It must be retried if the store fails.
       size: Bytes of its bodies, plus overhead.
     """
@@ -186,7 +185,6 @@ class AtomicGroup:
 
     Args:
       is_kept: They must be retried if the store fails.
-      records: The records.
       done: Ids of finished messages.
       size: Bytes of all records.
     """

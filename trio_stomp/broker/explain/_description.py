@@ -41,7 +41,7 @@ def describe(event: Event, now: float, policy_of: Callable[[str, str], str]) -> 
     """Return an event as an object for JSON, with a sentence in ``text``.
 
     Args:
-      event: The event.
+      event: An entry of the event history.
       now: Seconds of the broker's clock.
       policy_of: Returns where a rule of a destination is configured, or "".
     """

@@ -458,12 +458,9 @@ def _state(subscription: "Subscription") -> Iterator[str]:
 
 
 def _concerns(event: Event, names: Collection[str], sessions: Collection[str] | None) -> bool:
-    """Return whether an event concerns the destinations and sessions.
+    """Return whether an event concerns destinations and sessions, given by name and id.
 
-    Args:
-      event: The event.
-      names: The names of the destinations.
-      sessions: The ids of the sessions; None = any.
+    None stands for all sessions.
     """
     match event[0]:
         case "sent" | "queued":

@@ -115,15 +115,7 @@ class Tracer:
     def tell(
         self, trace: Trace, client: "Client", direction: str, block: bytes, body: bytes | None
     ) -> None:
-        """Publish one frame.
-
-        Args:
-          trace: The trace.
-          client: The client.
-          direction: IN or OUT.
-          block: The header block without secrets.
-          body: The body, or None.
-        """
+        """Publish one frame: direction (IN or OUT), header block without secrets, and any body."""
         if trace.left <= 0:
             self._end(lambda each: each is trace)
             return

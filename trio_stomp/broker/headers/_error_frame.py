@@ -17,7 +17,7 @@ def error_frame(error: RemoteError, rules: HeaderRules, texts: ErrorTexts = ()) 
     texts, ``message`` and body are that broker's, and ``detail`` has our message.
 
     Args:
-      error: The error.
+      error: The error, with receipt id and excerpt.
       rules: The header rules of the client's version.
       texts: Texts of another broker, if the dialect has any.
     """

@@ -62,7 +62,7 @@ def walk(pattern: Pattern, since: Callable[[str], Sequence[str]]) -> Iterator[st
     Names may come and go between two steps.
 
     Args:
-      pattern: The pattern.
+      pattern: A compiled wildcard.
       since: Returns the next names from a name on, in order; empty = no more.
     """
     start = following = beginning(pattern)

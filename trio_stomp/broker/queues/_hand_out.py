@@ -77,7 +77,7 @@ def hand_out(
     """Assign messages to ``ready`` consumers, round-robin, until either runs out.
 
     Args:
-      queue: The queue.
+      queue: A queue with waiting messages.
       ready: The consumers with credit, in order. Emptied as credit runs out.
       now: Seconds of the broker's clock.
 
@@ -256,14 +256,9 @@ class FilteredMessages:
         return self.is_cut or not (self.ready and self.most) or self.room <= 0
 
     def _walk(self, level: int, before: int) -> int:
-        """Offer the messages of a level.
+        """Offer the messages of a level, and return how many of them stay.
 
-        Args:
-          level: The level.
-          before: The number of messages on higher levels that nobody took.
-
-        Returns:
-          The number of messages that stay.
+        ``before`` is the number of messages that stay on higher levels.
         """
         waiting, positions = self.queue.waiting, self._passed.on_level(level)
         behind = min([positions.get(each, 0) for each in self.ready])
@@ -307,12 +302,7 @@ class FilteredMessages:
         return GONE
 
     def _give(self, message: Message, chosen: int) -> bool:
-        """Assign a message to a consumer, and return whether it has credit left.
-
-        Args:
-          message: The message.
-          chosen: The consumer's index in ``ready``.
-        """
+        """Assign a message to a consumer, given by index. Return whether it has credit left."""
         consumer = self.queue.last_served = self.ready[chosen]
         self.served.setdefault(consumer, []).append(message)
         self.most -= 1

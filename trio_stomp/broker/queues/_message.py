@@ -27,7 +27,6 @@ class Message:
       number: The position in the order of acceptance over all destinations.
       publication: Its origin, without bodies, so that one waiting message does not keep all bodies
         of its run in memory.
-      body: The body.
       level: The priority, 0 to 9.
       deliveries: The number of deliveries.
       stored: The id in the store; 0 = in memory only.
@@ -350,14 +349,7 @@ class Waiting:
         return found is not None and found.paged is not None
 
     def page_out(self, level: int, first: int, count: int, size: int) -> None:
-        """Append messages to a level that are in the store only.
-
-        Args:
-          level: The level.
-          first: The id of the first message. The others follow.
-          count: The number of messages.
-          size: The bytes of their bodies.
-        """
+        """Append messages to a level, with ids from ``first`` on, that are in the store only."""
         found = self._level(level)
         if found.paged is None:
             found.paged = Paged(first - 1)

@@ -61,9 +61,9 @@ class Overflow:
         """Put a message into ``queue`` by its overflow policy.
 
         Args:
-          queue: The queue.
+          queue: A queue that may be full.
           origin: The publication.
-          body: The body of the message.
+          body: One of its bodies.
           level: The priority.
           taken: The number of messages of the same run already admitted, for the error.
           now: Seconds of the broker's clock.
@@ -155,13 +155,7 @@ class Overflow:
         return is_own and queue.policy.overflow == OLDEST
 
     def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
-        """Drop the oldest message. Return False if there is none.
-
-        Args:
-          queue: The queue.
-          now: Seconds of the broker's clock.
-          buries: Make it a dead letter.
-        """
+        """Drop or dead-letter (``buries``) the oldest message. Return False if there is none."""
         with self.queues.together():
             oldest = queue.drop_oldest()
             if oldest is None:

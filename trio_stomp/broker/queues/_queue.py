@@ -143,13 +143,7 @@ class Queue:
             self.host.note_quiet(self)
 
     def put_all(self, level: int, messages: list[Message], size: int) -> None:
-        """Accept messages that fit and have been charged.
-
-        Args:
-          level: Their level, from ``level_of``.
-          messages: The messages.
-          size: The bytes of their bodies.
-        """
+        """Accept messages of one level, from ``level_of``, that fit and have been charged."""
         self.enqueued += len(messages)
         self.size += size
         self.waiting.extend(level, messages)
@@ -171,13 +165,7 @@ class Queue:
         self.host.mark(self)
 
     def load(self, level: int, messages: list[Message], is_last: bool) -> None:
-        """Insert paged messages that were read and charged.
-
-        Args:
-          level: Their level.
-          messages: The messages.
-          is_last: No paged messages of the level are left.
-        """
+        """Insert paged messages that were read and charged. ``is_last``: no more are paged."""
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
         if is_last:

@@ -160,12 +160,7 @@ class QueueBook:
     def part(self, consumer: Consumer, count: int, now: float) -> None:
         """Do a piece of the end of ``consumer``: return messages, or detach queues.
 
-        Messages return first. Its queues hand out nothing until all are back.
-
-        Args:
-          consumer: The consumer.
-          count: The number of messages or queues.
-          now: Seconds of the broker's clock.
+        Up to ``count`` messages return first. Its queues hand out nothing until all are back.
         """
         if consumer not in self.ending:
             self.ending[consumer] = None

@@ -161,14 +161,7 @@ class Storage:
         paged.charge(quota, cost)
 
     def restore(self, queue: Queue, level: int, state: "PlaceState", last: int) -> None:
-        """Add messages of a queue found in the store, charged to the quotas that it names.
-
-        Args:
-          queue: The queue.
-          level: Their level.
-          state: Their count, bytes and charges.
-          last: The id of the last one.
-        """
+        """Add messages found in the store up to id ``last``, charged to the quotas named there."""
         queue.size += state.bytes
         queue.waiting.restore(level, state.count, state.bytes, last)
         unclaimed = stored_cost(0, state.count, state.bytes) - sum(state.charged.values())
@@ -234,8 +227,8 @@ class Storage:
         """Request a page of a queue's level for browsing. It changes nothing.
 
         Args:
-          queue: The queue.
-          level: The level.
+          queue: The queue to browse.
+          level: The priority to browse.
           after: The id after which to begin.
           last: The id of the last message to show.
           shown: Called with the messages, the last id that they cover, and the time.

@@ -50,14 +50,9 @@ class WildcardQueues:
         return bool(self._searching)
 
     def add(self, consumer: Consumer, text: str, pattern: Pattern) -> None:
-        """Let ``consumer`` join new queues that a wildcard matches.
+        """Let ``consumer`` join new queues that a wildcard matches. ``join`` is for existing ones.
 
-        ``join`` is for existing ones.
-
-        Args:
-          consumer: The consumer.
-          text: The wildcard as text.
-          pattern: The wildcard.
+        The wildcard is given as written and compiled.
         """
         self._trie.add(pattern, consumer)
         self._patterns.setdefault(consumer, []).append((text, pattern))

@@ -115,11 +115,9 @@ class Destinations:
         return self._destinations.get(name)
 
     def open(self, name: str, quota: Quota | None = None) -> Destination:
-        """Return the destination of ``name``, with its subscribers up to date; create it if needed.
+        """Return the destination of ``name``, with its subscribers up to date.
 
-        Args:
-          name: The name.
-          quota: The quota charged if it is created.
+        If needed it is created, and charged to ``quota``.
 
         Raises:
           ProtocolError: The name is invalid, or there are too many destinations.

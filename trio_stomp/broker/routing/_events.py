@@ -95,7 +95,7 @@ class BrokerEvents:
 
 
 def hint_at(events: BrokerEvents | None, publication: "Publication") -> None:
-    """Record an event for the first SEND to a topic without subscribers that looks like a queue."""
+    """Record a hint for the first SEND to a destination whose name looks like another kind."""
     destination = publication.destination
     # The run is already counted, so the counts are equal for the first run only.
     is_first = destination.enqueued == len(publication.bodies)

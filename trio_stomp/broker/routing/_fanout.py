@@ -136,13 +136,9 @@ class FanOut:
         bodies: list[bytes],
         cause: DeliveryReason = DeliveryReason.PASSED_ON,
     ) -> Delivery:
-        """Return a delivery of an earlier publication for one subscription.
+        """Return a delivery of some bodies of an earlier publication for one subscription.
 
-        Args:
-          subscription: The subscription.
-          publication: The earlier publication.
-          bodies: Those of its bodies that are delivered.
-          cause: Why the subscription gets them, for ``explain``.
+        ``cause`` is why it gets them, for ``explain``.
         """
         delivery = self._encode_alone(subscription, publication, bodies)
         if self.event_history is not None:

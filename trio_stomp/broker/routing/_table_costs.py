@@ -59,11 +59,7 @@ def subscription_cost(
 ) -> int:
     """Return the bytes of a subscription without its selector.
 
-    Args:
-      subscription: The subscription.
-      kind: The kind of its destination.
-      ack: The ack mode.
-      is_durable: Whether it is durable. Its queue outlives it and is charged separately.
+    The queue of a durable subscription outlives it and is charged separately.
     """
     # Three times: the id, the same as key, and escaped in the prefix of each MESSAGE.
     cost = SUBSCRIPTION_BYTES + 3 * text_cost(subscription.key)

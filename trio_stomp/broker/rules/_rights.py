@@ -90,10 +90,7 @@ class Rights:
     def allows_pattern(self, action: "Action", name: str, pattern: Pattern) -> bool:
         """Return whether the client may do ``action`` at all destinations of a wildcard. Cached.
 
-        Args:
-          action: The action.
-          name: The wildcard as text.
-          pattern: The compiled wildcard.
+        The wildcard is given as written and compiled.
         """
         cached = self._known.get((action, pattern))
         if cached is not None:

@@ -70,7 +70,6 @@ class Rule:
 
     Args:
       allow: Whether it allows or denies.
-      actions: The actions.
       patterns: The destinations, as text.
       users: Globs of names, with ``*`` and ``?``.
       groups: Names of groups.
@@ -285,12 +284,9 @@ def may_reach_watching(name: str, pattern: Pattern | None) -> bool:
 
 
 def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Need, ...]:
-    """Return the rights required for ``action`` at a destination.
+    """Return the rights required for ``action`` at a destination, given by its native name.
 
-    Args:
-      action: The action.
-      name: The native name, from ``resolve``.
-      pattern: The pattern if ``name`` is a wildcard.
+    ``pattern`` is the name compiled if it is a wildcard.
     """
     if action not in (Action.SEND, Action.RECEIVE, Action.BROWSE):
         return ((action, name, pattern),)

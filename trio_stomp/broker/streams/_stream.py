@@ -31,8 +31,6 @@ class StreamRun:
 
     Args:
       first: The offset of the first message.
-      head: The header block.
-      bodies: The bodies.
       written_ms: The time of the append, in ms since 1970.
     """
 

@@ -26,8 +26,6 @@ class StreamReader:
     """The source of a consumer that reads a stream. It takes the place of a queue.
 
     Args:
-      consumer: The consumer.
-      stream: The stream.
       at: The offset of the next message.
       until: The offset before which reading ends; None = no end.
       timers: Schedules a delayed beginning.

@@ -166,13 +166,8 @@ class Streams:
     ) -> int:
         """Append messages, and return the offset of the first.
 
-        Args:
-          stream: The stream.
-          head: The header block.
-          bodies: The bodies.
-          now: Seconds of the broker's clock.
-          sender: The client that gets an ERROR if the store fails; None = retry.
-          is_urgent: Do not delay the append to the store.
+        If the store fails, ``sender`` gets an ERROR; without a sender the append is retried. It may
+        be delayed unless ``is_urgent``.
         """
         if any(name.startswith(STREAMS) for name, _ in head.headers):
             head = without_places(head)
