@@ -101,7 +101,7 @@ class Statistics:
 
     def quotas(self) -> list[dict[str, object]]:
         """Return the figures of the largest quotas."""
-        return self._quota_book.told()
+        return self._quota_book.figures()
 
     def parked_at(self, name: str) -> int:
         """Return the number of messages parked at a destination."""

@@ -317,7 +317,7 @@ class Queue:
         if request is not None:
             self.host.page_in(self, *request)
 
-    def let_go(self, message: Message) -> None:
+    def release(self, message: Message) -> None:
         """Release a message that leaves the queue for another destination."""
         self._release(message)
 

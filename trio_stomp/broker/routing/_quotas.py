@@ -32,7 +32,7 @@ MIN_KNOWN = 1024
 KINDS = ("user", "network")
 HEADER = CHARGED.decode().rstrip(":")
 """The header of a stored message that names its quota. Clients can neither send nor see it."""
-TOLD = 10
+MAX_SHOWN = 10
 """Quotas shown to operators, the largest ones."""
 
 
@@ -87,7 +87,7 @@ class Quotas:
 
         return nlargest(count, self._quotas.values(), total)
 
-    def told(self) -> list[dict[str, object]]:
+    def figures(self) -> list[dict[str, object]]:
         """Return the figures of the largest quotas, for operators."""
         return [
             {
@@ -100,7 +100,7 @@ class Quotas:
                 "scheduled": quota.scheduled,
                 "refused_total": quota.refused,
             }
-            for quota in self.largest(TOLD)
+            for quota in self.largest(MAX_SHOWN)
         ]
 
     def note_refused(self, quota: Quota | None, error: RemoteError) -> None:

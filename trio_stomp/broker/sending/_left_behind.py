@@ -45,7 +45,11 @@ class LeftBehind:
         """
         what, user, after = _read(question)
         if what == QUOTAS:
-            return {"what": what, "left": self.quotas.told(), "refused_total": self.quotas.refused}
+            return {
+                "what": what,
+                "left": self.quotas.figures(),
+                "refused_total": self.quotas.refused,
+            }
         found = self._last_values(after) if what == LAST_VALUES else self._schedules(after)
         rows: list[Row] = []
         for looked, (place, row) in enumerate(found):

@@ -85,7 +85,7 @@ class Streams:
     mark: "Callable[[Source], None]"
     new_epoch: Callable[[], str]
     wall: WallTime
-    known: "dict[str, StreamState]" = field(factory=dict)
+    recovered: "dict[str, StreamState]" = field(factory=dict)
     """The states of streams recovered from the store, by name."""
     warn: Callable[[str], None] = noop
     """Writes a warning to the operator's log."""
@@ -143,7 +143,7 @@ class Streams:
         return WINDOW_BYTES if self.log is not None else max_bytes or self.memory.limit_bytes
 
     def _begin(self, stream: Stream) -> None:
-        state = self.known.get(stream.name)
+        state = self.recovered.get(stream.name)
         if state is not None:
             stream.epoch, stream.first, stream.next = state.epoch, state.first, state.next
             stream.coming, stream.stored_bytes = state.next, state.bytes
@@ -247,7 +247,7 @@ class Streams:
             for topic in topics_of(name):
                 open_topic(topic)
         stream = self._streams.get(name)
-        if stream is None and name in self.known:
+        if stream is None and name in self.recovered:
             stream = self.open(name, 0, 0)
         if stream is None:
             limit = f", and there are not {MAX_STREAMS} others" if self.refused else ""

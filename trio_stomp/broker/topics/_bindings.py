@@ -366,7 +366,7 @@ class Bindings:
         others = [each for each in destination.takers(message.publication) if each is not binding]
         if not others:
             return False
-        binding.queue.let_go(message)
+        binding.queue.release(message)
         self._give(destination, others[destination.rotation % len(others)], message)
         return True
 

@@ -153,7 +153,7 @@ def test_what_a_quota_refuses_is_counted_for_its_owner_and_for_all(
     other.sends("/topic/a", "x", AMQ_SCHEDULED_DELAY="nonsense")
     assert other.client.is_refused
     assert quotas.refused == before + 1  # for another reason
-    (told,) = [each for each in quotas.told() if each["owner"] == "mallory"]
+    (told,) = [each for each in quotas.figures() if each["owner"] == "mallory"]
     assert told["refused_total"] == before + 1
 
 
