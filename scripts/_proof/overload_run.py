@@ -93,7 +93,9 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
     )
     skip_s = shape.seconds * SKIP_SHARE
     side, siding = _start(
-        run_side, broker.port, shape.side_subscribers, shape.side_rate, shape.seconds, skip_s
+        run_side,
+        *(broker.port, shape.side_subscribers, shape.side_rate, shape.seconds),
+        skip_s=skip_s,
     )
     diag = Diag(broker.port)
     try:

@@ -17,7 +17,7 @@ END_S = 5.0
 
 
 def run_side(
-    port: int, subscribers: int, rate: float, seconds: float, *, skip_s: float, pipe: Pipe
+    port: int, subscribers: int, rate: float, seconds: float, pipe: Pipe, *, skip_s: float
 ) -> None:
     """Say ``ready``; when told to, publish at ``rate`` for so long, and send what was seen.
 
