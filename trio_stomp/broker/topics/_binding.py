@@ -1,4 +1,4 @@
-"""A topic that is consumed like a queue: by acknowledgement, or by a durable subscription."""
+"""Topic subscriptions with a queue of their own: acknowledging ones and durable ones."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,18 +16,19 @@ class BindingHost(Protocol):
     """The part of the core that a binding uses."""
 
     def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
-        """Put messages into a binding's queue as far as its policy allows, and return how many."""
+        """Queue messages as far as the policy allows, and return the number queued."""
 
 
 @define(eq=False, repr=False)
 class Binding:
-    """Stands among a topic's subscribers and puts what it gets into a queue of its own.
+    """A member of a topic that puts its messages into a queue of its own.
 
     Args:
-      number: Its place among the subscribers.
-      places: What it is subscribed to.
-      queue: Where messages wait for whoever is attached to it.
-      client: Its only client, if it ends with it; None for a durable subscription.
+      number: Its position among the subscribers.
+      places: The destinations it is subscribed to.
+      queue: The queue from which its consumers receive.
+      host: The part of the core that fills the queue.
+      client: The client that subscribed last; None if restored from the store.
       durable: The durable subscription's name, or "".
     """
 
@@ -41,44 +42,44 @@ class Binding:
     selector_text: str = ""
     no_local: bool = False
     owner: str = ""
-    """The user who made the durable subscription; "" = nobody had to log in."""
+    """The user who created the durable subscription; "" = there were no logins."""
     is_direct: bool = False
     wire: int = 2
     cost: int = 0
-    """Bytes of tables that a durable subscription is charged for; its selector apart."""
+    """Bytes charged for a durable subscription's tables, without its selector."""
     quota: "Quota | None" = None
-    """Who is charged for it, and for what waits in its queue: its subscriber, not who sends."""
+    """The quota charged for it and its messages: the subscriber's, not the sender's."""
     is_welcomed: bool = False
-    """It was given what was there before it; nobody who returns to it is given that again."""
+    """Last values have been delivered. They are not delivered again to a returning client."""
     is_ended: bool = False
-    """It stands among the subscribers no more."""
+    """It has been removed from its destinations."""
 
     @property
     def is_there(self) -> bool:
-        """Return whether it still stands among the subscribers."""
+        """Return whether it is still subscribed."""
         return not self.is_ended
 
     @property
     def is_leaving(self) -> bool:
-        """Return whether it ends soon, since its clients leave. What is durable stays."""
-        # Several consume it if it was durable once, and ended by name.
+        """Return whether it ends soon because its clients leave. Durable subscriptions stay."""
+        # There are several consumers if it was a shared durable subscription that has ended.
         is_left = all(each.subscription.client.is_leaving for each in self.queue.consumers)
         return is_left and not self.durable
 
     def receive(self, publication: Publication, _delivery: Delivery, _give: Give) -> int:
-        """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
+        """Queue the messages, and return how many. ``delivery`` is for plain subscriptions."""
         if publication.is_stored and self.durable:
             return 0  # it was given its copies before the store had them
         return self.take(publication, publication.bodies)
 
     def wants(self, publication: Publication) -> bool:
-        """Return whether it is to get these messages."""
+        """Return whether the messages pass its no-local option and its selector."""
         if self.no_local and publication.sender is self.client:
             return False
         return self.selector is None or self.selector.matches(publication.head)
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:
-        """Queue some bodies of a publication as far as they fit, and return how many."""
+        """Queue some bodies of a publication as far as they fit. Return the number queued."""
         if not self.wants(publication):
             return 0
         return self.host.enqueue(self, publication, bodies)

@@ -1,4 +1,4 @@
-"""Feeds: topic and work-queue subscriptions with acknowledgements, and durable ones."""
+"""Bindings: acknowledging subscriptions to topics and work queues, and durable ones."""
 
 from functools import partial
 from itertools import count, repeat
@@ -44,10 +44,11 @@ from trio_stomp.frames import redelivered_head
 
 @define(eq=False, repr=False)
 class Bindings:
-    """Makes feeds, joins consumers to them, and hands on what they leave behind.
+    """Creates bindings, attaches consumers, and reassigns work that ended bindings leave.
 
     Args:
-      shares_durables: As of a dialect.
+      shares_durables: Connections with the same client id share a durable subscription instead of
+        taking it over.
     """
 
     policies: BrokerPolicies
@@ -66,10 +67,15 @@ class Bindings:
     def join(
         self, subscription: Subscription, consumer: Consumer, options: SubscribeOptions, now: float
     ) -> Binding:
-        """Return a feed for ``subscription``: a new one, or the durable one that it names.
+        """Attach a consumer to a new binding, or to the durable one that its client names.
+
+        Returns:
+          The binding.
 
         Raises:
-          ProtocolError: there are too many durable subscriptions, or it is somebody else's.
+          NotYet: it is being taken over from a consumer with many deliveries to return.
+          ProtocolError: there are too many durable subscriptions, memory is short, or the durable
+            subscription belongs to another user.
         """
         name = durable_name(options.durable, subscription.destination)
         binding = self._known(subscription.client, name) if name else None
@@ -85,11 +91,14 @@ class Bindings:
         return binding
 
     def _known(self, client: Client, name: str) -> Binding | None:
-        """Return the durable subscription of a returning client: its user's, or an unowned one."""
+        """Return the durable subscription of a returning client: its user's, or one without owner.
+
+        Without access rules, that of another user will do.
+        """
         return self.durables.find(name, client.identity.name, is_anybodys=client.rights is None)
 
     def _existing(self, binding: Binding | None, name: str) -> Binding:
-        """Return the durable subscription that ``/dsub/<id>`` names, of whatever topic (Apollo)."""
+        """Return the durable subscription that ``/dsub/<id>`` names, to any topic (Apollo)."""
         if binding is None:
             raise ProtocolError(
                 "unknown-subscription",
@@ -99,7 +108,10 @@ class Bindings:
         return binding
 
     def _check_stored(self, client: Client, binding: Binding) -> None:
-        """Whoever comes back must still be let in, wherever the SUBSCRIBE says that it goes."""
+        """Check that a returning client may still consume, whatever its SUBSCRIBE names.
+
+        A durable subscription without owner becomes the user's.
+        """
         self.authorizer.check_durable(client, binding)
         kind = binding.queue.destination.kind
         self.authorizer.check_subscribe(client, binding.places, kind, browses=False, lasts=True)
@@ -124,7 +136,7 @@ class Bindings:
             self._end(binding, now)
 
     def end_durable(self, binding: Binding, now: float) -> None:
-        """Forget a durable subscription and what waits in it."""
+        """Delete a durable subscription and its messages."""
         self.durables.remove(binding)
         if self.log is not None:
             forget(self.log, binding)
@@ -135,27 +147,27 @@ class Bindings:
     def enqueue(
         self, binding: Binding, publication: Publication, bodies: list[bytes], first: int = 0
     ) -> int:
-        """Put messages into a binding's queue as far as policy lets them in, and return how many.
+        """Queue messages as far as the policy allows, and return the number queued.
 
-        A publisher to a topic does not suffer for one subscriber: a full feed loses messages of
-        its own, or its client, by the policy for slow consumers.
+        A slow subscriber must not block a topic's publisher: a full queue drops messages, or its
+        client is disconnected, by the policy for slow consumers.
 
         Args:
           binding: The binding.
           publication: The messages.
           bodies: Their bodies.
-          first: The number reserved for the first of them, which says where they belong; 0 =
-            behind all others.
+          first: The number reserved for the first of them, which determines its position; 0 =
+            append.
         """
         origin = publication.without_bodies()
-        origin.quota = binding.quota  # it is nobody else's yet
+        origin.quota = binding.quota  # safe: nothing else refers to the copy yet
         if self._put(binding, origin, bodies, first):
             return len(bodies)
         numbers = count(first) if first else repeat(0)
         return sum(map(partial(self._put_or_drop, binding, origin), bodies, numbers))
 
     def _put(self, binding: Binding, origin: Publication, bodies: list[bytes], first: int) -> bool:
-        """Put messages into a feed's queue, if there is room for all of them."""
+        """Queue messages if there is room for all of them. Return whether there was."""
         queue, size = binding.queue, sum(map(len, bodies))
         bound = 0 if binding.durable else self.policies.max_backlog_bytes
         if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
@@ -178,7 +190,7 @@ class Bindings:
         return True
 
     def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes, number: int) -> bool:
-        """Put one message, or apply policy and return False if it does not fit."""
+        """Queue one message, or apply the policy if it does not fit. False = dropped."""
         queue = binding.queue
         policy = queue.destination.slow_consumer or self.policies.slow_consumer
         while True:
@@ -199,7 +211,7 @@ class Bindings:
         client = subscription.client
         if client.is_refused:
             return
-        # Settled soon, so that others have what it leaves; but not in the middle of a fan-out.
+        # Not ended here: this may be the middle of a fan-out.
         self.fan_out.slow.append((subscription, 1))
         error = ProtocolError(
             "slow-consumer",
@@ -247,10 +259,10 @@ class Bindings:
         return binding
 
     def _check_share(self, quota: Quota | None) -> None:
-        """Leave room for others.
+        """Check a user's limit of durable subscriptions.
 
         Raises:
-          ProtocolError: the user has made as many as one may.
+          ProtocolError: it is reached.
         """
         most = self.policies.max_durables_per_user
         if quota is not None and self.durables.count(quota) >= most:
@@ -275,10 +287,13 @@ class Bindings:
     def _reuse(
         self, binding: Binding, subscription: Subscription, options: SubscribeOptions, now: float
     ) -> Binding | None:
-        """Return the durable binding of a name. End it, and return None, if its target differs.
+        """Return the durable binding for a SUBSCRIBE, or end it and return None if it differs.
 
-        A name with a client id belongs to one connection: a newcomer takes it over, unless the
-        dialect has those of one client id share it and this one asks for the same.
+        It differs if the destinations or the selector do. A name with a client id belongs to one
+        connection: a new one takes it over, unless the dialect shares it and nothing differs.
+
+        Raises:
+          NotYet: the former consumer has many deliveries, which are returned in pieces.
         """
         fits = (
             binding.places == list(subscription.places)
@@ -296,13 +311,13 @@ class Bindings:
         return binding
 
     def _take_over(self, binding: Binding, consumer: Consumer, now: float) -> None:
-        """End a consumer and its connection. What it had comes first for the next consumer."""
+        """Detach a consumer, return its deliveries to the queue, and end its connection."""
         binding.queue.detach(consumer)
         self.acknowledger.return_all(consumer, now)
         self._turn_away(binding, consumer)
 
     def _taking_over(self, binding: Binding, consumer: Consumer, now: float) -> Work:
-        """End a connection, and return most of what its consumer had in pieces."""
+        """End a connection, and return most of its consumer's deliveries in pieces."""
         self._turn_away(binding, consumer)
         while binding.queue in consumer.queues and not self.queues.is_small(consumer):
             self.queues.part(consumer, STEP, now)
@@ -319,7 +334,7 @@ class Bindings:
         turn_away(consumer.subscription.client, error)
 
     def _charge(self, binding: Binding) -> None:
-        """Charge a durable subscription until it ends, whoever consumes it.
+        """Charge a durable subscription's tables until it ends.
 
         Raises:
           ProtocolError: there is no memory for it.
@@ -330,7 +345,7 @@ class Bindings:
             raise no_table_memory(memory, what, binding.quota)
         binding.cost = cost
         if binding.selector is not None:
-            force_selector(memory, binding.selector)  # its subscription has it, too
+            force_selector(memory, binding.selector)  # shared with its subscription
 
     def _refund(self, binding: Binding) -> None:
         if binding.cost:
@@ -344,10 +359,10 @@ class Bindings:
         for name, pattern in binding.places:
             self.destinations.remove(binding, name, pattern)
         self.queues.end_messages(binding.queue, self._hand_on, now)
-        binding.queue.pass_on = None  # it knows the feed, which knows its queue
+        binding.queue.pass_on = None  # breaks the reference cycle of queue and binding
 
     def _hand_on(self, message: Message, now: float) -> None:
-        """Give what a member of a work queue left to another member, else park it, else drop it."""
+        """Reassign an ended member's message: to another member, else parked, else dropped."""
         origin = message.publication
         if origin.destination.kind is not Kind.WORK:
             return
@@ -361,7 +376,7 @@ class Bindings:
             self._count_drop(destination)
 
     def _pass_on(self, binding: Binding, message: Message, _now: float) -> bool:
-        """Pass work that a member refused to another member, and return whether there was one."""
+        """Pass a message that a member refused to another one. Return whether there was one."""
         destination = self.destinations.open(message.publication.destination.name)
         others = [each for each in destination.takers(message.publication) if each is not binding]
         if not others:
@@ -371,7 +386,7 @@ class Bindings:
         return True
 
     def _give(self, destination: Destination, member: Member, message: Message) -> None:
-        """Work that another member had, to the member whose turn it is."""
+        """Give another member's message to ``member``, and advance the rotation."""
         destination.rotation += 1
         if not isinstance(member, Subscription):
             assert isinstance(member, Binding)
@@ -389,5 +404,5 @@ class Bindings:
 
 
 def _cost(binding: Binding) -> int:
-    """Bytes of a durable subscription without its selector."""
+    """Return the bytes of a durable subscription's tables, without its selector."""
     return BINDING_BYTES + id_cost(binding.durable) + places_cost(binding.places)

@@ -1,4 +1,4 @@
-"""What one subscription gets before it is like any other."""
+"""Catching up: earlier messages for a new subscription, and later ones behind them."""
 
 from collections import deque
 
@@ -11,31 +11,31 @@ from trio_stomp.broker.topics._claim import Claim
 
 @define(eq=False, repr=False)
 class CatchUp:
-    """Earlier messages that a subscription is being given, and later ones that wait behind them.
+    """The initial delivery to a plain subscription, and a bounded backlog behind it.
 
     Args:
-      claim: To parked messages.
-      memory: Charged for what waits.
-      max_waiting_bytes: Bound of what waits.
+      claim: Its claim to parked messages.
+      memory: Charged for the backlog.
+      max_waiting_bytes: The limit of the backlog.
     """
 
     claim: Claim
     memory: MemoryBudget
     max_waiting_bytes: int
     steps: Work = field(init=False)
-    """What is left to be done. It ends when the subscription has caught up."""
+    """The remaining steps. The last one ends the catch-up."""
     is_giving: bool = False
-    """Whether its next step gives messages, so that the client must have room."""
+    """Whether the next step stages messages, which needs room in the outbox."""
     _waiting: deque[Delivery] = field(factory=deque)
     _waiting_bytes: int = 0
 
     @property
     def is_followed(self) -> bool:
-        """Return whether later messages wait."""
+        """Return whether the backlog holds deliveries."""
         return bool(self._waiting)
 
     def follow(self, delivery: Delivery) -> bool:
-        """Keep what was published meanwhile, or return False and keep nothing if it is too much."""
+        """Append a delivery to the backlog. Return False if it exceeds the limit or memory."""
         waiting = self._waiting_bytes + delivery.size
         if waiting > self.max_waiting_bytes or not self.memory.take(delivery.size):
             return False
@@ -44,7 +44,7 @@ class CatchUp:
         return True
 
     def next_waiting(self) -> Delivery | None:
-        """Return the next delivery published meanwhile, or None if there is no more."""
+        """Remove and return the backlog's oldest delivery, or None."""
         if not self._waiting:
             return None
         delivery = self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""The parked messages that one subscription is given."""
+"""Claims: parked messages that are reserved for one subscription."""
 
 import heapq
 from collections.abc import Sequence
@@ -11,19 +11,20 @@ from trio_stomp.broker.topics._stale import ParkedDestination, ParkedRun, StaleQ
 
 @define(eq=False, repr=False)
 class Claim:
-    """Takes parked messages out of the stale queue, for one subscription alone.
+    """Reserves parked messages for one subscription.
 
-    They leave the queue only as fast as the subscription takes them; until then they may expire.
+    They leave the stale queue only as fast as the subscription takes them. Until then they may
+    expire.
     """
 
     stale: StaleQueue
     is_over: bool = False
-    """Whether the rest is for the next subscription."""
+    """Whether other subscriptions may claim the rest."""
     _parked: list[tuple[int, ParkedDestination]] = field(factory=list)
-    """A heap: the destination whose first run was parked first comes first."""
+    """A heap of the destinations, by the number of their first run: the oldest one on top."""
 
     def gather(self, places: Sequence[Place]) -> Work:
-        """Claim what is parked at the places and promised to nobody else."""
+        """Claim the parked messages at ``places`` that no other subscription has claimed."""
         for name, pattern in places:
             for parked in self.stale.matching(name, pattern):
                 if parked is not None and parked.claim is None:
@@ -37,7 +38,7 @@ class Claim:
         return not self._parked
 
     def next_run(self, now: float) -> ParkedRun | None:
-        """Take out the oldest run, or return None if it has expired."""
+        """Remove and return the oldest run, or return None if it has expired."""
         number, parked = heapq.heappop(self._parked)
         run = None
         if self.stale.refresh(parked, now) and parked.first.number == number:
@@ -48,6 +49,6 @@ class Claim:
         return run
 
     def end(self) -> None:
-        """Leave the rest to the next subscription."""
+        """Release the rest for other subscriptions."""
         self.is_over = True
         self._parked.clear()

@@ -1,4 +1,4 @@
-"""Durable subscriptions as the store keeps them: a setting each, and a place for the messages."""
+"""Durable subscriptions in the store: a setting for each, and a place for its messages."""
 
 import json
 from typing import TYPE_CHECKING
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from trio_stomp.broker.selectors import Selector
 
 PREFIX = "durable:"
-"""How settings and places of durable subscriptions begin."""
+"""Prefix of the settings and places of durable subscriptions."""
 
 
 OWNER_ENDS = "%01"
-"""What no name holds as it is quoted."""
+"""Separates owner and name. No quoted name contains it."""
 
 
 def place_of(name: str, owner: str) -> str:
-    """Return the store's place, and setting, of a new durable subscription.
+    """Return the key of a new durable subscription's place and setting.
 
-    One that is found in the store keeps its place: older brokers knew no owner in it.
+    A restored one keeps its key: older brokers wrote keys without an owner.
     """
     return PREFIX + (_quoted(owner) + OWNER_ENDS if owner else "") + _quoted(name)
 
 
 def _quoted(name: str) -> str:
-    # No database takes a NUL in a text.
+    # PostgreSQL accepts no NUL in text.
     return name.replace("%", "%25").replace("\0", "%00")
 
 
 def remember(log: Log, binding: Binding) -> None:
-    """Tell the store of a durable subscription."""
+    """Write a durable subscription to the store."""
     told = {
         "name": binding.durable,
         "destinations": [name for name, _ in binding.places],
@@ -49,7 +49,7 @@ def remember(log: Log, binding: Binding) -> None:
 
 
 def forget(log: Log, binding: Binding) -> None:
-    """Tell the store that a durable subscription is no more, nor what waits for it."""
+    """Delete a durable subscription and its messages from the store."""
     place = binding.queue.place
     with log.together():
         log.forget(place)
@@ -67,12 +67,12 @@ def read_back(
     compile_selector: "Callable[[str], Selector]",
     wildcards: str,
 ) -> Binding:
-    """Return the feed that ``remember`` wrote down.
+    """Return the binding that ``remember`` wrote.
 
     Args:
-      place: What the store calls it.
+      place: The key of its place in the store.
       text: The record.
-      number: Its place among the subscribers.
+      number: Its position among the subscribers.
       host: The core.
       destinations: The destinations.
       queues: The queues.
@@ -80,11 +80,11 @@ def read_back(
       wildcards: The wildcard grammar.
 
     Raises:
-      ProtocolError, ValueError, KeyError: it cannot be served any more.
+      ProtocolError, ValueError, KeyError: the record is damaged, or no longer valid.
     """
     told = json.loads(text)
     name, selector = told["name"], told["selector"]
-    # What was taken once is taken again, whatever the limits are now.
+    # A lowered limit must not reject what was accepted before.
     places = [
         (each, compile_pattern(each, wildcards, max_words=None)) for each in told["destinations"]
     ]
@@ -94,6 +94,6 @@ def read_back(
     binding = Binding(number, places=places, queue=queue, host=host, client=None, durable=name)
     binding.selector = compile_selector(selector) if selector else None
     binding.selector_text, binding.no_local = selector, told["no_local"]
-    binding.owner = told.get("owner", "")  # absent in what was written before there were users
+    binding.owner = told.get("owner", "")  # absent in records of older brokers
     binding.is_welcomed = True
     return binding

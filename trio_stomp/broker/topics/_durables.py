@@ -1,4 +1,4 @@
-"""Durable topic subscriptions: feeds that outlive the connections that consume them."""
+"""Durable topic subscriptions: bindings that outlive the connections of their consumers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,15 +10,16 @@ from trio_stomp.broker.topics._binding import Binding
 
 MAX_DURABLES = 10_000
 SHOWN_COUNT = 5
-"""Destinations that an ERROR names."""
+"""Maximum number of destinations in an ERROR."""
 
 
 @define(eq=False, repr=False)
 class Durables:
     """Durable subscriptions by name and owner.
 
-    A name is a client id and a name, or a name alone, which is shared. Each user has names of his
-    own; those of nobody, from before there were users, are for whoever comes first.
+    The key is a client id and a name, or a name alone, which connections share. Names are separate
+    for each user. A durable subscription without owner, created when there were no logins, becomes
+    that of the first user who resumes it.
     """
 
     _feeds: dict[tuple[str, str], Binding] = field(factory=dict)
@@ -30,14 +31,14 @@ class Durables:
         return iter(self._feeds.values())
 
     def find(self, name: str, owner: str, *, is_anybodys: bool) -> Binding | None:
-        """Return the feed of a durable subscription, if there is one: the owner's own, or nobody's.
+        """Return a durable subscription of ``owner`` or without owner, or None.
 
-        A shared one may be told without its destination: then the oldest of the name is meant.
+        For a shared name without destination it is the oldest with that name.
 
         Args:
           name: The name of the durable subscription.
-          owner: The user or client id.
-          is_anybodys: That of another owner will do: nothing is denied to anybody.
+          owner: The user.
+          is_anybodys: That of another user will do, as there are no access rules.
         """
         for user in dict.fromkeys((owner, "")):
             if (binding := self._feeds.get((name, user))) is not None:
@@ -51,12 +52,12 @@ class Durables:
     def meant(
         self, name: str, destination: str | None = None, places: Sequence[str] = ()
     ) -> list[Binding]:
-        """All that a name may mean, whoever owns them, oldest first.
+        """Return the durable subscriptions with a name, of all owners, oldest first.
 
         Args:
           name: The name in the header.
-          destination: What it must be to, as SUBSCRIBE wrote it; None = whatever it is to.
-          places: What that means in our own names.
+          destination: The destination as the client writes it; None = any.
+          places: The names that it resolves to.
         """
         if destination is None:
             return self._known(name)
@@ -69,7 +70,7 @@ class Durables:
         return [each for (key, _), each in self._feeds.items() if key == name]
 
     def _known(self, name: str) -> list[Binding]:
-        """Return those of a name, and of a shared one all that differ by their destinations."""
+        """Return those with a name; for a shared name, those of all destinations."""
         found = self._exactly(name)
         if is_shared(name) and not found:
             start = f"{name}\0"
@@ -77,10 +78,10 @@ class Durables:
         return found
 
     def add(self, binding: Binding) -> None:
-        """Keep ``binding`` until somebody unsubscribes it for good.
+        """Add a durable subscription.
 
         Raises:
-          ProtocolError: there are too many.
+          ProtocolError: there are ``MAX_DURABLES`` already.
         """
         if len(self._feeds) >= MAX_DURABLES:
             raise ProtocolError(
@@ -91,25 +92,25 @@ class Durables:
         self._feeds[binding.durable, binding.owner] = binding
 
     def count(self, quota: Quota) -> int:
-        """Return the number of those that are charged to a quota."""
+        """Return the number charged to a quota."""
         return sum(binding.quota is quota for binding in self._feeds.values())
 
     def give(self, binding: Binding, owner: str) -> None:
-        """Make a durable subscription without an owner that of ``owner``."""
+        """Set the owner of a durable subscription that has none."""
         self.remove(binding)
         binding.owner = owner
         self._feeds[binding.durable, owner] = binding
 
     def remove(self, binding: Binding) -> None:
-        """Forget a durable subscription."""
+        """Remove a durable subscription."""
         del self._feeds[binding.durable, binding.owner]
 
 
 def durable_name(name: str, destination: str) -> str:
-    """Return the name under which a durable subscription is kept.
+    """Return the key of a durable subscription.
 
-    One that was named without a client id is also told by its destination: clients number their
-    subscriptions, and two applications must not end each other's.
+    Without a client id it includes the destination: many clients number their subscriptions, and
+    two applications must not end each other's.
     """
     if not is_shared(name) or destination.startswith(DSUB):
         return name
@@ -117,7 +118,7 @@ def durable_name(name: str, destination: str) -> str:
 
 
 def ambiguous(name: str, bindings: Sequence[Binding]) -> ProtocolError:
-    """Return the error for a client that did not tell which of several subscriptions it means."""
+    """Return the error for a name that several durable subscriptions have."""
     shown = [",".join(place for place, _ in each.places)[:80] for each in bindings[:SHOWN_COUNT]]
     more = ", …" if len(bindings) > SHOWN_COUNT else ""
     return ProtocolError(
@@ -128,16 +129,16 @@ def ambiguous(name: str, bindings: Sequence[Binding]) -> ProtocolError:
 
 
 def unknown(name: str, destination: str | None) -> str:
-    """Return what is not there, for an ERROR."""
+    """Return the text of an ERROR for a durable subscription that does not exist."""
     where = f" to {destination[:80]}" if destination is not None else ""
     return f"there is no durable subscription {_bare(name)!r}{where}"
 
 
 def _bare(name: str) -> str:
-    """Return a name as clients write it, and not too long."""
+    """Return a name as clients write it, cut to 60 characters."""
     return name.partition("\0")[2].partition("\0")[0][:60]
 
 
 def is_shared(name: str) -> bool:
-    """Return whether several connections may consume it: it was named without a client id."""
+    """Return whether connections share the durable subscription: its name has no client id."""
     return name.startswith("\0")

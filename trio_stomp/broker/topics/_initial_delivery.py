@@ -1,4 +1,4 @@
-"""What a new subscription gets first: a browser's view, last values, and parked messages."""
+"""Initial delivery: queue contents for browsers, last values, and parked messages."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,16 +32,16 @@ from trio_stomp.broker.topics._stale import StaleQueue
 
 DONE = object()
 STEP = 128
-"""Deliveries that waited behind earlier messages and are staged in one piece of work."""
+"""Deliveries of a backlog that are staged or counted as lost in one piece of work."""
 
 
 @define(eq=False, repr=False)
 class InitialDelivery:
-    """Gives subscriptions what was there before them, in pieces, as fast as their clients take it.
+    """Delivers earlier messages to new subscriptions, in pieces, as fast as their clients read.
 
-    What is published meanwhile waits behind it, so that the order of each destination is kept: for
-    a plain subscription in its ``CatchUp``; for a binding in its queue, which hands nothing out
-    before all that is older is in it.
+    Messages that are published meanwhile queue behind them, which preserves the order of each
+    destination: for a plain subscription in its ``CatchUp``, for a binding in its queue, which is
+    frozen until all older messages are in it.
     """
 
     policies: BrokerPolicies
@@ -54,16 +54,16 @@ class InitialDelivery:
     browses: Browses
     last_values: LastValues
     _resumed: dict[Client, None] = field(factory=dict)
-    """Clients that are given more in a later turn."""
+    """Clients whose catch-up is scheduled to continue."""
 
     def prepare(
         self, subscription: Subscription, kind: Kind, options: SubscribeOptions
     ) -> Callable[[float], Work | None]:
-        """Settle what a new subscription is given before all that is sent from now on.
+        """Fix the point in time that separates earlier messages from later ones.
 
         Returns:
-          A call that begins with it, at a time in seconds of the broker's clock, and returns the
-          rest of the work. It may be called later, or never.
+          A function that takes the broker's time in seconds, begins the initial delivery and
+          returns the remaining work. It may be called later, or never.
         """
         if kind is Kind.STREAM:
             return _nothing
@@ -93,7 +93,7 @@ class InitialDelivery:
             self.browses.add(subscription, make, now)
 
     def _browse(self, consumer: Consumer, options: SubscribeOptions) -> Browse:
-        """Let a browser begin, with what there is now."""
+        """Return a browse of the messages that the queues have now."""
         storage = self.queues.storage
         return Browse(
             consumer,
@@ -107,7 +107,7 @@ class InitialDelivery:
     # Bindings.
 
     def _fill(self, binding: Binding, newest: int, numbers: Iterator[int], _now: float) -> Work:
-        """Put what was there before it into the queue of a binding, in front of what came since."""
+        """Put earlier messages into a binding's queue, in front of those published since."""
         claim = Claim(self.stale)
         putting = self._putting(binding, claim, 0 if binding.is_welcomed else newest, numbers)
         binding.is_welcomed = True
@@ -139,14 +139,14 @@ class InitialDelivery:
             yield
 
     def _put(self, binding: Binding, publication: Publication, numbers: Iterator[int]) -> None:
-        """Put messages into a binding's queue, in the order of their numbers."""
+        """Put messages into a binding's queue under the next reserved numbers."""
         first, *_ = [*islice(numbers, len(publication.bodies)), 0]
         self.bindings.enqueue(binding, publication, publication.bodies, first)
 
     # Plain subscriptions.
 
     def _begin(self, subscription: Subscription, newest: int, _now: float) -> Work:
-        """Give a plain subscription what was there before it."""
+        """Begin the catch-up of a plain subscription, and return its work."""
         claim = Claim(self.stale)
         catch_up = CatchUp(claim, self.memory, self.policies.max_backlog_bytes)
         catch_up.steps = self._steps(subscription, catch_up, newest)
@@ -156,7 +156,7 @@ class InitialDelivery:
         return self._giving(subscription, catch_up)
 
     def _giving(self, subscription: Subscription, catch_up: CatchUp) -> Work:
-        """Do the next steps of a catch-up, as far as the client takes what they give."""
+        """Do the next steps of a catch-up, as long as the outbox has room for their messages."""
         while not catch_up.is_giving or subscription.outbox.has_room():
             if next(catch_up.steps, DONE) is DONE:
                 return
@@ -194,13 +194,13 @@ class InitialDelivery:
     def _stage(
         self, subscription: Subscription, publication: Publication, reason: DeliveryReason
     ) -> None:
-        """Stage earlier messages, which the client takes at its own pace."""
+        """Stage earlier messages. Parked ones are paced by the client."""
         delivery = self.fan_out.encode_for(subscription, publication, publication.bodies, reason)
         delivery.is_paced = reason is DeliveryReason.PARKED
         self.fan_out.stage(subscription, delivery)
 
     def _stage_waiting(self, subscription: Subscription, catch_up: CatchUp) -> None:
-        """Stage some deliveries that waited behind earlier ones, as far as there is room."""
+        """Stage some deliveries of the backlog, as far as the outbox has room."""
         for _ in range(STEP):
             delivery = catch_up.next_waiting() if subscription.outbox.has_room() else None
             if delivery is None:
@@ -212,7 +212,7 @@ class InitialDelivery:
                 self.fan_out.stage(subscription, delivery)
 
     def go_on(self, client: Client) -> None:
-        """Give a client more in this turn, as far as there is time: its outbox has room again."""
+        """Resume the catch-ups of a client whose outbox has room again."""
         if client.catching_up and client not in self._resumed:
             self._resumed[client] = None
             self.destinations.turns.carry_out(self._going_on(client))
@@ -224,18 +224,18 @@ class InitialDelivery:
                 if isinstance(catch_up, CatchUp):
                     yield from self._giving(subscription, catch_up)
                     if subscription.catch_up is catch_up:
-                        return  # there is no room, and the client will be resumed
+                        return  # no room; ``go_on`` is called again when there is
         finally:
             del self._resumed[client]
 
     def go_on_browsing(self, client: Client, now: float) -> None:
-        """Show a client more of what it browses."""
+        """Resume the browses of a client."""
         if self.fan_out.event_history is not None:
             self.fan_out.event_history.now = now
         self.browses.resume(client, now)
 
     def end(self, subscription: Subscription) -> None:
-        """End a subscription's initial delivery. The rest is lost, or stays parked."""
+        """End a subscription's initial delivery. Parked messages stay; the backlog is lost."""
         self.browses.end(subscription)
         catch_up = subscription.catch_up
         if isinstance(catch_up, CatchUp):
@@ -247,7 +247,7 @@ class InitialDelivery:
                 self.destinations.turns.carry_out(losing)
 
     def _losing(self, catch_up: CatchUp, session: str) -> Work:
-        """Count what waited behind earlier messages, and is lost."""
+        """Count the deliveries of a backlog as lost, in pieces."""
         while lost := list(islice(iter(catch_up.next_waiting, None), STEP)):
             for delivery in lost:
                 self.fan_out.drops.backlog_abandoned += delivery.count
@@ -256,7 +256,7 @@ class InitialDelivery:
             yield
 
     def _note_lost(self, lost: list[Delivery], session: str) -> None:
-        """Note what waited behind earlier messages and is lost, an event for each destination."""
+        """Record lost deliveries in the history, one event for each destination."""
         event_history = self.fan_out.event_history
         if event_history is None:
             return
@@ -285,9 +285,9 @@ class InitialDelivery:
 
 
 def _nothing(now: float) -> None:
-    """Begin with nothing."""
+    """Deliver nothing."""
 
 
 def _span(delivery: Delivery) -> Span:
-    """Return the numbers of a delivery's messages: the first one's is what it begins with."""
+    """Return the span of a delivery. Its block begins with the number of the first message."""
     return int(delivery.tails[1].partition(b"\n")[0]), delivery.count

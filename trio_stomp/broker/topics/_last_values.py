@@ -1,6 +1,6 @@
-"""Last values: the one message of a topic that later subscribers are given first.
+"""Last values: a topic's newest retained message, which new subscribers get first.
 
-Each is known by who sent it, and ends if he may not send it any more when it is wanted next.
+Each has an owner, its sender. It is removed on its next use if the owner may no longer send it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ from trio_stomp.broker.queues import Storage, cost_alone
 from trio_stomp.broker.routing import Destinations
 
 PLACE = "retained:"
-"""How the store's places for them begin."""
+"""Prefix of their places in the store."""
 STEP = 32
-"""Names that are looked up at once."""
+"""Names that are looked up in one step."""
 UNJUDGED = -1
-"""In a ``LastValueOwner``: of what was found in the store."""
+"""``LastValueOwner.judged`` of a last value restored from the store: not checked yet."""
 
 
 @define(eq=False, repr=False)
@@ -32,9 +32,9 @@ class LastValueOwner:
 
     Args:
       owner: The sender; None = unknown.
-      judged: The generation of the rules that allowed it, as the authorizer counts them.
+      judged: The generation of the access rules that last allowed it (``Authorizer.changes``).
       id: The value's id in the store; 0 = in memory only.
-      number: The value's place in the order in which last values were kept.
+      number: The value's position in the order in which last values were set.
     """
 
     owner: Identity | None
@@ -44,27 +44,27 @@ class LastValueOwner:
 
 
 NOBODY = LastValueOwner(None, 0)
-"""Of what does not become a last value."""
+"""The owner of messages that do not become last values."""
 
 
 @define(eq=False, repr=False)
 class LastValues:
-    """Keeps them, in memory and, of messages that are to survive, in the store."""
+    """Last values, in memory and, if persistent, in the store."""
 
     memory: MemoryBudget
     destinations: Destinations
     authorizer: Authorizer
     storage: Storage | None = None
     owners: "SortedDict[str, LastValueOwner]" = field(factory=SortedDict)
-    """By the name of the destination."""
+    """By destination name."""
     newest: int = 0
-    """The number of the one that was kept last."""
+    """The number of the one that was set last."""
     _owner: Identity | None = None
-    """The owner of the scheduled message that is being sent."""
+    """The owner of the scheduled messages that are being sent."""
 
     @contextmanager
     def left_by(self, owner: Identity | None) -> Iterator[None]:
-        """Make ``owner`` answer for what is sent inside."""
+        """Make ``owner`` the owner of last values that the broker sets inside."""
         self._owner = owner
         try:
             yield
@@ -78,7 +78,7 @@ class LastValues:
         return LastValueOwner(owner, self.authorizer.changes)
 
     def asked(self, publication: Publication) -> str:
-        """Return what is to become of the last value: set, remove, or "" to leave it."""
+        """Return what a message does to the last value: set, remove, or "" for nothing."""
         destination, options = publication.destination, publication.options
         said = options.retain if options is not None else ""
         if destination.kind is not Kind.TOPIC or destination.private:
@@ -88,7 +88,16 @@ class LastValues:
         return said if destination.retain == "header" else ""
 
     def store(self, publication: Publication, asked: str, keeper: LastValueOwner) -> bool:
-        """Tell the store, and return whether what was asked is to survive, so that it must wait."""
+        """Write a change of a last value to the store.
+
+        Args:
+          publication: The messages.
+          asked: The change, as ``asked`` returns it.
+          keeper: The owner. Gets the id of the stored value.
+
+        Returns:
+          Whether the change takes effect only once the store has committed it.
+        """
         assert self.storage is not None
         destination, log = publication.destination, self.storage.log
         keeps = publication.is_stored and asked == RETAIN_SET
@@ -110,7 +119,7 @@ class LastValues:
         return publication.is_stored
 
     def keep(self, publication: Publication, asked: str, keeper: LastValueOwner) -> None:
-        """Keep a topic's last message for later subscribers, or forget the one kept."""
+        """Set a topic's last value to the last message, or remove it."""
         destination = publication.destination
         self._release(destination)
         if asked == RETAIN_SET:
@@ -132,7 +141,7 @@ class LastValues:
             self._forget(destination)
 
     def restore(self, publication: Publication, id: int, owner: Identity | None) -> None:
-        """Restore a last value from the store. Of several, the last one counts."""
+        """Restore a last value from the store. It replaces one that was restored before."""
         destination = publication.destination
         if destination.retained_id:
             assert self.storage is not None
@@ -142,7 +151,7 @@ class LastValues:
         self.keep(publication, RETAIN_SET, LastValueOwner(owner, UNJUDGED, id))
 
     def may_be_given(self, destination: Destination) -> bool:
-        """Return whether the owner of a last value may send it today, and end the value if not."""
+        """Return whether the owner may still send a last value. If not, remove it."""
         keeper = self.owners[destination.name]
         if keeper.judged == self.authorizer.changes:
             return True
@@ -154,20 +163,20 @@ class LastValues:
         return is_good
 
     def may_reach(self, places: Sequence[Place]) -> bool:
-        """Return whether a subscription to the places may be given any."""
+        """Return whether a subscription to ``places`` may get last values."""
         if not self.owners:
             return False
         return any(pattern is not None or name in self.owners for name, pattern in places)
 
     def reached(self, places: Sequence[Place], newest: int) -> Iterator[str | None]:
-        """Yield the names of destinations whose last value a new subscription may be given.
+        """Yield the names of destinations whose last value a new subscription may get.
 
-        Yields None after a look in vain. Last values may be kept, replaced and removed between two
+        Yields None after a step that finds none. Last values may be set and removed between two
         steps.
 
         Args:
-          places: The places of the subscription.
-          newest: The newest one when it began: it gets later ones as it gets other messages.
+          places: What the subscription names.
+          newest: The newest value when it began. Later ones reach it as ordinary messages.
         """
         for place, (said, pattern) in enumerate(places):
             for name in self._names(said, pattern):
@@ -176,15 +185,15 @@ class LastValues:
                 yield name if name and is_given and not _reach(places[:place], name) else None
 
     def _names(self, name: str, pattern: Pattern | None) -> Iterator[str | None]:
-        """Yield the names of destinations that may have one. Yield None after a look in vain."""
+        """Yield the names that may have a last value. Yield None after a step that finds none."""
         return iter((name,)) if pattern is None else walk(pattern, self._since)
 
     def _since(self, name: str) -> list[str]:
-        """Return some names of destinations with a last value from ``name`` on, in order."""
+        """Return the next names with a last value from ``name`` on, in order."""
         return list(islice(self.owners.irange(name), STEP))
 
     def given(self, name: str, newest: int, now: float) -> Publication | None:
-        """Return a last value that ``reached`` found, or None if it is there no more."""
+        """Return a last value that ``reached`` found, or None if it has gone or expired."""
         keeper = self.owners.get(name)
         if keeper is None or keeper.number > newest:
             return None
@@ -196,8 +205,8 @@ class LastValues:
         return destination.retained
 
     def _end(self, destination: Destination, keeper: LastValueOwner) -> None:
-        """Forget a destination's last value for good. Another may be on its way to the store."""
-        if keeper.id and keeper.id == destination.retained_id:
+        """Remove a destination's last value from memory and store."""
+        if keeper.id and keeper.id == destination.retained_id:  # else a newer one is being stored
             assert self.storage is not None
             self.storage.log.finish(destination.retained_id)
             destination.retained_id = 0
@@ -205,20 +214,20 @@ class LastValues:
         self._forget(destination)
 
     def _release(self, destination: Destination) -> None:
-        """Let go of a destination's last value, which is forgotten or replaced."""
+        """Release the memory of a destination's last value."""
         if destination.retained is not None:
             self.memory.give_kept(_cost(destination.retained), destination.retained.quota)
             destination.retained = None
 
     def _forget(self, destination: Destination) -> None:
-        """Note that a destination has no last value any more."""
+        """Remove a destination from those with a last value."""
         self.owners.pop(destination.name, None)
         self.destinations.note_quiet(destination)
 
 
 @define(eq=False, repr=False)
 class _Replacing:
-    """A last value that the store still has, if it cannot take another in its place."""
+    """An effect that keeps the former last value's id if the store fails to replace it."""
 
     client: Client | None
     destinations: Destinations
@@ -239,7 +248,7 @@ def _cost(publication: Publication) -> int:
 
 
 def _reach(places: Sequence[Place], name: str) -> bool:
-    """Return whether any of the places of a subscription reaches ``name``."""
+    """Return whether any of ``places`` matches ``name``."""
     return any(
         said == name if pattern is None else matches(pattern, name) for said, pattern in places
     )

@@ -1,8 +1,8 @@
-"""The stale queue: messages that nobody was subscribed to, kept while they live.
+"""The stale queue: messages without subscribers, parked until they expire.
 
-One bounded memory channel for each destination that has more than one parked run, used only with
-``send_nowait`` and ``receive_nowait``: nothing here waits. What stands first is held beside the
-channel, since a channel cannot be looked into.
+Each destination with more than one parked run has a bounded memory channel, which is used only
+with ``send_nowait`` and ``receive_nowait``: nothing here waits. The first run is held beside the
+channel, as a channel has no peek.
 """
 
 import heapq
@@ -33,33 +33,33 @@ from trio_stomp.frames import head_cost
 MESSAGE_OVERHEAD_BYTES = 64
 CHANNEL_OVERHEAD_BYTES = 2048
 DESTINATION_OVERHEAD_BYTES = 1024
-"""What each costs beside its bodies and header blocks, measured and rounded up."""
+"""Bytes charged for each, without bodies and header blocks, as measured and rounded up."""
 MAX_SWEPT = 500
-"""So many runs are thrown away in one turn, if more have expired: 0.2 to 0.4 ms."""
+"""Maximum number of expired runs dropped in one turn: 0.2 to 0.4 ms."""
 DESTINATION_SWEEPS = 5
-"""The last run of a destination, and with it that, takes as long as so many others."""
+"""Cost of dropping a destination's last run and the destination itself, in runs."""
 MAX_RANKED = 100_000
-"""So many destinations are ranked by size: 12 ms."""
+"""Maximum number of destinations ranked by size: 12 ms."""
 FEW_DROPPED = 256
-"""More messages that leave for new ones leave in pieces."""
+"""If more messages must be dropped for new ones, they are dropped in pieces."""
 STEP = 32
-"""Names that are looked up at once, and runs that expire in one piece of work."""
+"""Names that are looked up in one step, and runs that expire in one piece of work."""
 
 
 class AnyClaim(Protocol):
-    """A subscription's claim to parked messages: ``Claim``."""
+    """The part of ``Claim`` that the stale queue uses."""
 
     is_over: bool
 
 
 @define(eq=False, repr=False)
 class ParkedRun:
-    """Messages of one header block that nobody was subscribed to."""
+    """Parked messages with one header block."""
 
     number: int
     publication: Publication
     size: int
-    """Bytes that it is charged with."""
+    """Bytes charged for it."""
 
 
 @define(eq=False, repr=False)
@@ -71,23 +71,20 @@ class ParkedDestination:
     size: int
     """Messages."""
     bytes: int
-    """All that is charged."""
+    """Bytes charged in total."""
     overhead: int
-    """What is charged for the destination itself, and its channel."""
+    """Bytes charged for the destination and its channel."""
     due: float = NEVER
-    """When it is looked at next, if its first run has not expired before."""
+    """The time of its next check: its key in ``StaleQueue._due``."""
     quota: Quota | None = None
-    """Who is charged for those: whose messages came first."""
+    """The quota charged for the overhead: that of the first run."""
     sender: "trio.MemorySendChannel[ParkedRun] | None" = None
     receiver: "trio.MemoryReceiveChannel[ParkedRun] | None" = None
     _claim: AnyClaim | None = None
 
     @property
     def claim(self) -> AnyClaim | None:
-        """The claim of the subscription that is being given these messages, so no other gets them.
-
-        None if there is none, or it is over.
-        """
+        """The claim that reserves these messages for one subscription, or None."""
         return None if self._claim is None or self._claim.is_over else self._claim
 
     @claim.setter
@@ -95,13 +92,13 @@ class ParkedDestination:
         self._claim = claim
 
     def append(self, run: ParkedRun, capacity: int) -> None:
-        """Park behind what is there."""
+        """Append a run."""
         if self.sender is None:
             self.sender, self.receiver = trio.open_memory_channel[ParkedRun](capacity)
         self.sender.send_nowait(run)
 
     def next(self) -> ParkedRun | None:
-        """Return the run behind the first, taken out of the channel, or None."""
+        """Remove and return the run after the first, or return None."""
         if self.receiver is None:
             return None
         try:
@@ -110,7 +107,7 @@ class ParkedDestination:
             return None
 
     def close(self) -> None:
-        """Close the channel, which is empty."""
+        """Close the channel. It must be empty."""
         if self.sender is not None and self.receiver is not None:
             self.sender.close()
             self.receiver.close()
@@ -118,7 +115,7 @@ class ParkedDestination:
 
 @define(eq=False, repr=False)
 class StaleStatistics:
-    """Counters of the stale queue since the start, in messages."""
+    """Counters of the stale queue since the broker's start, in messages."""
 
     parked: int = 0
     revived: int = 0
@@ -128,7 +125,7 @@ class StaleStatistics:
 
 @define(eq=False, repr=False)
 class StaleQueue:
-    """All parked messages, bounded by count and bytes, in order of arrival at each destination."""
+    """All parked messages, in order of arrival at each destination, bounded by count and bytes."""
 
     policies: BrokerPolicies
     memory: MemoryBudget
@@ -137,17 +134,17 @@ class StaleQueue:
     statistics: StaleStatistics = field(factory=StaleStatistics)
     _parked: "SortedDict[str, ParkedDestination]" = field(factory=SortedDict)
     _due: "SortedSet[tuple[float, str]]" = field(factory=SortedSet)
-    """The destinations by when they are looked at next: no later than their first run expires."""
+    """The destinations by the time of their next check: when the first run expires, or sooner."""
     _number: int = 0
 
     def park(self, publication: Publication, now: float) -> None:
-        """Keep a run for the next subscriber, as far as the limits allow."""
+        """Park a run for the next subscriber, as far as the limits allow."""
         bodies = publication.bodies
         cost = _cost(publication)
         lost = len(bodies) - self._fitting(publication, cost)
         if lost:
             is_more = True
-            while lost and is_more:  # what has been parked pays for it
+            while lost and is_more:  # expired runs go first
                 is_more = self.sweep(now)
                 lost = len(bodies) - self._fitting(publication, cost)
             if self._may_push_out(publication):
@@ -184,14 +181,14 @@ class StaleQueue:
             yield from self._making_room(publication, cost)
 
     def _may_push_out(self, publication: Publication) -> bool:
-        """Return whether others may be thrown away for a run, or its newest message."""
+        """Return whether parked messages may be dropped for a run, so that its newest can fit."""
         newest = len(publication.bodies[-1]) + MESSAGE_OVERHEAD_BYTES
         least = DESTINATION_OVERHEAD_BYTES + head_cost(publication.head) + newest
         limits = self.policies
         return limits.stale_overflow == DROP_OLDEST and least <= limits.max_stale_queue_bytes
 
     def _append(self, publication: Publication, cost: int) -> None:
-        """Park what fits."""
+        """Park a run that fits."""
         destination, count = publication.destination, len(publication.bodies)
         self._number += 1
         run = ParkedRun(self._number, publication, cost)
@@ -217,15 +214,15 @@ class StaleQueue:
         return len(self._parked)
 
     def may_reach(self, places: Sequence[Place]) -> bool:
-        """Return whether a subscription to the places may be given any."""
+        """Return whether a subscription to ``places`` may get parked messages."""
         if not self._parked:
             return False
         return any(pattern is not None or name in self._parked for name, pattern in places)
 
     def matching(self, name: str, pattern: Pattern | None) -> Iterator[ParkedDestination | None]:
-        """Yield the destinations with parked messages that a place names. None: a look in vain.
+        """Yield the destinations with parked messages that a name or pattern matches.
 
-        Others may come and go between two steps.
+        Yields None after a step that finds none. Destinations may come and go between two steps.
         """
         if pattern is None:
             yield self._parked.get(name)
@@ -234,7 +231,7 @@ class StaleQueue:
             yield self._parked.get(found) if found is not None else None
 
     def _since(self, name: str) -> list[str]:
-        """Return some names of destinations with parked messages from ``name`` on, in order."""
+        """Return the next names with parked messages from ``name`` on, in order."""
         return list(islice(self._parked.irange(name), STEP))
 
     def holds(self, parked: ParkedDestination) -> bool:
@@ -242,22 +239,23 @@ class StaleQueue:
         return self._parked.get(parked.destination.name) is parked
 
     def refresh(self, parked: ParkedDestination, now: float) -> bool:
-        """Drop expired runs at its front, some if many, and return whether any others are left."""
+        """Drop at most ``STEP`` expired runs at the front. Return whether any runs are left."""
         if self.holds(parked):
             self._drop_expired(parked, now, STEP)
         return self.holds(parked)
 
     def take(self, parked: ParkedDestination) -> ParkedRun:
-        """Return the oldest run of a destination that has one, taken out."""
+        """Remove and return the oldest run of a destination."""
         run = parked.first
         self._advance(parked)
         self.statistics.revived += len(run.publication.bodies)
         return run
 
     def sweep(self, now: float) -> bool:
-        """Drop some of what has expired. To be called every now and then.
+        """Drop at most ``MAX_SWEPT`` expired runs. Must be called periodically.
 
-        Returns: whether there is more; to be called again soon.
+        Returns:
+          Whether there are more, so that the next call should follow soon.
         """
         left = MAX_SWEPT
         while self._due and self._due[0][0] <= now:
@@ -272,24 +270,24 @@ class StaleQueue:
         return False
 
     def depth(self, name: str) -> int:
-        """Return how many messages are parked at ``name``."""
+        """Return the number of messages parked at ``name``."""
         parked = self._parked.get(name)
         return parked.size if parked is not None else 0
 
     def largest(self, count: int) -> list[ParkedDestination]:
         """Return up to ``count`` destinations with the most parked messages, the fullest first.
 
-        Limits: only ``MAX_RANKED`` are looked at, to bound the time it takes.
+        Only ``MAX_RANKED`` destinations are compared, to bound the time.
         """
         return heapq.nlargest(count, self.candidates(), key=attrgetter("size"))
 
     def candidates(self) -> list[ParkedDestination]:
-        """Return the destinations with parked messages that are ranked: ``MAX_RANKED`` at most."""
-        # Not in order of their names, which takes ten times as long.
+        """Return at most ``MAX_RANKED`` destinations with parked messages, in no order."""
+        # Iterating in order of the names takes ten times as long.
         return list(islice(dict.values(self._parked), MAX_RANKED))
 
     def _drop_expired(self, parked: ParkedDestination, now: float, limit: float = inf) -> int:
-        """Drop one or at most ``limit`` expired runs at the front, and return how many."""
+        """Drop up to ``limit`` expired runs at the front, and return the number dropped."""
         dropped = 0
         while parked.first.publication.is_over(now):
             count = len(parked.first.publication.bodies)
@@ -301,7 +299,7 @@ class StaleQueue:
         return dropped
 
     def _making_room(self, publication: Publication, cost: int) -> Work:
-        """Throw away what expires first, run by run, until a run fits, or its newest message."""
+        """Drop the runs that expire first, one in each step, until new messages fit."""
         limits = self.policies
         count = len(publication.bodies)
         while self._parked and (
@@ -329,7 +327,7 @@ class StaleQueue:
             self._note_due(parked)
 
     def _advance(self, parked: ParkedDestination) -> bool:
-        """Take the first run out, and return whether another has come to stand in its place."""
+        """Remove the first run. Return whether another follows; if not, remove the destination."""
         run = parked.first
         count = len(run.publication.bodies)
         self.size -= count
@@ -346,20 +344,20 @@ class StaleQueue:
         return True
 
     def _note_due(self, parked: ParkedDestination) -> None:
-        """Note when a destination is due, in place of what was noted before."""
+        """Schedule a destination's next check for when its first run expires."""
         name = parked.destination.name
         self._due.discard((parked.due, name))
         parked.due = parked.first.publication.ends_at
         self._due.add((parked.due, name))
 
     def judge_anew(self) -> None:
-        """Work out anew what expires first: it may be another, since the wall clock was set."""
+        """Recompute all expiry times after the wall clock was set."""
         for parked in self._parked.values():
             parked.due = parked.first.publication.ends_at
         self._due = SortedSet((parked.due, name) for name, parked in self._parked.items())
 
     def _fitting(self, publication: Publication, cost: int) -> int:
-        """Return how many messages of a run there is room for."""
+        """Return the number of messages of a run that fit."""
         limits, memory, bodies = self.policies, self.memory, publication.bodies
         room = min(
             limits.max_stale_queue_bytes - self.bytes, memory.kept_room_for(publication.quota)
@@ -376,13 +374,13 @@ class StaleQueue:
         return count
 
     def _opening_cost(self, parked: ParkedDestination | None) -> int:
-        """Return the additional cost of a run: a new destination, or for the second a channel."""
+        """Return the overhead that a run adds: for the first a destination, then a channel."""
         if parked is None:
             return DESTINATION_OVERHEAD_BYTES
         return CHANNEL_OVERHEAD_BYTES if parked.sender is None else 0
 
     def _charge(self, parked: ParkedDestination, size: int, quota: Quota | None) -> None:
-        """Charge bytes, which are known to fit, or give them back if negative."""
+        """Charge bytes that are known to fit (negative: refund)."""
         parked.bytes += size
         self.bytes += size
         self.memory.give_kept(-size, quota)
