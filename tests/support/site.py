@@ -1,19 +1,22 @@
 """The broker's pages, asked without a wire, or over one."""
 
 import json
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from typing import Any, TypeVar
 
 import h11
+import pytest
 import trio
 from attrs import frozen
 
-from tests.support.fakes import Dial
+from tests.support.fakes import Dial, open_dial
 from trio_stomp.diag import Reporter
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web import Site, WebOptions, add_pages
 
 T = TypeVar("T")
+QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
+"""Options of a broker that publishes nothing by itself."""
 
 
 @frozen
@@ -72,6 +75,15 @@ def add_all(dial: Dial, *, limit: int = 50, data_dir: str = "") -> None:
     assert isinstance(diagnostics, Reporter)
     options = WebOptions(metrics_destinations=limit)
     add_pages(site, dial.server, diagnostics.figures, options, data_dir)
+
+
+@pytest.fixture
+async def dial() -> AsyncIterator[Dial]:
+    """A quiet broker with all its pages."""
+    async with open_dial(**QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        yield dial
 
 
 def ask(

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp._version import __version__
 from trio_stomp.base._errors import OptionError
-from trio_stomp.cli import main, parse
+from trio_stomp.cli import parse
 from trio_stomp.config import Settings, options
 
 ROOT = Path(__file__).parents[3]
@@ -143,32 +142,6 @@ def test_help_is_complete(
         assert alias in text
     assert text.count("(default: ") == len(options())
     assert max(map(len, told.splitlines())) <= 100
-
-
-def test_the_short_help_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    texts = []
-    for flag in ("-h", "--help"):
-        with pytest.raises(SystemExit) as caught:
-            main([flag])
-        assert caught.value.code == 0
-        texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1]
-
-
-def test_version() -> None:
-    result = run("--version")
-    assert (result.returncode, result.stdout) == (0, f"trio-stomp {__version__}\n")
-
-
-@pytest.mark.parametrize("argument", ["--prot=5", "--port=x", "TTL=soon", "--max-headers=0"])
-def test_a_mistake_is_one_line_and_exit_2(
-    argument: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([argument]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("trio-stomp: error: ")
-    assert captured.err.count("\n") == 1
 
 
 def test_a_mistake_ends_the_process_with_exit_2() -> None:

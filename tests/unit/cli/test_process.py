@@ -104,16 +104,6 @@ def read_until(broker: Broker, text: str) -> str:
     return next(line for line in broker.log if text in line)
 
 
-@pytest.mark.parametrize("spelling", ["port={}", "--port={}", "-p{}"])
-def test_the_port_is_the_one_asked_for(spelling: str) -> None:
-    port = free_port()
-    with running(spelling.format(port)) as broker:
-        assert broker.port == port
-        with broker.dial() as connection:
-            connection.sendall(CONNECT)
-            assert receive_frame(connection).startswith(b"CONNECTED\n")
-
-
 def test_the_words_of_the_seed() -> None:
     port = free_port()
     words = (

@@ -37,12 +37,6 @@ def test_each_option_is_told_in_full(spec: OptionSpec) -> None:
     assert not spec.choices or spec.default in spec.choices
 
 
-@pytest.mark.parametrize("spec", options(), ids=lambda spec: spec.name)
-def test_each_default_is_allowed_and_lands_in_its_group(spec: OptionSpec) -> None:
-    settings = build({spec.name: spec.default})
-    assert getattr(getattr(settings, spec.group), spec.name) == spec.default
-
-
 def test_a_spec_is_read_from_the_declaration() -> None:
     spec = SPECS["stale_overflow"]
     assert spec.group == "broker"

@@ -2,7 +2,7 @@
 
 import ast
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import attrs
@@ -30,6 +30,14 @@ PACKAGE = Path(__file__).parents[3] / "trio_stomp"
 LIVE = {spec.name: spec for spec in options() if spec.live}
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 LONG_S = 1000.0
+
+
+@pytest.fixture
+async def dial() -> AsyncIterator[Dial]:
+    """A broker that runs, with nothing but defaults."""
+    async with open_dial(**QUIET) as dial:
+        await dial.start()
+        yield dial
 
 
 # --- what differs ---------------------------------------------------------------------------------
@@ -196,59 +204,54 @@ def test_no_live_option_is_read_when_something_is_made():
     assert [each for each in found if not each.endswith(": max_memory_bytes")] == []
 
 
-async def test_the_memory_of_the_process():
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        await reload(dial, max_memory_bytes=3 << 20)
-        assert dial.server.memory.limit_bytes == 3 << 20
+async def test_the_memory_of_the_process(dial: Dial):
+    await reload(dial, max_memory_bytes=3 << 20)
+    assert dial.server.memory.limit_bytes == 3 << 20
 
 
-async def test_policies_reach_destinations_that_are_there_already():
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        await client.subscribe("/queue/q", headers={"ack": "client"})
-        await client.subscribe("/topic/t", id="2")
-        destinations = dial.server.broker.destinations
-        await reload(dial, persistent="always", ttl_ms=5000, max_redeliveries=1, ack_timeout_ms=9)
-        queue, topic = destinations.known("/queue/q"), destinations.known("/topic/t")
-        assert queue is not None
-        assert topic is not None
-        assert queue.persistent == "always"
-        assert isinstance(queue.queue, Queue)
-        policy = queue.queue.policy
-        assert (policy.max_redeliveries, policy.ack_timeout_ms) == (1, 9)
-        assert topic.ttl_s == 5
-        new = Settings(destinations=(("/topic/t", DestinationPolicy(retain="always")),))
-        dial.options.update(persistent="header")
-        settings = dial.security.settings
-        told = attrs.evolve(new, **{name: getattr(settings, name) for name in ("diag", "protocol")})
-        await _use(settings, dial.security, dial.server, told, dial.security._read(told))
-        await trio.testing.wait_all_tasks_blocked()
-        assert (topic.retain, topic.slow_consumer) == ("always", "disconnect")
-        assert (queue.persistent, topic.ttl_s) == ("header", 0)
+async def test_policies_reach_destinations_that_are_there_already(dial: Dial):
+    client = await dial.connect()
+    await client.subscribe("/queue/q", headers={"ack": "client"})
+    await client.subscribe("/topic/t", id="2")
+    destinations = dial.server.broker.destinations
+    await reload(dial, persistent="always", ttl_ms=5000, max_redeliveries=1, ack_timeout_ms=9)
+    queue, topic = destinations.known("/queue/q"), destinations.known("/topic/t")
+    assert queue is not None
+    assert topic is not None
+    assert queue.persistent == "always"
+    assert isinstance(queue.queue, Queue)
+    policy = queue.queue.policy
+    assert (policy.max_redeliveries, policy.ack_timeout_ms) == (1, 9)
+    assert topic.ttl_s == 5
+    new = Settings(destinations=(("/topic/t", DestinationPolicy(retain="always")),))
+    dial.options.update(persistent="header")
+    settings = dial.security.settings
+    told = attrs.evolve(new, **{name: getattr(settings, name) for name in ("diag", "protocol")})
+    await _use(settings, dial.security, dial.server, told, dial.security._read(told))
+    await trio.testing.wait_all_tasks_blocked()
+    assert (topic.retain, topic.slow_consumer) == ("always", "disconnect")
+    assert (queue.persistent, topic.ttl_s) == ("header", 0)
 
 
-async def test_all_parts_of_a_broker_share_the_groups():
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        settings, server = dial.security.settings, dial.server
-        assert server.limits is settings.server
-        for part in (server.inbox, server.admission, server._shared):
-            assert part.limits is settings.server
-        assert (server.codecs.limits, server.codecs.options) == (settings.frames, settings.protocol)
-        assert server.codecs.limits is settings.frames
-        assert server.codecs.options is settings.protocol
-        assert server.authenticator.options is settings.security
-        core = server.broker
-        for floor in (
-            core,
-            core.destinations,
-            core.stale,
-            core.fan_out,
-            core.bindings,
-            core.subscriber,
-        ):
-            assert floor.policies is settings.broker
+async def test_all_parts_of_a_broker_share_the_groups(dial: Dial):
+    settings, server = dial.security.settings, dial.server
+    assert server.limits is settings.server
+    for part in (server.inbox, server.admission, server._shared):
+        assert part.limits is settings.server
+    assert (server.codecs.limits, server.codecs.options) == (settings.frames, settings.protocol)
+    assert server.codecs.limits is settings.frames
+    assert server.codecs.options is settings.protocol
+    assert server.authenticator.options is settings.security
+    core = server.broker
+    for floor in (
+        core,
+        core.destinations,
+        core.stale,
+        core.fan_out,
+        core.bindings,
+        core.subscriber,
+    ):
+        assert floor.policies is settings.broker
 
 
 # --- and what comes of it -------------------------------------------------------------------------
@@ -271,26 +274,25 @@ async def reload(dial: Dial, **values: object) -> None:
 
 
 @pytest.mark.parametrize("case", [each for each in LIMITS if each.options], ids=id_of)
-async def test_a_limit_of_frames_and_of_a_session(autojump_clock, case: Limit):
-    async with open_dial(**QUIET) as dial:
-        before = await dial.connect()
-        client = await dial.connect()
-        await client.send_bytes(case.act(case.most + 1))
-        assert (await client.receive()).command == "RECEIPT"
-        await client.aclose()
-        while len(dial.server.connections) > 1:  # noqa: ASYNC110
-            await trio.sleep(0.1)
-        await reload(dial, **case.options)
-        # What is there already stays, such as a destination with a long name: so a little more.
-        for client in (before, await dial.connect()):
-            await client.send_bytes(case.act(case.most + 3))
-            frame = await client.receive()
-            assert (frame.command, frame["code"]) == ("ERROR", case.code)
-            await client.expect_closed()
-        await reload(dial, **{name: LIVE[name].default for name in case.options})
-        client = await dial.connect()
-        await client.send_bytes(case.act(case.most + 1))
-        assert (await client.receive()).command == "RECEIPT"
+async def test_a_limit_of_frames_and_of_a_session(dial: Dial, autojump_clock, case: Limit):
+    before = await dial.connect()
+    client = await dial.connect()
+    await client.send_bytes(case.act(case.most + 1))
+    assert (await client.receive()).command == "RECEIPT"
+    await client.aclose()
+    while len(dial.server.connections) > 1:  # noqa: ASYNC110
+        await trio.sleep(0.1)
+    await reload(dial, **case.options)
+    # What is there already stays, such as a destination with a long name: so a little more.
+    for client in (before, await dial.connect()):
+        await client.send_bytes(case.act(case.most + 3))
+        frame = await client.receive()
+        assert (frame.command, frame["code"]) == ("ERROR", case.code)
+        await client.expect_closed()
+    await reload(dial, **{name: LIVE[name].default for name in case.options})
+    client = await dial.connect()
+    await client.send_bytes(case.act(case.most + 1))
+    assert (await client.receive()).command == "RECEIPT"
 
 
 @pytest.mark.parametrize(
@@ -303,66 +305,61 @@ async def test_a_limit_of_frames_and_of_a_session(autojump_clock, case: Limit):
     ids=lambda value: next(iter(value)),
 )
 async def test_a_header_block_that_was_parsed_before_the_limit_fell(
-    headers: dict[str, str], values: dict[str, object]
+    dial: Dial, headers: dict[str, str], values: dict[str, object]
 ):
     """Parsed blocks are remembered: a reload must have them forgotten."""
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        await client.publish("/t", b"x" * 2000, headers=headers)
-        assert await client.fence() == []
-        await reload(dial, **values)
-        await client.publish("/t", b"x" * 2000, headers=headers)
-        assert (await client.receive()).command == "ERROR"
+    client = await dial.connect()
+    await client.publish("/t", b"x" * 2000, headers=headers)
+    assert await client.fence() == []
+    await reload(dial, **values)
+    await client.publish("/t", b"x" * 2000, headers=headers)
+    assert (await client.receive()).command == "ERROR"
 
 
-async def test_heart_beats_of_new_sessions(autojump_clock):
+async def test_heart_beats_of_new_sessions(dial: Dial, autojump_clock):
     offer = {"heart-beat": "200,100"}
-    async with open_dial(**QUIET) as dial:
-        first = await (await dial.open()).connect("1.2", offer)
-        assert first["heart-beat"] == "1000,1000"
-        await reload(
-            dial,
-            heartbeat_send_ms=3000,
-            heartbeat_expect_ms=4000,
-            heartbeat_tolerance=5.0,
-            heartbeat_margin_s=20.0,
-        )
-        second = await (await dial.open()).connect("1.2", offer)
-        assert second["heart-beat"] == "3000,4000"
-        plans = [each.session.heartbeats for each in dial.server.connections]
-        assert [(plan.send_every_s, plan.dead_after_s) for plan in plans] == [
-            (1.0, 2.0),
-            (3.0, 24.0),
-        ]
-        await reload(
-            dial,
-            heartbeat_send_ms=3000,
-            heartbeat_expect_ms=4000,
-            heartbeat_tolerance=50.0,
-            heartbeat_margin_s=20.0,
-        )
-        await dial.connect("1.2", offer)
-        assert [*dial.server.connections][-1].session.heartbeats.dead_after_s == 200.0
+    first = await (await dial.open()).connect("1.2", offer)
+    assert first["heart-beat"] == "1000,1000"
+    await reload(
+        dial,
+        heartbeat_send_ms=3000,
+        heartbeat_expect_ms=4000,
+        heartbeat_tolerance=5.0,
+        heartbeat_margin_s=20.0,
+    )
+    second = await (await dial.open()).connect("1.2", offer)
+    assert second["heart-beat"] == "3000,4000"
+    plans = [each.session.heartbeats for each in dial.server.connections]
+    assert [(plan.send_every_s, plan.dead_after_s) for plan in plans] == [
+        (1.0, 2.0),
+        (3.0, 24.0),
+    ]
+    await reload(
+        dial,
+        heartbeat_send_ms=3000,
+        heartbeat_expect_ms=4000,
+        heartbeat_tolerance=50.0,
+        heartbeat_margin_s=20.0,
+    )
+    await dial.connect("1.2", offer)
+    assert [*dial.server.connections][-1].session.heartbeats.dead_after_s == 200.0
 
 
-async def test_require_host():
-    async with open_dial(**QUIET) as dial:
-        await (await dial.open()).send("CONNECT", {"accept-version": "1.2"})
-        await dial.connect()
-        await reload(dial, require_host=True)
-        client = await dial.open()
-        await client.send("CONNECT", {"accept-version": "1.2"})
-        await client.expect_error("header-missing")
+async def test_require_host(dial: Dial):
+    await (await dial.open()).send("CONNECT", {"accept-version": "1.2"})
+    await dial.connect()
+    await reload(dial, require_host=True)
+    client = await dial.open()
+    await client.send("CONNECT", {"accept-version": "1.2"})
+    await client.expect_error("header-missing")
 
 
-async def test_hosts():
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        await reload(dial, hosts="/,test")
-        client = await dial.open()
-        await client.send("CONNECT", {"accept-version": "1.2", "host": "other"})
-        await client.expect_error("unknown-host")
-        await dial.connect()  # as "test"
+async def test_hosts(dial: Dial):
+    await reload(dial, hosts="/,test")
+    client = await dial.open()
+    await client.send("CONNECT", {"accept-version": "1.2", "host": "other"})
+    await client.expect_error("unknown-host")
+    await dial.connect()  # as "test"
 
 
 async def test_the_stale_queue(autojump_clock):
@@ -429,48 +426,42 @@ async def test_connections(autojump_clock):
         await client.expect_error("opening-too-large")
 
 
-async def test_the_time_to_connect(autojump_clock):
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        await reload(dial, connect_timeout_s=2.0)
-        client, began = await dial.open(), trio.current_time()
-        await client.expect_error("connect-timeout")
-        assert 2.0 <= trio.current_time() - began < 3.0
+async def test_the_time_to_connect(dial: Dial, autojump_clock):
+    await reload(dial, connect_timeout_s=2.0)
+    client, began = await dial.open(), trio.current_time()
+    await client.expect_error("connect-timeout")
+    assert 2.0 <= trio.current_time() - began < 3.0
 
 
-async def test_the_time_to_stop(autojump_clock):
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        await client.send("BEGIN", {"transaction": "t"})  # it is busy
-        await reload(dial, drain_s=20.0, shutdown_grace_s=1.0)
-        began = trio.current_time()
-        dial.handle.stop()
-        await dial.ended.wait()
-        assert 20.0 <= trio.current_time() - began < 22.0
+async def test_the_time_to_stop(dial: Dial, autojump_clock):
+    client = await dial.connect()
+    await client.send("BEGIN", {"transaction": "t"})  # it is busy
+    await reload(dial, drain_s=20.0, shutdown_grace_s=1.0)
+    began = trio.current_time()
+    dial.handle.stop()
+    await dial.ended.wait()
+    assert 20.0 <= trio.current_time() - began < 22.0
 
 
-async def test_what_a_client_hears_at_the_end(autojump_clock):
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        await reload(dial, farewell="error")
-        dial.handle.stop()
-        await client.expect_error("shutting-down")
+async def test_what_a_client_hears_at_the_end(dial: Dial, autojump_clock):
+    client = await dial.connect()
+    await reload(dial, farewell="error")
+    dial.handle.stop()
+    await client.expect_error("shutting-down")
 
 
-async def test_the_input_queue():
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        inbox = dial.server.inbox
-        inbox.frames, inbox.bytes = 2, 2000
-        batch = _Batch()
-        assert not inbox._is_full(batch)  # type: ignore[arg-type]
-        await reload(dial, max_input_queue_size=2)
-        assert inbox._is_full(batch)  # type: ignore[arg-type]
-        await reload(dial, max_input_queue_bytes=2000)
-        assert inbox._is_full(batch)  # type: ignore[arg-type]
-        await reload(dial)
-        assert not inbox._is_full(batch)  # type: ignore[arg-type]
-        inbox.frames = inbox.bytes = 0
+async def test_the_input_queue(dial: Dial):
+    inbox = dial.server.inbox
+    inbox.frames, inbox.bytes = 2, 2000
+    batch = _Batch()
+    assert not inbox._is_full(batch)  # type: ignore[arg-type]
+    await reload(dial, max_input_queue_size=2)
+    assert inbox._is_full(batch)  # type: ignore[arg-type]
+    await reload(dial, max_input_queue_bytes=2000)
+    assert inbox._is_full(batch)  # type: ignore[arg-type]
+    await reload(dial)
+    assert not inbox._is_full(batch)  # type: ignore[arg-type]
+    inbox.frames = inbox.bytes = 0
 
 
 @attrs.frozen
@@ -495,31 +486,30 @@ async def test_web_pages_and_pings(autojump_clock):
         assert connection.deadlines._pinged_at
 
 
-async def test_who_may_come_in(tmp_path: Path):
+async def test_who_may_come_in(dial: Dial, tmp_path: Path):
     users, acl, key = (tmp_path / name for name in ("users", "acl.toml", "key"))
     users.write_text("ann:pass\n")
     users.chmod(0o600)
     acl.write_text("[[rule]]\nallow = 'receive'\nto = '**'\n")
-    async with open_dial(**QUIET) as dial:
-        stranger = await dial.connect()
-        await reload(dial, passwd_file=str(users))
-        await stranger.expect_error("authentication-failed")
-        await refused(dial, {}, "authentication-required")
-        ann = await dial.connect("1.2", {"login": "ann", "passcode": "pass"})
-        await ann.publish("/t", b"x", receipt=True)
-        await reload(dial, passwd_file=str(users), acl_file=str(acl))
-        await ann.publish("/t", b"x")
-        assert (await ann.receive()).command == "ERROR"
-        await reload(dial, passwd_file=str(users), anonymous="always")
-        await dial.connect()
-        await reload(dial, passwd_file=str(users), max_waiting_logins=1)
-        turns = dial.server.authenticator._turns
-        turns.busy = turns.slots  # all threads are taken
-        await refused(dial, {"login": "ann", "passcode": "other"}, "too-many-attempts")
-        turns.busy = 0
-        await reload(dial, insecure=True)
-        assert dial.server.authenticator.lets_anonymous(is_loopback=False)
-        assert not key.exists()
+    stranger = await dial.connect()
+    await reload(dial, passwd_file=str(users))
+    await stranger.expect_error("authentication-failed")
+    await refused(dial, {}, "authentication-required")
+    ann = await dial.connect("1.2", {"login": "ann", "passcode": "pass"})
+    await ann.publish("/t", b"x", receipt=True)
+    await reload(dial, passwd_file=str(users), acl_file=str(acl))
+    await ann.publish("/t", b"x")
+    assert (await ann.receive()).command == "ERROR"
+    await reload(dial, passwd_file=str(users), anonymous="always")
+    await dial.connect()
+    await reload(dial, passwd_file=str(users), max_waiting_logins=1)
+    turns = dial.server.authenticator._turns
+    turns.busy = turns.slots  # all threads are taken
+    await refused(dial, {"login": "ann", "passcode": "other"}, "too-many-attempts")
+    turns.busy = 0
+    await reload(dial, insecure=True)
+    assert dial.server.authenticator.lets_anonymous(is_loopback=False)
+    assert not key.exists()
 
 
 async def refused(dial: Dial, headers: dict[str, str], code: str) -> None:
@@ -528,7 +518,7 @@ async def refused(dial: Dial, headers: dict[str, str], code: str) -> None:
     await client.expect_error(code)
 
 
-async def test_tokens(tmp_path: Path):
+async def test_tokens(dial: Dial, tmp_path: Path):
     jwt = pytest.importorskip("jwt")
     key, secret = tmp_path / "key", "a secret of thirty-two bytes, not less"
     key.write_text(secret)
@@ -537,24 +527,22 @@ async def test_tokens(tmp_path: Path):
     claims = {"sub": "ann", "who": "bob", "exp": 4e9, "iss": "i", "aud": "a", "roles": ["x"]}
     token = {"Authorization": f"Bearer {jwt.encode(claims, secret, 'HS256')}"}
     told: dict[str, object] = {"token_key_file": str(key), "token_audience": "a"}
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        await reload(dial, **told)
-        await dial.connect("1.2", token)
-        assert _last(dial) == ("ann", {"x"})
-        await refused_with(dial, token, told, token_issuer="other")
-        await refused_with(dial, token, told, token_audience="other")
-        await reload(dial, **told, token_user_claim="who", token_roles_claim="none")
-        await dial.connect("1.2", token)
-        assert _last(dial) == ("bob", set())
-        await reload(dial, **told, max_token_session_s=5.0)
-        await dial.connect("1.2", token)
-        last = [*dial.server.connections][-1]
-        assert 4 < last.deadlines.expires_at - time.time() <= 5
-        jwks.write_text('{"keys": [{"kty": "oct", "kid": "1", "k": "x"}]}')
-        jwks.chmod(0o600)
-        with pytest.raises(OptionError, match="jwks"):
-            await reload(dial, **told, token_jwks_file=str(jwks))
+    await reload(dial, **told)
+    await dial.connect("1.2", token)
+    assert _last(dial) == ("ann", {"x"})
+    await refused_with(dial, token, told, token_issuer="other")
+    await refused_with(dial, token, told, token_audience="other")
+    await reload(dial, **told, token_user_claim="who", token_roles_claim="none")
+    await dial.connect("1.2", token)
+    assert _last(dial) == ("bob", set())
+    await reload(dial, **told, max_token_session_s=5.0)
+    await dial.connect("1.2", token)
+    last = [*dial.server.connections][-1]
+    assert 4 < last.deadlines.expires_at - time.time() <= 5
+    jwks.write_text('{"keys": [{"kty": "oct", "kid": "1", "k": "x"}]}')
+    jwks.chmod(0o600)
+    with pytest.raises(OptionError, match="jwks"):
+        await reload(dial, **told, token_jwks_file=str(jwks))
 
 
 def _last(dial: Dial) -> tuple[str, set[str]]:

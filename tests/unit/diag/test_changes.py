@@ -150,22 +150,6 @@ async def test_destinations_are_told_of_when_something_happened_there(autojump_c
         assert "/topic/b" in rest[-1][0]
 
 
-async def test_a_consumer_that_comes_to_a_quiet_queue_or_leaves_it_is_news(autojump_clock) -> None:
-    async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
-        topic = "DIAG/destinations"
-        watcher, first, other = (
-            await watching(dial, topic),
-            await dial.connect(),
-            await dial.connect(),
-        )
-        await first.subscribe("/queue/q")
-        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], True), ([], False)]
-        await other.subscribe("/queue/q")
-        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], False), ([], False)]
-        await other.send("UNSUBSCRIBE", {"id": "1"})
-        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], False), ([], False)]
-
-
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_heart_beats_alone_are_no_news_of_a_connection(
     autojump_clock, transport: str

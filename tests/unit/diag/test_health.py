@@ -10,8 +10,9 @@ import trio
 from attrs import define, evolve, field
 
 from tests.support.durable_dial import DurableDial
-from tests.support.fakes import MEMORY, Dial, open_dial
-from tests.support.site import add_all, ask
+from tests.support.fakes import MEMORY, Dial
+from tests.support.site import QUIET, add_all, ask
+from tests.support.site import dial as dial
 from trio_stomp.broker import Histogram
 from trio_stomp.diag import Reporter
 from trio_stomp.diag._process import open_files
@@ -29,7 +30,6 @@ from trio_stomp.web._health import (
     files_limit,
 )
 
-QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
 NAMES = ["draining", "store", "memory", "input_queue", "event_loop_lag", "descriptors", "disk"]
 
 
@@ -57,31 +57,26 @@ def check(health: Health, name: str, now: float = 0.0) -> Check:
     return next(each for each in health.checks(now) if each.name == name)
 
 
-async def test_a_broker_that_is_well() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        reply = ask(dial, "/healthz")
-        assert reply.status == 200
-        told = reply.json
-        assert told["status"] == OK
-        assert [each["name"] for each in told["checks"]] == NAMES
-        assert {each["status"] for each in told["checks"]} == {OK}
-        assert set(told["checks"][0]) == {"name", "status", "value", "limit", "detail"}
-        assert ask(dial, "/healthz", "HEAD").body == b""
-        assert ask(dial, "/healthz?verbose").status == 400
+async def test_a_broker_that_is_well(dial: Dial) -> None:
+    reply = ask(dial, "/healthz")
+    assert reply.status == 200
+    told = reply.json
+    assert told["status"] == OK
+    assert [each["name"] for each in told["checks"]] == NAMES
+    assert {each["status"] for each in told["checks"]} == {OK}
+    assert set(told["checks"][0]) == {"name", "status", "value", "limit", "detail"}
+    assert ask(dial, "/healthz", "HEAD").body == b""
+    assert ask(dial, "/healthz?verbose").status == 400
 
 
-async def test_who_is_stopping_takes_nobody() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        add_all(dial)
-        dial.server._is_stopping = True
-        reply = ask(dial, "/healthz")
-        assert reply.status == 503
-        assert reply.json["status"] == FAILING
-        assert check(health_of(dial), "draining").detail == dial.server.why_unready() != ""
-        dial.server._is_stopping = False
+async def test_who_is_stopping_takes_nobody(dial: Dial) -> None:
+    await dial.connect()
+    dial.server._is_stopping = True
+    reply = ask(dial, "/healthz")
+    assert reply.status == 503
+    assert reply.json["status"] == FAILING
+    assert check(health_of(dial), "draining").detail == dial.server.why_unready() != ""
+    dial.server._is_stopping = False
 
 
 @pytest.mark.parametrize(
@@ -95,64 +90,55 @@ async def test_who_is_stopping_takes_nobody() -> None:
         (1.2, FAILING, 503),
     ],
 )
-async def test_memory(share: float, status: str, code: int) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        memory = dial.server.memory
-        taken = math.ceil(memory.limit_bytes * share)
-        memory.used_bytes += taken
-        assert ask(dial, "/healthz").status == code
-        assert check(health_of(dial), "memory").status == status
-        memory.used_bytes -= taken
+async def test_memory(dial: Dial, share: float, status: str, code: int) -> None:
+    memory = dial.server.memory
+    taken = math.ceil(memory.limit_bytes * share)
+    memory.used_bytes += taken
+    assert ask(dial, "/healthz").status == code
+    assert check(health_of(dial), "memory").status == status
+    memory.used_bytes -= taken
 
 
-async def test_memory_that_queues_have_nearly_filled() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        memory = dial.server.memory
-        taken = int(memory.limit_bytes * memory.kept_share * 0.95)
-        assert taken < memory.limit_bytes * 0.9
-        assert memory.take_kept(taken)
-        found = check(health_of(dial), "memory")
-        assert found.status == DEGRADED
-        assert str(taken) in found.detail
-        memory.give_kept(taken)
+async def test_memory_that_queues_have_nearly_filled(dial: Dial) -> None:
+    memory = dial.server.memory
+    taken = int(memory.limit_bytes * memory.kept_share * 0.95)
+    assert taken < memory.limit_bytes * 0.9
+    assert memory.take_kept(taken)
+    found = check(health_of(dial), "memory")
+    assert found.status == DEGRADED
+    assert str(taken) in found.detail
+    memory.give_kept(taken)
 
 
 @pytest.mark.parametrize("kind", ["frames", "bytes"])
-async def test_the_input_queue(kind: str) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        inbox, limits = dial.server.inbox, dial.server.limits
-        bound = {"frames": limits.max_input_queue_size, "bytes": limits.max_input_queue_bytes}[kind]
-        setattr(inbox, kind, int(bound * 0.89))
-        assert check(health_of(dial), "input_queue").status == OK
-        setattr(inbox, kind, bound)
-        found = check(health_of(dial), "input_queue")
-        assert (found.status, found.value) == (DEGRADED, 1.0)
-        setattr(inbox, kind, 0)
+async def test_the_input_queue(dial: Dial, kind: str) -> None:
+    inbox, limits = dial.server.inbox, dial.server.limits
+    bound = {"frames": limits.max_input_queue_size, "bytes": limits.max_input_queue_bytes}[kind]
+    setattr(inbox, kind, int(bound * 0.89))
+    assert check(health_of(dial), "input_queue").status == OK
+    setattr(inbox, kind, bound)
+    found = check(health_of(dial), "input_queue")
+    assert (found.status, found.value) == (DEGRADED, 1.0)
+    setattr(inbox, kind, 0)
 
 
-async def test_a_long_turn_of_this_interval_or_the_last() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        health = health_of(dial)
-        figures = health.figures
-        long = Histogram()
-        long.observe(1.5, 1)
-        figures.end_interval(long)
-        assert check(health, "event_loop_lag") == Check(
-            "event_loop_lag",
-            DEGRADED,
-            1.5,
-            1.0,
-            "longest turn of the dispatcher in the last interval, in seconds",
-        )
-        figures.end_interval(Histogram())
-        assert check(health, "event_loop_lag").status == OK
-        dial.server.dispatcher.turn_times.observe(1.0, 1)
-        assert check(health, "event_loop_lag").status == DEGRADED
+async def test_a_long_turn_of_this_interval_or_the_last(dial: Dial) -> None:
+    health = health_of(dial)
+    figures = health.figures
+    long = Histogram()
+    long.observe(1.5, 1)
+    figures.end_interval(long)
+    assert check(health, "event_loop_lag") == Check(
+        "event_loop_lag",
+        DEGRADED,
+        1.5,
+        1.0,
+        "longest turn of the dispatcher in the last interval, in seconds",
+    )
+    figures.end_interval(Histogram())
+    assert check(health, "event_loop_lag").status == OK
+    dial.server.dispatcher.turn_times.observe(1.0, 1)
+    assert check(health, "event_loop_lag").status == DEGRADED
 
 
 @pytest.mark.parametrize(
@@ -168,12 +154,10 @@ async def test_a_long_turn_of_this_interval_or_the_last() -> None:
         (0, 0, OK),
     ],
 )
-async def test_descriptors(used: int, limit: int, status: str) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        health = health_of(dial)
-        health.files = lambda: (used, limit)
-        assert check(health, "descriptors").status == status
+async def test_descriptors(dial: Dial, used: int, limit: int, status: str) -> None:
+    health = health_of(dial)
+    health.files = lambda: (used, limit)
+    assert check(health, "descriptors").status == status
 
 
 def test_descriptors_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,33 +183,29 @@ def test_descriptors_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         (0, FAILING),
     ],
 )
-async def test_the_disk(free: int, status: str, tmp_path: Path) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        threads = Threads()
-        disk = Disk(str(tmp_path), threads.start)
-        assert disk.free_bytes > 0
-        health = health_of(dial, disk)
-        disk.free_bytes = free
-        assert check(health, "disk").status == status
+async def test_the_disk(dial: Dial, free: int, status: str, tmp_path: Path) -> None:
+    threads = Threads()
+    disk = Disk(str(tmp_path), threads.start)
+    assert disk.free_bytes > 0
+    health = health_of(dial, disk)
+    disk.free_bytes = free
+    assert check(health, "disk").status == status
 
 
-async def test_a_disk_that_hangs_hangs_nobody(tmp_path: Path) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        threads = Threads()
-        disk = Disk(str(tmp_path), threads.start)
-        health = health_of(dial, disk)
-        assert check(health, "disk", 100.0).status == OK
-        assert len(threads.waiting) == 1
-        assert check(health, "disk", 100.0 + DISK_PATIENCE_S - 0.1).status == OK
-        assert check(health, "disk", 100.0 + DISK_PATIENCE_S).status == FAILING
-        assert len(threads.waiting) == 1
-        disk.free_bytes = -1
-        threads.finish()
-        assert disk.free_bytes > 0
-        assert check(health, "disk", 200.0).status == OK
-        assert len(threads.waiting) == 1
+async def test_a_disk_that_hangs_hangs_nobody(dial: Dial, tmp_path: Path) -> None:
+    threads = Threads()
+    disk = Disk(str(tmp_path), threads.start)
+    health = health_of(dial, disk)
+    assert check(health, "disk", 100.0).status == OK
+    assert len(threads.waiting) == 1
+    assert check(health, "disk", 100.0 + DISK_PATIENCE_S - 0.1).status == OK
+    assert check(health, "disk", 100.0 + DISK_PATIENCE_S).status == FAILING
+    assert len(threads.waiting) == 1
+    disk.free_bytes = -1
+    threads.finish()
+    assert disk.free_bytes > 0
+    assert check(health, "disk", 200.0).status == OK
+    assert len(threads.waiting) == 1
 
 
 async def test_a_disk_that_has_gone_has_no_room(tmp_path: Path) -> None:

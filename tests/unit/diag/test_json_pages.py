@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes import MEMORY, WS_MEMORY, Dial, open_dial, until
-from tests.support.site import add_all, ask, ask_over_wire
+from tests.support.site import QUIET, add_all, ask, ask_over_wire
+from tests.support.site import dial as dial
 from trio_stomp import CloseReason
 from trio_stomp.base import schema as schema
 from trio_stomp.diag import Reporter
@@ -13,7 +14,6 @@ from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._query import MAX_PARAMETERS, Query
 from trio_stomp.web._tables import CONNECTION_ORDERS, MAX_LIMIT, MAX_OFFSET, QUEUE_ORDERS
 
-QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
 LISTS = ("/connz", "/subsz", "/queuez")
 PAGES = ("/varz", *LISTS)
 
@@ -56,28 +56,26 @@ async def drain(dial: Dial) -> None:
         ("/queuez?" + "a=1&" * 20, f"the query has more than {MAX_PARAMETERS} parameters"),
     ],
 )
-async def test_what_is_asked_wrongly_is_told_with_the_remedy(target: str, text: str) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        reply = ask(dial, target)
-        assert reply.status == 400
-        assert reply.headers["content-type"].startswith("text/plain")
-        assert text in reply.text
-        assert reply.text.count("\n") == 1
-        head = ask(dial, target, "HEAD")
-        assert (head.status, head.body) == (400, b"")
-        assert head.headers["content-length"] == reply.headers["content-length"]
+async def test_what_is_asked_wrongly_is_told_with_the_remedy(
+    dial: Dial, target: str, text: str
+) -> None:
+    reply = ask(dial, target)
+    assert reply.status == 400
+    assert reply.headers["content-type"].startswith("text/plain")
+    assert text in reply.text
+    assert reply.text.count("\n") == 1
+    head = ask(dial, target, "HEAD")
+    assert (head.status, head.body) == (400, b"")
+    assert head.headers["content-length"] == reply.headers["content-length"]
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_a_token_in_the_query_is_no_parameter_and_is_never_quoted(page: str) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        assert ask(dial, f"{page}?access_token=geheim").status == 200
-        assert "geheim" not in ask(dial, f"{page}?acess_token=geheim").text
-        assert "geheim" not in ask(dial, f"{page}?access_token=geheim&access_token=geheim").text
+async def test_a_token_in_the_query_is_no_parameter_and_is_never_quoted(
+    dial: Dial, page: str
+) -> None:
+    assert ask(dial, f"{page}?access_token=geheim").status == 200
+    assert "geheim" not in ask(dial, f"{page}?acess_token=geheim").text
+    assert "geheim" not in ask(dial, f"{page}?access_token=geheim&access_token=geheim").text
 
 
 @given(st.text(max_size=200))
@@ -104,66 +102,57 @@ def refusal(text: str) -> HttpError | None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_head_tells_the_length_only(page: str) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        assert ask(dial, page, "HEAD").body == b""
-        assert (await ask_over_wire(await dial.stream(), page)).status == 200
-        assert (await ask_over_wire(await dial.stream(), page, "HEAD")).body == b""
-        await until(lambda: dial.server.ended[CloseReason.HTTP_ANSWERED] == 2)
+async def test_head_tells_the_length_only(dial: Dial, page: str) -> None:
+    assert ask(dial, page, "HEAD").body == b""
+    assert (await ask_over_wire(await dial.stream(), page)).status == 200
+    assert (await ask_over_wire(await dial.stream(), page, "HEAD")).body == b""
+    await until(lambda: dial.server.ended[CloseReason.HTTP_ANSWERED] == 2)
 
 
-async def test_connections_come_in_pages_of_their_order() -> None:
-    async with open_dial(**QUIET) as dial:
-        clients = [await dial.connect() for _ in range(7)]
-        add_all(dial)
-        sessions = [each.client.session_id for each in dial.server.connections]
-        told: list[str] = []
-        for offset in range(0, 9, 3):
-            page = ask(dial, f"/connz?limit=3&offset={offset}").json
-            assert (page["total"], page["limit"], page["offset"]) == (7, 3, offset)
-            assert page["count"] == len(page["connections"])
-            told += [each["session_id"] for each in page["connections"]]
-        assert told == sessions
-        assert ask(dial, "/connz?offset=7").json["connections"] == []
-        assert ask(dial, f"/connz?offset={MAX_OFFSET}&limit={MAX_LIMIT}").json["count"] == 0
-        for number, client in enumerate(clients):
-            await client.publish("/topic/t", *[b"x"] * (number * 3), receipt=bool(number))
-        page = ask(dial, "/connz?sort=frames_in&limit=2").json
-        assert [each["session_id"] for each in page["connections"]] == [sessions[6], sessions[5]]
-        second = ask(dial, "/connz?sort=msgs_from&limit=2&offset=2").json
-        assert [each["session_id"] for each in second["connections"]] == [sessions[4], sessions[3]]
+async def test_connections_come_in_pages_of_their_order(dial: Dial) -> None:
+    clients = [await dial.connect() for _ in range(7)]
+    sessions = [each.client.session_id for each in dial.server.connections]
+    told: list[str] = []
+    for offset in range(0, 9, 3):
+        page = ask(dial, f"/connz?limit=3&offset={offset}").json
+        assert (page["total"], page["limit"], page["offset"]) == (7, 3, offset)
+        assert page["count"] == len(page["connections"])
+        told += [each["session_id"] for each in page["connections"]]
+    assert told == sessions
+    assert ask(dial, "/connz?offset=7").json["connections"] == []
+    assert ask(dial, f"/connz?offset={MAX_OFFSET}&limit={MAX_LIMIT}").json["count"] == 0
+    for number, client in enumerate(clients):
+        await client.publish("/topic/t", *[b"x"] * (number * 3), receipt=bool(number))
+    page = ask(dial, "/connz?sort=frames_in&limit=2").json
+    assert [each["session_id"] for each in page["connections"]] == [sessions[6], sessions[5]]
+    second = ask(dial, "/connz?sort=msgs_from&limit=2&offset=2").json
+    assert [each["session_id"] for each in second["connections"]] == [sessions[4], sessions[3]]
 
 
 @pytest.mark.parametrize("order", CONNECTION_ORDERS)
-async def test_every_order_has_everybody_once(order: str) -> None:
-    async with open_dial(**QUIET) as dial:
-        for number in range(5):
-            client = await dial.connect()
-            for place in range(number):
-                await client.subscribe(f"/topic/{place}", f"{place}")
-        add_all(dial)
-        whole = ask(dial, f"/connz?sort={order}").json["connections"]
-        parts = [
-            record
-            for offset in range(5)
-            for record in ask(dial, f"/connz?sort={order}&limit=1&offset={offset}").json[
-                "connections"
-            ]
-        ]
-        key = [each["session_id"] for each in whole]
-        assert len(set(key)) == 5
-        assert [each["session_id"] for each in parts] == key
-        figures = {
-            "subs": "subscriptions",
-            "bytes_to": "bytes_out_total",
-            "bytes_from": "bytes_in_total",
-            "pending": "pending_bytes",
-        }
-        column = [each[figures.get(order, "frames_in_total")] for each in whole]
-        if order in figures:
-            assert column == sorted(column, reverse=True)
+async def test_every_order_has_everybody_once(dial: Dial, order: str) -> None:
+    for number in range(5):
+        client = await dial.connect()
+        for place in range(number):
+            await client.subscribe(f"/topic/{place}", f"{place}")
+    whole = ask(dial, f"/connz?sort={order}").json["connections"]
+    parts = [
+        record
+        for offset in range(5)
+        for record in ask(dial, f"/connz?sort={order}&limit=1&offset={offset}").json["connections"]
+    ]
+    key = [each["session_id"] for each in whole]
+    assert len(set(key)) == 5
+    assert [each["session_id"] for each in parts] == key
+    figures = {
+        "subs": "subscriptions",
+        "bytes_to": "bytes_out_total",
+        "bytes_from": "bytes_in_total",
+        "pending": "pending_bytes",
+    }
+    column = [each[figures.get(order, "frames_in_total")] for each in whole]
+    if order in figures:
+        assert column == sorted(column, reverse=True)
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
@@ -186,31 +175,29 @@ async def test_a_connection_is_told_as_diag_does(transport: str) -> None:
         assert ask(dial, "/connz?state=closed").json["total"] == 0
 
 
-async def test_subscriptions_come_in_pages() -> None:
-    async with open_dial(**QUIET) as dial:
-        for number in range(4):
-            client = await dial.connect()
-            for place in range(number):
-                await client.subscribe(f"/topic/{number}.{place}", f"{place}")
-        last = await dial.connect()
-        durable = {"durable": "true", "client-id": "c", "activemq.subscriptionName": "n"}
-        await last.subscribe("/topic/*", "w", {"selector": "a = 1"})
-        await last.subscribe("/queue/q", "q", {"ack": "client", "prefetch-count": "7"} | durable)
-        add_all(dial)
-        everything = ask(dial, "/subsz").json
-        assert everything["total"] == everything["count"] == 8
-        assert everything["wildcards"] == 1
-        for offset in range(10):
-            part = ask(dial, f"/subsz?limit=3&offset={offset}").json
-            assert part["subscriptions"] == everything["subscriptions"][offset : offset + 3]
-        wild, queue = everything["subscriptions"][-2:]
-        assert (wild["wildcard"], wild["selector"], wild["ack"]) == (True, True, "auto")
-        assert (queue["wildcard"], queue["ack"], queue["unacked"]) == (False, "client", 0)
-        mine = ask(dial, f"/subsz?session={queue['session_id']}").json
-        assert [each["subscription_id"] for each in mine["subscriptions"]] == ["w", "q"]
-        assert mine["total"] == 2
-        assert ask(dial, "/subsz?session=nobody").json["total"] == 0
-        assert ask(dial, f"/subsz?session={queue['session_id']}&offset=1").json["count"] == 1
+async def test_subscriptions_come_in_pages(dial: Dial) -> None:
+    for number in range(4):
+        client = await dial.connect()
+        for place in range(number):
+            await client.subscribe(f"/topic/{number}.{place}", f"{place}")
+    last = await dial.connect()
+    durable = {"durable": "true", "client-id": "c", "activemq.subscriptionName": "n"}
+    await last.subscribe("/topic/*", "w", {"selector": "a = 1"})
+    await last.subscribe("/queue/q", "q", {"ack": "client", "prefetch-count": "7"} | durable)
+    everything = ask(dial, "/subsz").json
+    assert everything["total"] == everything["count"] == 8
+    assert everything["wildcards"] == 1
+    for offset in range(10):
+        part = ask(dial, f"/subsz?limit=3&offset={offset}").json
+        assert part["subscriptions"] == everything["subscriptions"][offset : offset + 3]
+    wild, queue = everything["subscriptions"][-2:]
+    assert (wild["wildcard"], wild["selector"], wild["ack"]) == (True, True, "auto")
+    assert (queue["wildcard"], queue["ack"], queue["unacked"]) == (False, "client", 0)
+    mine = ask(dial, f"/subsz?session={queue['session_id']}").json
+    assert [each["subscription_id"] for each in mine["subscriptions"]] == ["w", "q"]
+    assert mine["total"] == 2
+    assert ask(dial, "/subsz?session=nobody").json["total"] == 0
+    assert ask(dial, f"/subsz?session={queue['session_id']}&offset=1").json["count"] == 1
 
 
 async def test_durable_subscriptions_are_told_of_even_if_nobody_is_connected() -> None:
@@ -314,61 +301,55 @@ async def test_queues_come_fullest_first() -> None:
         await drain(dial)
 
 
-async def test_nothing_but_ascii_comes_out_and_hostile_names_survive() -> None:
+async def test_nothing_but_ascii_comes_out_and_hostile_names_survive(dial: Dial) -> None:
     name = '/queue/\u2028</script>"\\\x7f\U0001f4a5'
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect("1.2", {"login": name})
-        await client.subscribe(name, name)
-        add_all(dial)
-        assert ask(dial, "/queuez").json["queues"][0]["destination"] == name
-        told = ask(dial, "/subsz").json["subscriptions"][0]
-        assert (told["destination"], told["subscription_id"], told["user"]) == (name,) * 3
-        assert ask(dial, "/connz").json["connections"][0]["user"] == name
+    client = await dial.connect("1.2", {"login": name})
+    await client.subscribe(name, name)
+    assert ask(dial, "/queuez").json["queues"][0]["destination"] == name
+    told = ask(dial, "/subsz").json["subscriptions"][0]
+    assert (told["destination"], told["subscription_id"], told["user"]) == (name,) * 3
+    assert ask(dial, "/connz").json["connections"][0]["user"] == name
 
 
 # --- /varz ----------------------------------------------------------------------------------------
 
 
-async def test_who_has_most_of_what_all_share() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        add_all(dial)
-        for number in range(11):
-            dial.server.broker.quotas.of_user(f"user-{number}").kept_bytes = number
-        told = ask(dial, "/varz").json["quotas"]
-        assert [each["owner"] for each in told] == [f"user-{number}" for number in range(10, 0, -1)]
-        assert told[0] == {
-            **{"owner": "user-10", "kind": "user", "kept_bytes": 10, "tables_bytes": 0},
-            **{"stored_bytes": 0, "destinations": 0, "scheduled": 0, "refused_total": 0},
-        }
+async def test_who_has_most_of_what_all_share(dial: Dial) -> None:
+    await dial.connect()
+    for number in range(11):
+        dial.server.broker.quotas.of_user(f"user-{number}").kept_bytes = number
+    told = ask(dial, "/varz").json["quotas"]
+    assert [each["owner"] for each in told] == [f"user-{number}" for number in range(10, 0, -1)]
+    assert told[0] == {
+        **{"owner": "user-10", "kind": "user", "kept_bytes": 10, "tables_bytes": 0},
+        **{"stored_bytes": 0, "destinations": 0, "scheduled": 0, "refused_total": 0},
+    }
 
 
-async def test_the_process_and_its_totals() -> None:
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        await client.subscribe("/topic/t")
-        await client.publish("/topic/t", b"x", b"y", receipt=True)
-        gone = await dial.connect()
-        await gone.disconnect()
-        await until(lambda: len(dial.server.connections) == 1)
-        add_all(dial)
-        told = ask(dial, "/varz").json
-        assert set(told["process"]) == names_of(schema.PROCESS)
-        assert set(told["session"]) == names_of(schema.SESSION)
-        assert set(told["stale"]) == names_of(schema.STALE)
-        assert told["session"]["stomp_connected"] == 1
-        assert told["process"]["uptime_s"] >= 0
-        assert told["unready"] == ""
-        assert told["messages"]["received_total"] == told["messages"]["delivered_total"] == 2
-        assert told["connections"]["accepted_total"] == 2
-        assert told["connections"]["now"] == 1
-        assert told["connections"]["closed_total"]["client-disconnect"] == 1
-        assert told["connections"]["opened_total"] == {"tcp": 2}
-        assert told["logins"]["anonymous_total"] == 2
-        assert told["memory"]["limit_bytes"] == dial.server.memory.limit_bytes
-        assert told["quotas"] == []  # of who is on this machine and did not log in
-        assert told["quota_refusals_total"] == 0
-        diagnostics = dial.server.diagnostics
-        assert isinstance(diagnostics, Reporter)
-        assert told["boot"] == diagnostics.stream.boot
-        assert told["broker_id"] == diagnostics.stream.broker_id
+async def test_the_process_and_its_totals(dial: Dial) -> None:
+    client = await dial.connect()
+    await client.subscribe("/topic/t")
+    await client.publish("/topic/t", b"x", b"y", receipt=True)
+    gone = await dial.connect()
+    await gone.disconnect()
+    await until(lambda: len(dial.server.connections) == 1)
+    told = ask(dial, "/varz").json
+    assert set(told["process"]) == names_of(schema.PROCESS)
+    assert set(told["session"]) == names_of(schema.SESSION)
+    assert set(told["stale"]) == names_of(schema.STALE)
+    assert told["session"]["stomp_connected"] == 1
+    assert told["process"]["uptime_s"] >= 0
+    assert told["unready"] == ""
+    assert told["messages"]["received_total"] == told["messages"]["delivered_total"] == 2
+    assert told["connections"]["accepted_total"] == 2
+    assert told["connections"]["now"] == 1
+    assert told["connections"]["closed_total"]["client-disconnect"] == 1
+    assert told["connections"]["opened_total"] == {"tcp": 2}
+    assert told["logins"]["anonymous_total"] == 2
+    assert told["memory"]["limit_bytes"] == dial.server.memory.limit_bytes
+    assert told["quotas"] == []  # of who is on this machine and did not log in
+    assert told["quota_refusals_total"] == 0
+    diagnostics = dial.server.diagnostics
+    assert isinstance(diagnostics, Reporter)
+    assert told["boot"] == diagnostics.stream.boot
+    assert told["broker_id"] == diagnostics.stream.broker_id

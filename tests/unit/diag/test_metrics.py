@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from tests.support.core import Bench
 from tests.support.durable_dial import DurableDial
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial, until
-from tests.support.site import add_all, ask, ask_over_wire, whole
+from tests.support.site import QUIET, add_all, ask, ask_over_wire, whole
+from tests.support.site import dial as dial
 from trio_stomp import CloseReason
 from trio_stomp.broker import Destination, Histogram
 from trio_stomp.broker.names._kinds import Kind
@@ -31,7 +32,6 @@ from trio_stomp.web._ranking import OTHER, Counts, Ranking
 ROOT = Path(__file__).parents[3]
 DASHBOARD = ROOT / "conf" / "grafana-dashboard.json"
 DOCUMENT = ROOT / "docs" / "operate" / "metrics.md"
-QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
 OPENMETRICS = ((b"accept", b"application/openmetrics-text; version=1.0.0, text/plain;q=0.5"),)
 NASTY = '/topic/"a\\b\n{}=#\r\x00\u2028\U0001f4a5'
 
@@ -93,20 +93,18 @@ def is_cumulative(one: Samples, later: Samples) -> bool:
 # --- the page -------------------------------------------------------------------------------------
 
 
-async def test_both_formats_tell_the_same_in_their_own_way() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.connect()
-        add_all(dial)
-        old, new = ask(dial, "/metrics"), ask(dial, "/metrics", headers=OPENMETRICS)
-        assert old.headers["content-type"].startswith("text/plain; version=0.0.4")
-        assert new.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-        assert new.text.endswith("# EOF\n")
-        one, other = read(plain(old.text)), read(openmetrics(new.text))
-        assert {key for key in one if key[0].startswith("trio_stomp")} == {
-            key for key in other if key[0].startswith("trio_stomp")
-        }
-        assert ask(dial, "/metrics", "HEAD").body == b""
-        assert ask(dial, "/metrics", "POST").status == 405
+async def test_both_formats_tell_the_same_in_their_own_way(dial: Dial) -> None:
+    await dial.connect()
+    old, new = ask(dial, "/metrics"), ask(dial, "/metrics", headers=OPENMETRICS)
+    assert old.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert new.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert new.text.endswith("# EOF\n")
+    one, other = read(plain(old.text)), read(openmetrics(new.text))
+    assert {key for key in one if key[0].startswith("trio_stomp")} == {
+        key for key in other if key[0].startswith("trio_stomp")
+    }
+    assert ask(dial, "/metrics", "HEAD").body == b""
+    assert ask(dial, "/metrics", "POST").status == 405
 
 
 @pytest.mark.parametrize(
@@ -120,25 +118,19 @@ async def test_both_formats_tell_the_same_in_their_own_way() -> None:
         b";=,;version",
     ],
 )
-async def test_no_accept_header_is_too_odd(accept: bytes) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        reply = ask(dial, "/metrics", headers=((b"accept", accept),))
-        assert reply.status == 200
-        assert "trio_stomp_build_info" in reply.text
+async def test_no_accept_header_is_too_odd(dial: Dial, accept: bytes) -> None:
+    reply = ask(dial, "/metrics", headers=((b"accept", accept),))
+    assert reply.status == 200
+    assert "trio_stomp_build_info" in reply.text
 
 
-async def test_parameters_are_refused() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        reply = ask(dial, "/metrics?name[]=x")
-        assert (reply.status, reply.text) == (
-            400,
-            "unknown parameter 'name[]'; this page has none\n",
-        )
-        assert ask(dial, "/metrics?access_token=secret").status == 200
+async def test_parameters_are_refused(dial: Dial) -> None:
+    reply = ask(dial, "/metrics?name[]=x")
+    assert (reply.status, reply.text) == (
+        400,
+        "unknown parameter 'name[]'; this page has none\n",
+    )
+    assert ask(dial, "/metrics?access_token=secret").status == 200
 
 
 async def test_without_the_library_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,73 +146,68 @@ async def test_without_the_library_it_says_what_to_do(monkeypatch: pytest.Monkey
         assert ask(dial, "/varz").status == 200
 
 
-async def test_over_the_wire_for_this_machine_only() -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        add_all(dial)
-        reply = await ask_over_wire(await dial.stream(), "/metrics")
-        assert "trio_stomp_connections_accepted_total 1.0\n" in reply.text
-        for page in ("/metrics", "/healthz", "/varz", "/connz", "/subsz", "/queuez"):
-            # A name that was made to mean this machine is not on it.
-            assert (await ask_over_wire(await dial.stream(), page, host="evil.example")).status in (
-                401,
-                403,
-            )
-        await until(lambda: dial.server.ended[CloseReason.HTTP_ANSWERED] == 7)
-        assert scrape(dial).by("connections_closed_total", "reason")["http-answered"] == 7
+async def test_over_the_wire_for_this_machine_only(dial: Dial) -> None:
+    reply = await ask_over_wire(await dial.stream(), "/metrics")
+    assert "trio_stomp_connections_accepted_total 1.0\n" in reply.text
+    for page in ("/metrics", "/healthz", "/varz", "/connz", "/subsz", "/queuez"):
+        # A name that was made to mean this machine is not on it.
+        assert (await ask_over_wire(await dial.stream(), page, host="evil.example")).status in (
+            401,
+            403,
+        )
+    await until(lambda: dial.server.ended[CloseReason.HTTP_ANSWERED] == 7)
+    assert scrape(dial).by("connections_closed_total", "reason")["http-answered"] == 7
 
 
 # --- the figures ----------------------------------------------------------------------------------
 
 
-async def test_what_was_done_is_what_is_told() -> None:
-    async with open_dial(**QUIET) as dial:
-        one = await dial.connect("1.2")
-        other = await dial.connect("1.0")
-        add_all(dial)
-        await one.subscribe("/topic/t")
-        await one.subscribe("/queue/q", "2", {"ack": "client-individual"})
-        await other.publish("/topic/t", b"a", b"bc", receipt=True)
-        await other.publish("/topic/nobody", b"x", receipt=True)
-        await other.publish("/queue/q", b"1", b"2", b"3", receipt=True)
-        frames = await one.receive_many(5)
-        await one.send("ACK", {"id": frames[2]["ack"]})
-        await one.send("NACK", {"id": frames[3]["ack"], "requeue": "false"})
-        await one.send("BEGIN", {"transaction": "x"})
-        await one.fence()
-        told = scrape(dial)
-        assert told("connections", transport="tcp", tls="false", version="1.2") == 1
-        assert told("connections", transport="tcp", tls="false", version="1.0") == 1
-        assert told("connections_opened_total", transport="tcp", tls="false") == 2
-        assert told("subscriptions") == 2
-        assert told("transactions_open") == 1
-        assert told("messages_received_total") == 7  # the fence too
-        assert told("messages_delivered_total") == 5
-        assert told("messages_unroutable_total") == 2
-        assert told.by("messages_dropped_total", "reason")["no-subscriber"] == 2
-        assert told("messages_acked_total") == 1
-        assert told("messages_nacked_total") == 1
-        assert told("messages_dead_lettered_total", reason="rejected") == 1
-        assert told("messages_dropped_total", reason="rejected") == 0
-        assert told("quota_refusals_total") == 0
-        assert told("queue_messages", state="unacked") == 1
-        assert told("queue_messages", state="ready") == 1  # the dead letter
-        assert told("queue_bytes") == 2
-        assert told("queues") == 2
-        dead = next(each.name for each in dial.server.broker.queues if each.name != "/queue/q")
-        assert told.by("queue_consumers", "queue") == {"/queue/q": 1, dead: 0, OTHER: 0}
-        assert told("queue_depth", queue=dead, state="ready") == 1
-        assert told("delivery_seconds_count") == 5
-        assert told("delivery_seconds_bucket", le="+Inf") == 5
-        assert told("destination_messages_received_total", destination="/topic/t") == 0
-        assert told("frames_sent_total", command="MESSAGE") == 5
-        assert told("memory_used_bytes") == dial.server.memory.used_bytes > 0
-        await one.publish("/topic/t", b"d", receipt=True)
-        later = scrape(dial)
-        assert later("destination_messages_received_total", destination="/topic/t") == 1
-        assert later("destination_messages_delivered_total", destination="/topic/t") == 1
-        assert is_cumulative(told.samples, later.samples)
-        await _empty_queues(dial, one)
+async def test_what_was_done_is_what_is_told(dial: Dial) -> None:
+    one = await dial.connect("1.2")
+    other = await dial.connect("1.0")
+    await one.subscribe("/topic/t")
+    await one.subscribe("/queue/q", "2", {"ack": "client-individual"})
+    await other.publish("/topic/t", b"a", b"bc", receipt=True)
+    await other.publish("/topic/nobody", b"x", receipt=True)
+    await other.publish("/queue/q", b"1", b"2", b"3", receipt=True)
+    frames = await one.receive_many(5)
+    await one.send("ACK", {"id": frames[2]["ack"]})
+    await one.send("NACK", {"id": frames[3]["ack"], "requeue": "false"})
+    await one.send("BEGIN", {"transaction": "x"})
+    await one.fence()
+    told = scrape(dial)
+    assert told("connections", transport="tcp", tls="false", version="1.2") == 1
+    assert told("connections", transport="tcp", tls="false", version="1.0") == 1
+    assert told("connections_opened_total", transport="tcp", tls="false") == 2
+    assert told("subscriptions") == 2
+    assert told("transactions_open") == 1
+    assert told("messages_received_total") == 7  # the fence too
+    assert told("messages_delivered_total") == 5
+    assert told("messages_unroutable_total") == 2
+    assert told.by("messages_dropped_total", "reason")["no-subscriber"] == 2
+    assert told("messages_acked_total") == 1
+    assert told("messages_nacked_total") == 1
+    assert told("messages_dead_lettered_total", reason="rejected") == 1
+    assert told("messages_dropped_total", reason="rejected") == 0
+    assert told("quota_refusals_total") == 0
+    assert told("queue_messages", state="unacked") == 1
+    assert told("queue_messages", state="ready") == 1  # the dead letter
+    assert told("queue_bytes") == 2
+    assert told("queues") == 2
+    dead = next(each.name for each in dial.server.broker.queues if each.name != "/queue/q")
+    assert told.by("queue_consumers", "queue") == {"/queue/q": 1, dead: 0, OTHER: 0}
+    assert told("queue_depth", queue=dead, state="ready") == 1
+    assert told("delivery_seconds_count") == 5
+    assert told("delivery_seconds_bucket", le="+Inf") == 5
+    assert told("destination_messages_received_total", destination="/topic/t") == 0
+    assert told("frames_sent_total", command="MESSAGE") == 5
+    assert told("memory_used_bytes") == dial.server.memory.used_bytes > 0
+    await one.publish("/topic/t", b"d", receipt=True)
+    later = scrape(dial)
+    assert later("destination_messages_received_total", destination="/topic/t") == 1
+    assert later("destination_messages_delivered_total", destination="/topic/t") == 1
+    assert is_cumulative(told.samples, later.samples)
+    await _empty_queues(dial, one)
 
 
 async def _empty_queues(dial: Dial, client: Client) -> None:
@@ -310,41 +297,38 @@ async def test_nothing_is_forgotten_when_destinations_go() -> None:
         assert len(dial.server.broker.destinations) <= 16
 
 
-async def test_hostile_names_stay_what_they_are() -> None:
+async def test_hostile_names_stay_what_they_are(dial: Dial) -> None:
     names = [
         NASTY.replace("\x00", "").replace("\r", ""),
         "other",
         "/topic/ä\t",
         "/topic/" + "x" * 900,
     ]
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        add_all(dial)
-        for name in names:
-            await client.publish(name, b"x", receipt=True)
-        for reply, parser in (
-            (ask(dial, "/metrics"), plain),
-            (ask(dial, "/metrics", headers=OPENMETRICS), openmetrics),
-        ):
-            told = Scrape(read(parser(reply.text)))
-            by_name = told.by("destination_messages_received_total", "destination")
-            assert set(names) <= set(by_name)
-            # "other" is told once: the destination of that name is one of the others.
-            assert by_name["other"] >= 1
+    client = await dial.connect()
+    for name in names:
+        await client.publish(name, b"x", receipt=True)
+    for reply, parser in (
+        (ask(dial, "/metrics"), plain),
+        (ask(dial, "/metrics", headers=OPENMETRICS), openmetrics),
+    ):
+        told = Scrape(read(parser(reply.text)))
+        by_name = told.by("destination_messages_received_total", "destination")
+        assert set(names) <= set(by_name)
+        # "other" is told once: the destination of that name is one of the others.
+        assert by_name["other"] >= 1
 
 
-async def test_only_so_many_are_told_by_name() -> None:
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        add_all(dial, limit=3)
-        for number in range(10):
-            await client.publish(f"/topic/{number}", *[b"x"] * (number + 1), receipt=True)
-        scrape(dial)
-        await client.publish("/topic/9", b"x", receipt=True)
-        told = scrape(dial).by("destination_messages_received_total", "destination")
-        assert told == {"/topic/9": 1, "/topic/8": 0, "/topic/7": 0, OTHER: 55}
-        add_all(dial, limit=0)
-        assert scrape(dial).by("destination_messages_received_total", "destination") == {OTHER: 56}
+async def test_only_so_many_are_told_by_name(dial: Dial) -> None:
+    client = await dial.connect()
+    add_all(dial, limit=3)
+    for number in range(10):
+        await client.publish(f"/topic/{number}", *[b"x"] * (number + 1), receipt=True)
+    scrape(dial)
+    await client.publish("/topic/9", b"x", receipt=True)
+    told = scrape(dial).by("destination_messages_received_total", "destination")
+    assert told == {"/topic/9": 1, "/topic/8": 0, "/topic/7": 0, OTHER: 55}
+    add_all(dial, limit=0)
+    assert scrape(dial).by("destination_messages_received_total", "destination") == {OTHER: 56}
 
 
 async def test_diag_itself_is_not_among_the_destinations() -> None:
@@ -418,27 +402,26 @@ async def test_a_full_queue_drops_or_makes_dead_letters() -> None:
             await _empty_queues(dial, client)
 
 
-async def test_nothing_is_computed_before_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        asked: list[str] = []
-        for name in ("counting", "queue", "process", "turns"):
-            monkeypatch.setattr(Figures, name, lambda self, *a, _name=name: asked.append(_name))
-        add_all(dial)
-        await client.publish("/topic/t", b"x", receipt=True)
-        assert asked == []
+async def test_nothing_is_computed_before_somebody_asks(
+    dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await dial.connect()
+    asked: list[str] = []
+    for name in ("counting", "queue", "process", "turns"):
+        monkeypatch.setattr(Figures, name, lambda self, *a, _name=name: asked.append(_name))
+    await client.publish("/topic/t", b"x", receipt=True)
+    assert asked == []
 
 
-async def test_every_label_is_bounded() -> None:
-    async with open_dial(**QUIET) as dial:
-        clients = [await dial.connect() for _ in range(20)]
-        add_all(dial, limit=2)
-        few = len(scrape(dial).samples)
-        for number, client in enumerate(clients):
-            await client.subscribe(f"/topic/{number}")
-            await client.publish(f"/topic/{number}", b"x", receipt=True)
-        many = len(scrape(dial).samples)
-        assert many - few <= 2 * 3 + 2 * 3
+async def test_every_label_is_bounded(dial: Dial) -> None:
+    clients = [await dial.connect() for _ in range(20)]
+    add_all(dial, limit=2)
+    few = len(scrape(dial).samples)
+    for number, client in enumerate(clients):
+        await client.subscribe(f"/topic/{number}")
+        await client.publish(f"/topic/{number}", b"x", receipt=True)
+    many = len(scrape(dial).samples)
+    assert many - few <= 2 * 3 + 2 * 3
 
 
 # --- the ranking ----------------------------------------------------------------------------------
@@ -579,18 +562,16 @@ async def test_the_document_tells_of_every_metric_and_of_no_other() -> None:
     assert listed == bases
 
 
-async def test_the_labels_are_those_of_the_document() -> None:
+async def test_the_labels_are_those_of_the_document(dial: Dial) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `(trio_stomp_[a-z_]+)\{?([a-z, ]*)\}?` ", text, re.MULTILINE))
-    async with open_dial(**QUIET) as dial:
-        client = await dial.connect()
-        await client.publish("/topic/t", b"x", receipt=True)
-        add_all(dial)
-        for name, labels in scrape(dial).samples:
-            base = re.sub(r"_(bucket|count|sum)$", "", name)
-            if base.startswith("trio_stomp_"):
-                said = {each.strip() for each in listed[base].split(",")} - {""}
-                assert {label for label, _ in labels} - {"le"} == said, name
+    client = await dial.connect()
+    await client.publish("/topic/t", b"x", receipt=True)
+    for name, labels in scrape(dial).samples:
+        base = re.sub(r"_(bucket|count|sum)$", "", name)
+        if base.startswith("trio_stomp_"):
+            said = {each.strip() for each in listed[base].split(",")} - {""}
+            assert {label for label, _ in labels} - {"le"} == said, name
 
 
 def test_the_option() -> None:

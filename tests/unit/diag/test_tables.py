@@ -111,7 +111,8 @@ def test_what_is_charged_covers_what_it_takes(
     act(core, peer, 10_000)
     peer.outbox.staged.clear()
     core.broker.events.take()
-    count, charged = 400, core.memory.tables_bytes
+    # So many that the dicts inside have just grown: then they take most.
+    count, charged = 190, core.memory.tables_bytes
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

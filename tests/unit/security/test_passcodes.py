@@ -195,15 +195,6 @@ def test_what_was_right_costs_nothing_again(
     assert checker.statistics() == PasscodeStatistics(10, 10, 8, 2, 2)
 
 
-def test_what_was_wrong_is_never_remembered(
-    checker: PasscodeChecker, hasher: CountingHasher
-) -> None:
-    for name in ("hash", "plain", "nobody"):
-        assert not any(checker.check(name, "wrong") for _ in range(5))
-    assert len(hasher.verified) == 15
-    assert checker.statistics() == PasscodeStatistics(15, 0, 0, 15, 0)
-
-
 def test_what_is_remembered_is_of_one_user_and_one_passcode(hasher: CountingHasher) -> None:
     """Names and passcodes that run into each other are not the same."""
     users = {"ab": hasher.hash("c"), "a": hasher.hash("other"), "abc": hasher.hash("other")}
@@ -236,21 +227,6 @@ def test_neither_passcode_nor_hash_is_kept_in_what_is_remembered(checker: Passco
     # Keyed: who sees the one cannot try passcodes against it.
     assert mark != other_mark
     assert "right" not in repr(checker)
-
-
-def test_what_was_not_used_for_longest_is_forgotten(
-    hasher: CountingHasher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_passcodes, "MAX_REMEMBERED", 2)
-    checker = PasscodeChecker(UserBook({name: hasher.hash(name) for name in "abc"}), hasher)
-    for name in "ababac":
-        assert checker.check(name, name)
-    assert len(hasher.verified) == 3
-    assert checker.statistics().remembered == 2
-    assert checker.check("a", "a")
-    assert len(hasher.verified) == 3
-    assert checker.check("b", "b")
-    assert len(hasher.verified) == 4
 
 
 class RememberedMachine(RuleBasedStateMachine):
