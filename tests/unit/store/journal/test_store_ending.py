@@ -4,27 +4,18 @@ A copy that compaction made is one of two: what is wrong with it takes nothing f
 """
 
 import errno
-from pathlib import Path
 
 import pytest
-from _oracle.store_disk import Disk, Messages, filled, open_store, read_all
+from _oracle.store_disk import Disk, filled, open_store, read_all
 
+from tests.support.journals import BIG, bodies_of, killed, segments
+from tests.support.journals import directory as directory
+from tests.support.journals import disk as disk
 from trio_stomp.store import Atomic, Done, Keep, Put, StoreError, Turn
 from trio_stomp.store.journal._scan import scan
 from trio_stomp.store.journal._segment import list_segments
 from trio_stomp.store.journal.format._decode import decode_run
 from trio_stomp.store.journal.format._format import COMMIT, COPY, PUT, SEGMENT_HEADER_BYTES, Found
-
-BIG = 1 << 20
-
-
-def segments(disk: Disk) -> list[str]:
-    return sorted(name for name in disk.files if "/journal/" in name)
-
-
-def killed(disk: Disk) -> Disk:
-    """All that was written is on the disk; nobody closed the store."""
-    return Disk({path: filled(bytes(file.data)) for path, file in disk.files.items()})
 
 
 def flipped(disk: Disk, path: str, at: int) -> Disk:
@@ -32,10 +23,6 @@ def flipped(disk: Disk, path: str, at: int) -> Disk:
     after = killed(disk)
     after.files[path].data[at] ^= 1
     return Disk({path: filled(bytes(file.data)) for path, file in after.files.items()})
-
-
-def bodies(messages: Messages) -> dict[int, bytes]:
-    return {id: body for found in messages.values() for id, (body, _) in found.items()}
 
 
 def records(directory: str, disk: Disk) -> list[tuple[str, Found]]:
@@ -82,22 +69,22 @@ def half_cleaned(directory: str) -> tuple[Disk, dict[int, bytes]]:
     return next(pair for pair in found if len(copies_beside_originals(directory, pair[0])) > 1)
 
 
-def test_damage_to_a_copy_takes_nothing_from_its_original(tmp_path: Path) -> None:
-    directory = str(tmp_path)
+def test_damage_to_a_copy_takes_nothing_from_its_original(directory: str) -> None:
     disk, live = half_cleaned(directory)
     copies = copies_beside_originals(directory, disk)
     assert len(copies) > 1
     for path, found in copies:
         for at in (found.offset, found.offset + 40, found.end - 1):
             store, recovered = open_store(directory, flipped(disk, path, at))
-            assert bodies(read_all(store, recovered)) == live
+            assert bodies_of(read_all(store, recovered)) == live
             store.close()
 
 
 @pytest.mark.parametrize("is_synced", [False, True])
-def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(tmp_path: Path, is_synced) -> None:
+def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(
+    disk: Disk, directory: str, is_synced
+) -> None:
     """Unless it is known to have been on the disk: then it is damage, and costs no more than it."""
-    directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk, BIG)
     store.append([Turn([Put("a", 1, b"", [b"one"]), Keep("k", "1")])], 0)
     (path,) = segments(disk)
@@ -112,7 +99,7 @@ def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(tmp_path: Path, is_s
     for at in range(start, end):
         after = flipped(disk, path, at)
         again, recovered = open_store(directory, after, BIG)
-        found = bodies(read_all(again, recovered))
+        found = bodies_of(read_all(again, recovered))
         again.close()
         if is_synced:
             assert recovered.damage
@@ -130,9 +117,8 @@ def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(tmp_path: Path, is_s
             assert any("/damaged/" in name for name in after.files)
 
 
-def test_a_failed_write_that_lies_behind_the_end_is_nothing(tmp_path: Path) -> None:
+def test_a_failed_write_that_lies_behind_the_end_is_nothing(disk: Disk, directory: str) -> None:
     """A longer batch failed, a shorter one followed, and the cut between them never came."""
-    directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk, BIG)
     commit = store.append([Turn([Put("a", 1, b"", [b"one"])])], 0)
     disk.fail("write", errno.ENOSPC)
@@ -146,15 +132,15 @@ def test_a_failed_write_that_lies_behind_the_end_is_nothing(tmp_path: Path) -> N
     after.files[path] = filled(bytes(after.files[path].data) + failed[-200:])
     store.close()
     store, recovered = open_store(directory, after, BIG)
-    assert bodies(read_all(store, recovered)) == {1: b"one", 2: b"two"}
+    assert bodies_of(read_all(store, recovered)) == {1: b"one", 2: b"two"}
     assert recovered.damage == []
     store.close()
 
 
 def test_a_store_that_was_closed_says_so_and_its_last_batch_is_no_less_than_others(
-    tmp_path: Path,
+    disk: Disk,
+    directory: str,
 ) -> None:
-    directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk, BIG)
     store.append([Turn([Put("a", 1, b"", [b"one", b"two"])])], 0)
     store.close()
@@ -163,15 +149,14 @@ def test_a_store_that_was_closed_says_so_and_its_last_batch_is_no_less_than_othe
     store, recovered = open_store(
         directory, flipped(disk, path, disk.files[path].data.find(b"two"))
     )
-    assert bodies(read_all(store, recovered)) == {1: b"one"}
+    assert bodies_of(read_all(store, recovered)) == {1: b"one"}
     assert len(recovered.damage) == 1
     assert recovered.notes == []
     store.close()
 
 
-def test_many_segments_that_die_at_once_hold_nobody_up(tmp_path: Path) -> None:
+def test_many_segments_that_die_at_once_hold_nobody_up(disk: Disk, directory: str) -> None:
     """Each deletion waits for the disk: with an append come two, whatever there is to delete."""
-    directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk, 4096)
     commit, count = 0, 60
     for id in range(1, count + 1):
@@ -189,9 +174,8 @@ def test_many_segments_that_die_at_once_hold_nobody_up(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_start_that_fails_forgets_no_number(tmp_path: Path) -> None:
+def test_a_start_that_fails_forgets_no_number(disk: Disk, directory: str) -> None:
     """A journal of one empty file: only its header knows the last commit and id."""
-    directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk, 4096)
     commit = store.append([Turn([Put("a", 1, b"", [bytes(5000)])])], 0)
     commit = store.append([Turn([Done([1])])], commit)
@@ -213,8 +197,7 @@ def test_a_start_that_fails_forgets_no_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, SEGMENT_HEADER_BYTES])
-def test_a_file_that_was_being_made_is_no_damage(tmp_path: Path, size: int) -> None:
-    directory, disk = str(tmp_path), Disk()
+def test_a_file_that_was_being_made_is_no_damage(disk: Disk, directory: str, size: int) -> None:
     disk.files[f"{directory}/journal/0000000003-0123456789abcdef.log"] = filled(bytes(size))
     for _ in range(3):
         store, recovered = open_store(directory, disk)
@@ -222,8 +205,7 @@ def test_a_file_that_was_being_made_is_no_damage(tmp_path: Path, size: int) -> N
         store.close()
 
 
-def test_a_store_that_is_opened_and_closed_leaves_two_files(tmp_path: Path) -> None:
-    directory, disk = str(tmp_path), Disk()
+def test_a_store_that_is_opened_and_closed_leaves_two_files(disk: Disk, directory: str) -> None:
     for _ in range(5):
         store, recovered = open_store(directory, disk)
         assert recovered.commit == 0

@@ -8,6 +8,9 @@ import threading
 import pytest
 from _oracle.store_disk import Disk, filled, open_store, read_all, read_place
 
+from tests.support.journals import directory as directory
+from tests.support.journals import disk as disk
+from tests.support.journals import store as store
 from trio_stomp.store import (
     Append,
     Atomic,
@@ -55,9 +58,9 @@ def reopen(directory: str, disk: Disk, store: JournalStore) -> list[int]:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_failed_write_leaves_nothing(tmp_path, code: int) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_a_failed_write_leaves_nothing(
+    store: JournalStore, disk: Disk, directory: str, code: int
+) -> None:
     store.append([turn(put(1))], 0)
     disk.fail("write", code)
     with pytest.raises(StoreUnavailable, match=f"{directory}/journal cannot be written") as raised:
@@ -68,9 +71,9 @@ def test_a_failed_write_leaves_nothing(tmp_path, code: int) -> None:
     assert reopen(directory, disk, store) == [1, 2]
 
 
-def test_a_failed_write_that_cannot_be_cut_back_breaks_the_store(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_a_failed_write_that_cannot_be_cut_back_breaks_the_store(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     store.append([turn(put(1))], 0)
     disk.fail("write", errno.EIO)
     disk.fail("truncate", errno.EIO)
@@ -82,8 +85,7 @@ def test_a_failed_write_that_cannot_be_cut_back_breaks_the_store(tmp_path) -> No
     assert reopen(directory, disk, store) == [1]
 
 
-def test_a_failed_sync_loses_only_what_was_refused(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
+def test_a_failed_sync_loses_only_what_was_refused(disk: Disk, directory: str) -> None:
     store, _ = open_store(directory, disk, 1 << 20)
     store.append([turn(put(1), put(2), Keep("k", "x"), Delivered([2]))], 0)
     transient = Put("a", 4, b"head", [b"4"], transient=True)
@@ -104,9 +106,8 @@ def test_a_failed_sync_loses_only_what_was_refused(tmp_path) -> None:
     store.close()
 
 
-def test_what_is_in_a_stream_is_not_kept_in_memory_too(tmp_path) -> None:
+def test_what_is_in_a_stream_is_not_kept_in_memory_too(store: JournalStore) -> None:
     # A broker that nobody uses writes its statistics, which nobody waits for, day and night.
-    store, _ = open_store(str(tmp_path), Disk())
     store.append([turn(Begin("s", "e"))], 0)
     bodies = [bytes([number]) * 99 for number in range(9)]
     before = [sys.getrefcount(body) for body in bodies]
@@ -116,12 +117,9 @@ def test_what_is_in_a_stream_is_not_kept_in_memory_too(tmp_path) -> None:
         store.append([turn(record, urgent=False)], at + 1)
     del append, record, body
     assert [sys.getrefcount(body) for body in bodies] == before
-    store.close()
 
 
-def test_a_failed_sync_of_the_first_commit(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_a_failed_sync_of_the_first_commit(store: JournalStore, disk: Disk, directory: str) -> None:
     disk.fail("sync", errno.EIO)
     with pytest.raises(StoreUnavailable):
         store.append([turn(put(1))], 0)
@@ -130,9 +128,9 @@ def test_a_failed_sync_of_the_first_commit(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("method", ["open", "truncate", "read", "create"])
-def test_a_failed_sync_that_cannot_be_mended_breaks_the_store(tmp_path, method: str) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_a_failed_sync_that_cannot_be_mended_breaks_the_store(
+    store: JournalStore, disk: Disk, directory: str, method: str
+) -> None:
     store.append([turn(put(1))], 0)
     # What stands in the system's memory only is gone with the failed sync, or is cut.
     disk.fail("sync", errno.EIO)
@@ -151,9 +149,9 @@ def test_a_failed_sync_that_cannot_be_mended_breaks_the_store(tmp_path, method: 
     store.close()
 
 
-def test_what_was_synced_and_is_gone_all_the_same_breaks_the_store(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_what_was_synced_and_is_gone_all_the_same_breaks_the_store(
+    store: JournalStore, disk: Disk
+) -> None:
     store.append([turn(put(1))], 0)
     (path,) = (name for name in disk.files if "/journal/" in name)
     disk.files[path].data[100] ^= 1
@@ -161,12 +159,11 @@ def test_what_was_synced_and_is_gone_all_the_same_breaks_the_store(tmp_path) -> 
     disk.forget_cached = lambda handle: None  # type: ignore[method-assign]
     with pytest.raises(StoreBroken, match="no valid record"):
         store.append([turn(put(2))], 1)
-    store.close()
 
 
-def test_another_segment_that_cannot_be_made(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_another_segment_that_cannot_be_made(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     store.append([turn(put(1, *[KIB] * 5))], 0)
     for method in ("create", "write", "sync_directory"):
         disk.fail(method, errno.ENOSPC)
@@ -177,18 +174,16 @@ def test_another_segment_that_cannot_be_made(tmp_path) -> None:
     assert reopen(directory, disk, store) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_directory_that_cannot_be_opened_for_writing(tmp_path) -> None:
-    disk = Disk()
+def test_a_directory_that_cannot_be_opened_for_writing(disk: Disk, directory: str) -> None:
     disk.fail("create", errno.EROFS)
     with pytest.raises(StoreError, match="Read-only"):
-        open_store(str(tmp_path), disk)
+        open_store(directory, disk)
     assert not disk.open_files
-    store, _ = open_store(str(tmp_path), disk)
+    store, _ = open_store(directory, disk)
     store.close()
 
 
-def test_others_may_not_append(tmp_path) -> None:
-    store, _ = open_store(str(tmp_path), Disk())
+def test_others_may_not_append(store: JournalStore) -> None:
     with pytest.raises(StaleSequence, match="the last commit is 0, not 4"):
         store.append([turn(put(1))], 4)
     assert store.append([], 0) == 0
@@ -197,9 +192,8 @@ def test_others_may_not_append(tmp_path) -> None:
         store.append([turn(put(1))], 0)
 
 
-def test_what_is_not_urgent_waits_for_the_next_that_is(tmp_path) -> None:
-    disk = Disk()
-    store, _ = open_store(str(tmp_path), disk, 1 << 30)
+def test_what_is_not_urgent_waits_for_the_next_that_is(disk: Disk, directory: str) -> None:
+    store, _ = open_store(directory, disk, 1 << 30)
     disk.calls.clear()
     commit = store.append([turn(put(1), urgent=False)], 0)
     assert "sync" not in disk.calls
@@ -212,9 +206,9 @@ def test_what_is_not_urgent_waits_for_the_next_that_is(tmp_path) -> None:
     store.close()
 
 
-def test_close_writes_what_was_not_urgent_and_says_if_it_cannot(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_close_writes_what_was_not_urgent_and_says_if_it_cannot(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     store.append([turn(put(1), urgent=False)], 0)
     disk.fail("sync", errno.EIO, errno.EIO)
     with pytest.raises(StoreError):
@@ -224,8 +218,9 @@ def test_close_writes_what_was_not_urgent_and_says_if_it_cannot(tmp_path) -> Non
     store.close()
 
 
-def test_a_full_store_refuses_messages_and_takes_what_makes_room(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
+def test_a_full_store_refuses_messages_and_takes_what_makes_room(
+    disk: Disk, directory: str
+) -> None:
     store, _ = open_store(directory, disk, 1 << 20, max_store_bytes=64 * 1024)
     commit, refused = 0, 1
     while store.statistics().bytes < 62 * 1024:
@@ -247,9 +242,9 @@ def test_a_full_store_refuses_messages_and_takes_what_makes_room(tmp_path) -> No
     assert reopen(directory, disk, store) == [2]
 
 
-def test_one_old_message_and_one_setting_do_not_keep_the_disk_growing(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_one_old_message_and_one_setting_do_not_keep_the_disk_growing(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     commit = store.append([turn(put(1), Keep("k", "x"), Keep("l", "y"), Delivered([1]))], 0)
     commit = store.append([turn(Forget("l"))], commit)
     sizes = []
@@ -267,18 +262,14 @@ def test_one_old_message_and_one_setting_do_not_keep_the_disk_growing(tmp_path) 
     store.close()
 
 
-def test_a_setting_alone_does_not_keep_a_segment(tmp_path) -> None:
-    disk = Disk()
-    store, _ = open_store(str(tmp_path), disk)
+def test_a_setting_alone_does_not_keep_a_segment(store: JournalStore) -> None:
     commit = store.append([turn(Keep("k", "x"))], 0)
     for id in range(1, 30):
         commit = store.append([turn(put(id, KIB)), turn(Done([id]))], commit)
     assert store.statistics().files <= 2
-    store.close()
 
 
-def test_copies_stay_in_order_and_are_written_piece_by_piece(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
+def test_copies_stay_in_order_and_are_written_piece_by_piece(disk: Disk, directory: str) -> None:
     store, _ = open_store(directory, disk, 64 * 1024)
     commit, kept = 0, []
     for id in range(1, 4000):
@@ -293,8 +284,7 @@ def test_copies_stay_in_order_and_are_written_piece_by_piece(tmp_path) -> None:
     assert reopen(directory, disk, store) == kept
 
 
-def test_large_segments_are_copied_a_piece_with_each_append(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
+def test_large_segments_are_copied_a_piece_with_each_append(disk: Disk, directory: str) -> None:
     store, _ = open_store(directory, disk, 1 << 20)
     large, kept = bytes(30_000), list(range(1, 31))
     commit = store.append([turn(put(id, large)) for id in kept], 0)
@@ -309,12 +299,11 @@ def test_large_segments_are_copied_a_piece_with_each_append(tmp_path) -> None:
     assert reopen(directory, disk, store) == kept
 
 
-def test_room_is_made_only_as_long_as_one_may_wait(tmp_path, monkeypatch) -> None:
+def test_room_is_made_only_as_long_as_one_may_wait(disk: Disk, directory: str, monkeypatch) -> None:
     from trio_stomp.store.journal import _writer
 
     monkeypatch.setattr(_writer, "PIECES_AT_ONCE", 1)
     monkeypatch.setattr(_writer, "PIECE_BYTES", 1)
-    directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk, 1 << 20, max_store_bytes=64 * 1024)
     commit = 0
     for id in range(1, 55):
@@ -332,9 +321,9 @@ def test_room_is_made_only_as_long_as_one_may_wait(tmp_path, monkeypatch) -> Non
     assert reopen(directory, disk, store) == [*range(2, 55, 2), *range(100, 108)]
 
 
-def test_what_fails_while_room_is_made_harms_nobody(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_what_fails_while_room_is_made_harms_nobody(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     commit = store.append([turn(put(1))], 0)
     chance = random.Random(1)
     for id in range(2, 200):
@@ -361,9 +350,7 @@ def test_what_fails_while_room_is_made_harms_nobody(tmp_path) -> None:
     assert reopen(directory, disk, store) == [1]
 
 
-def test_who_reads_meanwhile_finds_what_was_moved(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_who_reads_meanwhile_finds_what_was_moved(store: JournalStore, disk: Disk) -> None:
     commit = store.append([turn(put(1))], 0)
     # The segment goes between the look into the index and the opening of the file.
     before = {name: file for name, file in disk.files.items() if "/journal/" in name}
@@ -380,12 +367,9 @@ def test_who_reads_meanwhile_finds_what_was_moved(tmp_path) -> None:
     disk.open = open_late  # type: ignore[method-assign]
     assert list(read_place(store, "a")) == [1]
     assert not before.keys() & disk.files.keys()
-    store.close()
 
 
-def test_a_file_that_somebody_took_away(tmp_path) -> None:
-    disk = Disk()
-    store, _ = open_store(str(tmp_path), disk)
+def test_a_file_that_somebody_took_away(store: JournalStore, disk: Disk) -> None:
     store.append([turn(put(1))], 0)
     for name in [name for name in disk.files if "/journal/" in name]:
         del disk.files[name]
@@ -394,7 +378,6 @@ def test_a_file_that_somebody_took_away(tmp_path) -> None:
     disk.fail("open", errno.EIO)
     with pytest.raises(StoreError, match="Input/output"):
         store.read("a", 4, 0, 100)
-    store.close()
 
 
 def test_others_read_while_one_appends_and_room_is_made(tmp_path) -> None:
@@ -422,9 +405,7 @@ def test_others_read_while_one_appends_and_room_is_made(tmp_path) -> None:
     assert all(ids == list(range(1, 51)) for ids in found)
 
 
-def test_streams_and_places_fail_together(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_streams_and_places_fail_together(store: JournalStore, disk: Disk, directory: str) -> None:
     commit = store.append([turn(Begin("s", "e"), Append("s", 0, b"h", [b"0"], 5), put(1))], 0)
     both = turn(Append("s", 1, b"h", [b"1"], 6), put(2))
     for method, codes in (("write", (0, errno.EIO)), ("sync", (errno.EIO,)), ("write", (28,))):
@@ -468,9 +449,9 @@ def test_streams_and_places_fail_together(tmp_path) -> None:
     store.close()
 
 
-def test_a_stream_that_cannot_be_taken_back_breaks_the_store(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_a_stream_that_cannot_be_taken_back_breaks_the_store(
+    store: JournalStore, disk: Disk
+) -> None:
     commit = store.append([turn(Begin("s", "e"), Append("s", 0, b"h", [b"0"], 5))], 0)
     disk.fail("write", errno.EIO)
     disk.fail("truncate", errno.EIO)
@@ -478,12 +459,11 @@ def test_a_stream_that_cannot_be_taken_back_breaks_the_store(tmp_path) -> None:
         store.append([turn(Append("s", 1, b"h", [b"1"], 6))], commit)
     with pytest.raises(StoreBroken):
         store.append([turn(put(1))], commit)
-    store.close()
 
 
-def test_full_files_of_a_stream_are_compressed(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_full_files_of_a_stream_are_compressed(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     commit, offset = store.append([turn(Begin("s", "e"))], 0), 0
     for _ in range(36):
         record = Append("s", offset, b"h", [bytes(1 << 20)], 5)
@@ -496,20 +476,18 @@ def test_full_files_of_a_stream_are_compressed(tmp_path) -> None:
     store.close()
 
 
-def test_a_stream_begins_anew_over_an_older_one(tmp_path) -> None:
-    store, _ = open_store(str(tmp_path), Disk())
+def test_a_stream_begins_anew_over_an_older_one(store: JournalStore) -> None:
     old = Append("s", 0, b"h", [b"old"], 5)
     commit = store.append([turn(Atomic([Begin("s", "e"), old, put(2)]))], 0)
     commit = store.append([turn(DropStream("s"), Begin("s", "f"), put(1))], commit)
     state = store.stream_state("s")
     assert state is not None
     assert (state.epoch, state.next) == ("f", 0)
-    store.close()
 
 
-def test_what_stands_in_a_journal_can_be_listed_beside_the_broker(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_what_stands_in_a_journal_can_be_listed_beside_the_broker(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     store.append([turn(put(1, b"one", b"two"), Keep("k", "x"))], 0)
     store.append([turn(Atomic([put(3), Done([1])]), Delivered([2]))], 1)
     store.append([turn(put(4, *[KIB] * 4)), turn(put(8))], 2)
@@ -547,22 +525,18 @@ def test_what_stands_in_a_journal_can_be_listed_beside_the_broker(tmp_path) -> N
     del last[60:]
     last.extend(bytes(20))
     assert {item.path for item in scan_records(directory, disk)} == {paths[0]}
-    store.close()
 
 
-def test_a_file_that_goes_while_it_is_listed_is_left_out(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_a_file_that_goes_while_it_is_listed_is_left_out(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     store.append([turn(put(1))], 0)
     disk.fail("open", errno.ENOENT)
     disk.faults["open"] = [FileNotFoundError(errno.ENOENT, "gone")]
     assert list(scan_records(directory, disk)) == []
-    store.close()
 
 
-def test_progress_is_told_by_the_byte(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_progress_is_told_by_the_byte(store: JournalStore, disk: Disk, directory: str) -> None:
     for commit in range(8):
         store.append([turn(put(commit + 1, KIB))], commit)
     store.close()
@@ -575,8 +549,7 @@ def test_progress_is_told_by_the_byte(tmp_path) -> None:
     assert told[-1] == (total, total)
 
 
-def test_empty_files_of_many_starts_are_not_kept(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
+def test_empty_files_of_many_starts_are_not_kept(disk: Disk, directory: str) -> None:
     path = f"{directory}/journal/0000000003-0123456789abcdef.log"
     disk.files[path] = filled(b"short")
     for _ in range(3):
@@ -588,9 +561,7 @@ def test_empty_files_of_many_starts_are_not_kept(tmp_path) -> None:
     assert names == ["0003", "0004"]
 
 
-def test_an_empty_put_is_nothing(tmp_path) -> None:
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
+def test_an_empty_put_is_nothing(store: JournalStore, disk: Disk, directory: str) -> None:
     empty = Put("a", 1, b"head", [])
     commit = store.append([turn(empty, Done([]), Atomic([empty]))], 0)
     store.append([turn(Atomic([empty, put(1)]))], commit)
@@ -619,11 +590,9 @@ def test_pages_of_very_many_places(tmp_path, monkeypatch) -> None:
     store.close()
 
 
-def test_an_extent_whose_segment_has_gone(tmp_path) -> None:
-    store, _ = open_store(str(tmp_path), Disk())
+def test_an_extent_whose_segment_has_gone(store: JournalStore) -> None:
     with pytest.raises(FileNotFoundError):
         store._shared.read_extent(("a", 4), extent_of([1], 99, 0, 10, 1))
-    store.close()
 
 
 def test_deliveries_of_what_is_done_are_not_kept() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 from _oracle.store_disk import (
     Disk,
-    Messages,
     Model,
     filled,
     open_store,
@@ -15,6 +14,10 @@ from _oracle.store_disk import (
     some_turns,
 )
 
+from tests.support.journals import BIG, bodies_of, segments
+from tests.support.journals import directory as directory
+from tests.support.journals import disk as disk
+from tests.support.journals import store as store
 from trio_stomp.store import (
     Atomic,
     Delivered,
@@ -33,8 +36,6 @@ from trio_stomp.store.journal._replay import Replay, summarize
 from trio_stomp.store.journal._segment import Segment
 from trio_stomp.store.journal._shared import Shared
 
-BIG = 1 << 20
-
 
 def write_journal(directory: str, turns: Sequence[Turn], segment_bytes: int = BIG) -> Disk:
     """A journal's files, with one batch a turn."""
@@ -46,10 +47,6 @@ def write_journal(directory: str, turns: Sequence[Turn], segment_bytes: int = BI
     return disk
 
 
-def segments(disk: Disk) -> list[str]:
-    return sorted(name for name in disk.files if "/journal/" in name)
-
-
 def states_after(turns: Sequence[Turn]) -> list[Model]:
     model, states = Model(), [Model()]
     for turn in turns:
@@ -58,13 +55,8 @@ def states_after(turns: Sequence[Turn]) -> list[Model]:
     return states
 
 
-def bodies_of(messages: Messages) -> dict[int, bytes]:
-    return {id: body for found in messages.values() for id, (body, _) in found.items()}
-
-
-def test_a_journal_cut_anywhere_gives_a_prefix_of_its_batches(tmp_path) -> None:
+def test_a_journal_cut_anywhere_gives_a_prefix_of_its_batches(directory: str) -> None:
     turns = list(some_turns(random.Random(1), 12))
-    directory = str(tmp_path)
     disk = write_journal(directory, turns)
     (path,) = segments(disk)
     states, data = states_after(turns), bytes(disk.files[path].data)
@@ -91,14 +83,13 @@ def test_a_journal_cut_anywhere_gives_a_prefix_of_its_batches(tmp_path) -> None:
     assert seen == set(range(len(turns) + 1))
 
 
-def test_any_flipped_bit_harms_only_what_it_hits(tmp_path) -> None:
+def test_any_flipped_bit_harms_only_what_it_hits(directory: str) -> None:
     turns = [
         Turn([Put("a", 1, b"head", [b"one", b"two", b"three"])]),
         Turn([Atomic([Put("a", 4, b"head", [b"four"]), Keep("k", "text")]), Done([2])]),
         Turn([Put("b", 5, b"", [b"five"]), Delivered([5])]),
         Turn([Keep("l", "x"), Put("a", 6, b"", [b"six"])]),
     ]
-    directory = str(tmp_path)
     disk = write_journal(directory, turns)
     (path,) = segments(disk)
     data = bytes(disk.files[path].data)
@@ -145,9 +136,10 @@ def look_at(disk: Disk, path: str) -> tuple[Sequence[str], dict[int, bytes]]:
     return [*replay.damage, *replay.notes], found
 
 
-def test_what_is_damaged_while_the_store_is_open_is_left_out_and_counted(tmp_path) -> None:
-    disk = Disk()
-    store, _ = open_store(str(tmp_path), disk, BIG)
+def test_what_is_damaged_while_the_store_is_open_is_left_out_and_counted(
+    disk: Disk, directory: str
+) -> None:
+    store, _ = open_store(directory, disk, BIG)
     puts = [Put("a", 1 + 3 * n, b"", [b"%d-%d" % (n, m) for m in range(3)]) for n in range(4)]
     for commit, put in enumerate(puts):
         store.append([Turn([put])], commit)
@@ -166,9 +158,10 @@ def test_what_is_damaged_while_the_store_is_open_is_left_out_and_counted(tmp_pat
 
 
 @pytest.mark.parametrize("neighbours", [False, True])
-def test_a_damaged_record_loses_its_messages_at_either_end(tmp_path, neighbours: bool) -> None:
-    disk = Disk()
-    store, _ = open_store(str(tmp_path), disk, BIG)
+def test_a_damaged_record_loses_its_messages_at_either_end(
+    disk: Disk, directory: str, neighbours: bool
+) -> None:
+    store, _ = open_store(directory, disk, BIG)
     records: list[Record] = [
         Put("a", 1, b"", [b"first"]),
         *[Put("b", 2, b"", [b"other"])] * neighbours,
@@ -189,8 +182,7 @@ def test_a_damaged_record_loses_its_messages_at_either_end(tmp_path, neighbours:
     store.close()
 
 
-def test_damage_in_the_middle_is_set_aside_once(tmp_path) -> None:
-    directory = str(tmp_path)
+def test_damage_in_the_middle_is_set_aside_once(directory: str) -> None:
     disk = write_journal(directory, list(some_turns(random.Random(2), 40)), 4096)
     first = segments(disk)[0]
     disk.files[first].data[300] ^= 1
@@ -203,8 +195,7 @@ def test_damage_in_the_middle_is_set_aside_once(tmp_path) -> None:
         assert len([name for name in disk.files if "/damaged/" in name]) == 1
 
 
-def test_damage_is_told_even_if_it_cannot_be_set_aside(tmp_path) -> None:
-    directory = str(tmp_path)
+def test_damage_is_told_even_if_it_cannot_be_set_aside(directory: str) -> None:
     disk = write_journal(directory, list(some_turns(random.Random(2), 40)), 4096)
     disk.files[segments(disk)[0]].data[300] ^= 1
     disk.fail("create", 28)
@@ -214,8 +205,7 @@ def test_damage_is_told_even_if_it_cannot_be_set_aside(tmp_path) -> None:
     store.close()
 
 
-def test_a_damaged_header_and_a_torn_file_in_the_middle(tmp_path) -> None:
-    directory = str(tmp_path)
+def test_a_damaged_header_and_a_torn_file_in_the_middle(directory: str) -> None:
     turns = [Turn([Put("a", id, b"", [bytes(1500)])]) for id in range(1, 12)]
     disk = write_journal(directory, turns, 4096)
     names = segments(disk)
@@ -231,8 +221,7 @@ def test_a_damaged_header_and_a_torn_file_in_the_middle(tmp_path) -> None:
     store.close()
 
 
-def test_a_missing_file_is_told(tmp_path) -> None:
-    directory = str(tmp_path)
+def test_a_missing_file_is_told(directory: str) -> None:
     turns = [Turn([Put("a", id, b"", [bytes(1500)])]) for id in range(1, 12)]
     disk = write_journal(directory, turns, 4096)
     names = segments(disk)
@@ -242,8 +231,7 @@ def test_a_missing_file_is_told(tmp_path) -> None:
     store.close()
 
 
-def test_a_file_of_nothing_but_noise_is_told_and_left_behind(tmp_path) -> None:
-    directory = str(tmp_path)
+def test_a_file_of_nothing_but_noise_is_told_and_left_behind(directory: str) -> None:
     path = f"{directory}/journal/0000000001-0123456789abcdef.log"
     disk = Disk({path: filled(random.Random(1).randbytes(2000))})
     store, recovered = open_store(directory, disk)
@@ -263,10 +251,9 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path, name: str) -> None:
     assert list(disk.files) == [path]
 
 
-def test_a_newer_format_is_refused_and_nothing_changed(tmp_path) -> None:
+def test_a_newer_format_is_refused_and_nothing_changed(directory: str) -> None:
     from zlib import crc32
 
-    directory = str(tmp_path)
     disk = write_journal(directory, [Turn([Put("a", 1, b"", [b"x"])])])
     (path,) = segments(disk)
     data = disk.files[path].data
@@ -280,8 +267,7 @@ def test_a_newer_format_is_refused_and_nothing_changed(tmp_path) -> None:
     assert not disk.open_files
 
 
-def test_a_renamed_file_is_refused(tmp_path) -> None:
-    directory = str(tmp_path)
+def test_a_renamed_file_is_refused(directory: str) -> None:
     disk = write_journal(directory, [Turn([Put("a", 1, b"", [b"x"])])])
     (path,) = segments(disk)
     disk.files[path.replace("0000000001-", "0000000007-")] = disk.files.pop(path)
@@ -316,17 +302,15 @@ def test_one_broker_for_a_directory(tmp_path) -> None:
     again.close()
 
 
-def test_a_directory_that_cannot_be_read(tmp_path) -> None:
-    disk = Disk()
+def test_a_directory_that_cannot_be_read(disk: Disk, directory: str) -> None:
     disk.fail("names", 5)
     with pytest.raises(StoreError, match="cannot be opened"):
-        open_store(str(tmp_path), disk)
-    store, _ = open_store(str(tmp_path), disk)
+        open_store(directory, disk)
+    store, _ = open_store(directory, disk)
     store.close()
 
 
-def test_no_more_than_so_much_is_told_and_set_aside(tmp_path) -> None:
-    directory = str(tmp_path)
+def test_no_more_than_so_much_is_told_and_set_aside(directory: str) -> None:
     disk = write_journal(directory, [Turn([Put("a", 1 + n, b"", [b"body"]) for n in range(1100)])])
     (path,) = segments(disk)
     data = disk.files[path].data
@@ -342,10 +326,10 @@ def test_no_more_than_so_much_is_told_and_set_aside(tmp_path) -> None:
     store.close()
 
 
-def test_a_copy_of_what_is_damaged_stays_out_where_its_neighbours_are_whole(tmp_path) -> None:
+def test_a_copy_of_what_is_damaged_stays_out_where_its_neighbours_are_whole(
+    store: JournalStore, disk: Disk, directory: str
+) -> None:
     """The copying was cut off by a crash; the original segment is still there, and damaged."""
-    directory, disk = str(tmp_path), Disk()
-    store, _ = open_store(directory, disk)
     bodies = [b"%d" % id * 50 for id in range(1, 6)]
     commit = store.append([Turn([Put("a", 1, b"", bodies)])], 0)
     (first,) = segments(disk)
