@@ -110,6 +110,11 @@ def make_log(files: Files, segment_bytes: int = 400) -> StreamLog:
     return log
 
 
+@pytest.fixture
+def log(disk: DiskFake) -> StreamLog:
+    return make_log(disk)
+
+
 def open_log(files: Files, segment_bytes: int = 400) -> StreamLog:
     log = StreamLog.open(DIRECTORY, files, segment_bytes)
     assert log is not None

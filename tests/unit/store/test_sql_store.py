@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.stores import QUERIES, Directory, Opened
+from tests.support.stores import QUERIES, Directory, Opened, ignore
 from trio_stomp import store as stores
 from trio_stomp.store import (
     Append,
@@ -37,10 +37,6 @@ PASSWORD = "se#cret"
 
 def put(first: int, *bodies: bytes, place: str = "queue:/queue/a", **options) -> Put:
     return Put(place, first, options.pop("head", HEAD), bodies, **options)
-
-
-def no_progress(done: int, size: int) -> None:
-    pass
 
 
 @pytest.fixture
@@ -147,7 +143,7 @@ def test_a_password_is_not_shown() -> None:
     ):
         store = stores.SqlStore(url)
         with pytest.raises(StoreUnavailable, match=r"me.*@127\.0\.0\.1:1/x: cannot") as caught:
-            store.recover(no_progress)
+            store.recover(ignore)
         assert PASSWORD not in f"{store!r} {caught.value} {caught.value.__cause__}"
 
 
@@ -240,7 +236,7 @@ def test_the_figures(opened: Opened, file: Path) -> None:
 def test_a_second_broker_is_refused(opened: Opened, file: Path) -> None:
     other = stores.SqlStore(f"sqlite:///{file}")
     with pytest.raises(StoreLocked, match=r"broker\.db: another broker uses it"):
-        other.recover(no_progress)
+        other.recover(ignore)
     other.close()
     opened.append(put(1, b"1"))
     assert opened.bodies("queue:/queue/a") == {1: b"1"}
@@ -268,7 +264,7 @@ def test_a_newer_schema_is_not_touched(opened: Opened, file: Path) -> None:
     ask(file, "UPDATE trio_stomp_state SET schema_version = 2")
     before = ask(file, "SELECT * FROM trio_stomp_state, trio_stomp_messages")
     with pytest.raises(StoreError, match="version 2, and this program knows 1: update"):
-        opened.store.recover(no_progress)
+        opened.store.recover(ignore)
     assert ask(file, "SELECT * FROM trio_stomp_state, trio_stomp_messages") == before
     ask(file, "UPDATE trio_stomp_state SET schema_version = 1")
     opened.open()
@@ -315,13 +311,13 @@ def test_a_failed_start_lets_others_have_it(file: Path) -> None:
 def test_a_directory_that_is_missing(tmp_path: Path) -> None:
     store = stores.SqlStore(f"sqlite:///{tmp_path}/none/x.db")
     with pytest.raises(StoreError, match="the directory must exist"):
-        store.recover(no_progress)
+        store.recover(ignore)
 
 
 def test_a_file_that_is_no_database(file: Path) -> None:
     file.write_bytes(b"something else" * 100)
     with pytest.raises(StoreError, match=r"broker\.db: .* name another file") as caught:
-        stores.SqlStore(f"sqlite:///{file}").recover(no_progress)
+        stores.SqlStore(f"sqlite:///{file}").recover(ignore)
     assert not isinstance(caught.value, StoreUnavailable)
     assert file.read_bytes() == b"something else" * 100
 

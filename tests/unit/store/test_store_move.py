@@ -6,14 +6,11 @@ import pytest
 
 from tests.support.core import Actor
 from tests.support.durable_fakes import DurableBench
+from tests.support.stores import ignore
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.store import JournalStore, SqlStore, Store, compact, export_from, import_to
 
 Q = "/queue/q"
-
-
-def ignore(done: int, total: int) -> None:
-    """Nobody looks at the progress."""
 
 
 def store_at(target: str) -> Store:

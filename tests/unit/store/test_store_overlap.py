@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stores import ignore
 from trio_stomp.store import Atomic, Done, JournalOptions, JournalStore, Put, Record, Turn
 from trio_stomp.store.disk._files import OsFiles
 from trio_stomp.store.journal._extents import Extents, extent_of
@@ -12,10 +13,6 @@ from trio_stomp.store.journal.format._format import Copy
 from trio_stomp.store.tools._inspect import scan_records
 
 PLACES = ("queue:fast", "queue:slow", "queue:deep")
-
-
-def ignore(done: int, total: int) -> None:
-    """Nobody looks at the progress."""
 
 
 def ids_in(store: JournalStore, place: str) -> list[int]:

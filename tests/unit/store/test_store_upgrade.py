@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stores import ignore
 from trio_stomp.store import Append, JournalStore, Put, Turn, export_from, verify
 
 FIXTURE = Path(__file__).parents[2] / "data" / "store_format_1"
 EXPORT = (FIXTURE / "export.jsonl").read_text("utf-8").splitlines()
-
-
-def ignore(done: int, total: int) -> None:
-    """Nobody looks at the progress."""
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from tests.support.stream_fakes import WHOLE as WHOLE
 from tests.support.stream_fakes import _small_extents as _small_extents
 from tests.support.stream_fakes import copy_of as copy_of
 from tests.support.stream_fakes import disk as disk
+from tests.support.stream_fakes import log as log
 from trio_stomp.store import Append, StoreBroken
 from trio_stomp.store.streams._log import StreamLog
 
@@ -166,8 +167,9 @@ def test_a_crash_while_it_is_opened_keeps_what_was_promised(leave) -> None:
 
 
 @pytest.mark.parametrize("fails_wholly", [False, True])
-def test_a_file_that_cannot_be_removed_is_not_compressed(disk: DiskFake, fails_wholly) -> None:
-    log = make_log(disk)
+def test_a_file_that_cannot_be_removed_is_not_compressed(
+    disk: DiskFake, log: StreamLog, fails_wholly
+) -> None:
     commit(log, *[9] * 8)
     removed = (".log", ".packed") if fails_wholly else ".log"
     disk.fails = lambda number, what, path: (

@@ -22,8 +22,10 @@ from tests.support.stream_fakes import WHOLE as WHOLE
 from tests.support.stream_fakes import _small_extents as _small_extents
 from tests.support.stream_fakes import copy_of as copy_of
 from tests.support.stream_fakes import disk as disk
+from tests.support.stream_fakes import log as log
 from trio_stomp.store.streams import _damage as damage_module
 from trio_stomp.store.streams._format import decode_block, read_block_header, walk
+from trio_stomp.store.streams._log import StreamLog
 
 
 def marker_of(path: str) -> bytes:
@@ -45,8 +47,9 @@ def set_tail(disk: DiskFake, data: bytes) -> str:
 # A torn end.
 
 
-def test_a_tail_that_is_cut_anywhere_ends_with_its_last_whole_record(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_tail_that_is_cut_anywhere_ends_with_its_last_whole_record(
+    disk: DiskFake, log: StreamLog
+) -> None:
     commit(log, 9, 9, 9, 3, 1, 2)
     path = disk.paths(".log")[-1]
     ends = [(0, records(disk, path)[0][2].start)]
@@ -64,8 +67,7 @@ def test_a_tail_that_is_cut_anywhere_ends_with_its_last_whole_record(disk: DiskF
 
 
 @pytest.mark.parametrize("size", [1, 51, 52, 53, 5000])
-def test_an_end_that_was_never_written_is_cut(disk: DiskFake, size: int) -> None:
-    log = make_log(disk)
+def test_an_end_that_was_never_written_is_cut(disk: DiskFake, log: StreamLog, size: int) -> None:
     commit(log, 3, 2)
     set_tail(disk, bytes(disk.files[disk.paths(".log")[-1]].data) + bytes(size))
     log = open_log(disk)
@@ -97,8 +99,9 @@ def check_damaged(disk: DiskFake, lost: set[int], next: int) -> None:
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_a_bit_that_flips_in_the_last_file_costs_what_it_hits(disk: DiskFake, bit: int) -> None:
-    log = make_log(disk)
+def test_a_bit_that_flips_in_the_last_file_costs_what_it_hits(
+    disk: DiskFake, log: StreamLog, bit: int
+) -> None:
     commit(log, 3, 1, 2)
     path = disk.paths(".log")[0]
     for at, end, offsets in records(disk, path):
@@ -159,8 +162,9 @@ def packed_blocks(data: bytes, marker: bytes) -> Iterator[tuple[int, int, range]
         at += header.size
 
 
-def test_offsets_that_may_have_been_lost_at_the_end_are_not_used_again(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_offsets_that_may_have_been_lost_at_the_end_are_not_used_again(
+    disk: DiskFake, log: StreamLog
+) -> None:
     commit(log, 3, 2)
     path = disk.paths(".log")[0]
     at, end, _ = records(disk, path)[-1]
@@ -228,8 +232,9 @@ def test_damage_that_was_not_read_before_is_found_when_compressing(disk: DiskFak
         assert again.take_damage() == []
 
 
-def test_a_time_whose_messages_are_all_damaged_has_the_next_offset(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_time_whose_messages_are_all_damaged_has_the_next_offset(
+    disk: DiskFake, log: StreamLog
+) -> None:
     commit(log, 3, written_ms=5)
     disk.damage(disk.paths(".log")[0], 0)
     assert log.find_offset(5) == 3
@@ -287,8 +292,7 @@ def test_a_compressed_file_whose_end_is_damaged_is_searched_for_blocks(disk: Dis
     assert read_all(open_log(disk, 1500)).keys() == expected(48).keys() - lost
 
 
-def test_what_is_damaged_is_reported_once(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_is_damaged_is_reported_once(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 2, 2)
     disk.damage(disk.paths(".log")[0], 60)
     for _ in range(3):
@@ -298,8 +302,7 @@ def test_what_is_damaged_is_reported_once(disk: DiskFake) -> None:
     assert log.take_damage() == open_log(disk).take_damage() == []
 
 
-def test_what_cannot_be_set_aside_is_reported_too(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_cannot_be_set_aside_is_reported_too(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 2, 2)
     disk.damage(disk.paths(".log")[0], 60)
     disk.fails = fails_on("write", "make_directory", error=no_space)

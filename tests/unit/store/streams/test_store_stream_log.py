@@ -23,22 +23,14 @@ from tests.support.stream_fakes import (
     read_all,
     run,
 )
+from tests.support.stream_fakes import _small_extents as _small_extents
+from tests.support.stream_fakes import disk as disk
+from tests.support.stream_fakes import log as log
 from trio_stomp.store import Append, OsFiles, StoreBroken, Streamed, StreamState
 from trio_stomp.store.streams import _format as format_module
-from trio_stomp.store.streams import _segment as segment_module
 from trio_stomp.store.streams._log import StreamLog
 
 COUNTS = (1, 3, 2, 5, 1, 4, 9, 1, 1, 2, 6, 3, 2, 1)
-
-
-@pytest.fixture(autouse=True)
-def _small_extents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "EXTENT_BYTES", 100)
-
-
-@pytest.fixture
-def disk() -> DiskFake:
-    return DiskFake()
 
 
 def compress_all(log: StreamLog) -> int:
@@ -55,9 +47,8 @@ def compress_all(log: StreamLog) -> int:
 @pytest.mark.parametrize("reopens", [False, True])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_every_offset_can_be_read_from(
-    disk: DiskFake, limit_bytes: int, reopens: bool, is_packed: bool
+    disk: DiskFake, log: StreamLog, limit_bytes: int, reopens: bool, is_packed: bool
 ) -> None:
-    log = make_log(disk)
     commit(log, *COUNTS)
     total = sum(COUNTS)
     assert len(disk.paths(".log")) > 3
@@ -75,8 +66,7 @@ def test_every_offset_can_be_read_from(
     assert not disk.open_files
 
 
-def test_a_message_comes_back_as_it_was(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_message_comes_back_as_it_was(disk: DiskFake, log: StreamLog) -> None:
     log.append(
         [
             Append(NAME, 0, b"a\n", [b"", b"\0\xff"], 7),
@@ -91,8 +81,7 @@ def test_a_message_comes_back_as_it_was(disk: DiskFake) -> None:
         ]
 
 
-def test_a_limit_counts_a_little_for_each_message(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_limit_counts_a_little_for_each_message(log: StreamLog) -> None:
     log.append([Append(NAME, 0, HEAD, [b""] * 50, 0)])
     assert len(by_offset(log.read(0, 80))) == 10
     assert len(by_offset(log.read(0, 81))) == 11
@@ -108,8 +97,7 @@ def test_a_long_run_becomes_several(disk: DiskFake, monkeypatch: pytest.MonkeyPa
     assert read_all(log, 4) == dict(list(enumerate(bodies))[4:])
 
 
-def test_an_offset_that_is_not_the_next_is_refused(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_an_offset_that_is_not_the_next_is_refused(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 3)
     steps = len(disk.steps)
     for wrong in ([run(log, 2), run(log, 2)], [Append(NAME, 4, HEAD, [b"x"], 0)]):
@@ -158,8 +146,7 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     assert list(Path(directory).iterdir()) == []
 
 
-def test_what_is_no_file_of_a_stream_is_left_alone(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_is_no_file_of_a_stream_is_left_alone(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 3)
     disk.close(disk.create(f"{DIRECTORY}/notes.log"))
     log = open_log(disk)
@@ -171,8 +158,7 @@ def test_what_is_no_file_of_a_stream_is_left_alone(disk: DiskFake) -> None:
 # Beginning and end.
 
 
-def test_a_stream_that_begins_anew_has_nothing_of_the_old(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_stream_that_begins_anew_has_nothing_of_the_old(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
     compress_all(log)
     log.close()
@@ -183,8 +169,7 @@ def test_a_stream_that_begins_anew_has_nothing_of_the_old(disk: DiskFake) -> Non
         assert again.find_offset(0) == 0
 
 
-def test_a_dropped_stream_is_no_more(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_dropped_stream_is_no_more(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
     compress_all(log)
     disk.damage(disk.paths(".packed")[0], 60)
@@ -199,8 +184,7 @@ def test_a_dropped_stream_is_no_more(disk: DiskFake) -> None:
     assert StreamLog.open(DIRECTORY, disk) is None
 
 
-def test_bytes_are_those_on_the_disk(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_bytes_are_those_on_the_disk(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
     for _ in range(2):
         sizes = [len(disk.files[path].data) for path in disk.files]
@@ -225,8 +209,7 @@ def test_json_takes_a_tenth_of_its_size(disk: DiskFake) -> None:
 # Trimming and compressing.
 
 
-def test_whole_files_are_trimmed(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_whole_files_are_trimmed(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
     total = sum(COUNTS)
     log.compress_one()
@@ -240,8 +223,7 @@ def test_whole_files_are_trimmed(disk: DiskFake) -> None:
     assert log.state().first > total - 10
 
 
-def test_a_file_is_not_trimmed_while_it_is_compressed(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_file_is_not_trimmed_while_it_is_compressed(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
 
     def trim_when_renamed(number: int, what: str, path: str) -> None:
@@ -256,8 +238,7 @@ def test_a_file_is_not_trimmed_while_it_is_compressed(disk: DiskFake) -> None:
     assert log.state().first > 0
 
 
-def test_a_file_that_cannot_be_removed_is_still_there(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_file_that_cannot_be_removed_is_still_there(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
     disk.fails = fails_on("remove")
     with pytest.raises(OSError):
@@ -301,8 +282,7 @@ def test_what_came_slowly_is_compressed_more_thoroughly() -> None:
     assert sizes[10] < 0.9 * sizes[9]
 
 
-def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake, log: StreamLog) -> None:
     for first in range(0, 48, 3):
         commit(log, 3, written_ms=first)
 
@@ -319,8 +299,7 @@ def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake) -> None:
     assert log.find_offset(first) == first
 
 
-def test_a_reader_passes_by_what_is_trimmed_meanwhile(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_reader_passes_by_what_is_trimmed_meanwhile(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *[3] * 12)
 
     def trim_before_open(number: int, what: str, path: str) -> None:
@@ -333,8 +312,7 @@ def test_a_reader_passes_by_what_is_trimmed_meanwhile(disk: DiskFake) -> None:
     assert first == log.state().first > 0
 
 
-def test_a_file_that_is_gone_is_an_error(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_a_file_that_is_gone_is_an_error(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 3)
     disk.remove(disk.paths(".log")[0])
     with pytest.raises(FileNotFoundError):
@@ -379,8 +357,7 @@ def test_all_goes_on_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-def test_an_offset_is_found_by_time(disk: DiskFake, is_packed: bool) -> None:
-    log = make_log(disk)
+def test_an_offset_is_found_by_time(disk: DiskFake, log: StreamLog, is_packed: bool) -> None:
     times: list[int] = []
     for number, count in enumerate(COUNTS * 2):
         written_ms = 100 + number // 3 * 10
@@ -397,8 +374,7 @@ def test_an_offset_is_found_by_time(disk: DiskFake, is_packed: bool) -> None:
 # Undoing.
 
 
-def test_what_was_appended_since_the_mark_is_undone(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_was_appended_since_the_mark_is_undone(disk: DiskFake, log: StreamLog) -> None:
     for first in COUNTS:
         commit(log, first)
         state, found = log.state(), read_all(log)
@@ -422,8 +398,7 @@ def test_the_first_commit_is_undone(disk: DiskFake) -> None:
     assert not disk.open_files
 
 
-def test_what_was_not_touched_is_not_undone(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_was_not_touched_is_not_undone(disk: DiskFake, log: StreamLog) -> None:
     log.append([run(log, 2)])
     log.mark()
     steps = len(disk.steps)
@@ -432,8 +407,7 @@ def test_what_was_not_touched_is_not_undone(disk: DiskFake) -> None:
     assert read_all(log) == expected(2)
 
 
-def test_what_was_not_urgent_outlives_a_failed_write(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_was_not_urgent_outlives_a_failed_write(disk: DiskFake, log: StreamLog) -> None:
     log.append([run(log, 2)])
     log.mark()
     disk.fails = fails_on("write", error=no_space)
@@ -445,8 +419,9 @@ def test_what_was_not_urgent_outlives_a_failed_write(disk: DiskFake) -> None:
     assert read_all(open_log(disk)) == expected(2)
 
 
-def test_after_a_failed_sync_what_stood_before_is_read_again(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_after_a_failed_sync_what_stood_before_is_read_again(
+    disk: DiskFake, log: StreamLog
+) -> None:
     commit(log, 2)
     log.append([run(log, 3)])
     disk.fails = fails_on("sync")
@@ -461,8 +436,7 @@ def test_after_a_failed_sync_what_stood_before_is_read_again(disk: DiskFake) -> 
     assert read_all(open_log(disk)) == expected(3)
 
 
-def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake, log: StreamLog) -> None:
     log.append([run(log, 2)])
     log.mark()
     disk.fails = fails_on("sync")
@@ -476,8 +450,7 @@ def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake) -> None:
     assert not disk.open_files
 
 
-def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 2)
     log.append([run(log, 2)])
     disk.fails = fails_on("truncate")
@@ -489,8 +462,9 @@ def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake) -> None:
             refused()
 
 
-def test_who_reads_what_is_undone_meanwhile_reports_no_damage(disk: DiskFake) -> None:
-    log = make_log(disk)
+def test_who_reads_what_is_undone_meanwhile_reports_no_damage(
+    disk: DiskFake, log: StreamLog
+) -> None:
     commit(log, 2)
     log.append([run(log, 1)])
 
