@@ -1,6 +1,6 @@
 """SUBSCRIBE, UNSUBSCRIBE, and the end of a client's subscriptions when it disconnects.
 
-Handles: these steps, divided over turns where there are many.
+Handles: these steps, spread over several turns for large subscriptions.
 Does not handle: deliveries; see ``delivery``.
 """
 

@@ -1,4 +1,4 @@
-"""What a SUBSCRIBE is to: the kind of its destinations, and what the subscription costs."""
+"""The kind of destinations that a SUBSCRIBE names, and the cost of a subscription."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ from trio_stomp.broker.streams import stream_name
 
 
 def kind_of(places: Sequence[Place]) -> Kind:
-    """Return the kind of what a SUBSCRIBE names.
+    """Return the kind of destinations that a SUBSCRIBE names.
 
     Raises:
-      ProtocolError: it names queues beside others.
+      ProtocolError: it names queues together with other kinds.
     """
     kinds = {classify(name) for name, _ in places}
     if Kind.QUEUE in kinds and len(kinds) > 1:
@@ -36,16 +36,16 @@ def kind_of(places: Sequence[Place]) -> Kind:
 def stream_of(
     destination: str, places: Sequence[Place], options: SubscribeOptions, *, is_durable: bool
 ) -> str:
-    """Return the name of the stream that a SUBSCRIBE wants to read.
+    """Return the name of the stream that a SUBSCRIBE reads.
 
     Args:
-      destination: As it was said.
-      places: The targets.
+      destination: The destination header, for error texts.
+      places: The destinations it names.
       options: The options.
-      is_durable: It asks for a durable subscription, or for the end of one.
+      is_durable: It names a durable subscription.
 
     Raises:
-      ProtocolError: it names several, or asks for what a stream cannot do.
+      ProtocolError: it names several streams, or has options that streams do not support.
     """
     if options.selector or options.no_local or options.browser or is_durable:
         raise ProtocolError(
@@ -70,10 +70,10 @@ def charge(
     ack: str,
     options: SubscribeOptions,
 ) -> None:
-    """Charge what a subscription takes until it ends.
+    """Charge a subscription's memory until it ends.
 
     Raises:
-      ProtocolError: there is no memory for it.
+      ProtocolError: there is not enough memory.
     """
     cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
     selector, quota = subscription.selector, subscription.quota
@@ -86,7 +86,7 @@ def charge(
 
 
 def refund(memory: MemoryBudget, subscription: Subscription) -> None:
-    """Give back what was charged for a subscription that ends."""
+    """Refund the memory of a subscription that ends."""
     memory.give_table(subscription.cost, subscription.quota)
     if subscription.selector is not None:
         release_selector(memory, subscription.selector)

@@ -1,4 +1,4 @@
-"""Clients that leave: their subscriptions end in slices, so that nobody else waits for that."""
+"""Clients that leave: their subscriptions end in slices, so that others are not delayed."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -12,8 +12,8 @@ from trio_stomp.broker.routing import Destinations
 from trio_stomp.broker.subscribing._subscriber import Subscriber
 
 MAX_ENDED = 2_000
-"""So many messages go back in one turn; 250 subscriptions to topics, or 125 to queues, take as
-long: 1 ms, or 3 on a busy machine."""
+"""Maximum number of messages returned to queues in one turn. 250 topic subscriptions or 125 queue
+subscriptions take as long: 1 ms, or 3 ms on a busy machine."""
 LOST = frozenset(
     {
         CloseReason.CLIENT_CLOSED,
@@ -25,30 +25,30 @@ LOST = frozenset(
         CloseReason.TLS_FAILED,
     }
 )
-"""Why a connection ended that may have been its message's fault: its program crashed or hung, or
-sent nonsense. Not what the broker, a limit, an operator or a DISCONNECT ended."""
+"""Close reasons that a delivered message may have caused: the client crashed, hung or sent invalid
+data. Excludes connections ended by the broker, a limit, an operator or a DISCONNECT."""
 SUBSCRIPTION_COST = 8
-"""The end of a subscription, of its place in a queue, or of a temporary destination takes as long
-as so many messages take to go back."""
+"""The cost of ending a subscription, leaving a queue or deleting a temporary destination, in
+returned messages."""
 
 
 LEAVING_S = 0.001
-"""What that may take in a turn, should each take longer: one of very many patterns takes 30 µs."""
+"""Time limit of a slice. A subscription among very many patterns takes 30 µs to end."""
 
 
 @define(eq=False, repr=False)
 class Leaving:
-    """Ends the subscriptions of clients: at once where they are few, else a slice in each turn.
+    """Ends the subscriptions of clients: few in the same turn, many in one slice per turn.
 
-    Between the slices it is for everybody else as if all had ended at once. Topics and work queues
-    do not know the client any more (``Destinations``). Its outbox is closed, so that its consumers
-    take nothing, and what comes to its durable subscriptions waits there. A queue that one of its
-    consumers is at hands out nothing before that has gone, and given back what it had, or others
-    would get what came later first; such a consumer goes first (``QueueBook``). Only the work that
-    waited for a member of a work queue comes to the others later than what is sent meanwhile.
+    To other clients the slices look like one step. Topics and work queues skip the client
+    (``Destinations``). Its outbox is closed, so its consumers accept no more messages, and its
+    durable subscriptions queue new ones. To preserve the order, a queue hands out nothing until the
+    client's consumers have returned their messages to it; they are ended first (``QueueBook``). The
+    exception: messages queued for a member of a work queue reach other members later than messages
+    that are sent meanwhile.
 
     Args:
-      slice_size: What is done in one turn, in messages that go back.
+      slice_size: The work of one turn, in returned messages.
     """
 
     subscriber: Subscriber
@@ -58,19 +58,21 @@ class Leaving:
     timers: Timers
     slice_size: int = MAX_ENDED
     turns: Turns = field(factory=Turns)
-    """Say when the rest is for later turns, though the slice is not used up."""
+    """The clock that limits a slice."""
     _then: dict[Client, list[Callable[[], None]]] = field(factory=dict)
-    """What is to be done once each has left."""
+    """Callbacks for when a client has left."""
     _until: float = 0.0
-    """When the rest is left for a later turn, by the clock of ``turns``."""
+    """When the current slice ends, by the clock of ``turns``."""
 
     def leave(self, client: Client, now: float, then: Callable[[], None] | None = None) -> None:
-        """End all that ``client`` has, refuse what it sent, and close its outbox in the same turn.
+        """End a client's subscriptions and temporary destinations, now or in later turns.
+
+        The caller must refuse its frames and close its outbox in the same turn.
 
         Args:
           client: The client.
           now: Seconds of the broker's clock.
-          then: Called when that is done, in this turn or a later one.
+          then: Called when all have ended, in this turn or a later one.
         """
         calls = self._then.get(client)
         if calls is None:
@@ -84,7 +86,7 @@ class Leaving:
             calls.append(then)
 
     def ending_all(self, client: Client, now: float) -> Work:
-        """End all that ``client`` has in pieces. The client stays, and may subscribe again."""
+        """End a client's subscriptions and temporary destinations in pieces. The client stays."""
         for subscription in list(client.subscriptions.values()):
             yield from self.subscriber.ending(subscription, now)
             yield
@@ -93,7 +95,7 @@ class Leaving:
             yield
 
     def go_on(self, now: float) -> None:
-        """Do one more slice, if a client is leaving. To be called soon after a timer is due."""
+        """Do one slice for the clients that leave. Must be called after a timer is due."""
         leaving, urgent = self.destinations.leaving, self.queues.urgent
         if not leaving:
             return
@@ -104,7 +106,7 @@ class Leaving:
                 subscription, _ = urgent.popitem()
                 left = self._within(left - self._end(subscription, left, now))
             while left > 0 and leaving:
-                # In turn: whoever has little to end does not wait for those who have much.
+                # Round-robin: clients with few subscriptions do not wait for those with many.
                 client = next(iter(leaving))
                 del leaving[client]
                 leaving[client] = None
@@ -119,12 +121,12 @@ class Leaving:
         return not self.destinations.leaving
 
     def finish(self, now: float) -> None:
-        """Nothing more comes to the broker: let everybody have left."""
+        """Do all remaining slices. The broker is shutting down."""
         while not self.is_over:
             self.go_on(now)
 
     def _is_little(self, client: Client) -> bool:
-        """Return whether all that a client has may end in one turn."""
+        """Return whether a client's subscriptions and temporary destinations fit into one slice."""
         left = self.slice_size - SUBSCRIPTION_COST * len(client.temporary)
         for subscription in client.subscriptions.values():
             left -= _cost(subscription)
@@ -133,7 +135,7 @@ class Leaving:
         return left >= 0
 
     def _ends_all(self, client: Client, now: float) -> bool:
-        """End what a client has, as far as there is time, and return whether that was all."""
+        """End a client's subscriptions within the time limit. Return whether all have ended."""
         self._until = self.turns.clock() + LEAVING_S
         for subscription in list(client.subscriptions.values()):
             self.subscriber.end(subscription, now)
@@ -146,7 +148,7 @@ class Leaving:
         return True
 
     def _within(self, left: int) -> int:
-        """Return what is left of a slice: nothing if the time is up."""
+        """Return the rest of a slice, or 0 if its time is up."""
         return left if self.turns.clock() < self._until else 0
 
     def _begin(self, client: Client, now: float) -> None:
@@ -154,14 +156,14 @@ class Leaving:
         self.destinations.leaving[client] = None
         self.destinations.note_change()
         if client.catching_up:
-            # What was parked for it is for whoever subscribes next.
+            # Release its claims to parked messages now, for the next subscribers.
             for subscription in client.subscriptions.values():
                 if subscription.catch_up is not None:
                     self.subscriber.initial_delivery.end(subscription)
         self.timers.call_at(now, noop)
 
     def _end_some(self, client: Client, left: int, now: float) -> int:
-        """End a part of one client's, or let it have left, and return what is left of the slice."""
+        """Do part of a slice for one client, and return the rest of the slice."""
         most = 1 + left // SUBSCRIPTION_COST
         for subscription in list(islice(client.subscriptions.values(), most)):
             if left > 0:
@@ -198,7 +200,7 @@ class Leaving:
 
 
 def _cost(subscription: Subscription) -> int:
-    """Return the cost of ending a subscription, in messages that go back."""
+    """Return the cost of ending a subscription, in returned messages."""
     consumer = subscription.consumer
     if not isinstance(consumer, Consumer):
         return SUBSCRIPTION_COST

@@ -1,4 +1,4 @@
-"""Subscriptions to reply queues, which the broker makes for a client and the client may replace."""
+"""Subscriptions to reply queues: the broker creates them, and the client may replace them."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ def needed(client: Client, private: str, public: str) -> Subscribed | None:
 
     Args:
       client: The subscriber.
-      private: The queue's name as the client knows it, which is the id of the subscription, too.
-      public: Its name among all queues.
+      private: The queue's name for the client, and the subscription's id.
+      public: The queue's name for other clients.
     """
     named = (name for each in client.subscriptions.values() for name, _ in each.places)
     if public in named or private in client.subscriptions:
@@ -22,14 +22,14 @@ def needed(client: Client, private: str, public: str) -> Subscribed | None:
 
 
 def with_id(client: Client, key: str) -> Subscription | None:
-    """Return the subscription of that id, if the broker made it: a SUBSCRIBE may use the id."""
+    """Return the automatic subscription with an id, or None. A SUBSCRIBE may reuse its id."""
     made = client.subscriptions.get(key)
     is_automatic = made is not None and key in client.temporary and made.destination == key
     return made if is_automatic else None
 
 
 def replaced(client: Client, places: Sequence[Place]) -> list[Subscription]:
-    """Return what the broker made, and an explicit SUBSCRIBE to those places replaces."""
+    """Return the automatic subscriptions that an explicit SUBSCRIBE to ``places`` replaces."""
     names = {name for name, _ in places}
     made = (
         client.subscriptions.get(private)

@@ -1,4 +1,4 @@
-"""SUBSCRIBE: who receives what, until it ends."""
+"""SUBSCRIBE: the subscriptions of all clients, from beginning to end."""
 
 from collections.abc import Callable
 
@@ -65,20 +65,20 @@ class Subscriber:
         return len(self._all)
 
     def destination_names(self) -> list[str]:
-        """Return what is subscribed to, in order of SUBSCRIBE."""
+        """Return the destinations of all subscriptions, in order of SUBSCRIBE."""
         return [subscription.destination for subscription in self._all]
 
     def add(self, client: Client, event: Subscribed, now: float) -> Work | None:
         """Subscribe. The RECEIPT is staged before the first MESSAGE.
 
         Returns:
-          What is left to do: to join the queues that its wildcards reach, or to be given what was
-          there before it.
+          The remaining work, if any: joining the queues that a wildcard matches, or the initial
+          delivery.
 
         Raises:
-          NotYet: so many rules are to be looked at first, for a wildcard, that it takes long.
-          ProtocolError: a second use of the id (S07), too many subscriptions, a destination or a
-            header that cannot be served, or no memory for it.
+          NotYet: work must be done in pieces first, such as checking very many rules.
+          ProtocolError: the id is in use (S07), there are too many subscriptions, a destination or
+            header is invalid or not allowed, or memory is short.
         """
         number = self.next_number()
         key = event.id if event.id is not None else f"\0{number}"
@@ -94,7 +94,7 @@ class Subscriber:
         if kind is Kind.STREAM or told.is_asked:
             kind = self._as_stream(client, event, places, options)
         self._check_places(client, event, places, kind, options)
-        # Whoever only looks has nothing to acknowledge, whatever it says.
+        # A browser has nothing to acknowledge, whatever its ack header says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
         subscription = self._make(
@@ -133,8 +133,8 @@ class Subscriber:
         kind: Kind,
         options: SubscribeOptions,
     ) -> None:
-        """Raise ``ProtocolError`` if the client may not subscribe there, or nobody can."""
-        # /dsub/x is judged as what it stands for.
+        """Raise ``ProtocolError`` if the client may not subscribe, or a destination is invalid."""
+        # /dsub/x is checked as the destinations of the durable subscription.
         if not (options.durable and event.destination.startswith(DSUB)):
             lasts = bool(options.durable)
             self.authorizer.check_subscribe(
@@ -151,7 +151,7 @@ class Subscriber:
         receipt_id: bytes | None,
         now: float,
     ) -> Work | None:
-        """Start a subscription once it is safe, and return the rest of its work."""
+        """Start a subscription, a durable one once it is stored, and return the remaining work."""
         give = self.initial_delivery.prepare(subscription, kind, options)
 
         def begin(at: float) -> Work | None:
@@ -206,7 +206,7 @@ class Subscriber:
         begin: Callable[[float], Work | None],
         receipt_id: bytes | None,
     ) -> None:
-        """Let a durable subscription begin once nothing can make it forgotten."""
+        """Start a durable subscription once the store has committed it."""
         consumer = subscription.consumer
         assert isinstance(consumer, Consumer)
         consumer.is_early = True
@@ -222,7 +222,7 @@ class Subscriber:
         log.when_safe(Callback(subscription.client, safe, receipt_id))
 
     def next_number(self) -> int:
-        """Return a place among all subscribers, behind those given before."""
+        """Return the next position in the order of subscribers."""
         self._number += 1
         return self._number
 
@@ -246,7 +246,11 @@ class Subscriber:
         return key
 
     def places(self, client: Client, event: Subscribed) -> list[Place]:
-        """Return what a SUBSCRIBE names. Raises what ``add`` would."""
+        """Return the destinations that a SUBSCRIBE names, with their patterns.
+
+        Raises:
+          ProtocolError: one is invalid, or private to another connection.
+        """
         places: list[Place] = []
         for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
             pattern = compile_pattern(said, self.dialect.wildcards)
@@ -256,16 +260,16 @@ class Subscriber:
     def _as_stream(
         self, client: Client, event: Subscribed, places: list[Place], options: SubscribeOptions
     ) -> Kind:
-        """Turn the place of a SUBSCRIBE that wants a replay into a stream.
+        """Replace the destination of a SUBSCRIBE with replay options by its stream.
 
         Raises:
-          ProtocolError: there is none, several are asked for at once, or a stream cannot do what
-            else is asked.
+          ProtocolError: there is no stream, several are named, the client may not read it, or
+            streams do not support an option.
         """
         is_durable = bool(options.durable or wants_durable_end(event.headers))
         stream = stream_of(event.destination, places, options, is_durable=is_durable)
         places[0] = (stream, None)
-        # Before it is told whether there is one.
+        # Check before ``find``, which reveals whether the stream exists.
         self.authorizer.check_subscribe(client, places, Kind.STREAM, browses=False, lasts=False)
         self.streams.find(stream, self.destinations.open)
         return Kind.STREAM
@@ -278,7 +282,7 @@ class Subscriber:
         told: StreamOptions,
         now: float,
     ) -> None:
-        """Let a subscription read a stream."""
+        """Create a stream's consumer for a subscription."""
         consumer = Consumer(subscription, ack, options, self.fan_out)
         stream = self.streams.find(subscription.places[0][0], self.destinations.open)
         self.streams.join(consumer, stream, told, now)
@@ -292,7 +296,7 @@ class Subscriber:
         options: SubscribeOptions,
         now: float,
     ) -> None:
-        """Connect a subscription to where its messages come from."""
+        """Attach a subscription to its destinations, through a consumer if it needs one."""
         if consumes(kind, ack, options):
             consumer = Consumer(subscription, ack, options, self.fan_out, subscription.selector)
             consumer.lent = subscription.client.lent
@@ -311,7 +315,7 @@ class Subscriber:
             self.destinations.add(subscription, name, pattern, subscription.quota)
 
     def expect_replies(self, client: Client, private: str, public: str) -> None:
-        """Have a client get what comes to a temporary queue, under the queue's name as id."""
+        """Subscribe a client to its temporary queue, with the queue's name as id."""
         self.queues.open(public, client.quota)
         event = needed(client, private, public)
         if event is not None:
@@ -327,7 +331,7 @@ class Subscriber:
         self.initial_delivery.go_on_browsing(client, now)
 
     def ending(self, subscription: Subscription, now: float) -> Work:
-        """End a subscription bit by bit, if it is of many queues, or has much unacknowledged."""
+        """End a subscription, in pieces if it has many queues or unacknowledged messages."""
         client, consumer = subscription.client, subscription.consumer
         is_stream = subscription.tag.endswith(ID_MARK)
         while (
@@ -339,7 +343,7 @@ class Subscriber:
             self.end(subscription, now)
 
     def end(self, subscription: Subscription, now: float) -> None:
-        """End a subscription. What it has not acknowledged goes back, in order."""
+        """End a subscription. Unacknowledged messages return to their queues, in order."""
         client = subscription.client
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
@@ -356,7 +360,7 @@ class Subscriber:
         else:
             self.queues.leave(consumer)
             self.acknowledger.return_all(consumer, now)
-        # They know each other, and the collector of cycles comes rarely.
+        # Break the reference cycle: the garbage collector runs rarely.
         subscription.consumer = subscription.binding = None
         self.initial_delivery.end(subscription)
         refund(self.memory, subscription)

@@ -1,4 +1,4 @@
-"""UNSUBSCRIBE: which subscription is meant, and its end, or that of a durable one."""
+"""UNSUBSCRIBE: ends a subscription of the connection, or a durable subscription."""
 
 from collections.abc import Generator
 from functools import partial
@@ -18,7 +18,7 @@ from trio_stomp.protocol import Unsubscribed
 
 @define(eq=False, repr=False, kw_only=True)
 class Unsubscriber:
-    """Ends the subscriptions that clients name."""
+    """Ends the subscriptions that UNSUBSCRIBE frames name."""
 
     dialect: Dialect
     subscriber: Subscriber
@@ -30,8 +30,8 @@ class Unsubscriber:
         """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
 
         Raises:
-          ProtocolError: there is no such subscription (S14), or a durable one is somebody else's,
-            or several of its name are kept and the client does not tell which it means.
+          ProtocolError: there is no such subscription (S14), a durable one belongs to another user,
+            or its name is ambiguous.
         """
         found = self._find(client, event)
         name = wants_durable_end(event.headers, client.client_id)
@@ -58,10 +58,10 @@ class Unsubscriber:
     def _meant(
         self, client: Client, name: str, event: Unsubscribed
     ) -> Generator[None, None, Binding | None]:
-        """Return the durable subscription that an UNSUBSCRIBE names, if there is one.
+        """Return the durable subscription that an UNSUBSCRIBE names, or None.
 
         Raises:
-          ProtocolError: there are several, or they are somebody else's.
+          ProtocolError: the name is ambiguous, or belongs to another user.
         """
         aliases = self.dialect.destination_aliases
         said = event.destination
@@ -71,28 +71,28 @@ class Unsubscriber:
             places = resolve(said, self.dialect, routing_of(event.headers))
             meant = self.bindings.durables.meant(name, said, places)
         if len(meant) > 1:
-            # Other users' of the same name are none of this one's business.
+            # The user's own take precedence over those of other users.
             own = [binding for binding in meant if binding.owner == client.identity.name]
             meant = own or meant
         if len(meant) > 1:
             for binding in meant:
-                yield from self._judge(client, binding)  # before they are told of
+                yield from self._judge(client, binding)  # before the ERROR lists them
             raise ambiguous(name, meant)
         return meant[0] if meant else None
 
     def _judge(self, client: Client, binding: Binding) -> Work:
-        """Raise ``ProtocolError`` if a durable subscription is somebody else's."""
+        """Raise ``ProtocolError`` if a durable subscription belongs to another user."""
         return after(partial(self.authorizer.check_durable, client, binding))
 
     def _end_durable(self, client: Client, binding: Binding, now: float) -> Work:
-        """End a durable subscription, and have its client wait until that is safe.
+        """End a durable subscription, and make the client wait until that is stored.
 
         Raises:
-          ProtocolError: it is somebody else's.
+          ProtocolError: it belongs to another user.
         """
         yield from self._judge(client, binding)
         if not binding.durable:
-            return  # somebody else has ended it meanwhile
+            return  # another client ended it meanwhile
         self.bindings.end_durable(binding, now)
         if self.log is not None:
             client.awaited = self.log.turn
