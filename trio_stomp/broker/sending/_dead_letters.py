@@ -1,4 +1,4 @@
-"""Dead letters to what is no queue."""
+"""Dead letters to destinations other than queues."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def send_dead(
     publisher: "Publisher", destination: "Destination", head: "Head", message: "Message", now: float
 ) -> bool:
-    """Send a dead letter to a topic or work queue. Return whether anybody receives it."""
+    """Send a dead letter to a topic or work queue. Return whether it was delivered or kept."""
     if destination.kind not in (Kind.TOPIC, Kind.WORK):
         return False
     options = SendOptions(message.level, persistent=bool(message.stored))

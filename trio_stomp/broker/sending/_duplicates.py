@@ -1,4 +1,4 @@
-"""Messages that are sent twice: told apart by an id of their sender's, over restarts too."""
+"""Duplicate detection: ids that senders give to messages are remembered, across restarts too."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from trio_stomp.broker.durability import Log
 
 SEEN = "seen:"
-"""How the store's places for ids begin; they stand there as messages do, oldest first."""
+"""Prefix of the store's places for ids, which are stored like messages, oldest first."""
 
 
 @define(eq=False, repr=False)
 class Duplicates:
-    """Knows ids again, as long as the policy's window tells.
+    """Recognizes the newest ids of each destination.
 
     Args:
-      window_of: How many ids of a destination are to be known.
+      window_of: Returns the number of ids to remember for a destination.
       memory: Charged for them.
     """
 
@@ -34,19 +34,19 @@ class Duplicates:
     memory: MemoryBudget
     log: "Log | None" = None
     is_promised: bool = False
-    """There was room for what comes now, when all of it was checked."""
+    """Room has been reserved for the current SEND, as part of a COMMIT."""
     found: int = 0
-    """Messages that were there before."""
+    """Number of duplicates found."""
 
     def room_for(self, destination: Destination, name: str) -> int:
-        """Bytes that an id takes, if it is to be known."""
+        """Return the bytes needed to remember an id; 0 if the destination remembers none."""
         return id_cost(name) if self.window_of(destination.name) else 0
 
     def check_room(self, quota: "Quota | None", destination: Destination, name: str) -> None:
-        """Refuse an id that there is no memory for: to forget another sooner would break a promise.
+        """Check that there is memory for an id: forgetting another early would break a promise.
 
         Raises:
-          ProtocolError: there is none.
+          ProtocolError: there is not enough.
         """
         room = self.memory.tables_room_for(quota)
         if not self.is_promised and self.room_for(destination, name) > room:
@@ -61,7 +61,7 @@ class Duplicates:
         if known is None or self.log is None:
             return None if known is None else DUPLICATE
         if client is not None and known.commit > self.log.committed:
-            # Of what another sent, or it did itself: told when that is safe.
+            # The original, by whoever sent it, is not stored yet: the RECEIPT must wait for it.
             self.log.when_safe(Callback(client, noop))
         return DUPLICATE | self.log.stored if known.stored else DUPLICATE
 
@@ -74,14 +74,14 @@ class Duplicates:
         *,
         is_stored: bool,
     ) -> None:
-        """Know an id again, unless its message is withdrawn.
+        """Remember an id, unless the store fails to commit its message.
 
         Args:
-          client: The client.
-          quota: Who is charged for it.
+          client: The sender; None = the broker.
+          quota: The quota charged for it.
           destination: The destination.
           name: The id from the header.
-          is_stored: The message survives, and so must the id.
+          is_stored: The message is stored, so the id must be stored, too.
         """
         window, log = self.window_of(destination.name), self.log
         if not window:
@@ -104,7 +104,7 @@ class Duplicates:
             log.when_safe(_Remembering(client, self.memory, destination, name, oldest))
 
     def restore(self, destination: Destination, name: str, id: int) -> None:
-        """Restore an id found in the store. It is newer than those restored before it."""
+        """Restore an id from the store. Ids must be restored oldest first."""
         assert self.log is not None
         before = destination.seen.pop(name, None)
         if before is not None:
@@ -115,9 +115,9 @@ class Duplicates:
             self._forget_oldest(destination)
 
     def forget(self, destination: Destination) -> None:
-        """Forget a destination with its ids."""
+        """Forget all ids of a destination."""
         if self.log is not None and any(known.stored for known in destination.seen.values()):
-            # Whatever becomes of what is being bound together now.
+            # In a group of its own: it must not depend on the group being written.
             with self.log.together():
                 self.log.write(DropPlace(SEEN + destination.name), is_urgent=False)
         for name, known in destination.seen.items():
@@ -141,7 +141,7 @@ class Duplicates:
 
 @define(eq=False, repr=False)
 class _Remembering:
-    """Forgets an id again, and restores the oldest, if the id's message is withdrawn."""
+    """An effect that forgets an id, and restores the oldest one, if the message is withdrawn."""
 
     client: "Client"
     memory: MemoryBudget
@@ -167,6 +167,6 @@ class _Remembering:
 def _charge(
     memory: MemoryBudget, destination: Destination, size: int, quota: "Quota | None"
 ) -> None:
-    """Charge bytes of ids, or give them back if negative, unless the destination was forgotten."""
+    """Charge bytes of ids (negative: refund), unless the destination has been removed."""
     if destination.cost:
         memory.force_table(size, quota)

@@ -1,4 +1,4 @@
-"""Answers ``DIAG/left``: scheduled messages and last values that users have left; their shares."""
+"""Answers requests to ``DIAG/left``: scheduled messages, last values and quotas of users."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 SCHEDULES, LAST_VALUES, QUOTAS = "schedules", "last-values", "quotas"
 MAX_ROWS = 200
-"""In one answer."""
+"""Maximum number of rows in an answer."""
 MAX_LOOKED = 2000
-"""So many are looked at for one answer; there may be more of a user's behind them."""
+"""Maximum number of items examined for an answer."""
 MAX_QUESTION_CHARS = 4096
 
 Row = dict[str, object]
@@ -28,7 +28,7 @@ Row = dict[str, object]
 
 @define(eq=False, repr=False)
 class LeftBehind:
-    """Lists them, a part at a time. It changes nothing."""
+    """Lists what users have left, a page at a time. Changes nothing."""
 
     scheduler: Scheduler
     destinations: Destinations
@@ -36,12 +36,12 @@ class LeftBehind:
     quotas: Quotas
 
     def answer(self, question: str) -> dict[str, object]:
-        """Return the answer to a question: JSON, with ``what``, ``user`` and ``after``, or nothing.
+        """Return the answer to a request: JSON with ``what``, ``user`` and ``after``, or "".
 
-        Where it has ``next``, there is more: that is ``after`` of the next question.
+        If the answer has ``next``, there is more: request it with that value as ``after``.
 
         Raises:
-          ProtocolError: it is no question.
+          ProtocolError: the request is invalid.
         """
         what, user, after = _read(question)
         if what == QUOTAS:

@@ -1,4 +1,4 @@
-"""What a transaction comes to: what is looked at before any of it is done."""
+"""Checks a transaction as a whole before any of it is carried out."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -34,17 +34,22 @@ if TYPE_CHECKING:
     from trio_stomp.broker.headers import SendPlan
 
 MANY_COPIES = 1024
-"""More than this is carried out bit by bit: copies for subscribers, and what takes as long."""
+"""A transaction of more copies, or of as much other work, is carried out in pieces."""
 PUT_COPIES = 8
-"""To send a run to a destination takes as long as so many copies, however many there are."""
+"""The cost of sending a run to a destination, in copies, besides its copies."""
 
 
 @define(eq=False, repr=False)
 class Put:
-    """A run of a transaction, and the queues that it goes to.
+    """A run of SENDs in a transaction.
 
     Args:
-      parts: Where it goes, and its block there; queues first.
+      head: Its header block.
+      plan: The plan of the header block.
+      bodies: The bodies of its messages.
+      size: Their size in bytes.
+      queues: The queues that it goes to.
+      parts: All its destinations with the header block for each; queues first.
     """
 
     head: Head
@@ -56,12 +61,12 @@ class Put:
 
     @property
     def later(self) -> int:
-        """Return how many messages wait for their time."""
+        """Return the number of messages that are scheduled."""
         return len(self.bodies) if self.plan.schedule is not None else 0
 
     @property
     def cost(self) -> int:
-        """The most bytes that it will be charged for where it waits."""
+        """Return the maximum number of bytes that its messages will be charged."""
         if self.later:
             return cost_alone(self.head, len(self.bodies), self.size)
         if not self.queues:
@@ -71,7 +76,7 @@ class Put:
         return len(self.queues) * each + heads
 
     def release(self, memory: MemoryBudget, quota: Quota | None) -> None:
-        """Let go of the room that was kept for it: it is put there now, or never will be."""
+        """Release the room reserved for it, before it is sent or because it will not be."""
         memory.give_kept(self.cost, quota)
         if quota is not None:
             quota.scheduled -= self.later
@@ -86,30 +91,30 @@ class Planned:
     foresight: Foresight
     names: dict[str, None] = field(factory=dict)
     topics: dict[str, None] = field(factory=dict)
-    """Those of them that have subscribers, who are given it bit by bit."""
+    """The topics and work queues among them."""
     wanted: dict[Queue, tuple[int, int, int]] = field(factory=dict)
-    """Messages, bytes of their bodies, and of the largest one, for each queue."""
+    """For each queue: messages, bytes of their bodies, and bytes of the largest one."""
     heads: dict[Head, None] = field(factory=dict)
     puts: list[Put] = field(factory=list)
     later: int = 0
-    """What its scheduled messages cost."""
+    """Bytes charged for its scheduled messages."""
     scheduled: str = ""
-    """Where one of those goes."""
+    """The destination of one of those, for errors."""
     runs_later: list[FrameRun] = field(factory=list)
-    """Those messages."""
+    """The runs of scheduled messages."""
     ids: int = 0
-    """Bytes of the ids of messages that must not be taken twice."""
+    """Bytes of ids for duplicate detection."""
     copies: int = 0
-    """How much it is to carry out."""
+    """The work to carry it out, in copies."""
     survives: bool = False
-    """The store is told of it, so all of it goes there."""
+    """Part of it concerns the store, so all of it is stored."""
     stored: int = 0
-    """The most that its messages are charged for there."""
+    """The maximum number of bytes that its messages are charged for in the store."""
     is_long: bool = False
-    """It sends so much that it is written bit by bit, if it survives."""
+    """It is written in pieces if it is stored."""
 
     def check_room(self, overflow: Overflow, to_queues: QueueSender, quota: Quota | None) -> None:
-        """Refuse it if it does not fit everywhere.
+        """Check that it fits into all its queues and into memory.
 
         Raises:
           ProtocolError: it does not.
@@ -121,7 +126,7 @@ class Planned:
         )
 
     def is_large(self) -> bool:
-        """Return whether a run of it goes to very many by now, who came while it was planned."""
+        """Return whether a run has very many subscribers by now: some may be new."""
         return any(
             destination.is_large(len(put.bodies))
             for put in self.puts
@@ -131,7 +136,7 @@ class Planned:
 
 @define(eq=False, repr=False)
 class Planner:
-    """Checks a transaction as a whole, before any of it is done."""
+    """Checks transactions as a whole, before any action is carried out."""
 
     publisher: Publisher
     acknowledger: Acknowledger
@@ -141,7 +146,7 @@ class Planner:
     def check(
         self, client: Client, actions: Sequence[FrameRun | Acked], planned: Planned, now: float
     ) -> Work:
-        """Plan all actions. The last step sees whether all of them can be done.
+        """Plan all actions. The last step checks whether all of them can be carried out.
 
         Raises:
           ProtocolError: one is not allowed, or does not fit.
@@ -159,7 +164,7 @@ class Planner:
                 self.publisher.plan(client, head)
         for name in planned.names:
             if self.publisher.destinations.find(name) is None:
-                # One made room for another: there is not enough for all of them.
+                # A later name replaced an idle destination that an earlier one had created.
                 raise ProtocolError(
                     "too-many-destinations",
                     f"the transaction names {len(planned.names)} destinations, more than there is"
@@ -180,7 +185,7 @@ class Planner:
         planned.check_room(self.overflow, self.publisher.to_queues, quota)
 
     def _until_free(self, planned: Planned) -> Work:
-        """Wait until nothing stands before it: in its topics' lines, or on the way to the store."""
+        """Wait until its topics have no lines and, if it is long, no other one is being stored."""
         lines, log = self.publisher.lines, self.publisher.log
         yield from lines.until_free(planned.topics)
         while planned.is_long and log is not None and not log.may_begin:
@@ -239,7 +244,7 @@ class Planner:
         planned.puts.append(put)
 
     def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
-        """Return whether anything in a transaction concerns the store."""
+        """Return whether any action of a transaction concerns the store."""
         held: list[tuple[Consumer, int]] = []
         for action in actions:
             if isinstance(action, FrameRun):
@@ -258,7 +263,7 @@ class Planner:
 
 
 def _is_stored(consumer: Consumer, number: int) -> bool:
-    """Return whether the store has any of what an ACK is about."""
+    """Return whether any message of an ACK is stored."""
     if consumer.ack != CLIENT:
         return consumer.unacked[number].message.stored > 0
     covered = takewhile(lambda item: item[0] <= number, consumer.unacked.items())
@@ -266,10 +271,10 @@ def _is_stored(consumer: Consumer, number: int) -> bool:
 
 
 def _most(consumer: Consumer) -> int:
-    """Return how many deliveries an ACK may be about, at the most."""
+    """Return the maximum number of deliveries that an ACK covers."""
     return len(consumer.unacked) if consumer.ack == CLIENT else 1
 
 
 def _is_last(part: "tuple[Destination, Head]") -> bool:
-    """Queues come first: no room is kept for them once a run is being sent."""
+    """Return the sort key: queues first, as the room reserved for a run is released when it begins."""
     return part[0].kind is not Kind.QUEUE

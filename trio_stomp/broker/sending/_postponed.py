@@ -1,4 +1,4 @@
-"""What is sent to topics, and is seen later: when the store has it, or what stands before it is."""
+"""Messages to topics that become visible later: once stored, or after earlier messages."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from trio_stomp.broker.topics import LastValueOwner
 
 MAX_REMEMBERED = 64 * 1024
-"""So many answers of selectors are remembered until the store has answered; others are asked
+"""Maximum number of selector results remembered until a commit. Beyond it, selectors are evaluated
 again."""
 ANSWER_BYTES = 100
-"""Bytes that one of them takes."""
+"""Bytes of one result."""
 STEP = 16
 """Copies for durable subscriptions in one piece."""
 
 
 @define(eq=False, repr=False)
 class Postponed:
-    """Part of the publisher: it keeps what is not to be seen yet."""
+    """Part of the publisher: holds messages that must not be visible yet."""
 
     memory: "MemoryBudget"
     destinations: "Destinations"
     lines: "Lines"
     to_topics: "TopicSender"
     foresight: "Foresight | None" = None
-    """Of the COMMIT that is being carried out."""
+    """The evaluated selectors of the COMMIT that is being carried out."""
     remembered: int = 0
-    """Answers of selectors."""
+    """Number of selector results held."""
 
     def see(
         self, publication: "Publication", asked: str, keeper: "LastValueOwner", now: float
@@ -59,7 +59,7 @@ class Postponed:
         return self.to_topics.show(publication, asked, keeper, now)
 
     def send_behind(self, publication: "Publication", asked: str, keeper: "LastValueOwner") -> None:
-        """Have messages that nobody sends seen behind what their topic is sent bit by bit."""
+        """Publish the broker's own messages behind those that are sent to their topic in pieces."""
         self.put(publication, partial(self._show, publication, asked, keeper))
 
     def _show(
@@ -71,24 +71,34 @@ class Postponed:
         yield
 
     def looking_up(self, publication: "Publication") -> "Work":
-        """Find its destination as it is now: subscribers may have come and gone."""
+        """Look up the current destination: subscribers may have come and gone."""
         self.look_up(publication)
         yield from self.destinations.refreshing(publication.destination)
 
     def look_up(self, publication: "Publication") -> bool:
-        """Do so, and return whether all is done: not if they are very many."""
+        """Look up the current destination. Return False if subscribers remain to be looked up."""
         present = self.destinations.find(publication.destination.name)
         publication.destination = present or publication.destination
         return self.destinations.refresh_few(publication.destination)
 
     def put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
-        """Have messages seen in their turn. They are charged meanwhile."""
+        """Queue messages in their topic's line. They are charged meanwhile."""
         bodies = publication.bodies
         cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
         self.lines.put(publication.sender, publication.destination, begin, cost)
 
     def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> SendOutcome:
-        """Return a topic's message of which something is to survive: nobody sees it before that."""
+        """Publish a topic's messages of which something must be stored first.
+
+        Args:
+          log: The log.
+          publication: The messages.
+          asked: What they do to the last value; "" = nothing.
+          now: Seconds of the broker's clock.
+
+        Returns:
+          The outcome as far as it is known.
+        """
         to_topics, destination = self.to_topics, publication.destination
         self.destinations.refresh(destination)
         fan_out, last_values = to_topics.fan_out, to_topics.last_values
@@ -131,10 +141,16 @@ class Postponed:
 
 @define(eq=False, repr=False)
 class Unseen:
-    """Messages of a topic that nobody sees before the store has them: an ``Effect``, a ``Gift``.
+    """Messages of a topic that become visible once stored: an ``Effect`` and a ``Gift``.
 
     Args:
-      is_safe: Something of them survives, so far.
+      postponed: Its owner.
+      publication: The messages.
+      asked: What they do to the last value; "" = nothing.
+      keeper: The owner of the last value.
+      foreseen: Selector results of a transaction.
+      foresight: The selector results of its COMMIT; None = not part of one.
+      is_safe: Something has been written to the store so far.
     """
 
     postponed: Postponed
@@ -145,12 +161,12 @@ class Unseen:
     foresight: "Foresight | None"
     is_safe: bool
     members: "Sequence[Member]" = ()
-    """The subscribers that are looked at when it is written."""
+    """The subscribers to examine when it is written."""
     matched: int = 0
-    """How many of them are to get the messages."""
+    """How many of them match."""
     _answers: Answers = field(factory=dict)
     _must_ask: bool = False
-    """Its selectors were asked when it was sent, and nobody remembers what they said."""
+    """The selectors must be evaluated again: there was no room for their results."""
 
     @property
     def client(self) -> "Client | None":
@@ -159,7 +175,7 @@ class Unseen:
 
     @property
     def counts(self) -> bool:
-        """Return whether the RECEIPT tells how many match."""
+        """Return whether the RECEIPT reports the number of matching subscribers."""
         return self.foresight is None or self.foresight.is_of_one
 
     def pieces(self) -> "Evidence":
@@ -170,7 +186,7 @@ class Unseen:
         return self.wait(log)
 
     def copying(self) -> "Work":
-        """Give durable subscriptions the copies that survive, and count who matches."""
+        """Write the copies for durable subscriptions, and count the matching subscribers."""
         publication, counts = self.publication, self.counts
         is_stored = publication.is_stored
         for place, member in enumerate(self.members):
@@ -185,7 +201,7 @@ class Unseen:
                 yield
 
     def wait(self, log: "Log") -> SendOutcome:
-        """Wait for the store, and return the outcome."""
+        """Register for the next commit of the store, and return the outcome."""
         self._hold(self.members)
         self.members = ()
         log.when_safe(self)
@@ -196,7 +212,7 @@ class Unseen:
         return outcome | log.stored if self.is_safe else outcome
 
     def _hold(self, members: "Sequence[Member]") -> None:
-        """Remember what the selectors of many said, as far as there is room for it."""
+        """Keep the results of selectors until the commit, if there is room for them."""
         if self.foresight is not None:
             self.foresight.hold()
             return
@@ -217,7 +233,7 @@ class Unseen:
         self._release()
 
     def commit(self, now: float) -> None:
-        """Implement ``Effect.commit``: at once, if there is time and nothing stands before it."""
+        """Implement ``Effect.commit``: publish now if there is time and no line, else queue."""
         lines = self.postponed.lines
         is_found = self.postponed.look_up(self.publication)
         destination = self.publication.destination
