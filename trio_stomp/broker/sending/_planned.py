@@ -126,7 +126,7 @@ class Planned:
         )
 
     def is_large(self) -> bool:
-        """Return whether a run has very many subscribers by now: some may be new."""
+        """Return whether a run of it goes to very many by now, who came while it was planned."""
         return any(
             destination.is_large(len(put.bodies))
             for put in self.puts
@@ -276,5 +276,5 @@ def _most(consumer: Consumer) -> int:
 
 
 def _is_last(part: "tuple[Destination, Head]") -> bool:
-    """Return the sort key: queues first, as the room reserved for a run is released when it begins."""
+    """Return the sort key: queues first, while the room reserved for the run has just been released."""
     return part[0].kind is not Kind.QUEUE

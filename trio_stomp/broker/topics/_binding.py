@@ -67,7 +67,7 @@ class Binding:
         return is_left and not self.durable
 
     def receive(self, publication: Publication, _delivery: Delivery, _give: Give) -> int:
-        """Queue the messages, and return how many. ``delivery`` is for plain subscriptions."""
+        """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
         if publication.is_stored and self.durable:
             return 0  # it was given its copies before the store had them
         return self.take(publication, publication.bodies)
