@@ -1,4 +1,4 @@
-"""SEND: from a run of frames to topics, work queues, queues, the stale queue or later."""
+"""SEND: runs of messages to topics, work queues, queues, the stale queue or the scheduler."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -58,7 +58,7 @@ MANY_DURABLES = 512
 
 @define(eq=False, repr=False)
 class Publisher:
-    """Sends runs on. Each method is atomic: it raises before it has changed anything, or not."""
+    """Carries out SENDs. A method that raises has changed nothing."""
 
     dialect: Dialect
     destinations: Destinations
@@ -71,11 +71,11 @@ class Publisher:
     authorizer: Authorizer
     known: Duplicates
     asker: Asker
-    """Asks selectors before anything is sent."""
+    """Evaluates many selectors in pieces before anything is sent."""
     lines: Lines
-    """In front of topics."""
+    """The lines in front of topics."""
     in_pieces: FanOutInPieces
-    """Gives to very many."""
+    """Delivers to very many subscribers in pieces."""
     log: Log | None = None
     """The log for persistent messages; None = there is no store."""
     wall: WallTime = field(factory=WallTime)
@@ -86,7 +86,7 @@ class Publisher:
     """The quota charged for messages that the broker sends on a user's behalf."""
     received: int = 0
     volatile: int = 0
-    """Runs of messages that were sent to survive, and are in memory all the same."""
+    """Runs of persistent messages that are only in memory, as there is no store."""
     warn: Callable[[str], None] = noop
     """Logs a warning to the operator."""
 
@@ -98,7 +98,7 @@ class Publisher:
 
     @property
     def duplicates(self) -> int:
-        """Return how many messages were known before."""
+        """Return the number of duplicate messages."""
         return self.known.found
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
@@ -107,7 +107,7 @@ class Publisher:
         Reserved headers are removed from it.
 
         Raises:
-          ProtocolError: as ``make_plan``, or the client may not send there.
+          ProtocolError: as for ``make_plan``, or the client may not send there.
         """
         plan = self._plan_of(head)
         if plan.honest is not None and client is not None:
@@ -130,7 +130,7 @@ class Publisher:
         return self.behalf if client is None else client.quota
 
     def _plan_of(self, head: Head) -> SendPlan:
-        """Return the plan of a header block, which is computed once and cached on it."""
+        """Return the plan of a header block. It is cached on the block."""
         plan = head.plan
         if not isinstance(plan, SendPlan):
             plan = head.plan = make_plan(head, self.dialect)
@@ -146,8 +146,8 @@ class Publisher:
         Raises:
           NotYet: too many selectors or new members must be evaluated first, or earlier messages are
             still being sent to the topic in pieces.
-          Begun: it is accepted, and very many subscribers follow in later turns.
-          ManyCopies: a client's is to be done as a COMMIT.
+          Begun: the run is accepted, and is delivered to very many subscribers in later turns.
+          ManyCopies: it needs so many stored copies that it must be carried out as a COMMIT.
           ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
             case ``taken`` on the error is the number accepted before.
         """
@@ -175,7 +175,7 @@ class Publisher:
                     self._check_copies((destination,), options)
                 if destination.line is not None:
                     raise NotYet(self.lines.until_free(plan.names))
-                # In a crowd each is evaluated at its delivery; the store needs to know before.
+                # In a crowd, selectors are evaluated at delivery. The store needs results before.
                 asks = self.log is not None or not destination.is_crowded
                 if asks and len(destination.filtered) > FEW_SELECTORS:
                     self.asker.ask(head, ((destination, head),))
@@ -192,9 +192,9 @@ class Publisher:
         return self._send_composite(client, run, head, plan, received_at, now=now)
 
     def _look_up(self, client: Client | None, head: Head, destination: Destination) -> None:
-        """Look for the subscribers of a route, in pieces if they are very many.
+        """Look up the subscribers of a destination, in pieces if they are very many.
 
-        What is nobody's is sent behind that (``Postponed.see``).
+        The broker's own messages do not wait for that here, but in ``Postponed.see``.
         """
         if client is None:
             self.destinations.refresh_few(destination)
@@ -279,10 +279,11 @@ class Publisher:
     ) -> list[SendOutcome]:
         """Send bodies to several destinations as far as there is room.
 
-        Return the outcome of each.
+        Returns:
+          The outcome for each destination.
         """
         log = self.log
-        # Nothing of it is seen before all of it may be.
+        # All parts become visible together.
         binds = log is not None and any(destination.stores(options) for destination, _ in parts)
         try:
             with self.bound(is_kept=client is None) if binds else nullcontext():
@@ -312,7 +313,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> SendOutcome:
-        """Send bodies to one destination as far as there is room. Return the outcome."""
+        """Send bodies to one destination as far as there is room, and return the outcome."""
         send = self._send_once if options and options.dedup_id else self.send_to
         return send(client, destination, head, options, bodies, received_at=received_at, now=now)[1]
 
@@ -334,7 +335,7 @@ class Publisher:
             return self.send_for(run, quota, now)
 
     def send_for(self, run: FrameRun, quota: Quota | None, now: float) -> int:
-        """Send on behalf of a quota's owner, and return how many messages were taken."""
+        """Send on behalf of a quota's owner, and return the number of accepted messages."""
         before, self.behalf = self.behalf, quota
         try:
             return self.send(None, run, now, now)[0]
@@ -355,7 +356,8 @@ class Publisher:
     def stores(self, head: Head, quota: Quota | None = None) -> bool:
         """Return whether all messages with a header block are written to the log first.
 
-        Others must wait for what their sender sent before. A new name is charged to ``quota``.
+        If not, they must wait for earlier messages of their sender that are. A new destination is
+        charged to ``quota``.
         """
         try:
             plan = self._plan_of(head)
@@ -381,7 +383,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, SendOutcome]:
-        """Of messages with one id take the first, if none was taken within the policy's window."""
+        """Send the first of several messages with one id, unless the id is a duplicate."""
         assert options is not None
         name = options.dedup_id
         outcome = self.known.find(client, destination, name)
@@ -405,7 +407,7 @@ class Publisher:
             if not taken:
                 return 0, outcome
             is_stored = log is not None and survives and outcome.stored == log.stored.stored
-            # What comes to be stored in pieces says nothing yet.
+            # The outcome of what is stored in pieces is not known yet.
             is_stored |= bool(self.in_pieces.begun) and survives
             self.known.remember(client, quota, destination, name, is_stored=is_stored)
         self.known.found += len(bodies) - 1
@@ -421,10 +423,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, SendOutcome]:
-        """Send bodies to one destination.
-
-        Return how many were accepted, and the outcome.
-        """
+        """Send bodies to one destination. Return how many were accepted, and the outcome."""
         expires_at = destination.ends_at(options, received_at)
         publication = Publication(
             destination,
@@ -464,7 +463,7 @@ class Publisher:
         return len(bodies), self._send_to_topic(publication, now)
 
     def check_question(self, destination: Destination, bodies: list[bytes]) -> None:
-        """Raise ``ProtocolError`` if the broker could not answer what is sent there."""
+        """Raise ``ProtocolError`` if a body is an invalid request to the broker."""
         if destination.is_asked:
             self.to_topics.check(bodies)
 

@@ -1,4 +1,4 @@
-"""Has a large COMMIT seen as a whole when the store has it, though that is done bit by bit."""
+"""Makes a large stored COMMIT visible as a whole, though it is carried out in pieces."""
 
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Revealing:
-    """Stands around all that is to be done of a COMMIT when the store has answered.
+    """Hides the effects of a stored COMMIT until all of them have been carried out.
 
-    Its queues hand out nothing before the last is there. In front of its topics stands a line: what
-    it sends them is seen, and nothing of others between, when the last has come to stand in it.
+    Its queues are frozen until the last message is in them. Its topics have lines, in which its
+    messages wait without any others in between.
     """
 
     queues: "QueueBook"
@@ -30,14 +30,14 @@ class Revealing:
     is_over: bool = False
 
     def begin(self, _now: float) -> None:
-        """Nothing of it is seen from now on."""
+        """Freeze the queues, and open lines in front of the topics."""
         self.queues.freeze(self.frozen)
         for destination in self.topics:
             current = self.lines.destinations.find(destination.name) or destination
             self.lines.put(self.client, current, self._until_over, 0)
 
     def end(self, _now: float) -> None:
-        """All of it is there."""
+        """Thaw the queues and release the lines."""
         self.queues.thaw(self.frozen)
         self.is_over = True
 

@@ -1,4 +1,4 @@
-"""Messages that are sent later, once or again and again."""
+"""Scheduled messages: sent later, once or repeatedly."""
 
 import json
 from bisect import bisect_left, bisect_right
@@ -42,28 +42,31 @@ if TYPE_CHECKING:
     from trio_stomp.store import Stored
 
 SCHEDULED = "scheduled:"
-"""Where the store keeps them."""
+"""Their place in the store, and prefix of their settings."""
 SLIP_MS = 60_000
-"""A wall clock that is set back has no CRON fire again within so many ms: the least step of one."""
+"""After the wall clock was set back, a CRON schedule does not fire for this time, its minimum
+step, so that it does not fire twice."""
 _SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
-"""How headers begin that have done their part before a scheduled message is sent."""
+"""Prefixes of headers that are removed before a scheduled message is sent."""
 
 
 @define(eq=False, repr=False)
 class Scheduled:
-    """Messages of one SEND that wait for their time.
+    """The scheduled messages of one SEND.
 
     Args:
-      head: Of the messages as they are sent.
-      cost: Bytes that they are charged for.
-      due_ms: When they are sent next, in ms since 1970; by the clock of now if that is a time of
-        day, else by that of when it was worked out, which ``due_s`` tells without.
-      due_s: The same by the broker's clock; it counts if it is no time of day.
-      ids: What the store calls them; () = they are in memory alone.
+      head: The header block with which they are sent.
+      bodies: Their bodies.
+      schedule: When to send them.
+      cost: Bytes charged for them.
+      due_ms: When they are sent next, in ms since 1970, by the wall clock as it was set when this
+        was computed. Decides if ``is_by_day``.
+      due_s: The same by the broker's clock. Decides if not ``is_by_day``.
+      ids: Their ids in the store; () = in memory only.
       sent: How often they have been sent.
-      owner: Who sent them; None = nobody is known.
-      first: The number of the first, when they came.
-      numbers: Of each; its id, if the store has it.
+      owner: The sender; None = unknown.
+      first: The number that the first message had on arrival.
+      numbers: The number of each message; its id if it is stored.
     """
 
     head: Head
@@ -78,13 +81,13 @@ class Scheduled:
     first: int = 0
     numbers: Sequence[int] = ()
     quota: Quota | None = None
-    """Who is charged for it, and for what it sends."""
+    """The quota charged for them, and for the messages sent."""
     timer: int = 0
-    """The number of the call that sends them; 0 = the store does not have them yet."""
+    """The number of their timer; 0 = they are not stored yet."""
 
     @property
     def destination(self) -> str:
-        """Return the destination that they go to, as their sender spelt it."""
+        """Return the destination header as the sender wrote it."""
         return self.head.destination or ""
 
     @property
@@ -112,17 +115,17 @@ class Scheduler:
     wall: WallTime
     storage: Storage | None = None
     waiting: int = 0
-    """Messages that wait for their time."""
+    """Number of scheduled messages."""
     lost: int = field(default=0)
-    """Messages that found no room when it came."""
+    """Messages that were not accepted when they were due."""
     jobs: Jobs = field(factory=Jobs)
     turns: Turns = field(factory=Turns)
     _made: int = 0
-    """Numbers given to messages, where no store gives them."""
+    """The last number given to a message, without a store."""
     _ended: tuple[Client, int] | None = None
-    """Who had messages ended in this turn, and how many: he is to be told."""
+    """The result of a finished ``_ending``, for its client."""
     _by_cron: dict[Scheduled, None] = field(factory=dict)
-    """Those that are due when their CRON fires next."""
+    """Messages that are due when their CRON schedule fires next."""
 
     def keep(
         self,
@@ -136,11 +139,11 @@ class Scheduler:
         now: float,
         survives: bool,
     ) -> int:
-        """Keep messages until their time, and return the number of the last.
+        """Schedule messages, and return the number of the last one.
 
         Args:
           client: The sender; None = the broker.
-          quota: Who is charged for them.
+          quota: The quota charged for them.
           destination: The destination.
           head: The header block.
           schedule: When to send them.
@@ -149,7 +152,8 @@ class Scheduler:
           survives: Whether they must be stored.
 
         Raises:
-          ProtocolError: there is no memory for them, or the time is too far away.
+          ProtocolError: there is no memory for them, the user has too many, or the time is too far
+            away.
         """
         due_ms = schedule.first_due(self.wall.ms(now))
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
@@ -186,7 +190,14 @@ class Scheduler:
     def restore(
         self, run: "Stored", head: Head, progress: "Progress | None", owner: Identity | None
     ) -> None:
-        """Go on with what the store kept."""
+        """Restore scheduled messages from the store.
+
+        Args:
+          run: The stored messages.
+          head: Their header block.
+          progress: How far they have come; None = not sent yet.
+          owner: The sender; None = unknown.
+        """
         schedule = parse_schedule(head)
         if schedule is None:
             return
@@ -220,10 +231,10 @@ class Scheduler:
             self.timers.call_at(0.0, partial(self._fit, item))
 
     def end(self, client: Client, asked: Removal) -> SendOutcome:
-        """End what a client asks for and may end, and return how many there were.
+        """Cancel the messages that a client names and may cancel. Return the number as outcome.
 
         Raises:
-          NotYet: it is so much that there is no time for it now.
+          NotYet: there are many. They are cancelled in pieces.
         """
         if self._ended is None or self._ended[0] is not client:
             work = self._ending(client, asked)
@@ -232,16 +243,16 @@ class Scheduler:
         assert self._ended is not None
         (_, count), self._ended = self._ended, None
         if self.storage is not None and count:
-            # It does not come back, whatever becomes of the broker, once he has been told.
+            # The RECEIPT waits for the store: a restart must not bring the messages back.
             client.awaited = client.acked = self.storage.log.turn
         return SendOutcome(removed=count)
 
     def due_ms(self, item: Scheduled) -> int:
-        """Return when it is sent next, by the wall clock as it stands."""
+        """Return when a message is sent next, in ms since 1970 by the present wall clock."""
         return item.due_ms if item.is_by_day else self.wall.ms(item.due_s)
 
     def judge_anew(self, now: float) -> None:
-        """Re-evaluate CRON schedules after the wall clock was set, some of them each turn."""
+        """Re-evaluate all CRON schedules, a few in each turn, after the wall clock was set."""
         for item in self._by_cron:
             self.timers.call_at(now, partial(self._fit, item))
 
@@ -254,10 +265,10 @@ class Scheduler:
             item.quota.scheduled -= len(item.bodies)
 
     def check_count(self, quota: Quota | None, name: str, count: int) -> None:
-        """Refuse more than one user may schedule: each is work when it is due.
+        """Check a user's limit of scheduled messages: each one causes work when it is due.
 
         Raises:
-          ProtocolError: they are too many.
+          ProtocolError: it would be exceeded.
         """
         limit = self.policies.max_schedules_per_user
         if quota is not None and quota.scheduled + count > limit:
@@ -269,7 +280,7 @@ class Scheduler:
             )
 
     def _numbers(self, count: int) -> range:
-        """Numbers of messages that are in memory alone."""
+        """Return new numbers for messages that are not stored."""
         if self.storage is not None:
             first = self.storage.log.take_numbers(count)
         else:
@@ -306,7 +317,7 @@ class Scheduler:
             return (item.destination,)
 
     def _end_some(self, item: Scheduled, begin: int, end: int) -> None:
-        """Of several, those at some places are sent no more."""
+        """Cancel the messages from index ``begin`` to ``end`` of an item."""
         gone, bodies = item.numbers[begin:end], item.bodies[begin:end]
         freed = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
         item.cost -= freed
@@ -322,7 +333,7 @@ class Scheduler:
         item.ids = item.numbers
         with log.together():
             log.finish_all(list(gone))
-            if item.sent:  # it is known by its first message, which may be another now
+            if item.sent:  # its setting is named after the first message, which may have changed
                 log.forget(known)
                 self._note(self.storage, item, self.due_ms(item))
 
@@ -336,7 +347,7 @@ class Scheduler:
         item.timer = self.timers.call_by_day(item.due_ms / 1000, partial(self._due, item))
 
     def _fit(self, item: Scheduled, now: float) -> None:
-        """If the wall clock was set back, a CRON may fire earlier than was thought."""
+        """Set a CRON schedule's timer to an earlier time if the wall clock was set back."""
         if item not in self._by_cron:
             return  # it has fired, or ended
         due_ms = item.schedule.first_due(self.wall.ms(now) + SLIP_MS)
@@ -348,7 +359,7 @@ class Scheduler:
     def _due(self, item: Scheduled, now: float) -> None:
         due_s = item.due_s
         if item.is_by_day:
-            # By what the wall clock was set no time has passed, and nothing was missed.
+            # Setting the wall clock is no passage of time: no repetition was missed by it.
             due_s = min(now, max(due_s, self.wall.clock_s(item.due_ms)))
             self._by_cron.pop(item, None)
         if not self._may_send(item):
@@ -359,7 +370,7 @@ class Scheduler:
         if self.storage is None or not item.ids:
             self._send(item, now)
         else:
-            # One record: neither is it sent twice, nor forgotten before it is.
+            # One record, so that it is sent exactly once across a restart.
             with self.storage.log.together():
                 self._send(item, now)
                 self._note(self.storage, item, following)
@@ -370,11 +381,11 @@ class Scheduler:
         self._arm(item)
 
     def _may_send(self, item: Scheduled) -> bool:
-        """Return whether the owner may send it today."""
+        """Return whether the owner may still send the messages."""
         try:
             plan = self._plan(item)
         except ProtocolError:
-            return True  # it cannot be sent at all, and is lost as that
+            return True  # the attempt to send it fails, and counts it as lost
         return self.authorizer.lets_send(item.owner, plan, len(item.bodies))
 
     def _plan(self, item: Scheduled) -> SendPlan:
@@ -390,7 +401,7 @@ class Scheduler:
         self.lost += len(item.bodies) - taken
 
     def _end(self, item: Scheduled) -> None:
-        """Remove a scheduled message without sending it, though it is due."""
+        """Remove messages, also from the store, without sending them."""
         if self.storage is not None and item.ids:
             with self.storage.log.together():
                 self._finish(self.storage, item, item.sent)
@@ -407,7 +418,7 @@ class Scheduler:
         self._finish(storage, item, item.sent - 1)
 
     def _finish(self, storage: Storage, item: Scheduled, noted: int) -> None:
-        """Have the store forget it, and how far it has come if that was ``noted``."""
+        """Remove messages from the store, and their progress if any was ``noted``."""
         for id in item.ids:
             storage.log.finish(id)
         if noted:
@@ -416,7 +427,7 @@ class Scheduler:
 
 @define(eq=False, repr=False)
 class _Arming:
-    """A schedule that begins as soon as the store has it."""
+    """An effect that starts a schedule's timer once it is stored."""
 
     scheduler: Scheduler
     item: Scheduled
@@ -436,9 +447,11 @@ class Progress:
     """The progress of one SEND's messages that are sent repeatedly, kept as a setting.
 
     Args:
-      first: Id of the first of them.
-      last: Of the last one.
-      set_ms: By how much the wall clock had been set when this was told, all in all.
+      first: The id of the first message.
+      due_ms: When they are sent next, in ms since 1970.
+      sent: How often they have been sent.
+      last: The id of the last message.
+      set_ms: By how much the wall clock had been set in total when this was written.
     """
 
     first: int
@@ -449,7 +462,7 @@ class Progress:
 
 
 def read_progress(settings: "Mapping[str, str]") -> list[Progress]:
-    """Return the progress that settings tell, in the order of ids, without what is unreadable."""
+    """Return the progress stored in settings, in order of ids. Skip unreadable settings."""
     found: list[Progress] = []
     for key, text in settings.items():
         if key.startswith(SCHEDULED):

@@ -1,4 +1,4 @@
-"""A SEND whose headers tell when it is to be sent: its messages are kept until then."""
+"""SENDs with schedule headers: they schedule messages, or cancel scheduled ones."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class SendLater:
-    """Keeps what is to be sent later."""
+    """Schedules messages, and checks them for duplicates."""
 
     destinations: "Destinations"
     known: "Duplicates"
@@ -41,22 +41,22 @@ class SendLater:
         """Schedule messages, or cancel scheduled ones. Return as ``Publisher.send`` does.
 
         Args:
-          client: The client.
-          quota: Who is charged for them.
+          client: The sender; None = the broker.
+          quota: The quota charged for them.
           head: The header block.
           plan: The plan of the header block.
           bodies: The bodies of the messages.
           now: The time, in seconds of the broker's clock.
-          binds: A transaction that survives as a whole is being done.
+          binds: The SEND is part of an atomic group that is stored.
         """
         assert plan.schedule is not None
         count, log, known = len(bodies), self.log, self.known
         if isinstance(plan.schedule, Removal):
-            assert client is not None  # the broker itself ends none so
+            assert client is not None  # the broker itself sends no removals
             return count, self.scheduler.end(client, plan.schedule)
         name = plan.options.dedup_id if plan.options is not None else ""
         destination = self.destinations.place(plan.names[0], quota)
-        # Told apart now: its repetitions are no duplicates.
+        # Check now: the repetitions of a scheduled message are no duplicates.
         outcome = known.find(client, destination, name) if name else None
         if outcome is not None:
             known.found += count

@@ -1,9 +1,9 @@
-"""Temporary destinations: named by a client as it likes, private to it, gone with it.
+"""Temporary destinations: private to a connection, and deleted with it.
 
-A client says ``/temp-queue/x``. Others see ``/reply-queue/SESSION-SECRET.x``, in the ``reply-to``
-of what it sends, and may send there. Only its own connection may consume it. Sessions are counted,
-and who may answer anybody may send to all of ``/reply-queue/**``; so the name holds what only those
-can know who were asked.
+A client writes ``/temp-queue/x``. Other clients see ``/reply-queue/SESSION-SECRET.x`` in the
+``reply-to`` header of its messages, and may send there. Only the connection itself may consume it.
+Session ids are predictable, and a client that may reply at all may send to ``/reply-queue/**``.
+The secret keeps it from sending to queues whose names it was not given.
 """
 
 import secrets
@@ -23,30 +23,31 @@ if TYPE_CHECKING:
 
 _PUBLIC = {"/temp-queue/": PRIVATE_QUEUE, "/temp-topic/": PRIVATE_TOPIC}
 MAX_TEMPORARY = 1_000
-"""Temporary destinations of one connection."""
+"""Maximum number of temporary destinations of a connection."""
 SECRET_BYTES = 12
 
 
 def is_orphan(client: Client | None, destination: "Destination") -> bool:
-    """Return whether a reply comes for a client that has gone, so that nobody could consume it."""
+    """Return whether a destination is the reply queue of a client that has gone."""
     if destination.queue is not None or not destination.name.startswith(PRIVATE_QUEUE):
         return False
     return client is None or destination.name not in client.temporary.values()
 
 
 def unguessable(client: Client) -> str:
-    """Return whose a temporary destination is, for people, and 96 random bits."""
+    """Return the session id, for people, and 96 random bits."""
     return f"{client.session_id}-{secrets.token_hex(SECRET_BYTES)}"
 
 
 @define(eq=False, repr=False)
 class Temporary:
-    """Translates between what a client says and what others see.
+    """Translates between a client's temporary names and the public ones.
 
     Args:
-      expect_replies: Have a client receive from a temporary queue that it named in ``reply-to``
-        but has not subscribed to, as RabbitMQ does.
-      begin_name: How the public name of one more begins.
+      expect_replies: Subscribes a client to a temporary queue that it named in ``reply-to`` but
+        has not subscribed to, as RabbitMQ does.
+      authorizer: Checks whether a client may create them.
+      begin_name: Returns the beginning of a new public name.
     """
 
     expect_replies: Callable[[Client, str, str], None]
@@ -57,7 +58,7 @@ class Temporary:
         """Return the public name of the destination that ``client`` calls ``name``.
 
         Raises:
-          ProtocolError: the client has too many.
+          ProtocolError: the client has too many temporary destinations, or may not create them.
         """
         known = client.temporary.get(name)
         if known is not None:
@@ -81,7 +82,7 @@ class Temporary:
         """Return the public name of a destination that ``client`` subscribes to.
 
         Raises:
-          ProtocolError: it is private to another client, or several are asked for at once.
+          ProtocolError: it is private to another client, or a wildcard of temporary names.
         """
         if pattern is not None and said.startswith(tuple(_PUBLIC)):
             raise ProtocolError(
@@ -100,9 +101,9 @@ class Temporary:
         return name
 
     def localised(self, client: Client, head: Head) -> Head:
-        """Return a SEND's header block with its temporary names as others see them.
+        """Return a SEND's header block with public names for temporary ones.
 
-        The same block again returns the same object as long as the names are the same.
+        The result for a client's last block is cached.
         """
         told = dict(head.headers)
         for header in ("destination", "reply-to"):

@@ -1,4 +1,4 @@
-"""To queues: a run is put into one as far as there is room."""
+"""SENDs to queues: messages are enqueued as far as there is room."""
 
 from collections.abc import Callable, Iterable
 
@@ -20,7 +20,7 @@ class QueueSender:
     """Puts messages into queues.
 
     Args:
-      drop: What becomes of messages to a queue whose connection has gone.
+      drop: Drops messages to a temporary queue whose connection has gone.
     """
 
     memory: MemoryBudget
@@ -37,15 +37,15 @@ class QueueSender:
         quota: Quota | None,
         each: int,
     ) -> None:
-        """Refuse a composite SEND that does not fit everywhere, before it is anywhere.
+        """Check that a composite SEND fits into all its queues.
 
         Args:
-          client: The client.
+          client: The sender; None = the broker.
           destinations: The destinations.
           head: The header block.
           bodies: The bodies of the messages.
           quota: The quota charged for them.
-          each: What a message takes in the store beside its body; 0 = it does not go there.
+          each: Bytes of a message in the store besides its body; 0 = it is not stored.
 
         Raises:
           QueueFull: it does not.
@@ -67,9 +67,14 @@ class QueueSender:
         )
 
     def stored_each(self, quota: Quota | None, heads: Iterable[Head]) -> int:
-        """Return the most that a message with one of these header blocks takes in the store.
+        """Return the maximum bytes of a message in the store, besides its body.
 
-        Its body apart; 0 = nothing survives.
+        Args:
+          quota: The quota charged for it.
+          heads: The header blocks it may have.
+
+        Returns:
+          Bytes; 0 = there is no store.
         """
         if self.queues.storage is None:
             return 0
@@ -78,7 +83,11 @@ class QueueSender:
         return stored_cost(len(line) + longest, 1, 0)
 
     def enqueue(self, publication: Publication, now: float) -> int:
-        """Put a run into a queue: all at once if it fits, else one by one by its policy."""
+        """Put a run into a queue: as a whole if it fits, else message by message by its policy.
+
+        Returns:
+          The number of accepted messages.
+        """
         destination, bodies = publication.destination, publication.bodies
         queue = self.queues.open(destination.name, publication.quota)
         options = publication.options
@@ -97,7 +106,7 @@ class QueueSender:
         return count
 
     def enqueue_later(self, log: Log, publication: Publication) -> SendOutcome:
-        """Put a run into a queue of one connection, when all that is bound to it is safe."""
+        """Put a run into a temporary queue once its atomic group is stored."""
 
         def enqueue(at: float) -> None:
             if is_orphan(publication.sender, publication.destination):

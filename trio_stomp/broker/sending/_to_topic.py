@@ -1,4 +1,4 @@
-"""To topics and work queues: who gets a run now, or what becomes of it if nobody is there."""
+"""SENDs to topics and work queues: messages are delivered, parked or dropped."""
 
 from collections.abc import Callable
 
@@ -21,15 +21,15 @@ from trio_stomp.broker.topics import LastValueOwner, LastValues, StaleQueue
 
 @define(eq=False, repr=False)
 class TopicSender:
-    """Has a topic's messages seen at once.
+    """Publishes messages to topics and work queues immediately.
 
     Args:
-      in_pieces: Gives to very many.
-      answer: Answers SENDs to DIAG destinations, and returns what is left of that.
-      check: Looks whether bodies are questions to the broker.
-      log: None = nothing survives.
-      events: Told of names that nobody is subscribed to.
-      binds: A transaction that survives as a whole is being done.
+      in_pieces: Delivers to very many subscribers in pieces.
+      answer: Answers requests to DIAG destinations, and returns the remaining work.
+      check: Raises ``ProtocolError`` if bodies are invalid requests.
+      log: The log for persistent messages; None = there is no store.
+      events: Gets an event for destinations without subscribers.
+      binds: The current SEND is part of an atomic group that is stored.
     """
 
     fan_out: FanOut
@@ -46,11 +46,11 @@ class TopicSender:
     def show(
         self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
     ) -> SendOutcome:
-        """Have a topic's messages seen now, and return what became of them.
+        """Publish messages to a topic now, and return the outcome.
 
         Args:
           publication: The messages.
-          asked: What is to become of its last value, which ``keeper`` answers for.
+          asked: What they do to the last value; "" = nothing.
           keeper: The owner of the last value.
           now: The time, in seconds of the broker's clock.
         """
@@ -62,7 +62,7 @@ class TopicSender:
         return self.distribute(publication, now) | offset
 
     def append(self, publication: Publication, now: float) -> SendOutcome:
-        """Write a topic's messages to its stream, and return their offset if it is certain."""
+        """Append messages to a topic's stream. The outcome has the offset if it is final."""
         stream = publication.destination.stream
         assert isinstance(stream, Stream)
         bodies = publication.bodies
@@ -70,7 +70,7 @@ class TopicSender:
         sender = publication.sender if is_certain else None
         first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
         if self.log is not None and not is_certain:
-            return NOTHING  # if the store fails it may come to stand elsewhere
+            return NOTHING  # if the store fails, the offset may change
         return SendOutcome(offset=first + len(bodies) - 1)
 
     def distribute(self, publication: Publication, now: float) -> SendOutcome:
@@ -100,7 +100,7 @@ class TopicSender:
             destination.retained is not None
             and destination.retained.bodies[0] is publication.bodies[-1]
         ):
-            return parked(destination.name)  # who comes is given it as the last value
+            return parked(destination.name)  # new subscribers get it as the last value
         if destination.ttl_s and destination.kind is not Kind.DIAG and not destination.private:
             hint_at(self.events, publication)
             self.stale.park(publication, now)
@@ -108,7 +108,7 @@ class TopicSender:
         return self.drop(publication)
 
     def drop(self, publication: Publication) -> SendOutcome:
-        """Count messages that nobody gets, and return that."""
+        """Count messages without subscribers as dropped, and return the outcome."""
         count = len(publication.bodies)
         destination = publication.destination
         hint_at(self.events, publication)

@@ -1,4 +1,4 @@
-"""COMMIT: all that was said in a transaction, or nothing of it (T04)."""
+"""COMMIT: all actions of a transaction or none (T04)."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class TransactionCommitter:
-    """Checks a transaction as a whole, then does it. A SEND of very many stored copies is one."""
+    """Checks transactions as a whole, then carries them out.
+
+    A SEND with very many stored copies is carried out as a transaction, too.
+    """
 
     publisher: Publisher
     acknowledger: Acknowledger
@@ -45,17 +48,17 @@ class TransactionCommitter:
         *,
         is_of_one: bool = False,
     ) -> Work:
-        """Do all actions, in order, and have ``tell`` tell what became of them.
+        """Carry out all actions in order.
 
         Args:
           client: The client.
           event: The COMMIT.
           now: The time, in seconds of the broker's clock.
           tell: Called with the outcome.
-          is_of_one: It is no COMMIT but a SEND, whose RECEIPT tells more.
+          is_of_one: It is a single SEND, whose RECEIPT has more headers than a COMMIT's.
 
         Raises:
-          ProtocolError: one of them is not allowed, or does not fit; nothing was done.
+          ProtocolError: an action is not allowed, or does not fit. Nothing has been carried out.
         """
         planned = Planned(foresight=Foresight(self.overflow.memory, is_of_one))
         try:
@@ -101,10 +104,10 @@ class TransactionCommitter:
         now: float,
         tell: Callable[[SendOutcome], None],
     ) -> Work:
-        """Do many actions. From now on nothing undoes it, and nothing of others comes between.
+        """Carry out many actions that are not stored, isolated from other clients.
 
-        The room for all is kept. What is acknowledged is nobody's from now on. Its queues hand
-        nothing out before the last is there; in front of its topics stands a line.
+        Nothing can undo it any more: the room is reserved, and acknowledged messages are taken
+        from their consumers. Its queues are frozen until the end, and its topics have lines.
         """
         lines = self.publisher.lines
         claims = self._claim(client, actions)
@@ -150,10 +153,10 @@ class TransactionCommitter:
         now: float,
         tell: Callable[[SendOutcome], None],
     ) -> Work:
-        """Have the store do many actions as one record. Clients see it after that.
+        """Write many actions to the store as one record. They become visible after the commit.
 
-        The store is given nothing before the last is written, so its client goes on before others.
-        If it fails meanwhile, nothing of this holds, and the client is told so.
+        The store gets no records until the last action is written, so the client's work goes first.
+        If the store fails meanwhile, nothing is carried out, and the client gets an ERROR.
         """
         lines = self.publisher.lines
         claims = deque(self._claim(client, actions))
@@ -209,7 +212,7 @@ class TransactionCommitter:
         now: float,
         outcomes: list[SendOutcome],
     ) -> Work:
-        """Write action by action. ``outcomes`` collects those of each part."""
+        """Write action by action. The outcomes of SENDs are appended to ``outcomes``."""
         for action in actions:
             if isinstance(action, FrameRun):
                 outcomes += yield from self._put(client, action, next(puts), planned, now)
@@ -218,7 +221,7 @@ class TransactionCommitter:
             yield
 
     def _goes_on(self, log: Log, whole: AtomicGroup, planned: Planned, work: Work) -> bool:
-        """Do a piece of ``work``, which is stored as one unit. Return False at its end."""
+        """Do a piece of ``work``, which writes to ``whole``. Return False at its end."""
         publisher = self.publisher
         publisher.to_topics.binds, publisher.postponed.foresight = True, planned.foresight
         try:
@@ -227,7 +230,7 @@ class TransactionCommitter:
             publisher.to_topics.binds, publisher.postponed.foresight = False, None
 
     def _keep_room(self, client: Client, planned: Planned) -> "list[Destination]":
-        """Keep room for all of it, whatever others take meanwhile, and return its topics."""
+        """Reserve the room for all its messages, and return its topics."""
         quota = client.quota
         self.overflow.memory.force_kept(sum(put.cost for put in planned.puts), quota)
         self.overflow.memory.force_stored(planned.stored, quota)
@@ -245,7 +248,7 @@ class TransactionCommitter:
     def _put(
         self, client: Client, run: FrameRun, put: Put, planned: Planned, now: float
     ) -> Generator[None, None, list[SendOutcome]]:
-        """Send a run in pieces, and return the outcome of each part of it."""
+        """Send a run in pieces, and return the outcome for each destination."""
         put.release(self.overflow.memory, client.quota)
         foreseen, outcomes = planned.foresight.about(run.head), []
         if put.later:
@@ -277,9 +280,9 @@ class TransactionCommitter:
             publisher.known.is_promised = memory.is_promised = False
 
     def _claim(self, client: Client, actions: Sequence[FrameRun | Acked]) -> list[Settlement]:
-        """Take what ACKs and NACKs are about from their consumers: it is nobody's until settled.
+        """Take the messages of ACKs and NACKs from their consumers until they are settled.
 
-        An id may have been covered by a cumulative ACK before it (A18).
+        An id may be covered by an earlier cumulative ACK of the transaction (A18).
         """
         acks = [each for each in actions if isinstance(each, Acked)]
         return claim_all(self.acknowledger, client, acks, forgiving=True)[0]
@@ -296,11 +299,11 @@ class TransactionCommitter:
     ) -> SendOutcome:
         """Send a run to one of its destinations, and return the outcome."""
         publisher, memory = self.publisher, self.overflow.memory
-        # As it is now: its subscribers may have come and gone.
+        # Its subscribers may have come and gone.
         destination = publisher.destinations.find(destination.name) or destination
         publisher.destinations.refresh_few(destination)
         publisher.fan_out.foreseen = foreseen
-        publisher.known.is_promised = memory.is_promised = True  # whatever others took meanwhile
+        publisher.known.is_promised = memory.is_promised = True  # its room was reserved
         try:
             return publisher.send_on(
                 client,
@@ -328,7 +331,7 @@ class TransactionCommitter:
                 if self._send(client, action, planned, now).stored == MEMORY:
                     outcome = IN_MEMORY
             else:
-                # An id may have been covered by a cumulative ACK before it (A18).
+                # Forgiving: an earlier cumulative ACK may have covered an id (A18).
                 self.acknowledger.apply(client, action, now, forgiving=True)
         return outcome
 
@@ -349,7 +352,7 @@ class TransactionCommitter:
         planned: Planned,
         now: float,
     ) -> SendOutcome:
-        """Have the store do all of it as one record. Clients see it after that."""
+        """Write all actions to the store as one record. They become visible after the commit."""
         outcome = NOTHING
         claims = iter(self._claim(client, actions))
         with self.publisher.bound():
@@ -364,7 +367,7 @@ class TransactionCommitter:
 
 
 def _acknowledge(log: Log, claim: Settlement) -> None:
-    """Have the store forget what is acknowledged. It is done when that is safe."""
+    """Remove acknowledged messages from the store. They are settled once that is committed."""
     if not claim.event.negative and (stored := claim.stored):
         log.finish_all(stored)
     log.when_safe(claim)
