@@ -276,5 +276,5 @@ def _most(consumer: Consumer) -> int:
 
 
 def _is_last(part: "tuple[Destination, Head]") -> bool:
-    """Return the sort key: queues first, while the room reserved for the run has just been released."""
+    """Return the sort key: queues first, right after the room reserved for the run is released."""
     return part[0].kind is not Kind.QUEUE

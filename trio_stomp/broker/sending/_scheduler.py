@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 SCHEDULED = "scheduled:"
 """Their place in the store, and prefix of their settings."""
 SLIP_MS = 60_000
-"""After the wall clock was set back, a CRON schedule does not fire for this time, its minimum
-step, so that it does not fire twice."""
+"""A wall clock that is set back has no CRON fire again within so many ms: the least step of one."""
 _SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
 """Prefixes of headers that are removed before a scheduled message is sent."""
 
