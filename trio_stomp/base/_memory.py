@@ -12,10 +12,10 @@ UNBOUNDED = 1 << 60
 
 @define(eq=False)
 class Quota:
-    """The use of shared resources by one user; or, without logins, by one network.
+    """The use of shared resources by one user or, without logins, by one network.
 
-    Charged objects reference their quota, to give back what they took. ``MemoryBudget`` counts the
-    bytes; the owners of other objects count these.
+    Charged objects reference their quota for the refund. ``MemoryBudget`` counts bytes; other
+    objects are counted by their owners.
     """
 
     owner: str

@@ -24,13 +24,13 @@ _key = itemgetter(0)
 
 
 def slices(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Return ``things`` in slices of ``size``, the last perhaps shorter."""
+    """Return ``things`` in slices of ``size``. The last one may be shorter."""
     return (things[place : place + size] for place in range(0, len(things), size))
 
 
 @define(eq=False, repr=False)
 class Greatest(Generic[T]):
-    """Finds what ``heapq.nlargest`` would, in a list that is shown to it piece by piece.
+    """Finds the greatest items as ``heapq.nlargest`` does, in a list that is added in pieces.
 
     Args:
       count: How many to find.
@@ -38,12 +38,12 @@ class Greatest(Generic[T]):
 
     count: int
     least: float = float("-inf")
-    """Of what is shown now, only more than this can be among them."""
+    """Only items with a greater figure than this can still be among the greatest."""
     _runs: list[list[tuple[float, T]]] = field(factory=list)
-    """The greatest of each piece, greatest first."""
+    """The greatest items of each piece, in descending order."""
 
     def add(self, pairs: Iterable[tuple[float, T]]) -> None:
-        """Look at some more: things, each with its figure."""
+        """Add items, each with its figure."""
         least = self.least
         greater = [pair for pair in pairs if pair[0] > least]
         greater.sort(key=_key, reverse=True)
@@ -54,17 +54,14 @@ class Greatest(Generic[T]):
             self.least = run[-1][0] if run else float("inf")
 
     def found(self) -> Pieces[list[T]]:
-        """Return the greatest, greatest first.
-
-        Among equals the first that was shown comes first.
-        """
+        """Return the greatest items in descending order. Equal ones are in the order of ``add``."""
         found: list[T] = []
         merged = islice(heapq.merge(*self._runs, key=_key, reverse=True), self.count)
         while some := [each for _, each in islice(merged, LOOKS)]:
             found += some
             yield
         del merged
-        while self._runs:  # to free all at once takes long, too
+        while self._runs:  # freeing all of them in one piece would take long, too
             del self._runs[-FREED:]
             yield
         return found

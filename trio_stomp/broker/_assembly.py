@@ -198,7 +198,7 @@ class Parts:
         return bool(self.destinations.own(name).subscribers)
 
     def note_capacity(self, limit_bytes: int) -> None:
-        """Set the limit of messages in the store, as the store reports it; 0 = unknown."""
+        """Set the maximum bytes of messages in the store, or 0 if unknown."""
         self.memory.stored_limit = limit_bytes
 
     def _make_places(self) -> None:

@@ -192,7 +192,7 @@ def _like() -> str:
 
 
 def read_access(given: argparse.Namespace) -> Access:
-    """Return the login and its credentials; prompt for the passcode at a terminal.
+    """Return the login and its credentials. Prompt for the passcode at a terminal.
 
     Raises:
       OptionError: a file cannot be read, or no passcode is available.

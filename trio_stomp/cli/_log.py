@@ -12,7 +12,7 @@ import trio
 
 GATHER_S = 0.02
 GATHER_LINES = 64
-"""So long, and so many, lines wait at most to be written together."""
+"""Maximum delay and maximum number of lines that are written together."""
 
 FORMATS = ("auto", "human", "json")
 
@@ -24,7 +24,7 @@ _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 
 class HumanFormatter(logging.Formatter):
-    """Formats a record as one line; a traceback follows on further lines."""
+    """Formats a record as one line, and a traceback on further lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")

@@ -45,7 +45,7 @@ def progress(title: str, *, wanted: bool | None = None, to: TextIO | None = None
 
 
 def _plain(title: str, to: TextIO) -> Iterator[Tell]:
-    """Write progress as one line that is overwritten; without a terminal, one line per change."""
+    """Write progress as one line that is overwritten, or without a terminal as a line each."""
     last, told_at = -1, 0.0
 
     def tell(done: int, total: int) -> None:

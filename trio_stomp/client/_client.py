@@ -225,7 +225,7 @@ class Client:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Begin a transaction, and COMMIT it at the end of the block; an exception sends ABORT.
+        """Begin a transaction. The end of the block sends COMMIT, an exception sends ABORT.
 
         Raises:
           LinkLost: the connection broke, and the transaction is lost; if COMMIT was waiting for

@@ -69,7 +69,7 @@ class AuthenticationError(Refused):
 
 
 class NotAuthorized(Refused):
-    """The access rules do not permit this; the broker's operator decides."""
+    """The access rules do not permit this. Only the broker's operator can change them."""
 
 
 class ProtocolViolation(Refused):

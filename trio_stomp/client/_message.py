@@ -58,7 +58,7 @@ class Message:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """All headers; the first of a repeated one counts."""
+        """All headers. Of a repeated header, the first value counts."""
         if self._headers is None:
             self._headers = MappingProxyType(self.delivered.headers())
         return self._headers

@@ -334,7 +334,7 @@ class Subscription:
                 await self._owner.ready()
 
     def say_on(self, link: Link) -> None:
-        """Send SUBSCRIBE on a link; a stream continues where it stopped."""
+        """Send SUBSCRIBE on a link. A stream continues after its last message."""
         if self._is_at_end:
             return
         self.awaited = Awaited(on_refused=self._refused)

@@ -85,7 +85,7 @@ class Touched:
         self._left, server.outboxes.touched = list(server.connections), set()
 
     def take(self, server: "Server", limit: int) -> list[Connection]:
-        """Return at most ``limit`` connections that have changed; the others follow next time."""
+        """Return at most ``limit`` changed connections. The next call returns the others."""
         outboxes = server.outboxes
         if not self._left:
             touched, outboxes.touched = outboxes.touched, set()

@@ -1,6 +1,6 @@
-"""The broker's figures at any moment, for whoever asks: the same that the DIAG topics tell.
+"""The broker's present figures for pages and metrics, the same as on the DIAG topics.
 
-Nothing here is counted for its own sake, and nothing is computed before somebody asks.
+They are computed on request from the broker's own state. Nothing is counted only for them.
 """
 
 from collections import Counter
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from trio_stomp.server import Traffic
 
 UNKNOWN_VERSION = "none"
-"""Of a connection whose session is not open."""
+"""The version of a connection without an open session."""
 
 
 @frozen(eq=False)
 class Present:
-    """The connections of this moment, counted.
+    """Totals of the present connections.
 
     Args:
-      traffic: Of all connections since the boot; its figures only grow.
-      kinds: How many connections there are, by transport and version of STOMP.
-      transactions: How many are open.
-      waiting_bytes: Of all outboxes.
+      traffic: The traffic of all connections since the start. Its figures only grow.
+      kinds: The number of connections by transport and STOMP version.
+      transactions: The number of open transactions.
+      waiting_bytes: The bytes waiting in all outboxes.
     """
 
     traffic: "Traffic"
@@ -52,7 +52,7 @@ class Present:
 
 
 def summed(histograms: Sequence[Histogram]) -> Histogram:
-    """Return the observations of all of ``histograms``, of which there is one at least."""
+    """Return the sum of histograms. There must be at least one."""
     return Histogram(
         list(map(sum, zip(*[each.buckets for each in histograms], strict=True))),
         sum([each.count for each in histograms]),
@@ -63,13 +63,13 @@ def summed(histograms: Sequence[Histogram]) -> Histogram:
 
 @define(eq=False, repr=False)
 class Figures:
-    """Reads the figures of a server. Whatever is told here is told of this moment.
+    """Reads the present figures of a server.
 
     Args:
-      server: Its broker is looked up late, for the server is given one after this is made.
-      stream: Who speaks.
-      started: When the boot began, in seconds of the broker's clock.
-      pauses: Of garbage collections.
+      server: The server. Its broker is set later than this is created, so it is looked up on use.
+      stream: The DIAG stream, which identifies the broker.
+      started: The start of the broker, in seconds of its clock.
+      pauses: The pauses of garbage collections.
     """
 
     server: Server
@@ -78,18 +78,18 @@ class Figures:
     pauses: PauseMeter
     tasks: TaskMeter = field(factory=TaskMeter)
     past_turns: Histogram = field(factory=Histogram)
-    """The dispatcher's turns of all intervals that have ended."""
+    """The dispatcher's turns in all finished intervals."""
     last_turns: Histogram | None = None
-    """Those of the last interval; None = none has ended."""
+    """The turns in the last finished interval; None = no interval has ended."""
 
     def end_interval(self, turns: Histogram) -> None:
-        """End an interval of the statistics, in which ``turns`` were the dispatcher's."""
+        """End an interval of the statistics with the dispatcher's ``turns``."""
         self.past_turns = summed([self.past_turns, turns])
         self.last_turns = turns
         self.pauses.end_interval()
 
     def turns(self) -> Histogram:
-        """All turns of the dispatcher since the boot."""
+        """Return all turns of the dispatcher since the start."""
         return summed([self.past_turns, self.server.dispatcher.turn_times])
 
     @property
@@ -99,7 +99,7 @@ class Figures:
         return max(last, self.server.dispatcher.turn_times.max_s)
 
     def open_files(self) -> int:
-        """Return how many files the process has open, or 0 if that is unknown."""
+        """Return the number of open files of the process, or 0 if unknown."""
         return open_files()
 
     def head(self) -> Record:
@@ -129,14 +129,13 @@ class Figures:
         return session_record(statistics, census), stale_record(statistics, census)
 
     def drops(self) -> dict[str, int]:
-        """Return the messages dropped since the boot, by reason. Each figure only grows."""
+        """Return the messages dropped since the start, by reason. Each figure only grows."""
         return with_server(self.server.broker.statistics().messages.drops, self.server)
 
     def expired(self) -> dict[str, int]:
-        """Return the messages that expired, by where they did. Each figure only grows.
+        """Return the expired messages, by where they expired. Each figure only grows.
 
-        What a consumer would have had to acknowledge and expired in its outbox is in both the
-        outbox's figure and the queue's.
+        A message of a queue that expires unacknowledged in an outbox is counted for both.
         """
         expired = self.server.broker.statistics().messages.expired
         return {**expired, "outbox": self.server.outboxes.expired}
@@ -162,9 +161,9 @@ class Figures:
         return queue_record(self.server, thing, statistics, self.server.clock.now())
 
     def counting(self) -> Generator[None, None, Present]:
-        """Count the connections, some at a time: each that was there at the beginning once."""
+        """Count the present connections, in pieces."""
         server = self.server
-        # Who ends meanwhile is one of these, and not of those that have ended.
+        # Taken together, so that a connection that ends meanwhile is counted once.
         connections, traffic = list(server.connections), server.past.copy()
         kinds: Counter[tuple[str, str]] = Counter()
         transactions = waiting_bytes = 0

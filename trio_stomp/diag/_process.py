@@ -205,8 +205,8 @@ def _processor_time() -> tuple[float, float]:
 
 def open_files() -> int:
     """Return the number of open files of the process, or 0 if unknown."""
-    # Newer kernels tell the number; listing 19,000 of them takes 16 ms. It needs a descriptor
-    # itself, and none may be left: then say 0, and do not fail.
+    # Newer kernels report the number as the directory's size; listing 19,000 files takes 16 ms.
+    # Listing needs a descriptor itself, and none may be left.
     try:
         return os.stat(_FILES).st_size or len(os.listdir(_FILES)) - 1
     except OSError:

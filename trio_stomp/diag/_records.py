@@ -38,7 +38,7 @@ _WITHOUT_ERROR = frozenset(
 
 @frozen
 class Stage:
-    """The latencies of one destination's messages in one stage of their way."""
+    """The latencies of a destination's messages in one stage of their delivery."""
 
     destination: str
     name: str
@@ -229,7 +229,7 @@ def latency_record(stage: Stage) -> Record:
 
 
 def subscription_record(subscription: Subscription) -> Record:
-    """Return the fields of a subscription. No table has them: they are told only when asked for."""
+    """Return the fields of a subscription. No table has them: they are only on pages."""
     client, consumer, binding = subscription.client, subscription.consumer, subscription.binding
     own = binding.queue if isinstance(binding, Binding) else None
     return {

@@ -1,4 +1,4 @@
-"""Publishes the broker's statistics and events, as far as anybody listens."""
+"""Publishes the broker's statistics and events on DIAG topics that have subscribers."""
 
 import logging
 import time
@@ -47,13 +47,14 @@ logger = logging.getLogger("trio_stomp")
 T = TypeVar("T")
 
 MAX_ITEMS = 1_000
-"""Items of one message."""
+"""Maximum number of items in a message."""
 MAX_LISTED = 10_000
-"""Connections or destinations of one interval; the next interval goes on where this one ended."""
+"""Maximum number of connections or destinations listed in an interval. The next interval continues
+where this one ended."""
 MAX_TURN_EVENTS = 50
-"""Events of one turn; the next ones go on."""
+"""Maximum number of events published in a turn."""
 MAX_PUT_OFF = 8
-"""A list may not wait for more turns than these, however busy the broker is."""
+"""Maximum number of turns by which a slice of a list is delayed while the broker is busy."""
 
 _WITH_CENSUS = frozenset({_schema.SESSION, _schema.STALE, _schema.WS})
 _OF_ROUTES = frozenset({_schema.DESTINATION, _schema.LATENCY})
@@ -62,15 +63,15 @@ _DONE = object()
 
 @define(eq=False)
 class Reporter:
-    """The diagnostics, as the server's dispatcher calls them within its turns.
+    """The diagnostics, which the server's dispatcher calls within its turns.
 
-    Handles: which topics are heard, what is told on them and when, long lists in parts.
-    Does not handle: stompica's requests (the broker answers those), keeping what was published.
+    Handles: which topics have subscribers, what is published on them and when, long lists in parts.
+    Does not handle: stompica's requests (the broker answers those), storage of published messages.
 
     Args:
-      options: How often, under which name.
-      server: Its broker is looked up late, for the server is given one after it is given this.
-      wall: Unix time.
+      options: The interval, the broker's id and other options.
+      server: The server. Its broker is set later than this is created, so it is looked up on use.
+      wall: Returns Unix time.
     """
 
     options: DiagOptions
@@ -79,22 +80,22 @@ class Reporter:
     interval_s: float = field(init=False)
     stream: DiagStream = field(init=False)
     figures: Figures = field(init=False)
-    """The same figures for whoever asks at another time."""
+    """The same figures for requests between intervals."""
     _started: float = field(factory=trio.current_time)
     _drops: DropTeller = field(factory=DropTeller)
     _pauses: PauseMeter = field(factory=PauseMeter)
     _events: deque[BrokerEvent] = field(factory=deque)
     _jobs: deque[Iterator[None]] = field(factory=deque)
-    """Lists that are being told; each step of one is a slice, for a turn of its own."""
+    """Lists that are being published. Each step is a slice, done in a turn of its own."""
     _put_off: int = 0
     """Turns since the last slice."""
     _now: float = 0.0
-    """Of the slice."""
+    """The time of the current slice."""
     _changes: dict[Table, Changes] = field(factory=dict)
-    """Of the lists that were heard in the last interval."""
+    """The changes of lists that had subscribers in the last interval."""
     _touched: Touched = field(factory=Touched)
     _places: dict[Table, int] = field(factory=dict)
-    """Where the next interval goes on in lists that are too long for one."""
+    """The position at which the next interval continues lists that are too long for one."""
 
     def __attrs_post_init__(self) -> None:
         self.interval_s = self.options.diag_interval_s
@@ -102,7 +103,7 @@ class Reporter:
         self.figures = Figures(self.server, self.stream, self._started, self._pauses)
 
     def begin(self) -> None:
-        """Open the stream, where the options want one. The broker has what the store held."""
+        """Open the stored DIAG stream if the options enable it. The broker must have recovered."""
         options = self.options
         if options.diag_stream and options.diag_interval_s:
             self.stream.log = self.server.broker.keep_events(
@@ -112,20 +113,20 @@ class Reporter:
             )
 
     def tick(self, now: float) -> None:
-        """Publish the statistics of the last interval, as far as anybody listens.
+        """Publish the statistics of the last interval on topics that have subscribers.
 
-        Lists follow with the ends of this turn and the next ones, a message each.
+        Lists follow at the end of this turn and the next ones, at most one message in each.
         """
         try:
             self._tick(now)
         except Exception:
-            # Statistics are no reason to stop a broker: this runs in its one dispatcher task.
+            # A bug in statistics must not stop the broker: this runs in its only dispatcher task.
             logger.exception("a bug in the broker: the statistics of this interval are incomplete")
 
     def end_turn(self, now: float) -> None:
-        """Publish what happened in this turn, and do the next slice of what is too much for one."""
+        """Publish the events of this turn, and do the next slice of a long list."""
         if not self._events:
-            # Only then: what is beyond the broker's own bound is counted, not kept.
+            # Only when empty, so that the broker's limit bounds events: it counts the excess.
             self._events.extend(self.server.broker.take_events())
         if not (self._events or self._jobs):
             return
@@ -137,12 +138,12 @@ class Reporter:
         except Exception:
             logger.exception("a bug in the broker: events or statistics are incomplete")
         else:
-            # Not after an error, or one that stays would have turn follow turn for ever.
+            # Not after an error: a permanent one would cause endless turns.
             if self._events or self._jobs:
                 self.server.inbox.wake()
 
     def _go_on(self, now: float) -> None:
-        """Do the next slice, unless somebody waits for this turn's output."""
+        """Do the next slice, unless output of this turn is waiting to be sent."""
         if self.server.outboxes.dirty and self._put_off < MAX_PUT_OFF:
             self._put_off += 1
             return
@@ -160,7 +161,7 @@ class Reporter:
         self._drops.tell(server, self.stream.lost)
         heard = {table for table in _schema.REPORTED if self._is_heard(table.topic)}
         self._pauses.turn(_schema.PROCESS in heard)
-        # Whoever comes to listen is told everything first.
+        # A new subscriber first gets full lists.
         self._changes = {table: each for table, each in self._changes.items() if table in heard}
         if not heard:
             return
@@ -175,8 +176,8 @@ class Reporter:
         if _schema.PROCESS in heard:
             self._publish(_schema.PROCESS, self.figures.process(now), ts, now)
         if not self._jobs:
-            # Else the last interval's lists are not out yet, and these would only come later still.
-            # Theirs is Trio's clock, which stands still while the machine is suspended.
+            # Otherwise the last interval's lists are still being published: skip those of this one.
+            # Connections use Trio's clock, which stops while the machine is suspended.
             awake = now - server.clock.slept_s
             self._plan_connections(heard, buffers_record(server, census), ts, awake, wall_now)
             if _schema.QUEUE in heard:
@@ -192,7 +193,7 @@ class Reporter:
         if not tables:
             return
         if not all(table in self._changes for table in tables):
-            # Somebody listens who knows of none.
+            # A table has its first subscriber, which needs all connections.
             self._touched.take_all(self.server)
         fits = len(connections) <= MAX_LISTED
         some = self._touched.take(self.server, MAX_LISTED if fits else MAX_LISTED - MAX_ITEMS)
@@ -219,7 +220,7 @@ class Reporter:
                 self._jobs.append(job)
 
     def _list_queues(self, ts: str, now: float) -> Iterator[None]:
-        """Tell of the input queue, the fullest queues, and of what is parked."""
+        """Publish the input queue, the fullest queues and the largest parked destinations."""
         statistics = self.server.broker.statistics()
         best = Greatest[Queue](MAX_ITEMS // 2)
         for some in slices(list(statistics.destinations), LOOKS):
@@ -234,7 +235,7 @@ class Reporter:
         yield from self._list(_schema.QUEUE, things, describe, ts, full=True)
 
     def _list_routes(self, tables: set[Table], ts: str, now: float) -> Iterator[None]:
-        """Yield records of clients' destinations. Those of DIAG would only tell of the telling."""
+        """Publish clients' destinations. Those of DIAG would only measure these messages."""
         statistics = self.server.broker.statistics()
         total = len(statistics.destinations)
         changes = {table: self._changes_of(table) for table in tables}
@@ -249,7 +250,7 @@ class Reporter:
             for table in tables:
                 told = changes[table]
                 turn = told.passes % (MAX_LISTED // MAX_ITEMS)
-                # Of too many for a full list, each is told of in some pass all the same.
+                # Too many for a full list: each pass includes another part, changed or not.
                 again = total > MAX_LISTED and place * LOOKS // MAX_ITEMS == turn
                 everything = full[table] or again
                 if table is _schema.DESTINATION:
@@ -299,7 +300,7 @@ class Reporter:
         full: bool,
         beside: Record | None = None,
     ) -> Iterator[None]:
-        """Publish messages on ``things``, at most one in a turn, as long as anybody listens."""
+        """Publish messages on ``things``, at most one in a turn, while there are subscribers."""
         parts = max(1, -(-len(things) // MAX_ITEMS))
         for part in range(parts):
             items: list[str] = []

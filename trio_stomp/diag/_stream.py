@@ -52,8 +52,8 @@ class DiagStream:
     told: int = 0
     """The number of messages since this start."""
     lost: int = 0
-    """Copies that subscribers of the stream did not get because they were too slow. The broker
-    tells of no single one: that would be one more message for them to miss."""
+    """Copies that subscribers of the stream did not get because they were too slow. No event
+    reports a single loss, as slow subscribers would miss that, too."""
 
     def __attrs_post_init__(self) -> None:
         if not self.broker_id:

@@ -275,7 +275,7 @@ class FrameDecoder:
         return position
 
     def _split_block(self, data: bytes, position: int, blank: int) -> tuple[bytes, int] | None:
-        """Return the header block at ``position`` and the start of its body; None if incomplete.
+        """Return the header block at ``position`` and the start of its body, or None if incomplete.
 
         Raises:
           FrameError: the block is invalid, whatever follows.

@@ -126,7 +126,7 @@ def parse_head(
 def _split_plain(
     block: bytes, rules: HeaderRules, limits: FrameLimits
 ) -> tuple[str, dict[str, str]] | None:
-    """Return the command and headers of a block without special bytes; None for other blocks."""
+    """Return the command and headers of a block without special bytes, or None for other blocks."""
     if rules.trims or len(block) > limits.max_header_line_bytes or b"\\" in block or b"\r" in block:
         return None
     try:

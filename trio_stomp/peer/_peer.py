@@ -106,7 +106,7 @@ class Peer:
         await self.shutdown()
 
     async def close(self) -> None:
-        """Shut down without raising. ``error`` holds the error; the end of the block raises it."""
+        """Shut down without raising. The end of the block raises ``error``, if there is one."""
         if self._is_closing:
             await self._has_closed.wait()
             return

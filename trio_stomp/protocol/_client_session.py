@@ -251,7 +251,7 @@ class ClientSession:
         return blank + 3
 
     def _parse_tail(self, tail: bytes) -> Head | None:
-        """Parse the headers after the broker's own; None if they need the full parser."""
+        """Parse the headers after the broker's own, or return None if they need the full parser."""
         if b"\r" in tail or b"\0" in tail or b"\nack:" in tail or b"\nx-stream-offset:" in tail:
             return None
         if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:

@@ -26,7 +26,7 @@ class HeartbeatPlan:
 
     @property
     def send_after_s(self) -> float:
-        """Return the idle time in seconds after which to send a heart-beat; 0 = never."""
+        """Return the idle time in seconds after which to send a heart-beat, or 0 for never."""
         return self.send_every_s * _MARGIN
 
 

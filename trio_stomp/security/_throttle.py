@@ -5,25 +5,24 @@ Policy:
 - The pair of address and login: three failures are free, then 0.5 s, doubled each time up to 60 s.
   A login alone is never a key, or anybody could lock out its owner.
 - The address alone: 20 failures are free, then 1 s, doubled up to 60 s. IPv6 counts by /64, which
-  is what one customer gets. Clients of this machine are exempt: behind a local proxy everybody is
-  one of them.
+  is what one customer gets. Clients of this machine are exempt, because all clients of a local
+  proxy look like them.
 - The site alone, which is an IPv6 network of 48 bits: 100 failures are free, then as an address.
-  Wider ones are not slowed, or one customer would lock out those of the same provider; that a
-  flood of theirs keeps nobody out is what ``_turns`` is for.
-- Tokens are not slowed at all: a signature is not guessed, and nobody else's is worth waiting for.
-- A success forgets the pair and not the address: who has one account could else go on guessing
-  at others.
-- A try that is refused for waiting costs nothing. One that was under way as the wait began counts,
-  but does not lengthen it.
-- All is forgotten after 15 minutes without a failure.
+  Wider networks are not delayed, or one customer could lock out others of the same provider.
+  ``_turns`` handles floods from wide networks.
+- Tokens are never delayed: signatures cannot be guessed.
+- A success clears the pair and not the address. Otherwise the owner of one account could go on
+  guessing the passcodes of others.
+- A login that is refused because of a delay counts as no failure. One that was in progress when the
+  delay began counts, but does not extend it.
+- Failures are forgotten after 15 minutes without another one.
 
-Each table has 10,000 entries in two halves. What failed only as often as is free stands in the
-first half; what has earned a delay stands in the second, where fresh entries never come. A half
-that is full gives its oldest entry away: the second to the young end of the first, whole, and the
-first to nobody. So to make the broker forget a pair under delay, one must bring 5,000 other pairs
-under delay, at four failures each, and 5,000 fresh ones behind them, all within its 15 minutes;
-for an address it is 5,000 other addresses with 21 failures each. Clients of this machine have a
-table of pairs of their own, which only they can fill.
+Each table has 10,000 entries in two halves: the first for keys with free failures only, the second
+for delayed keys, which new keys cannot displace. When the second half is full, its oldest entry
+moves to the new end of the first. When the first is full, its oldest entry is removed. To make the
+broker forget a delayed pair, an attacker must bring 5,000 other pairs under delay, at four failures
+each, and then 5,000 new ones, all within its 15 minutes; for an address, 5,000 other addresses with
+21 failures each. Clients of this machine have a separate table of pairs, which only they can fill.
 """
 
 from collections import OrderedDict
@@ -91,7 +90,7 @@ class Delays:
         return len(self._fresh) + len(self._delayed)
 
     def wait_s(self, key: Hashable, now: float) -> float:
-        """Return the seconds until ``key`` may try again; 0.0 = now."""
+        """Return the seconds until ``key`` may try again, or 0.0."""
         record = self._fresh.get(key) or self._delayed.get(key)
         wait_s = record.until - now if record is not None else 0.0
         return wait_s if wait_s >= GRAIN_S else 0.0
@@ -167,7 +166,7 @@ class Throttle:
         return sum(len(table) for table in tables)
 
     def wait_s(self, address: str, login: str, now: float) -> float:
-        """Return the seconds until a login may be tried again; 0.0 = now.
+        """Return the seconds until a login may be tried again, or 0.0.
 
         If logins queue, for example for a hashing thread, call this when a login's turn comes;
         otherwise all guesses that arrive before the first failure would be tried. A login that

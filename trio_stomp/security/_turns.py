@@ -91,7 +91,7 @@ class _Waiter:
 
 @define(eq=False, repr=False)
 class Turns:
-    """A limit on concurrent turns; further tasks queue fairly.
+    """A limit on concurrent turns. Further tasks queue fairly.
 
     Args:
       slots: The number of concurrent turns.

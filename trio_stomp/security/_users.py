@@ -194,7 +194,7 @@ def change_user_file(
 
 
 def _open(path: str, flags: int = 0) -> int:
-    """Open a regular file for reading without blocking; refuse pipes, devices and directories."""
+    """Open a regular file for reading without blocking. Refuse pipes, devices and directories."""
     flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     handle = os.open(path, flags, FILE_MODE)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

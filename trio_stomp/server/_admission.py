@@ -12,7 +12,7 @@ from trio_stomp.transport import Wire
 logger = logging.getLogger("trio_stomp")
 
 REFUSALS_AT_ONCE = 256
-"""At most this many refused peers are sent the reason at once. Others are just closed."""
+"""Maximum number of refused peers that are being sent the reason. Others are closed without."""
 
 
 @define(eq=False, repr=False)

@@ -61,7 +61,7 @@ class Appender:
             found = outcome.capture(self.store.append, turns, expected)
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(trio.lowlevel.reschedule, task, found)
-            # Until the next job comes, which may take long, nothing of this one is kept alive.
+            # Keep nothing of this job alive until the next one, which may take long to come.
             del job, task, turns, found
 
 

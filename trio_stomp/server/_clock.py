@@ -45,7 +45,7 @@ class Clock:
         self._set_s = self.day() - at
 
     def now(self) -> float:
-        """Seconds that have passed since some moment."""
+        """Return the seconds since an arbitrary moment."""
         return trio.current_time() + self.slept_s
 
     def wall_s(self) -> float:
@@ -68,7 +68,7 @@ class Clock:
         if slept_s <= TOLERANCE_S and -TOLERANCE_S <= step_s <= TOLERANCE_S:
             return None
         if self.elapsed() - at > TOLERANCE_S / 2:
-            return None  # the process was held up between them; the next look will tell
+            return None  # the process was delayed between the readings: try again next time
         if slept_s > TOLERANCE_S:
             self.slept_s += slept_s
         if abs(step_s) <= TOLERANCE_S:

@@ -34,7 +34,7 @@ RETRY_S = 1.0
 RETAIN_S = 10.0
 """The interval at which retention is applied to streams."""
 MEASURE_S = 10.0
-"""The interval at which the store is asked how much messages may take."""
+"""The interval at which the store's capacity is read."""
 MAX_GROUP_TURNS = 4096
 """Turns of one append."""
 
@@ -69,7 +69,7 @@ class CommitterHost(Protocol):
         """Withdraw everything handed to the store since the last commit."""
 
     def note_capacity(self, limit_bytes: int) -> None:
-        """Note how much messages may take in the store, as it says; 0 = it does not know."""
+        """Set the maximum bytes of messages in the store, or 0 if unknown."""
 
 
 @define(eq=False, repr=False)
@@ -229,7 +229,7 @@ class StoreCommitter:
             self.call_soon(partial(self._retain, found))
 
     async def _measure_for_ever(self) -> None:
-        """Tell the core now and then how much messages may take in the store."""
+        """Report the store's capacity to the core when it changes."""
         while True:
             try:
                 found = await trio.to_thread.run_sync(self.store.capacity, limiter=self._readers)

@@ -18,7 +18,7 @@ from trio_stomp.server.io import Batch, Control, Gone, Inbox, Item, OutboxShared
 logger = logging.getLogger("trio_stomp")
 
 MAX_TURN_FRAMES = 1024
-"""Frames per turn: what they staged stays in the processor's cache, and others wait only for some
+"""Frames per turn: staged output stays in the processor's cache, and others wait only for some
 milliseconds. With 256, ten consumers of a queue cost a fifth more.
 """
 TURN_S = 0.003

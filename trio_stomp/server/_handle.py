@@ -105,7 +105,7 @@ class EventFeed:
             self._untold += 1
             self.lost += 1
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self.close()  # nobody wants them any more
+            self.close()  # they are no longer read
 
     def close(self) -> None:
         """End the stream of events."""

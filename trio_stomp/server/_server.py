@@ -1,7 +1,7 @@
 """The server: its tasks, in the order in which they start and end.
 
     services     dispatcher (shielded: it ends when the inbox is closed and empty), watchdog
-    └─ producers    whoever puts into the inbox: connections, ticker
+    └─ producers    tasks that fill the inbox: connections, ticker
        └─ accepting    the listeners
 
 They end from the inside out: no more connections, then every connection's farewell, then the rest
@@ -197,7 +197,7 @@ class Server:
         try:
             await self._run(entrances, handle, started)
         finally:
-            # The acceptors close them, but after an early cancellation nobody did.
+            # The acceptors close them, but an early cancellation may prevent that.
             with trio.CancelScope(shield=True):
                 for entrance in entrances:
                     await entrance.listener.aclose()
@@ -287,19 +287,19 @@ class Server:
         try:
             await trio.to_thread.run_sync(store.close)
         except StoreError as error:
-            # All that was promised holds; it is no reason to end in any other way.
+            # All committed data is safe, so shut down as usual.
             logger.error("the store could not be closed: %s", error)
 
     async def _serve_stream(self, tls: str, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream, self._poll)
-        del stream  # four objects, as long as the connection lives
+        del stream  # it would keep four objects alive for the life of the connection
         try:
             if self.proxies is None or not self.proxies.contains(wire.remote):
                 await self._admit(wire, b"", tls)
             elif (introduced := await self._introduced(wire)) is not None:
                 await self._admit(*introduced, tls)
         except* Exception:
-            # A bug, or a stream that breaks its contract: it costs this connection, no other.
+            # A bug, or a stream that breaks its contract, must end only this connection.
             logger.exception("%s: a bug in the broker ended this connection", wire.remote)
 
     async def _admit(self, wire: Wire, early: bytes, tls: str) -> None:
@@ -438,7 +438,7 @@ class Server:
 
         def turn(now: float) -> None:
             before, self.authenticator.accounts = self.authenticator.accounts, accounts
-            # To prove nothing may have been enough before; then it was so for each of them.
+            # Clients that did not log in stay only if anonymous clients are still accepted.
             lets_anonymous = self.authenticator.lets_anonymous(is_loopback=True)
 
             def is_known(identity: Identity) -> bool:
@@ -448,7 +448,7 @@ class Server:
 
             apply()
             self.codecs.judges_early = rules is not None
-            self.codecs.forget_heads()  # they were held to other limits
+            self.codecs.forget_heads()  # they were checked against the former limits
             self.broker.use_rules(rules, is_known, now)
             for connection in self.connections if revoked else ():
                 connection.end_if_revoked(revoked)
@@ -456,7 +456,7 @@ class Server:
         await self.inbox.put(Control(turn))
 
     def why_unready(self) -> str:
-        """Return why no client should be sent here now, or ""."""
+        """Return the reason why the broker is not ready for clients, or ""."""
         if self._is_stopping:
             return "the broker is stopping"
         return self.committer.error if self.committer is not None else ""
@@ -464,7 +464,7 @@ class Server:
     def census(self) -> Census:
         """Return the figures that only the server knows (the core's ``TakesCensus``).
 
-        Takes as long as many connections have something that waits, however many there are.
+        The time depends on the number of connections with waiting output, not on all connections.
         """
         shared = self._shared
         held = [each.websocket for each in shared.holding if each.websocket is not None]

@@ -75,7 +75,7 @@ class Watchdog:
                 return
             when, _, watched = heapq.heappop(wheel)
             if watched.is_finished or when != watched.next_look:
-                continue  # it was brought forward, or is no more
+                continue  # it has ended, or was rescheduled
             watched.next_look = math.inf
-            # Never at the same time again, or this loop would not end.
+            # Later than ``now``, or this loop might not end.
             self.watch(watched, max(watched.look(now), math.nextafter(now, math.inf)))

@@ -44,7 +44,7 @@ _PASSING = {
 
 
 class StreamError(Exception):
-    """The broker refused, or an option is wrong; a retry would not help."""
+    """The broker refused, or an option is wrong. A retry would not help."""
 
 
 class StreamAway(ConnectionError):

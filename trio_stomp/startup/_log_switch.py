@@ -23,7 +23,7 @@ class _Switch(logging.Filter):
         self.targets: list[logging.Logger] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the usual handlers get a record; if not, its target has handled it."""
+        """Return whether the usual handlers get a record. Pass others to their target."""
         target = TARGET.get()
         if target is None:
             return record.levelno >= self.usual_level()

@@ -41,8 +41,8 @@ class PlaceState:
       count: Number of messages.
       bytes: Total size of their bodies.
       first: Id of the first message.
-      charged: Their cost (``stored_cost``) by the line that names the charged user, without
-        messages that nobody is charged for.
+      charged: Their cost (``stored_cost``) by the line that names the charged user. Messages
+        without a quota are left out.
     """
 
     count: int
@@ -230,7 +230,7 @@ class Store(Protocol):
         """Return the current state of a stream, or None if there is no such stream."""
 
     def capacity(self) -> int:
-        """Return the maximum bytes of messages in places; 0 = unknown. May block."""
+        """Return the maximum bytes of messages in places, or 0 if unknown. May block."""
 
     def statistics(self) -> StoreStatistics:
         """Return the current figures. Does not block."""

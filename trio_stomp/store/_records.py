@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from trio_stomp.base import value
 
 CHARGED = b"x-trio-stomp-charged:"
-"""Begins the first line of a header block, if it names the user who is charged."""
+"""Prefix of a header block's first line if it names the user charged for the messages."""
 RECORD_BYTES = 64
 """Approximate overhead of a stored message in addition to its body and header block."""
 
@@ -68,7 +68,7 @@ class Done:
 
 @value
 class Delivered:
-    """Messages that were delivered to a consumer once more."""
+    """Messages that have been delivered once more."""
 
     ids: Sequence[int]
 

@@ -77,7 +77,7 @@ class _Direction:
         self.note()
 
     def room(self) -> int:
-        """Return the number of bytes that may be sent now; 0 or less = none."""
+        """Return the number of bytes that may be sent now. 0 or less means none."""
         return self.faults.buffer_bytes - self._held - self._lost
 
     def put(self, data: memoryview) -> int:

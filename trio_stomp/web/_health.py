@@ -197,7 +197,7 @@ class Health:
 
     def _lag(self) -> Check:
         longest = self.figures.longest_turn_s
-        # What is asked now is answered now; so it is over.
+        # This request is being answered, so the longest turn is over: degraded, not failing.
         status = DEGRADED if longest >= SLOW_TURN_S else OK
         detail = "longest turn of the dispatcher in the last interval, in seconds"
         return Check("event_loop_lag", status, longest, SLOW_TURN_S, detail)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PREFIX = "trio_stomp_"
 MAX_ACCEPT_BYTES = 1024
 
-# A client's transport, told by what carries it and whether that is secret.
+# A client's transport, with its metric labels: what carries it, and whether it is encrypted.
 _TRANSPORTS = (
     ("tcp", "tcp", "false"),
     ("tls", "tcp", "true"),
@@ -147,14 +147,14 @@ class BrokerCollector:
         """Count connections, destinations and queues in pieces. Only one count runs at a time."""
         present = yield from self.figures.counting()
         statistics = self.server.broker.statistics()
-        # What is forgotten meanwhile is one of these routes, and not of those of the past.
+        # Taken together, so that a destination removed meanwhile is counted once.
         destinations, past = list(statistics.destinations), statistics.past
         assert past.delivery is not None
         times = Histogram()
         times.add(past.delivery)
         ranking, queues = self._ranking.begin(past), QueueCount(self.limit)
         for place in range(0, len(destinations), LOOKS):
-            # Telling of DIAG's own would only tell of the telling.
+            # DIAG destinations would only measure the diagnostics.
             some = [
                 destination
                 for destination in destinations[place : place + LOOKS]

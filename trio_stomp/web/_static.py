@@ -76,8 +76,8 @@ def read_files(version: str, address: str) -> dict[str, StaticFile]:
     """Read all files of the dashboard, by path.
 
     Args:
-      version: The version of the broker, for people.
-      address: Its address, for people whose browser runs no scripts.
+      version: The broker's version to show.
+      address: The broker's address to show in browsers without scripts.
     """
     found = {}
     for entry in files("trio_stomp.web").joinpath("static").iterdir():

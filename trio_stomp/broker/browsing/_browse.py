@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues import Storage
 
 PIECE = 64
-"""Messages looked up at once."""
+"""Messages looked up in one step."""
 SELECTOR_BYTES = 64
 """Evaluating this much text of a selector costs as much as one message."""
 
 
 class Need(Enum):
-    """What a browse waits for."""
+    """The reason why a browse does not continue."""
 
     TURN = "time"
     ROOM = "waiting for its client"
@@ -121,7 +121,10 @@ class Browse:
         self.storage.look(self._queue, self._level, self._behind, self._last, show)
 
     def _following(self) -> list[Message] | None:
-        """Return the next messages; [] = moved to another level or queue, None = see ``needs``."""
+        """Return the next messages, [] after a move to another level or queue, or None.
+
+        None means that the browse cannot continue now. ``needs`` is the reason.
+        """
         queue = self._queue
         if queue is None:
             try:

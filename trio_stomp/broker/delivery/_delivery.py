@@ -122,7 +122,7 @@ class Destination:
         return self.is_crowded or copies * count > MANY_TAKERS or self.is_asked
 
     def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
-        """Return the expiry time of a message by the broker's clock; NEVER = no TTL."""
+        """Return the expiry time of a message by the broker's clock, or NEVER."""
         expires_at = received_at + self.ttl_s if self.ttl_s else NEVER
         if options is not None and options.ttl_ms:
             expires_at = min(expires_at, received_at + options.ttl_ms / 1000)

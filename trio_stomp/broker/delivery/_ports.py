@@ -37,7 +37,7 @@ class TakesCensus(Protocol):
 
 
 class NullOutbox:
-    """The outbox of a client that is gone. It discards everything; the real one is freed."""
+    """The outbox of a client that has gone. Discards everything, so that the real one is freed."""
 
     def stage(self, _prefix: bytes, _delivery: Delivery) -> bool:
         """Implement ``Outbox.stage``."""

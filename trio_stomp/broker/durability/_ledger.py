@@ -25,7 +25,7 @@ class Effect(Protocol):
 
     @property
     def client(self) -> "Client | None":
-        """Return the client that gets an ERROR if the store fails; None = retry the records."""
+        """Return the client that gets an ERROR if the store fails, or None to retry the records."""
 
     def commit(self, now: float) -> None:
         """Carry out the effect: its records are stored."""

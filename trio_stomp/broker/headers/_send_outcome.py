@@ -10,24 +10,24 @@ HINTS = {
     "/queue/": "the name of a queue begins with /queue/",
     "/topic/": "this is another topic than the one that begins with /topic/",
 }
-"""For a message without subscribers whose destination has a prefix similar to the key."""
+"""Hints for messages without subscribers, by a prefix similar to that of the destination."""
 MEMORY = "memory"
-"""Where messages are that are not durable."""
+"""The value of ``stored`` for messages that are not durable."""
 _SHARED = 256
 """Most SENDs match no more subscribers than this, and share one outcome for each number."""
 
 
 @define(frozen=True)
 class SendOutcome:
-    """What became of a SEND's messages. Common outcomes are shared: nothing is made for a run.
+    """The outcome of a SEND. Common outcomes are shared, so that most runs create none.
 
     Attributes:
       matched: The number of subscribers; None = they were not counted.
-      hint: Why nobody is subscribed, perhaps.
-      is_duplicate: The messages were known, and not accepted again.
-      stored: Where they are: ``memory``, or the name of the store; "" = nowhere.
-      offset: The offset of the last one in its stream.
-      job: The number of the last scheduled one, by which it can be removed.
+      hint: A possible reason why there are no subscribers.
+      is_duplicate: The messages are duplicates, and were not accepted again.
+      stored: Where the messages are: ``memory``, or the name of the store; "" = nowhere.
+      offset: The offset of the last message in its stream.
+      job: The number of the last scheduled message, by which it can be removed.
       removed: The number of scheduled messages that were removed.
     """
 
@@ -39,15 +39,15 @@ class SendOutcome:
     job: int | None = None
     removed: int | None = None
     _lines: bytes = field(init=False, default=b"", eq=False, repr=False)
-    """The lines for the last message, once they were asked for."""
+    """The header lines for the last message, cached."""
 
     @property
     def is_lost(self) -> bool:
-        """Return whether nobody receives the messages, now or later."""
+        """Return whether the messages were neither delivered nor kept."""
         return self.matched == 0 and not self.stored and self.offset is None
 
     def __or__(self, other: "SendOutcome") -> "SendOutcome":
-        """Return what two outcomes say together of one destination. Each says something else."""
+        """Return the union of two outcomes for one destination, which have different fields."""
         if other is NOTHING:
             return self
         if self is NOTHING:

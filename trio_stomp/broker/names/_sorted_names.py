@@ -41,7 +41,7 @@ class SortedNames:
             del self._chunks[index]
 
     def since(self, name: str) -> list[str]:
-        """Return the next names from ``name`` on, in order; [] = no more."""
+        """Return the next names from ``name`` on, in order. [] means that there are no more."""
         if not self._chunks:
             return []
         index = self._place(name)

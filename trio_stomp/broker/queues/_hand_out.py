@@ -23,7 +23,7 @@ MOST_BYTES = 1024 * 1024
 SCAN_LIMIT = 2_000
 """A scan passes up to this many messages that no present consumer matches."""
 PIECE = 64
-"""Messages looked up at once."""
+"""Messages looked up in one step."""
 FEW_PASSED = 16
 """Scan positions up to this many messages are not kept."""
 LOOK_AGAIN_S = 1.0

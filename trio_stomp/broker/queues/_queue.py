@@ -259,7 +259,7 @@ class Queue:
         self.has_selectors = any(consumer.selector is not None for consumer in self.consumers)
 
     def oldest_waiting_age_s(self, now: float) -> float | None:
-        """Return the seconds since the oldest waiting message was received; 0 = none waits.
+        """Return the seconds since the oldest waiting message was received, or 0 without any.
 
         Messages delayed for redelivery do not count.
 
@@ -270,7 +270,7 @@ class Queue:
         return None if oldest_at is None else max(0.0, now - oldest_at)
 
     def oldest_unacked_age_s(self, now: float) -> float:
-        """Return the seconds since the oldest unacknowledged delivery; 0 = none."""
+        """Return the seconds since the oldest unacknowledged delivery, or 0 without any."""
         if not self.unacked:
             return 0.0
         return max((each.oldest_age_s(now) for each in self.consumers), default=0.0)

@@ -59,7 +59,7 @@ class QueueHost(Protocol[QueueT]):
         """Time out deliveries that are not acknowledged by ``due``."""
 
     def bury(self, queue: QueueT, message: Message, death: DeadLetterReason, now: float) -> None:
-        """Make a message that left ``queue`` a dead letter, if its policy wants that."""
+        """Make a message that left ``queue`` a dead letter, if its policy says so."""
 
     def note_delivered(
         self, queue: QueueT, consumer: "Consumer", first: int, messages: list[Message]

@@ -385,7 +385,7 @@ class QueueBook:
             self.timers.call_at(due, look)
 
     def bury(self, queue: Queue, message: Message, death: DeadLetterReason, now: float) -> None:
-        """Make a message a dead letter, if its policy wants that and there is room."""
+        """Make a message a dead letter, if its policy says so and there is room."""
         self.deaths.buried[death] += 1
         if self.event_history is not None:
             at = (message.number, 1)

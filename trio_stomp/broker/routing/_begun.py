@@ -1,4 +1,4 @@
-"""Signals that a SEND goes on in pieces."""
+"""Exceptions that signal that a SEND continues in pieces."""
 
 from trio_stomp.broker.routing._fanout_pieces import Giving
 
@@ -12,7 +12,7 @@ class Begun(Exception):
 
 
 class ManyCopies(Exception):
-    """Raised when so many copies are to be stored that a SEND must be done as a COMMIT.
+    """Raised when a SEND needs so many stored copies that it must be done as a COMMIT.
 
     Nothing has been changed.
     """

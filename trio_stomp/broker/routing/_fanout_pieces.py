@@ -113,7 +113,7 @@ class Giving:
     """The fan-out of one SEND to very many subscribers of one or more topics.
 
     Args:
-      outcomes: What is known at once of each destination: all but the matches.
+      outcomes: The outcome for each destination as far as it is known, without the matches.
     """
 
     lines: Lines
@@ -215,7 +215,7 @@ class FanOutInPieces:
         return Giving(self.lines, begun, outcomes)
 
     def rest(self) -> Evidence:
-        """Do what was begun, as ``Gift.pieces``. The caller is already first in the lines."""
+        """Do the begun work, as ``Gift.pieces``. The caller is already first in the lines."""
         begun, self.begun = self.begun, []
         outcome = NOTHING
         for share in begun:

@@ -35,7 +35,7 @@ class Asked:
 
         Args:
           takers: Subscribers whose selectors match.
-          now: The filtered subscribers of today.
+          now: The present filtered subscribers.
 
         Returns:
           The ``takers`` that are still subscribed, and all subscribers since.
@@ -82,7 +82,7 @@ class Foresight:
 
     memory: MemoryBudget
     is_of_one: bool = False
-    """The transaction is one SEND, whose RECEIPT tells how many match."""
+    """The transaction is a single SEND, whose RECEIPT reports the number of matches."""
     _said: dict[Head, Foreseen] = field(factory=dict)
     _asked: dict[str, Asked] = field(factory=dict)
     """The subscribers last evaluated, by destination."""

@@ -35,7 +35,7 @@ class Quiet:
                 del self._by_quota[destination.quota]
 
     def take(self, quota: "Quota | None" = None) -> "Destination | None":
-        """Remove and return the first destination, of all users or of ``quota``; None = empty."""
+        """Remove and return the first destination, of all users or of ``quota``, or None."""
         destinations = self._all if quota is None else self._by_quota.get(quota)
         if not destinations:
             return None

@@ -66,7 +66,7 @@ Need = tuple[Action, str, Pattern | None]
 
 @frozen
 class Rule:
-    """One rule. It applies to its users and groups; without both, to all who have logged in.
+    """One rule. It applies to its users and groups or, without both, to all logged-in users.
 
     Args:
       allow: Whether it allows or denies.

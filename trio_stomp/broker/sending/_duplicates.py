@@ -39,7 +39,7 @@ class Duplicates:
     """Number of duplicates found."""
 
     def room_for(self, destination: Destination, name: str) -> int:
-        """Return the bytes needed to remember an id; 0 if the destination remembers none."""
+        """Return the bytes needed to remember an id, or 0 if the destination remembers none."""
         return id_cost(name) if self.window_of(destination.name) else 0
 
     def check_room(self, quota: "Quota | None", destination: Destination, name: str) -> None:

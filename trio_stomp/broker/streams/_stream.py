@@ -147,7 +147,7 @@ class Stream:
 
     @property
     def newest_ms(self) -> int:
-        """Return the time of the newest message in memory, in ms since 1970; 0 = none."""
+        """Return the time of the newest message in memory, in ms since 1970, or 0 without any."""
         return self._runs[-1].written_ms if self._dropped < len(self._runs) else 0
 
     def show(self, run: StreamRun) -> None:

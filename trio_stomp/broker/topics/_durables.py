@@ -70,7 +70,7 @@ class Durables:
         return [each for (key, _), each in self._feeds.items() if key == name]
 
     def _known(self, name: str) -> list[Binding]:
-        """Return those with a name; for a shared name, those of all destinations."""
+        """Return those with a name, which for a shared name are those of all destinations."""
         found = self._exactly(name)
         if is_shared(name) and not found:
             start = f"{name}\0"

@@ -235,7 +235,7 @@ class InitialDelivery:
         self.browses.resume(client, now)
 
     def end(self, subscription: Subscription) -> None:
-        """End a subscription's initial delivery. Parked messages stay; the backlog is lost."""
+        """End a subscription's initial delivery. Parked messages stay, but the backlog is lost."""
         self.browses.end(subscription)
         catch_up = subscription.catch_up
         if isinstance(catch_up, CatchUp):

@@ -327,7 +327,7 @@ class StaleQueue:
             self._note_due(parked)
 
     def _advance(self, parked: ParkedDestination) -> bool:
-        """Remove the first run. Return whether another follows; if not, remove the destination."""
+        """Remove the first run, and an empty destination. Return whether any runs are left."""
         run = parked.first
         count = len(run.publication.bodies)
         self.size -= count

@@ -274,7 +274,7 @@ def _list(tool: _Tool) -> int:
 
 
 def _is_outdated(stored: str, hasher: Hasher | None) -> bool | None:
-    """Return whether a hash is outdated; None = unknown, as argon2-cffi is not installed."""
+    """Return whether a hash is outdated, or None if argon2-cffi is not installed."""
     try:
         return needs_rehash(stored, hasher)
     except OptionError:

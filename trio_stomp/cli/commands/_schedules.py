@@ -139,7 +139,7 @@ def _cancel(given: argparse.Namespace) -> int:
 
 
 async def _end(given: argparse.Namespace, client: Client) -> tuple[int, list[str]]:
-    """Cancel messages; return the number of cancelled ones and the ids of the others."""
+    """Cancel messages. Return the number of cancelled ones and the ids of the others."""
     if given.all:
         return await _ask(client, {"AMQ_SCHEDULER_ACTION": "REMOVEALL"}), []
     ids = given.ids

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
-    """The address or the store is not available; the text is one line for the operator."""
+    """The address or the store is not available. The text is one line for the operator."""
 
 
 class CannotListen(CannotStart):

@@ -166,7 +166,7 @@ class Deadlines:
             return math.inf
         outbox = self.link.outbox
         if outbox.waiting_bytes or not outbox.bytes_out:
-            # Bytes are on their way, and a line feed behind them would arrive no sooner (H13).
+            # Data is being sent, and a heart-beat behind it would arrive no sooner (H13).
             # Before CONNECTED there are no heart-beats.
             return now + after
         if now >= outbox.last_sent + after:

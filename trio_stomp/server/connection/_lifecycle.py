@@ -49,7 +49,7 @@ class Lifecycle:
         """Note that the session is open, or was refused."""
         self._is_open = True
 
-    # For the reader, which ends by itself then.
+    # The reader calls these, and then ends by itself.
 
     def end(self, reason: CloseReason) -> None:
         """Record why the connection ends, unless the broker has already learned of its end."""
@@ -61,7 +61,7 @@ class Lifecycle:
         if self._pending_error is None:
             self._pending_error = error.kept()
 
-    # For everyone else.
+    # These end the connection from elsewhere: they stop the reader, too.
 
     def abort(self, error: RemoteError) -> None:
         """Stop reading, and send ``error`` once earlier input is processed."""

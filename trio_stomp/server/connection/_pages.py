@@ -50,8 +50,8 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
 async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
     """Build a page in time shares, between which other tasks run.
 
-    Pages of several pieces are built one after the other, and pause for as long as they work:
-    together they take at most half of the event loop.
+    Pages of several pieces are built one after the other, with pauses as long as the work:
+    together they use at most half of the event loop's time.
     """
     try:
         next(page)
@@ -81,8 +81,8 @@ def needs_no_login(link: Link) -> bool:
 async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
     """Admit users who may monitor, or clients on this machine if no login is needed.
 
-    If there are access rules, being on this machine is no right: a local proxy makes everybody
-    local. A page whose name was made to point to this machine is not local either (DNS rebinding).
+    With access rules, local clients need a login, too: behind a local proxy all clients are local.
+    A request for a foreign host name that resolves to this machine is not local (DNS rebinding).
     """
     shared = link.shared
     rules = shared.rules()
@@ -90,7 +90,7 @@ async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
     if rules is None and is_here and needs_no_login(link):
         return
     exposure = shared.authenticator.exposure(link)
-    if exposure is not None:  # and it must not be asked to log in, either
+    if exposure is not None:  # a login would expose the passcode, so do not ask for one
         raise HttpError(403, exposure.message)
     try:
         is_ours = check_origin(request, shared.limits.allowed_origins, is_secret=link.is_secret)

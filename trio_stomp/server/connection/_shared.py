@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trio_stomp.security import Authenticator
 
 DISCONNECTS_AT_ONCE = 32
-"""At most this many disconnects queue for the inbox at once."""
+"""Maximum number of disconnects that queue for the inbox."""
 
 
 class FrameHolder(Protocol):

@@ -24,9 +24,9 @@ from trio_stomp.transport import (
 
 
 def quote_delivery(delivery: Delivery, prefix_length: int) -> Delivery:
-    """``delivery`` as messages of SockJS, for quoted prefixes of this length.
+    """Return ``delivery`` as SockJS messages, for quoted prefixes of a length.
 
-    It is made once for all whom the same fan-out comes to, and lives as long as ``delivery``.
+    The result is cached on ``delivery``, for all subscribers of the same fan-out.
 
     Raises:
       UnicodeDecodeError: one of its messages is not UTF-8.
@@ -121,7 +121,7 @@ class SockJsPulse:
         outbox = link.outbox
         due = outbox.last_sent + SOCKJS_HEARTBEAT_S
         if outbox.waiting_bytes:
-            return now + SOCKJS_HEARTBEAT_S  # bytes are on their way
+            return now + SOCKJS_HEARTBEAT_S  # data is being sent
         if now < due:
             return due
         # STOMP on top of SockJS sees nothing of this: its own heart-beat must not be missed.

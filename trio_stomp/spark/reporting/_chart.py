@@ -1,7 +1,7 @@
-"""Plots as SVG that stands in a page: no script, no picture, colours by the page's style.
+"""Plots as inline SVG, without scripts or image files, coloured by the page's style.
 
-Colours are CSS variables (``--c1`` … ``--c6``), so that one plot is right in light and in dark.
-What the pointer rests on is told by the browser itself, from ``<title>``.
+Colours are CSS variables (``--c1`` … ``--c6``), so that a plot fits the light and the dark style.
+Tooltips are ``<title>`` elements, which browsers show themselves.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,12 +65,12 @@ class Frame:
         return self.height - BOTTOM
 
     def x(self, moment: datetime) -> float:
-        """Return where a moment lies."""
+        """Return the horizontal position of a moment."""
         part = (moment - self.begin) / (self.end - self.begin)
         return self.left + (self.width - self.left - RIGHT) * min(1.0, max(0.0, part))
 
     def clock(self, moment: datetime) -> str:
-        """Return a time as what the pointer rests on tells it."""
+        """Return a time as tooltips show it."""
         span = self.end - self.begin
         return clock(moment, span > timedelta(days=1), span < timedelta(hours=2))
 
@@ -139,7 +139,7 @@ class Scale:
         return nice_step(most / unit, 4) * unit
 
     def y(self, value: float) -> float:
-        """Return where a value lies."""
+        """Return the vertical position of a value."""
         if self.low:
             part = log10(max(value, self.low) / self.low) / log10(self.top / self.low)
         else:
@@ -147,7 +147,7 @@ class Scale:
         return self.frame.bottom - (self.frame.bottom - TOP) * min(1.0, part)
 
     def grid(self) -> Iterable[str]:
-        """Yield the lines, and what they mean."""
+        """Yield the grid lines with their labels."""
         if self.low:
             ticks = [self.low]
             while ticks[-1] * 10 <= self.top:

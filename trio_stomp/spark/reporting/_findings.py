@@ -1,4 +1,4 @@
-"""The results in words with numbers: the part of a report that everybody reads."""
+"""The findings of a report: the main results in words and numbers."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
-"""Results → one self-contained page of HTML: nothing is loaded, and no script runs.
+"""The report: one self-contained HTML page, which loads no files and runs no scripts.
 
-The order is: what everybody must know, in words; the day in one picture; the details.
+It has the findings in words, the day in one picture, and the details, in this order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -84,12 +84,12 @@ class Section:
 
     @property
     def fine(self) -> timedelta:
-        """The time that one point of a line stands for."""
+        """The time covered by one point of a line."""
         return timedelta(seconds=self.results.thresholds.bucket_s)
 
     @property
     def coarse(self) -> timedelta:
-        """The time that one column of latencies and drops stands for."""
+        """The time covered by one column of latencies and drops."""
         return timedelta(seconds=self.results.thresholds.coarse_s)
 
     def rows(self, name: str) -> list[Row]:

@@ -1,7 +1,7 @@
-"""How the report looks: one style for light and dark, for screens and paper.
+"""The style of the report, for light and dark mode, for screens and paper.
 
-The six colours are told apart by people who do not see red or green, and each stands at 3:1 or
-more on its background. Grades have a sign too, so that colour is never alone.
+The six colours can be distinguished by colour-blind people, and have a contrast of 3:1 or more to
+their background. Grades also have a symbol, so that none is shown by colour alone.
 """
 
 STYLE = (

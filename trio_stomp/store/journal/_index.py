@@ -55,7 +55,7 @@ class Index:
         self.extents += extents.add(extent, share_for(self.extents))
 
     def set_deliveries(self, ids: Sequence[int], deliveries: Sequence[int]) -> None:
-        """Set the delivery counts of messages; () leaves them at 0."""
+        """Set the delivery counts of messages. ``()`` leaves them at 0."""
         for id, count in zip(ids, deliveries, strict=False):
             if count and id in self.live:
                 self.deliveries[id] = count

@@ -130,7 +130,7 @@ def encode_run(
     since: int = 0,
     commit: int = 0,
 ) -> tuple[bytes, bytes]:
-    """Return a record in two parts: header, head and table; and bodies."""
+    """Return a record in two parts: header, head and table first, then the bodies."""
     count = len(bodies)
     joined = b"".join(bodies)
     table = struct.pack(f"<{2 * count}I", *map(len, bodies), *map(zlib.crc32, bodies))

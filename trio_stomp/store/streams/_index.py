@@ -12,7 +12,7 @@ from trio_stomp.store.streams._segment import Extent, Segment, SegmentEnd
 
 @frozen
 class LogEnd:
-    """The end of a log at some moment: a segment and a position in it; None = no segment yet."""
+    """The end of a log at some moment: a segment and a position in it. None: no segment yet."""
 
     segment: Segment | None
     end: SegmentEnd | None

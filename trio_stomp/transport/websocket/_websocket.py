@@ -292,7 +292,7 @@ class WebSocketCodec:
 
 
 def _header_length(start: bytes) -> int:
-    """Return the length of a frame's header from its first two bytes; 2 if there are fewer."""
+    """Return the length of a frame's header from its first two bytes, or 2 if there are fewer."""
     if len(start) < 2:
         return 2
     extended = {126: 2, 127: 8}.get(start[1] & 0x7F, 0)

@@ -72,7 +72,7 @@ class Wire(Protocol):
         """
 
     def untaken(self) -> int:
-        """Return the number of sent bytes that the peer's system has not confirmed; 0 = unknown."""
+        """Return the number of sent bytes not confirmed by the peer's system, or 0 if unknown."""
 
     async def send_eof(self) -> None:
         """Close the sending side, if the transport supports that.

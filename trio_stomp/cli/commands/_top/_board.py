@@ -107,7 +107,7 @@ class Board:
             return 0.0
 
     def take(self, topic: str, body: bytes) -> None:
-        """Process a message of a DIAG topic; ignore it if it cannot be parsed."""
+        """Process a message of a DIAG topic. Ignore it if it cannot be parsed."""
         try:
             record = json.loads(body)
         except (ValueError, RecursionError):
