@@ -2,8 +2,8 @@
 
 python scripts/audit.py
 
-The exit code is 1 if one has. Where pip-audit or its database cannot be reached, that is said
-loudly, and the exit code is 0: no network is no hole. Nothing is installed.
+The exit code is 1 if a package has one. If pip-audit or its database cannot be reached, the script
+prints a warning and the exit code is 0. Nothing is installed.
 """
 
 import json
@@ -33,7 +33,7 @@ def holes(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def judged(name: str, printed: str) -> tuple[list[str], str]:
-    """Return the holes of one file, and why some of its packages were not looked at; "" = all were.
+    """Return the vulnerabilities of a file, and why some packages were not checked, or "".
 
     Args:
       printed: What pip-audit printed: JSON, or nothing if it could not ask.
@@ -52,7 +52,7 @@ def judged(name: str, printed: str) -> tuple[list[str], str]:
 
 
 def main() -> int:
-    """Audit all files; 1 if a package has a known hole."""
+    """Audit all files. Return 1 if a package has a known vulnerability."""
     found: list[str] = []
     for name in FILES:
         try:

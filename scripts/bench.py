@@ -67,11 +67,11 @@ from _bench.tables import beside_table, idle_row, load_row, table
 
 RUN_LIMIT_S = 120.0
 
-# Everything that costs is switched on; the other options stay as they are by default.
+# All costly features are enabled. Other options have their defaults.
 BROKER_OPTIONS = ("--ttl", "60000")
 
 Measured = tuple[str, object, str]
-"""A name in the file of figures, what stands there, and a table."""
+"""A key in the file of figures, its value, and a table."""
 
 
 def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
@@ -129,7 +129,7 @@ def broker_of(
 
 
 def measure_beside(arguments: argparse.Namespace) -> Measured:
-    """Run the fan-out alone and beside a durable load, ``--repeat`` times."""
+    """Run the fan-out alone and with a durable load, ``--repeat`` times."""
     fanout, durable = QUICK_BESIDE if arguments.quick else BESIDE
     say("a fan-out alone, a durable load alone, and both")
     with broker_of(arguments) as broker:
@@ -280,12 +280,12 @@ def pairs_of(arguments: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    """Tell progress to whoever watches."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def mode_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], Measured] | None:
-    """Return what measures instead of the scenarios one by one, if that is asked for."""
+    """Return the function of the requested mode, or None for scenarios one by one."""
     modes: dict[str, Callable[[argparse.Namespace], Measured]] = {
         "beside": measure_beside,
         "secure": measure_secure,
@@ -300,7 +300,7 @@ def mode_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], Mea
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the scenarios asked for; return 0, or 1 if one of them failed."""
+    """Run the requested scenarios. Return 0, or 1 if one of them failed."""
     arguments = parse(argv, __doc__)
     result: dict[str, object] = {
         "python": platform.python_version(),
@@ -338,7 +338,7 @@ def secure_json(costs: Costs) -> dict[str, object]:
 
 
 def run_scenarios(arguments: argparse.Namespace) -> tuple[list[Row], bool]:
-    """Run the scenarios asked for; their rows, and whether one of them failed."""
+    """Run the requested scenarios. Return their rows, and whether any of them failed."""
     wanted = arguments.scenario or [scenario.name for scenario in scenarios()]
     rows: list[Row] = []
     failed = False

@@ -4,13 +4,13 @@
     python scripts/bench_spark.py day --root /tmp/bench       a day of 10 s statistics, compacted
     python scripts/bench_spark.py rows --root /tmp/bench      50,000,000 rows, analysed
 
-The source's messages are JSON of 393 bytes, in the stream of a broker that this starts with a data
-directory; scripts/diag_to_parquet.py drains it with --once, and each of its micro-batches is told
-with its rows/s, and with the processor time of Spark (all its processes) and of the broker.
+The source's messages are JSON of 393 bytes, in the stream of a broker with a data directory, which
+the script starts. scripts/diag_to_parquet.py drains it with --once, and each micro-batch is
+reported with its rows/s and the processor time of Spark (all its processes) and of the broker.
 
 The day has 1,000 destinations: all are listed once a minute, and one in ten in between, as the
-broker does; ``--latency full`` lists all latencies at each tick. The rows are of destinations,
-queues and latencies, over twelve days. What was made is kept: a second run only measures.
+broker does. ``--latency full`` lists all latencies at each tick. The rows are of destinations,
+queues and latencies, over twelve days. Generated data is kept, so a second run only measures.
 
 DuckDB answers some of the questions from the same files, if it is installed. Needs Linux.
 """
@@ -91,7 +91,8 @@ ROWS: dict[str, tuple[int, int, dict[str, str]]] = {
         },
     ),
 }
-"""Of ten rows how many, of how many things, and with which columns: {n} ticks, {t} things."""
+"""For each table: the share of rows in tenths, the number of things, and the columns. {n} is the
+tick, {t} the thing."""
 
 TRAFFIC_SQL = """
 WITH last AS (
@@ -329,7 +330,7 @@ def measure_spark(told: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Measure what was asked for; return the exit code."""
+    """Run the requested measurement, and return the exit code."""
     amount = Amount()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

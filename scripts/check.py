@@ -42,7 +42,7 @@ def tier_of(argv: Sequence[str] | None = None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a tier; return 0 if every step of it passed, else 1."""
+    """Run a tier. Return 0 if all steps passed, else 1."""
     tier = tier_of(argv)
     # The tests start brokers and clients by name; they must find this very Python's.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -33,7 +33,7 @@ def _section(title: str, fields: Sequence[Field]) -> Iterator[str]:
 
 
 def updated(document: str) -> str:
-    """Return the document with the columns of now between the marks."""
+    """Return the document with the present columns between the marks."""
     before, _, rest = document.partition(BEGIN)
     _, _, after = rest.partition(END)
     return "\n".join([before + BEGIN, "", *tables(), END]) + after

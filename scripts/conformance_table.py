@@ -25,7 +25,7 @@ _ROW = re.compile(r"\| ([A-Z]\d\d) \|")
 _MARK = "mark.covers("
 
 Coverage = Mapping[str, set[str]]
-"""Of each statement the files of the tests that cover it."""
+"""The files of the tests that cover each statement."""
 
 
 class Collector:
@@ -44,7 +44,7 @@ class Collector:
 
 
 def collect() -> Coverage:
-    """What the tests cover.
+    """Return the coverage of the tests.
 
     Raises:
       RuntimeError: pytest could not collect them.
@@ -80,7 +80,7 @@ def updated(document: str, coverage: Coverage) -> str:
 
 
 def told(files: set[str]) -> str:
-    """The cell of a statement; the suite's own file comes first."""
+    """Return a statement's cell, with the conformance suite's own file first."""
     own = sorted(files, key=lambda name: (re.match(r"test_[a-z]_", name) is None, name))
     return ", ".join(name.removeprefix("test_") for name in own) or NOBODY
 

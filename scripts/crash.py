@@ -4,23 +4,23 @@
     python scripts/crash.py --kills 1000 --store sqlite --json result.json
     python scripts/crash.py --power-cuts 400
 
-Producers (in lock step, with many on their way, in transactions) and consumers (which acknowledge
-with a RECEIPT, or not at all, or hold a durable subscription, or move messages on) note what they
-sent, what was answered, what came. The broker is killed (SIGKILL) at moments chosen by the seed,
-some while it starts, and started again on the same data. In the end everything is drained. Then:
+Producers (in lock step, with many unconfirmed messages, in transactions) and consumers (which
+acknowledge with a RECEIPT or not at all, have a durable subscription, or move messages) record what
+they send and receive. The broker is killed (SIGKILL) at moments chosen by the seed, sometimes
+during its start, and restarted with the same data. At the end all queues are drained. Then:
 
-- no message with a RECEIPT is lost, but with ``ack:auto`` what was on its way at a kill;
-- none comes again after the RECEIPT of its ACK, none twice without a kill between;
-- what comes from one producer to one consumer comes in order;
-- of a transaction comes all or nothing, and what moves in one is moved once;
+- no message with a RECEIPT is lost, except with ``ack:auto`` those in delivery at a kill;
+- none is delivered again after the RECEIPT of its ACK, and none twice without a kill in between;
+- the messages of one producer reach each consumer in order;
+- a transaction is delivered as a whole or not at all, and a message moved in one is moved once;
 - after the drain nothing is left;
-- after some kills, what nobody consumes before the drain is exported, all of it.
+- after some kills, an export contains all messages that are consumed only in the drain.
 
-With ``--power-cuts`` nothing is killed: brokers are started on what a power cut leaves of a journal
-with streams, and of SQLite, where each sector of 512 bytes that was not synced is there or not.
+With ``--power-cuts`` nothing is killed: brokers are started on the state after a power cut, of a
+journal with streams and of SQLite. Each sector of 512 bytes that was not synced is lost or not.
 
-The seed fixes what is chosen, not what the operating system makes of it: the same seed does not
-kill at the same byte. The exit code is 1 if anything of this does not hold.
+The seed determines the choices, not the timing of the operating system, so the same seed does not
+kill at the same byte. The exit code is 1 if a promise does not hold.
 """
 
 import argparse
@@ -41,16 +41,16 @@ from _crash.clients import Client
 from _crash.ledger import Ledger
 
 LAZY_S = 2.5
-"""What nobody waits for is stored within a second; the rest is for a busy machine."""
+"""Records that no client waits for are stored within a second. The rest is for busy machines."""
 JOIN_S = 30.0
 DRAIN_S = 300.0
 QUIET_S = 1.0
 MAX_QUIET = 10
-"""So many quiet times in a row, and what has not come does not come."""
+"""After this number of quiet periods in a row, missing messages count as lost."""
 STARTUP_KILLS = 0.08
 LOOKS = 0.2
-"""Share of the kills, beside the last, after which the store is looked into: what is wrong only for
-a while, until segments are cleaned, the drain does not show."""
+"""Share of the kills after which the store is checked, besides the last kill. The drain does not
+show faults that exist only until segments are cleaned."""
 SEGMENT_BYTES = (65_536, 1_048_576, 67_108_864)
 MEMORY_BYTES = (33_554_432, 536_870_912)
 
@@ -73,7 +73,7 @@ class Harness:
         self.looks = 0
 
     def run(self) -> None:
-        """Kill, then drain, then look once more."""
+        """Kill the broker repeatedly, then drain it, then check that nothing is left."""
         began = time.monotonic()
         while self.kills < self.args.kills:
             if self.args.minutes and time.monotonic() - began > 60 * self.args.minutes:
@@ -141,7 +141,7 @@ class Harness:
             self.ledger.look("deep", [int(body.split(" ", 2)[1]) for body in bodies])
 
     def _drain(self) -> None:
-        """A last life without producers, until all that must come has come, and no more comes."""
+        """Run a last life without producers until all messages have arrived, and no more follow."""
         broker = self._start()
         self.starts.append(broker.wait_ready())
         stop = threading.Event()
@@ -165,7 +165,7 @@ class Harness:
             self.ledger.wrong(f"the broker stopped with exit code {code}")
 
     def _look_once_more(self) -> None:
-        """After the drain nothing may be left: all was acknowledged."""
+        """Check that nothing is left after the drain: all was acknowledged."""
         before = self.ledger.deliveries
         broker = self._start()
         broker.wait_ready()
@@ -226,7 +226,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def cut_power(args: argparse.Namespace) -> int:
-    """Start brokers on what power cuts leave; the exit code."""
+    """Start brokers on states after power cuts. Return the exit code."""
     from _crash import power
 
     began = time.monotonic()

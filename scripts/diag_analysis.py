@@ -20,7 +20,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 MIB = 1 << 20
 SMALL = 64 * MIB
 FOR_SMALL = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Of tables this small, half of the time went to Java's second compiler, which never earned it."""
+"""For tables this small, Java's second compiler takes half of the time, and does not pay off."""
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -49,7 +49,7 @@ def settings(root: Path) -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command line, and return the exit code."""
     told = parse(argv)
     try:
         from trio_stomp.spark import (

@@ -32,7 +32,7 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def publish(port: int, stop: threading.Event) -> None:
-    """Prices to ten topics, some of which nobody reads, and now and then a picture."""
+    """Send prices to ten topics, some without subscribers, and sometimes a picture."""
     link = Link(port)
     for number in count():
         if stop.is_set():
@@ -115,7 +115,7 @@ def busy_clients(port: int) -> Iterator[None]:
 
 
 def call(name: str, *arguments: str) -> str:
-    """Run another of these scripts; its last line.
+    """Run another of these scripts, and return the last line of its output.
 
     Raises:
       BenchError: it failed, and has said why.
@@ -130,12 +130,12 @@ def call(name: str, *arguments: str) -> str:
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def run(root: Path, seconds: float) -> str:
-    """All of it; the path of the report.
+    """Run all steps, and return the path of the report.
 
     Raises:
       BenchError: a step failed.
@@ -157,7 +157,7 @@ def run(root: Path, seconds: float) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command line, and return the exit code."""
     first, _, rest = (__doc__ or "").partition("\n")
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     told = parser.parse_args(argv)
     began = time.monotonic()
     try:
-        # Before the load, not behind it: whoever has no Java need not wait to hear of it.
+        # Check for Java before the load, so that a missing one is reported immediately.
         check_installed()
         report = run(told.root, told.seconds)
     except SparkMissing as error:

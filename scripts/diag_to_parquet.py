@@ -6,7 +6,7 @@
     spark-submit --properties-file conf/spark-defaults.conf \\
         --py-files trio_stomp.zip scripts/diag_to_parquet.py --once --root hdfs:///diag
 
-Every batch is told in one line of JSON. SIGTERM and SIGINT let the batch at work be finished. The
+Every batch is reported as one line of JSON. SIGTERM and SIGINT stop after the present batch. The
 login and passcode come from the environment or a file: see docs/operate/spark.md.
 """
 
@@ -42,32 +42,32 @@ KEPT_PROGRESS = 32
 
 
 class SidecarError(Exception):
-    """What ends the sidecar, in one line for people."""
+    """An error that ends the sidecar. The text is one line for the operator."""
 
 
 def is_local(place: str) -> bool:
-    """Whether a directory is on this machine, as far as its name tells."""
+    """Return whether a directory is on this machine, judging by its name."""
     return "://" not in place
 
 
 class Bar(Protocol):
-    """What is used of tqdm."""
+    """The part of tqdm's interface that is used."""
 
     n: float
     total: float
 
     def update(self, n: float) -> object:
-        """Go on by so much."""
+        """Advance by ``n``."""
 
     def write(self, s: str, file: IO[str]) -> None:
         """Print a line that the bar does not run into."""
 
     def close(self) -> None:
-        """Leave it as it is."""
+        """Close the bar, and leave it on the screen."""
 
 
 class Reporter:
-    """Tells of every batch: a line of JSON, the bar on a terminal, and the heart-beat file."""
+    """Reports every batch: a line of JSON, the bar on a terminal, and the heart-beat file."""
 
     def __init__(self, out: IO[str], heartbeat: Path | None) -> None:
         self._out, self._heartbeat = out, heartbeat
@@ -76,7 +76,7 @@ class Reporter:
         self._bar = open_bar()
 
     def look(self, query: "StreamingQuery") -> None:
-        """Tell what is new since the last look."""
+        """Report what is new since the last call."""
         last = query.lastProgress
         if last is None or last.timestamp == self._seen:
             return
@@ -112,7 +112,7 @@ class Reporter:
     def _tell(self, progress: "StreamingQueryProgress") -> None:
         source = progress.sources[0]
         end, latest = json.loads(source.endOffset), json.loads(source.latestOffset or "null")
-        # Of another epoch nothing has been read yet; how much was lost, its gap row will tell.
+        # Nothing of the new epoch has been read yet. Its gap row reports the loss.
         same = latest is not None and latest["epoch"] == end["epoch"]
         lag = max(0, latest["next"] - (end["offset"] if same else 0)) if latest else None
         rows = progress.numInputRows
@@ -132,7 +132,7 @@ class Reporter:
 
 
 def open_bar() -> Bar | None:
-    """A progress bar, if a person looks on and the library is there; else None."""
+    """Return a progress bar on a terminal with tqdm, or None."""
     if not sys.stderr.isatty():
         return None
     try:
@@ -216,7 +216,7 @@ def cause(text: str) -> str:
 
 
 def tables(spark: "SparkSession", told: argparse.Namespace) -> None:
-    """Make the tables of the days asked for, then remove raw files that are no longer needed."""
+    """Build the tables of the requested days, then remove raw files that are no longer needed."""
     from trio_stomp.spark import compact, compact_closed, expire_raw
 
     made = compact(spark, told.root, told.compact) if told.compact else []
@@ -239,7 +239,7 @@ def source_options(told: argparse.Namespace) -> dict[str, str]:
 
 
 def heartbeat_file(told: argparse.Namespace) -> Path | None:
-    """Where to write that the sidecar is at work."""
+    """Return the path of the heart-beat file, or None."""
     if told.heartbeat_file:
         return Path(told.heartbeat_file)
     return Path(told.root, "heartbeat.json") if is_local(told.root) else None
@@ -293,13 +293,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command line, and return the exit code."""
     told = parse(argv)
     stop = threading.Event()
 
     def on_signal(number: int, _: FrameType | None) -> None:
         stop.set()
-        # Whoever sends it a second time does not want to wait.
+        # A second signal ends the process immediately.
         signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -308,7 +308,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The source is for ``stream``; but it imports all that may be missing.
         from trio_stomp.spark import SparkMissing, StompDataSource, open_session  # noqa: F401
     except ModuleNotFoundError as error:
-        # Which of Spark's packages it is that is not here, this line alone shall tell.
+        # Print only one line, which names the missing package.
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2
     try:

@@ -31,11 +31,11 @@ from _fuzz.targets import MODULES
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
-"""How much longer than it should a target's process may take."""
+"""Extra time for a target's process beyond its own limit."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run what the command line asks; return the exit code."""
+    """Run the command line, and return the exit code."""
     args = parse(words)
     sys.path.insert(0, str(ROOT))
     if args.child:
@@ -74,7 +74,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def fuzz(args: argparse.Namespace) -> int:
-    """Run the targets, each in a process of its own, and tell what came of it."""
+    """Run the targets, each in a process of its own, and print the results."""
     args.findings.mkdir(parents=True, exist_ok=True)
     names = args.target or list(MODULES)
     print(f"engine {args.engine}, {len(names)} targets, {args.seconds:g} s each, seed {args.seed}")
@@ -91,7 +91,7 @@ def fuzz(args: argparse.Namespace) -> int:
 
 
 def run_target(name: str, args: argparse.Namespace) -> report.Result:
-    """Run one target, and clean up behind it, however it ends."""
+    """Run one target, and clean up afterwards in any case."""
     words = [sys.executable, str(Path(__file__).resolve()), "--child", name]
     words += ["--engine", args.engine, "--seconds", str(args.seconds), "--seed", str(args.seed)]
     words += ["--findings", str(args.findings), *["--keep"] * args.keep]
@@ -125,7 +125,7 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
 
 
 def keep_current(current: Path, name: str) -> str:
-    """Keep the input that a process did not survive, if it came to one."""
+    """Keep the input that a target's process did not survive, if there is one."""
     if not current.exists():
         return "no input"
     path = current.with_name(f"{name}-end.bin")

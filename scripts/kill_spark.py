@@ -3,10 +3,10 @@
     python scripts/kill_spark.py                       10 kills of the job, 3 of the broker
     python scripts/kill_spark.py --kills 2 --broker-kills 1 --rate 200
 
-A client subscribes and unsubscribes, so that the broker has events to tell of at a steady rate. A
-live subscriber follows /stream/DIAG. The sidecar runs batch after batch, and is killed with -9 at
-random moments; so is the broker, whose data directory stays. In the end the Parquet files are read
-with a plain glob and compared with what the stream holds and with what the subscriber received.
+A client subscribes and unsubscribes, so that the broker publishes events at a steady rate. A live
+subscriber follows /stream/DIAG. The sidecar runs batch after batch, and is killed with SIGKILL at
+random moments. So is the broker, which keeps its data directory. At the end the Parquet files are
+read with a plain glob and compared with the stream and with what the subscriber received.
 
 The result is one line of JSON; the exit code is 0 if nothing is lost, doubled or changed.
 """
@@ -68,7 +68,7 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             (os.kill if alone else os.killpg)(self._running.pid, signal.SIGKILL)
         self._running.wait()
-        # A driver's JVM ends by itself when the driver is gone; two at once would prove nothing.
+        # A driver's JVM ends after its driver. Wait for that: two at a time would prove nothing.
         deadline = time.monotonic() + START_LIMIT_S
         while alone and time.monotonic() < deadline:
             try:
@@ -78,7 +78,7 @@ class Process:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Raise ``HarnessError`` if it ended by itself."""
+        """Raise ``HarnessError`` if the process ended by itself."""
         if self._running is not None and self._running.poll() is not None:
             tail = self._log.read_text(errors="replace").splitlines()[-5:]
             raise HarnessError("\n".join([f"{self._command} ended", *tail]))
@@ -145,13 +145,13 @@ class Load(Background):
 
 
 class Follower(Background):
-    """A live subscriber of the stream, which goes on behind the last message it got."""
+    """A live subscriber of the stream, which continues after the last message it got."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self.seen: Truth = {}
         self.reused = 0
-        """Offsets that came again with another message: the broker broke its word."""
+        """Offsets that arrived again with another message, which the broker must never send."""
         self._epoch, self._next = "", 0
 
     def work(self, connection: Connection) -> None:
@@ -162,7 +162,7 @@ class Follower(Background):
         connection.send("SUBSCRIBE", asked)
         for frames in connection.messages():
             if is_end(*frames[-1]):
-                # Another epoch: its messages begin anew.
+                # A new epoch: its offsets start from the beginning.
                 self._epoch = ""
                 return
             for offset, head, body in numbered(frames):
@@ -185,7 +185,7 @@ class Job:
         self.last = Process([*base, "--once"], log)
 
     def commits(self) -> int:
-        """How many batches are committed."""
+        """Return the number of committed batches."""
         return sum(file.name.isdigit() for file in self._commits.glob("*"))
 
     def run_and_kill(self, chance: random.Random) -> None:
@@ -214,13 +214,13 @@ def wait_for(what: str, condition: Callable[[], bool], process: Process | None =
 
 
 def free_port() -> int:
-    """A port that nobody has."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
 
 
 def held(place: Place) -> Truth:
-    """All that the stream holds now."""
+    """Return all messages that the stream holds now."""
     client = StreamClient(place)
     epoch, first, following = client.bounds()
     replay = client.read(epoch, first, following)
@@ -228,7 +228,7 @@ def held(place: Place) -> Truth:
 
 
 def written(root: Path) -> tuple[Counter[tuple[str, int]], Truth, int]:
-    """What a plain glob finds: how often each message, their checksums, and the gap rows."""
+    """Return what a plain glob finds: the count of each message, checksums, and the gap rows."""
     counts: Counter[tuple[str, int]] = Counter()
     found: Truth = {}
     gaps = 0
@@ -245,7 +245,7 @@ def written(root: Path) -> tuple[Counter[tuple[str, int]], Truth, int]:
 
 
 def counted_by_others(root: Path) -> dict[str, int | None]:
-    """How many rows Spark and DuckDB find, by the same glob; None = not installed."""
+    """Return the rows that Spark and DuckDB find by the same glob, or None if not installed."""
     pattern = f"{root / 'out'}/{GLOB}"
     with contextlib.redirect_stdout(sys.stderr):
         spark = open_session("kill_spark", conf_dir=SIDECAR.parent.parent / "conf")
@@ -260,7 +260,7 @@ def counted_by_others(root: Path) -> dict[str, int | None]:
 
 
 def experiment(told: argparse.Namespace, root: Path) -> dict[str, object]:
-    """Run it all; return the figures."""
+    """Run the experiment, and return its figures."""
     chance = random.Random(told.seed)
     port = free_port()
     place = Place(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
@@ -321,11 +321,11 @@ def kill_broker(broker: Process, delay_s: float) -> None:
 
 
 def compare(root: Path, truth: Truth, follower: Follower) -> dict[str, object]:
-    """Hold the files against what was there when the load had ended, and what was seen live."""
+    """Compare the files with the stream after the load and with what the subscriber received."""
     counts, found, gaps = written(root)
     live = {key: crc for key, crc in follower.seen.items() if key in truth}
-    # What came after the load had ended is not in question; what came before, or in an epoch that
-    # is over, must be somewhere if anybody saw it.
+    # Ignore messages after the end of the load. Those before, or of an earlier epoch, must be in
+    # the files if the subscriber received them.
     epoch, last = max(truth, default=("", -1))
     old = [key for key in follower.seen if key[0] != epoch or key[1] <= last]
     return {
@@ -346,7 +346,7 @@ def compare(root: Path, truth: Truth, follower: Follower) -> dict[str, object]:
 
 
 def is_clean(result: dict[str, object]) -> bool:
-    """Whether nothing is lost, doubled or changed, and everybody finds the same."""
+    """Return whether nothing is lost, doubled or changed, and all readers agree."""
     faults = ("lost", "doubled", "changed", "seen_live_but_lost", "broker_lost", "gap_rows")
     rows_by = result["rows_by"]
     assert isinstance(rows_by, dict)
@@ -356,7 +356,7 @@ def is_clean(result: dict[str, object]) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the experiment; return the exit code."""
+    """Run the experiment, and return the exit code."""
     first, _, rest = (__doc__ or "").partition("\n")
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)

@@ -1,6 +1,6 @@
 """Write conf/requirements-dev.txt and conf/requirements-image.txt: every package, with its hashes.
 
-python scripts/lock.py             what pyproject.toml asks for, versions kept where they still fit
+python scripts/lock.py             what pyproject.toml requires; keep versions that still fit
 python scripts/lock.py --upgrade   the newest of everything
 
 CI and the image install nothing else: ``pip install --require-hashes -r FILE``, and then the
@@ -17,7 +17,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "requirements-dev.txt": ("dev",),
     "requirements-image.txt": ("security", "jms", "metrics"),
 }
-"""By file, the extras whose packages stand in it."""
+"""The extras of the packages in each file."""
 OLDEST_PYTHON = "3.11"
 
 
@@ -34,7 +34,7 @@ def command(name: str, extras: Sequence[str], more: Sequence[str]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write both files; 0, or the exit code of what failed."""
+    """Write both files. Return 0, or the exit code of the command that failed."""
     for name, extras in FILES.items():
         try:
             code = subprocess.run(command(name, extras, argv), cwd=ROOT, check=False).returncode

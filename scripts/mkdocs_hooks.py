@@ -1,8 +1,7 @@
 """Hooks of conf/mkdocs.yml that add files outside docs to the site.
 
-The pages link to the README and others beside docs, and to files of the source, as they must where
-they are read without a site. Here those of PAGES become pages, the files are copied, and links
-follow.
+The pages link to the README and other files outside docs, as they are also read without a site. The
+hooks turn those in PAGES into pages, copy the other files, and rewrite the links.
 """
 
 import os
@@ -42,11 +41,11 @@ class Files(Protocol):
     """Of mkdocs: all files of the site."""
 
     def append(self, file: File) -> None:
-        """One more."""
+        """Append a file."""
 
 
 def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401
-    """Add the pages and files from outside; called by mkdocs."""
+    """Add the pages and files outside docs. Called by mkdocs."""
     generated = import_module("mkdocs.structure.files").File.generated
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
@@ -59,7 +58,7 @@ def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401
 
 # mkdocs passes them by name.
 def on_page_markdown(markdown: str, page: Page, config: object, files: object) -> str:  # noqa: ARG001
-    """Have the links of a page lead to what is there in the site; called by mkdocs."""
+    """Rewrite the links of a page for the site. Called by mkdocs."""
     if page.file.src_uri in PAGES.values():
         return markdown  # done already
     return moved(markdown, (DOCS / page.file.src_uri).parent)
@@ -104,7 +103,7 @@ def linked_files() -> set[str]:
 
 
 def _source(target: str, home: Path) -> str | None:
-    """The path from the root of a file that is there; None = a link to elsewhere, or to nothing."""
+    """Return a linked file's path from the root, or None for other links."""
     if _ELSEWHERE.match(target):
         return None
     path = Path(os.path.normpath(home / target))

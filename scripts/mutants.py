@@ -56,11 +56,11 @@ def read(file: Path | None) -> dict[str, Result]:
 
 
 def try_all(options: argparse.Namespace, before: dict[str, Result]) -> dict[str, Result]:
-    """Try the sample; say each result as it comes."""
+    """Try the sample, and print each result as it comes."""
     known = Trace(options.data, options.tree)
     every = {mutant.name: mutant for mutant in all_mutants(options.tree)}
     chosen = sample(every.values(), options.seed, options.count)
-    # What was noticed before comes first: whether it still is, is what one waits for.
+    # Mutants that were killed before go first: survivors among them are what matters.
     got_away = {name for name, result in before.items() if result.outcome not in NOTICED}
     chosen.sort(key=lambda mutant: mutant.name in got_away)
     results: dict[str, Result] = {}
@@ -85,7 +85,7 @@ def summary(results: Iterable[Result]) -> str:
 
 
 def compare(before: dict[str, Result], after: dict[str, Result]) -> list[str]:
-    """Print both figures for what both runs tried; return what survives now and did not."""
+    """Print both figures for the common sample. Return the mutants that survive only now."""
     both = before.keys() & after.keys()
     print(f"tried by both: {len(both)} of {len(before)} and {len(after)}")
     print(f"before: {summary(before[name] for name in both)}")
@@ -98,7 +98,7 @@ def compare(before: dict[str, Result], after: dict[str, Result]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; return 1 if a mutant got away that did not before."""
+    """Run the command line. Return 1 if a mutant survived that was killed before."""
     options = parse(argv)
     if options.command == "trace":
         trace(options.tree, options.data, options.tests)

@@ -57,7 +57,7 @@ def described(spec: OptionSpec) -> str:
 
 
 def updated(document: str) -> str:
-    """Return the document with the table of now between the marks."""
+    """Return the document with the present table between the marks."""
     before, _, rest = document.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"

@@ -3,44 +3,43 @@
     python scripts/overload.py --compare --json result.json
     python scripts/overload.py --minutes 1 --scenario drop-oldest
 
-The first four scenarios have 100 subscribers each; one of them never reads a byte. The others read
-so many messages a second each, and the producers offer ten times that. Beside it, 99 subscribers of
-a quiet topic measure how late a message comes that anybody could take. What is promised, and
-judged:
+The first four scenarios have 100 subscribers each, and one of them never reads a byte. The others
+read at a fixed rate, and the producers send ten times as much. Meanwhile, 99 subscribers of a topic
+with little traffic measure its latency. The promises that are checked:
 
 - RSS stays within (``--max-memory-bytes`` + RSS of the idle broker) x 1.2;
 - the p99 of the others is at most 3 times that of the same run without the stuck one
   (``--compare``: runs without and with it take turns). Below 5 ms a p99 counts as 5 ms;
-- every drop is accounted for, after all has come to rest, to the message: copies that the RECEIPTs
-  promised = received + dropped + waiting, as DIAG tells; and each drop is told with its reason.
+- every drop is accounted for, to the message, once the broker is at rest: copies that RECEIPTs
+  promised = received + dropped + waiting, as DIAG reports, and each drop is reported with a reason.
 
     drop-oldest  a topic; slow_consumer = drop-oldest; the stuck one stays for the whole run
-    disconnect   a topic; slow_consumer = disconnect; whoever is ended connects again
+    disconnect   a topic; slow_consumer = disconnect; disconnected clients connect again
     lone         a topic whose other subscribers all keep up with ten times the rate; outboxes of
                  the broker's default size (32 MiB), slow_consumer = drop-oldest
     queues       three queues, overflow reject (memory is its bound), drop-oldest and block (8 MiB
                  each), with a consumer each that never acknowledges
 
-The others are attacks (``--scenario attacks`` = all of them): frames that the limits allow, and
-that one client sends to hold everybody up. Somebody else's ping-pong each 50 ms and health probe
-are measured before and meanwhile. What is promised, and judged: no turn of the event loop takes
-more than 10 ms of processor time; the ping-pong waits at most 10 times what it waited beside the
-idle broker, and 200 ms; ``/livez`` answers within 1 s; RSS as above.
+The others are attacks (``--scenario attacks`` = all of them): one client sends frames that the
+limits allow, to delay all others. The ping-pong of another client each 50 ms and a health probe are
+measured before and meanwhile. The promises that are checked: no turn of the event loop takes more
+than 10 ms of processor time; the ping-pong waits at most 10 times as long as with the idle broker,
+and 200 ms; ``/livez`` answers within 1 s; RSS as above.
 
     wildcards    180 subscriptions to all of 60,000 queues, in one write
     selectors    1,000 selectors of eight LIKEs, and a message with a header of 16,000 characters
-    choosers     the same selectors at a queue of 50,000 messages, and one who takes them all
-    browses      11,000 browses of 50,000 messages, and none is read
+    choosers     the same selectors at a queue of 50,000 messages, and one consumer without any
+    browses      11,000 browses of 50,000 messages, whose client does not read
     patterns     16,384 patterns of a and *, and 100 new names
     composites   1,024 SENDs to 32 deep queues each
     commits      16 COMMITs of 1,024 frames, by two connections
     topics       a COMMIT of 1,023 frames to a topic with 1,024 subscriptions
-    pages        /metrics and /queuez, again and again, beside 60,000 queues
+    pages        /metrics and /queuez, repeatedly, with 60,000 queues
     lasts        40 subscriptions to 20,000 last values
     names        30 connections that send to 4,090 long names each
 
-With ``--tree DIRECTORY`` it is the broker of another checkout that is attacked. The exit code is 1
-if a promise does not hold. Needs Linux.
+``--tree DIRECTORY`` attacks the broker of another checkout. The exit code is 1 if a promise does
+not hold. Needs Linux.
 """
 
 import argparse
@@ -65,7 +64,7 @@ from _proof.watched import ProofError
 FACTOR = 10.0
 OUTBOX_BYTES = 1 * MIB
 """100 full outboxes are 100 MiB: less than nine tenths of a budget of 128 MiB, above which the
-broker stops to read from producers, and would not be overloaded any more."""
+broker stops reading from producers, and would not be overloaded."""
 BODY_BYTES = 1000
 DIAG_STREAM_BYTES = 1 * MIB
 """Its default of 32 MiB would, with the outboxes, be more than nine tenths of the budget."""
@@ -91,7 +90,7 @@ max_bytes = 8388608
 
 
 def scenarios(args: argparse.Namespace) -> list[Scenario]:
-    """All scenarios, as the command line wants them."""
+    """Return all scenarios that the command line selects."""
     rate, body, stuck = args.rate, args.body_bytes, args.stuck
     readers = args.subscribers - stuck
     topic = Place(TOPIC, readers, stuck, rate, FACTOR * rate, 4, body)
@@ -116,7 +115,7 @@ def _slow(policy: str) -> str:
 
 
 def without_stuck(scenario: Scenario) -> Scenario:
-    """The same, but nobody is stuck."""
+    """Return the scenario without a stuck client."""
     return scenario._replace(places=tuple(each._replace(stuck=0) for each in scenario.places))
 
 
@@ -134,7 +133,7 @@ def prove(scenario: Scenario, shape: Shape, rounds: int, work: Path, *, compares
 
 
 def attack(args: argparse.Namespace, work: Path) -> list[Felt]:
-    """Run the attacks that were asked for."""
+    """Run the requested attacks."""
     felts = []
     for assault in ASSAULTS:
         if assault.name not in args.scenario:
@@ -148,7 +147,7 @@ def attack(args: argparse.Namespace, work: Path) -> list[Felt]:
 
 
 def compare(outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """What can be said of the runs with and without the stuck ones together."""
+    """Return the verdicts on runs with and without stuck clients."""
     alone = [each for each in outcomes if not each.stuck]
     beside = [each for each in outcomes if each.stuck]
     if not alone or not beside:
@@ -168,7 +167,7 @@ def compare(outcomes: Sequence[Outcome]) -> list[Verdict]:
 
 
 def headline(outcome: Outcome) -> str:
-    """One line of figures of a run."""
+    """Return one line of figures of a run."""
     figures = outcome.figures
     loads = []
     for each in figures["load"]:
@@ -188,7 +187,7 @@ def headline(outcome: Outcome) -> str:
 
 
 def row(outcome: Outcome) -> tuple[object, ...]:
-    """One line of the table."""
+    """Return the row of a run in the table."""
     figures = outcome.figures
     ledgers = [[each[name] for each in figures["ledgers"]] for name in LEDGER]
     failed = sum(not verdict.holds for verdict in outcome.verdicts)
@@ -205,7 +204,7 @@ def row(outcome: Outcome) -> tuple[object, ...]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """All runs, in Markdown."""
+    """Return a table of all runs in Markdown."""
     head = (
         "scenario",
         "stuck",
@@ -220,7 +219,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def say(text: str) -> None:
-    """Progress, beside the table."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -250,7 +249,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what was asked for, print the table, and return the exit code."""
+    """Run what the command line asks for, print the table, and return the exit code."""
     args = parse(argv)
     readers = args.subscribers - args.stuck
     options = ("--diag-stream-memory-bytes", str(DIAG_STREAM_BYTES), *args.broker)

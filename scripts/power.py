@@ -8,12 +8,12 @@ without streams, segments that are cleaned, files that are compressed. The power
 moment: each sector of 512 bytes, each length and each name that was not synced is there or not.
 Then:
 
-- what was promised is there, in order, and nothing comes back whose end was promised;
-- what was under way is there or not, a transaction or composite as a whole;
-- a stream has its offsets without a gap; what a power cut does is never taken for damage;
-- the store goes on, and what it showed once it shows again.
+- committed messages are there, in order, and messages whose end was committed do not return;
+- messages in progress are there or not, a transaction or composite as a whole;
+- a stream has no gaps in its offsets, and the effects of a power cut are never taken for damage;
+- the store works on, and returns what it returned before.
 
-The states are those of ``_oracle.power``. The exit code is 1 if anything of this does not hold.
+The states are those of ``_oracle.power``. The exit code is 1 if a promise does not hold.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SHOWN = 20
 
 
 def violations(directory: str, state: State) -> list[str]:
-    """What does not hold of a state, a line each."""
+    """Return the broken promises of a state, one line each."""
     disk = disk_of(directory, state)
     store, recovered = open_store(directory, disk)
     try:
@@ -56,7 +56,7 @@ def violations(directory: str, state: State) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 1 if anything did not hold."""
+    """Run the check. Return 1 if a promise does not hold."""
     parser = argparse.ArgumentParser(description="Power cuts of a journal with streams.")
     parser.add_argument("--states", type=int, default=1000, help="how many (1000)")
     parser.add_argument("--seed", type=int, default=1)

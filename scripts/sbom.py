@@ -37,7 +37,7 @@ def completed(bom: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the file; 0, or the exit code of what failed."""
+    """Write the file. Return 0, or the exit code of the command that failed."""
     if len(argv) != 1:
         sys.stderr.write("usage: python scripts/sbom.py FILE\n")
         return 2

@@ -9,18 +9,17 @@ subscriptions, wildcard patterns, destinations, messages in queues, and messages
 subscribed to. The probe is one publisher and one subscriber of a topic, TCP, window 256; for queues
 one producer and one consumer that acknowledges each message. What counts is processor time of the
 broker for a million deliveries, in the cheapest of seven runs. What the broker does from time to
-time, messages or not, stands in columns of its own: what it takes while nothing happens, and what
-statistics (by default every five seconds) cost if somebody hears all DIAG topics, or the stream of
-them is on. For the rest that stream is off; the other options are the defaults, but for what the
-table names.
+time, messages or not, has columns of its own: the cost of an idle broker, and of statistics (by
+default every five seconds) if all DIAG topics have a subscriber, or their stream is on. Otherwise
+that stream is off, and the other options are the defaults, except for those in the table.
 
-Promised is that it costs at most 1.5 times as much at any size as at the smallest, that one
-pattern among 10,000 costs at most twice what an exact name does, and that no turn of the broker
-takes more than 100 ms, nor keeps another client waiting for that long, while the probe runs, while
-statistics are told, and while all connections go at once and come back.
+The promises: a message costs at most 1.5 times as much at any size as at the smallest, one pattern
+among 10,000 costs at most twice as much as an exact name, and no turn of the broker takes more than
+100 ms or delays another client for that long, while the probe runs, while statistics are published,
+and while all connections close together and return.
 
-The exit code is 1 if something failed. That a promise is broken is told, and no failure: the
-figures are those of a machine. Needs Linux.
+The exit code is 1 if something failed. A broken promise is reported, but is no failure, as figures
+depend on the machine. Needs Linux.
 """
 
 import argparse
@@ -52,7 +51,7 @@ MIB = 1 << 20
 
 
 class Promise(NamedTuple):
-    """What was promised, and what was measured; ``kept`` if it is no more than ``limit``."""
+    """A promised limit, and the measured value. ``kept`` if the value is not above the limit."""
 
     promise: str
     limit: float
@@ -61,7 +60,7 @@ class Promise(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Whether it holds."""
+        """Return whether the promise holds."""
         return self.measured <= self.limit
 
     def line(self) -> str:
@@ -112,7 +111,7 @@ def _point_row(point: Point, first: Point) -> Row:
 
 
 def herd_rows(herds: Sequence[Herd]) -> list[Row]:
-    """Return a row for each time that all connections came or went."""
+    """Return a row for each time that all connections came or left."""
     return [
         {
             "what": each.phase.what,
@@ -128,7 +127,7 @@ def herd_rows(herds: Sequence[Herd]) -> list[Row]:
 
 
 def promises(points: Sequence[Point], herds: Sequence[Herd]) -> list[Promise]:
-    """Return what was promised of all that was measured."""
+    """Return the promises about all measurements."""
     found = []
     for name, series in by_dimension(points).items():
         first, *others = series
@@ -209,7 +208,7 @@ def herd_table(rows: Sequence[Row]) -> str:
 
 
 def say(text: str) -> None:
-    """Tell progress to whoever watches."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -228,7 +227,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Found(NamedTuple):
-    """What was measured, and what could not be: one line each that says why."""
+    """The measurements, and a line with the reason for each that failed."""
 
     points: list[Point]
     herds: list[Herd]
@@ -237,7 +236,7 @@ class Found(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> Found:
-    """Measure what is asked for."""
+    """Run the requested measurements."""
     wanted = arguments.only
     connections = allowed(CONNECTIONS)
     if connections < CONNECTIONS:
@@ -290,7 +289,7 @@ def report(found: Found) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; return 0, or 1 if something failed."""
+    """Measure and print. Return 0, or 1 if something failed."""
     arguments = parse(argv)
     head = {
         "python": platform.python_version(),

@@ -9,12 +9,12 @@ open, send what is too big, too much or wrong, use ever new names, and read or d
 has a data directory, and small bounds that are all reached during the warm-up (2,000 destinations,
 1 MiB of DIAG history, segments of 1 MiB), so that what grows after it is a leak.
 
-After the warm-up, then every minute, and at the end, all clients leave, what is kept on purpose is
-taken away, and after the broker's own time limits these must be back at the base line exactly:
-open descriptors, Trio tasks, connections, sessions, subscriptions, what waits anywhere, and live
+After the warm-up, then every minute, and at the end, all clients leave and persistent state is
+removed. After the broker's own time limits these figures must be exactly those of the base line:
+open descriptors, Trio tasks, connections, sessions, subscriptions, waiting messages, and live
 messages in the store. RSS may be 10 % + 8 MiB higher: see ``_proof/judge.py``.
 
-The exit code is 1 if something has not come back. Needs Linux.
+The exit code is 1 if a figure has not returned. Needs Linux.
 """
 
 import argparse
@@ -60,8 +60,8 @@ class Moment(NamedTuple):
     """The broker at rest.
 
     Args:
-      counts: What must be as at the base line.
-      told: What is only told.
+      counts: Figures that must equal those of the base line.
+      told: Figures that are only reported.
     """
 
     minute: float
@@ -71,7 +71,7 @@ class Moment(NamedTuple):
 
 
 def counts_of(diag: Diag, files: dict[str, int]) -> dict[str, int]:
-    """What must come back exactly."""
+    """Return the figures that must return to the base line exactly."""
     names = {
         "DIAG/session": ("clients", "websockets", "stomp_connected", "subscriptions"),
         "DIAG/stale": ("input_queue_size", "output_queue_size", "stale_queue_size", "stale_bytes"),
@@ -87,7 +87,7 @@ def counts_of(diag: Diag, files: dict[str, int]) -> dict[str, int]:
 
 
 def is_at_rest(counts: dict[str, int], own_clients: int) -> bool:
-    """Whether nobody is there but the listener, and nothing waits."""
+    """Return whether only the listener is left, and nothing waits."""
     quiet = ("waiting", "unacked", "input_queue_size", "output_queue_size", "stale_queue_size")
     return counts["clients"] <= own_clients and not any(counts[name] for name in quiet)
 
@@ -133,7 +133,7 @@ class Soak:
             await trio.sleep(max(0.0, self.churn.dice.uniform(0.5, 1.5) * pause - spent))
 
     async def _look(self) -> None:
-        """Have all come to rest, and note it."""
+        """Wait until the broker is at rest, and record its figures."""
         await trio.sleep(5.0)
         limit = trio.current_time() + QUIESCE_LIMIT_S
         while True:
@@ -171,14 +171,14 @@ class Soak:
         return f"minute {moment.minute:.1f}: RSS {moment.rss_bytes / MIB:.1f} MiB; {rest}; {told}"
 
     def verdicts(self) -> list[Verdict]:
-        """What holds."""
+        """Return the verdicts."""
         error = self.diag.error
         heard = Verdict("DIAG is heard to the end", not error, error or "yes")
         return [*judge(self.moments), heard]
 
 
 def judge(moments: Sequence[Moment]) -> list[Verdict]:
-    """What holds of the moments at rest, of which the first is the base line."""
+    """Return the verdicts on moments at rest. The first one is the base line."""
     base, *later = moments
     bound = soak_rss_bound(base.rss_bytes)
     most = max((each.rss_bytes for each in later), default=0)
@@ -213,7 +213,7 @@ def judge(moments: Sequence[Moment]) -> list[Verdict]:
 
 
 def say(text: str) -> None:
-    """Progress, beside the result."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

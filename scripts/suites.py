@@ -1,12 +1,12 @@
-"""Run the test suites of other projects against this broker and, where it is there, against theirs.
+"""Run the test suites of other projects against this broker and, if installed, against theirs.
 
-python scripts/suites.py --sources DIR                 run all whose sources are there
-python scripts/suites.py --sources DIR --suite gem     one of them
-python scripts/suites.py --sources DIR --write         and record what was seen, for the docs
+python scripts/suites.py --sources DIR                 run all whose sources are in DIR
+python scripts/suites.py --sources DIR --suite gem     run one of them
+python scripts/suites.py --sources DIR --write         record the results for the docs, too
 
-DIR holds checkouts under the names that --list shows. What is missing is said, and left out.
-Differences are printed as a table; a failure of ours that scripts/_suites/explained.toml does not
-explain ends it with 1.
+DIR holds checkouts under the names that --list shows. Missing ones are reported and skipped.
+Differences are printed as a table. The exit code is 1 if a test fails with our broker, and
+scripts/_suites/explained.toml does not explain it.
 """
 
 import sys

@@ -5,21 +5,22 @@
 
 50 to 200 clients on blocking sockets, over TCP, TLS, WebSocket and WebSocket over TLS, send random
 valid frames: SEND to queues and topics, small ones and 250 KB, ACK and NACK, transactions,
-SUBSCRIBE, UNSUBSCRIBE right behind ACKs, and browse. They pause for up to 4 s, so that connections
-go quiet and come back; cut what they write anywhere, in STOMP's frames, WebSocket's, TLS' records
-and the bytes of these; read little by little, or not at all for a while; and leave by DISCONNECT,
-Close, half close, RST in the middle of a frame, or by breaking a rule. A fifth of them come and go
-all the time. Then all queues are drained. For each connection must hold (``_torture/session.py``):
+SUBSCRIBE, UNSUBSCRIBE immediately after ACKs, and browse. They pause for up to 4 s, so that
+connections become idle and active again. They split their output anywhere, in STOMP frames,
+WebSocket frames and TLS records. They read slowly, or not at all for a while. They leave by
+DISCONNECT, Close, half close, RST in the middle of a frame, or a protocol violation. A fifth of
+them come and go all the time. Then all queues are drained. For each connection
+(``_torture/session.py``):
 
-- RECEIPTs and MESSAGEs come in the order of what was sent, and a SUBSCRIBE's RECEIPT before its
-  first MESSAGE, an UNSUBSCRIBE's behind its last;
-- what the broker took comes, once, or again as ``redelivered``; what was aborted does not;
-- no ERROR comes but to what breaks a rule: no ``unknown-ack`` to ACKs before an UNSUBSCRIBE;
-- each RECEIPT, and the answer to each way to leave, comes within ``--patience`` seconds;
+- RECEIPTs and MESSAGEs arrive in the order of the frames, a SUBSCRIBE's RECEIPT before its first
+  MESSAGE, an UNSUBSCRIBE's after its last;
+- accepted messages arrive once, or again as ``redelivered``; aborted ones do not;
+- ERRORs arrive only for violations: no ``unknown-ack`` for ACKs before an UNSUBSCRIBE;
+- each RECEIPT, and the answer to each kind of leaving, arrives within ``--patience`` seconds;
 - TLS does not break.
 
-The seed fixes what is chosen, not what the operating system makes of it. The exit code is 1 if
-anything of this did not hold; the first violations are told with the frames before them.
+The seed determines the choices, not the timing of the operating system. The exit code is 1 if
+a promise does not hold. The first violations are printed with the frames before them.
 """
 
 import argparse
@@ -44,9 +45,9 @@ from _torture.link import TRANSPORTS
 from _torture.model import KINDS, World
 
 FIRST_VIOLATIONS = 2
-"""Of each kind, told in full."""
+"""Maximum number of violations of each kind that are printed in full."""
 VISITORS = 5
-"""One client in so many comes and goes all the time."""
+"""One client in this number comes and goes all the time."""
 STEP_S = 0.5
 OPTIONS = (
     *("--max-redeliveries", "1000000"),
@@ -76,7 +77,7 @@ def broker(
 
 
 def torture(args: argparse.Namespace, world: World, port: int, context: ssl.SSLContext) -> None:
-    """Have the clients live for as long as told, then drain and judge."""
+    """Run the clients for the requested time, then drain and judge."""
     stage = Stage(world, port, context, args.patience, threading.Event())
     behind = Stage(world, port, context, args.patience, threading.Event())
     clients: list[Client] = []
@@ -107,7 +108,7 @@ def torture(args: argparse.Namespace, world: World, port: int, context: ssl.SSLC
 
 
 def progress(world: World) -> None:
-    """One line, over the last."""
+    """Print one line of progress, over the last one."""
     found = dict(world.found) or "no violations"
     frames = world.counts["frames"]
     print(f"\r{frames} frames, {found}", end="", file=sys.stderr, flush=True)

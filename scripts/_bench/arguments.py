@@ -12,12 +12,12 @@ from _bench.scenarios import peer_scenarios, scenarios
 LATENCY_CONNECTIONS = 5000
 
 OWN_LOADS = ("secure", "latency", "pauses")
-"""Modes that know what they run."""
+"""Modes with loads of their own."""
 OWN_BROKERS = ("secure", "compare", "latency", "floor", "profile", "pauses", "peers")
 
 
 def add_modes(parser: argparse.ArgumentParser) -> None:
-    """Add what is measured instead of the scenarios one by one."""
+    """Add the modes that replace scenarios one by one."""
     modes = parser.add_mutually_exclusive_group()
     for name, what in (
         ("beside", "what a durable load costs a fan-out beside it"),

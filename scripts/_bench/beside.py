@@ -1,4 +1,5 @@
-"""What a durable load costs those who want nothing stored: a fan-out alone, and beside it."""
+"""The cost of a durable load for clients without persistence: a fan-out alone, and with the
+load."""
 
 import multiprocessing
 import time
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe
 
 SETTLE_S = 0.2
-"""What is left to do for the last messages (their end is stored in company) counts too."""
+"""Time for remaining work of the last messages, such as storing their end, which counts, too."""
 
 
 class Pair(NamedTuple):
@@ -24,7 +25,7 @@ class Pair(NamedTuple):
 
     @property
     def more(self) -> float:
-        """How much more the fan-out takes beside the durable load, as a share."""
+        """Return the additional processor time of the fan-out with the durable load, as a share."""
         return (self.both - self.durable) / self.fanout - 1
 
 
@@ -61,7 +62,7 @@ class DurableLoad:
 
 
 def _serve(pipe: "Pipe", broker: Broker, shape: QueueShape, limit_s: float) -> None:
-    """Be the other process: a run for each word, until there are no more."""
+    """Run the other process: one run for each word from the pipe."""
     load = QueueLoad(broker, shape)
     pipe.send("")
     while pipe.recv():
@@ -77,7 +78,7 @@ def _serve(pipe: "Pipe", broker: Broker, shape: QueueShape, limit_s: float) -> N
 def run_pairs(
     broker: Broker, fanout: Shape, durable: QueueShape, count: int, limit_s: float
 ) -> list[Pair]:
-    """Run each alone and both at once, in turn, ``count`` times.
+    """Run each load alone and both together, in turn, ``count`` times.
 
     Raises:
       BenchError: one of them failed.
@@ -96,7 +97,7 @@ def run_pairs(
         return cpu_of(broker.pid).since(start).exact
 
     try:
-        measure(fans_out=True, stores=True)  # what is done once only is done here
+        measure(fans_out=True, stores=True)  # warm-up: one-time work is done here
         return [
             Pair(
                 measure(fans_out=True, stores=False),

@@ -1,4 +1,4 @@
-"""Two revisions of the broker beside each other: the same loads, in turn, and their ratio.
+"""Two revisions of the broker with the same loads, in turn, and their ratio.
 
 A pair is one run with each, the first of them in turn, each with a fresh broker and the same
 generator. What the machine does meanwhile is much the same for both runs of a pair, so that their
@@ -27,7 +27,7 @@ COMPARED = (
 """Measured where no scenarios are named."""
 LIMIT_S = 120.0
 RUNS = 2
-"""Of which the first is not counted: what is done once only is done there."""
+"""Runs of each. The first is a warm-up and does not count."""
 
 
 class Compared(NamedTuple):
@@ -39,12 +39,12 @@ class Compared(NamedTuple):
 
     @property
     def ratios(self) -> list[float]:
-        """What the new one takes of what the old one takes, in each pair."""
+        """Return the cost of the new revision as a share of the old one's, in each pair."""
         return [new / old for old, new in zip(self.old, self.new, strict=True)]
 
 
 def checkout(revision: str, directory: Path) -> Path:
-    """Return a tree of ``revision``: a directory as it is, or what git knows by that name.
+    """Return a tree of ``revision``: an existing directory, or a checkout of a git revision.
 
     Raises:
       BenchError: there is no such revision, or no broker in it.

@@ -1,9 +1,9 @@
 """The distance to the floor: what the same loads cost the broker, and a bare loop in C.
 
-With windows the quick are punished: who answers at once has little to write at a time, so that
-each delivery costs more. A bare loop answers sooner than a broker, and may even need more
-processor time for a delivery. So there is a second floor, which rests before it does anything:
-whatever the windows allow has come by then, and less than it needs nobody can need.
+Windows penalize fast servers: one that answers immediately has little to write at a time, so each
+delivery costs more. A bare loop answers sooner than a broker, and may even need more processor time
+for a delivery. So there is a second floor, which rests before it works: by then, everything that
+the windows allow has arrived, and its cost is the minimum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from _bench.spread import Row, Spread, spread_row
 LIMIT_S = 120.0
 FLOOR, PATIENT, BROKER = SIDES = ("floor", "patient", "broker")
 RESTS_US = {FLOOR: 0, PATIENT: 300}
-"""How long the loop in C waits before it does what there is to do, in microseconds."""
+"""How long the loop in C waits before it works, in microseconds."""
 
 
 class Cost(NamedTuple):
@@ -106,7 +106,7 @@ def _cost(broker: Broker, scenario: Scenario, *, quick: bool) -> Cost:
     load = open_load(broker, scenario, quick=quick)
     assert not isinstance(load, ReplayLoad)
     try:
-        load.run(LIMIT_S)  # what is done once only is done here
+        load.run(LIMIT_S)  # warm-up: one-time work is done here
         before = load.reads
         run = load.run(LIMIT_S)
         reads = load.reads - before

@@ -12,13 +12,13 @@ from _bench.process import STOP_S, BenchError, Broker
 SOURCE = Path(__file__).with_name("floor.c")
 COMPILERS = ("cc", "gcc", "clang")
 END_S = 0.5
-"""A process whose sockets are closed already may still be ending."""
+"""Time in which a process may end after it has closed its sockets."""
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra")
 
 
 @contextmanager
 def built_floor() -> Iterator[Path]:
-    """Compile the floor into a temporary directory; the program.
+    """Compile the floor into a temporary directory, and yield the program.
 
     Raises:
       BenchError: there is no compiler, or it refuses.

@@ -28,7 +28,7 @@ APPLICATION_RULES = (
     ('allow = "receive"', '"/topic/app-%d/*/{user}"', 'user = "desk-*"'),
 )
 LAST_RULES = (('allow = "receive"', '"/topic/bench/**"', 'user = "desk-*"'),)
-"""What the subscribers go by: all other rules were asked before."""
+"""The rules that match for subscribers. All other rules are evaluated before them."""
 
 
 BARE, RULES, SECRET = "plain", "acl", "tls"
@@ -37,11 +37,11 @@ SETTINGS = {
     RULES: "logins and 51 rules, TCP",
     SECRET: "the same, TLS",
 }
-"""What is compared, in words."""
+"""Descriptions of the settings that are compared."""
 
 
 class Settings(NamedTuple):
-    """One way to run a broker, and how its clients come in.
+    """The settings of one broker and its clients.
 
     Args:
       name: One of SETTINGS.
@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
 
 def settings_in(directory: Path, users: int) -> tuple[Settings, ...]:
-    """Make users, rules and certificates; the settings to compare, the bare one first.
+    """Create users, rules and certificates. Return the settings to compare, the bare one first.
 
     Args:
       users: How many there are beside publisher and subscriber.
@@ -87,7 +87,7 @@ def passcode_of(name: str) -> str:
 
 
 def write_users(path: Path, names: Sequence[str]) -> list[Visitor]:
-    """Write a file of users with hashed passcodes, as an operator would; who they are.
+    """Write a users file with hashed passcodes, as an operator would. Return the users.
 
     Raises:
       BenchError: the operator's tool refuses.
@@ -126,7 +126,7 @@ def _rule(parts: tuple[str, str, str]) -> str:
 
 
 def write_certificate(directory: Path) -> tuple[str, ssl.SSLContext]:
-    """Write a certificate for this machine with its key; its path, and what a client trusts.
+    """Write a certificate with its key. Return its path, and the context that clients trust.
 
     Raises:
       BenchError: trustme is not installed.

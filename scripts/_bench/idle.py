@@ -20,7 +20,7 @@ UPGRADE = (
 
 
 class Idle(NamedTuple):
-    """What opening and keeping the connections took."""
+    """The cost of opening and keeping connections."""
 
     connections: int
     wall_s: float
@@ -43,7 +43,7 @@ def raise_file_limit(connections: int) -> None:
 
 
 class _Opening:
-    """One connection on its way to CONNECTED: what to say next, and which answer ends it."""
+    """One connection while it is being opened: the frames to send, and the expected answers."""
 
     def __init__(self, port: int, connect: bytes, *, websocket: bool) -> None:
         self.steps = [UPGRADE, masked(connect)] if websocket else [connect]
@@ -53,12 +53,12 @@ class _Opening:
         self.socket.connect_ex((HOST, port))
 
     def say(self) -> None:
-        """Say the next thing; these few bytes always fit."""
+        """Send the next bytes. They are few and always fit."""
         self.data = b""
         self.socket.send(self.steps.pop(0))
 
     def hear(self) -> bool:
-        """Take what came; return whether the session is open."""
+        """Receive. Return whether the session is open."""
         more = self.socket.recv(4096)
         self.data += more
         if not more:
@@ -96,7 +96,7 @@ def held_idle(
     websocket: bool,
     visitors: Sequence[Visitor] = (STRANGER,),
 ) -> Iterator[Idle]:
-    """Open connections, ``at_once`` at a time, and keep them all; what that took the broker.
+    """Open connections, ``at_once`` at a time, and keep all of them. Yield what they cost.
 
     Args:
       visitors: Who they are, in turn; none speaks TLS.

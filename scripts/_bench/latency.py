@@ -1,4 +1,4 @@
-"""Latency of the broker, beside the floor's: the same paced loads through both, in turn.
+"""Latency of the broker and of the floor: the same paced loads through both, in turn.
 
 A round is one run of each side, in an order that goes round, each with a fresh process to measure
 and the same generator. What the machine does meanwhile is much the same for all of a round, so that
@@ -22,7 +22,7 @@ from _bench.tables import percentile
 Say = Callable[[str], None]
 
 SKIPPED_S = 1.0
-"""Of each run so much does not count."""
+"""Time at the beginning of each run that does not count, in seconds."""
 LIMIT_S = 120.0
 LOADS = {
     "1x1": Shape(1, 1, 0, rate=2000.0),
@@ -45,7 +45,7 @@ MEASURES = {
 
 
 class Latencies(NamedTuple):
-    """One run of one side; latencies in milliseconds.
+    """One run of one side. Latencies are in milliseconds.
 
     Args:
       order: When it came within its round.
@@ -88,7 +88,7 @@ class Plan(NamedTuple):
 
     @property
     def skipped_s(self) -> float:
-        """What does not count at the beginning of a run."""
+        """Return the time at the beginning of a run that does not count."""
         return 0.0 if self.quick else SKIPPED_S
 
 
@@ -136,7 +136,7 @@ def _run(plan: Plan, name: str, side: str) -> Latencies:
 
 
 def _measured(plan: Plan, side: str) -> AbstractContextManager[Broker]:
-    """Start what is measured."""
+    """Start the process that is measured."""
     if side == FLOOR:
         return running_floor(plan.program)
     options = (*plan.options, *QUICK_OUTBOX) if plan.quick and side == SLOW else plan.options
@@ -145,7 +145,7 @@ def _measured(plan: Plan, side: str) -> AbstractContextManager[Broker]:
 
 @contextmanager
 def _company(plan: Plan, side: str, broker: Broker) -> Iterator[SlowConsumers | None]:
-    """What else the broker has to do with, and the slow consumers if that is what it is."""
+    """Add the other load of a side, and yield its slow consumers, if any."""
     if side == IDLE:
         with held_idle(broker, plan.connections, IDLE_AT_ONCE, LIMIT_S, websocket=False):
             yield None

@@ -8,11 +8,11 @@ from _bench.latency import BROKER, FLOOR, IDLE, LOADS, MEASURES, SHARES, SIDES, 
 from _bench.spread import Row, Spread, spread_row
 
 BESIDE = {BROKER: FLOOR, IDLE: BROKER, SLOW: BROKER}
-"""What each side is compared with."""
+"""The side with which each one is compared."""
 
 
 class Promise(NamedTuple):
-    """How often the other side's percentile one side's is at most: the median round counts."""
+    """A limit of a percentile, in multiples of the other side's. The median round counts."""
 
     side: str
     share: str
@@ -32,7 +32,7 @@ PROMISES = (
 def ratios(
     runs: Sequence[Latencies], load: str, side: str, measure: str, share: str
 ) -> list[float]:
-    """Return in each round how often the percentile of what it is compared with a side's is."""
+    """Return the ratio of two sides' percentiles in each round."""
     other = {
         run.pair: run.of(measure, share)
         for run in runs
@@ -76,7 +76,7 @@ def _row(runs: Sequence[Latencies], load: str, measure: str, side: str) -> Row:
 
 
 def latency_table(runs: Sequence[Latencies], connections: int) -> str:
-    """Return the latencies as tables in Markdown, and whether the promises are kept."""
+    """Return the latencies as tables in Markdown, and the verdicts on the promises."""
     lines: list[str] = []
     for measure, what in MEASURES.items():
         lines += [f"{what}:", "", *_lines(runs, measure, connections), ""]
@@ -117,7 +117,7 @@ def promise_rows(runs: Sequence[Latencies]) -> list[Row]:
 
 
 def _words(runs: Sequence[Latencies]) -> Iterator[str]:
-    """How many slow consumers were ended, and whether the promises are kept."""
+    """Yield the number of slow consumers that were disconnected, and the verdicts."""
     for load in LOADS:
         ended = sum(run.ended for run in runs if (run.load, run.side) == (load, SLOW))
         yield f"{load}: {ended} slow consumers were dropped in all rounds"

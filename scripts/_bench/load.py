@@ -14,7 +14,7 @@ now = time.perf_counter
 
 
 class Shape(NamedTuple):
-    """Who sends how much to whom.
+    """The publishers, subscribers and messages of a load.
 
     Args:
       groups: Publishers, each with a destination and subscribers of its own.
@@ -57,7 +57,7 @@ class Run(NamedTuple):
 
 
 class Visitors(NamedTuple):
-    """Who publishers and subscribers are."""
+    """The logins of publishers and subscribers."""
 
     publisher: Visitor = STRANGER
     subscriber: Visitor = STRANGER
@@ -88,7 +88,7 @@ class Group:
 
     @property
     def connections(self) -> list[Connection]:
-        """All of them, the publisher first."""
+        """Return all connections, the publisher's first."""
         return [self.publisher, *self.subscribers]
 
     def start(self) -> None:
@@ -99,11 +99,11 @@ class Group:
 
     @property
     def is_done(self) -> bool:
-        """Whether the publisher has said all, and knows that it was heard."""
+        """Return whether all messages were sent, and the last RECEIPT has arrived."""
         return self.sent == self.shape.messages and self.publisher.received == self.shape.receipts
 
     def publish(self, due: int) -> None:
-        """Send what the windows have room for, or in a paced run what is due."""
+        """Send as much as the windows allow or, in a paced run, what is due."""
         publisher, shape = self.publisher, self.shape
         if publisher.unsent:
             publisher.flush()
@@ -164,7 +164,7 @@ class Load:
             self._epoll.register(file, select.EPOLLIN)
 
     def resize(self, messages: int) -> None:
-        """Have each publisher send so many in the runs to come."""
+        """Set the number of messages of each publisher in later runs."""
         self.shape = self.shape._replace(messages=messages)
         for group in self.groups:
             group.shape = self.shape
@@ -190,7 +190,7 @@ class Load:
         return Run(received, wall_s, used, time.process_time() - own, latencies)
 
     def _publish(self, start: float) -> float:
-        """Send what may be sent now; return how long nothing more needs to be."""
+        """Send what may be sent now. Return the time until more has to be sent."""
         rate = self.shape.rate
         due = int((now() - start) * rate) + 1 if rate else 0
         for group in self.groups:
@@ -226,7 +226,7 @@ class Load:
 
     @property
     def reads(self) -> int:
-        """How many reads of subscribers have brought something."""
+        """Return the number of reads by subscribers that returned data."""
         return sum(each.reads for group in self.groups for each in group.subscribers)
 
     def close(self) -> None:

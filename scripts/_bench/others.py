@@ -29,11 +29,11 @@ PASSCODE = "secret"
 INSTALL = "scripts/install_other_brokers.sh"
 """Installs both where there is apt-get."""
 
-# Only something broken takes so long.
+# Only a broken broker takes this long.
 START_S = 120
 STOP_S = 60
 
-# Outside of what Linux gives to those who do not care: nobody gets one of these by chance.
+# Outside Linux's range of ephemeral ports, so that no other process gets one by chance.
 PORTS = range(20_000, 32_768)
 
 # Not /usr/sbin/rabbitmq-server, which goes to the system's directories and writes its log there.
@@ -49,7 +49,7 @@ class NotInstalledError(BenchError):
 
 
 class OtherBroker(NamedTuple):
-    """A running broker; ``LOGIN`` with ``PASSCODE`` may do everything.
+    """A running broker. ``LOGIN`` with ``PASSCODE`` has all rights.
 
     Args:
       web_port: Of STOMP over WebSocket, at ``/ws``; 0 = it has none.
@@ -153,7 +153,7 @@ def activemq(
 
 
 class _Child:
-    """A broker's process and what it says; a group of its own, so that nothing of it stays."""
+    """A broker's process in a group of its own, so that all of it can be killed."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Child:
         self.name = Path(command[0]).name
         self.tail: deque[str] = deque(maxlen=60)
         self._lines: Queue[str | None] = Queue()
-        # If who started it is killed, it is told to end.
+        # It gets a signal if its parent is killed.
         bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
         self._process = subprocess.Popen(
             [*bound, *command],
@@ -182,7 +182,7 @@ class _Child:
             group=user.pw_gid if user else None,
             extra_groups=[] if user else None,
         )
-        # Somebody reads on, whether or not anybody waits, so that the pipe is never full.
+        # A thread always reads, so that the pipe is never full.
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -199,7 +199,7 @@ class _Child:
         self._lines.put(None)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Return the match of the first line to come that matches.
+        """Return the match of the first line of output that matches.
 
         Raises:
           BenchError: none came.
@@ -213,7 +213,7 @@ class _Child:
         raise BenchError(f"{self.name} did not say {pattern!r}, but:\n{''.join(self.tail)}")
 
     def stop(self) -> None:
-        """End it in order; what is left of it after a minute is killed."""
+        """Stop the process in order, and kill it after a minute."""
         process = self._process
         try:
             process.terminate()
@@ -273,7 +273,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _knock(port: int) -> None:
-    """Make sure that somebody listens."""
+    """Check that the port is being listened on."""
     with socket.create_connection(("127.0.0.1", port), timeout=START_S):
         pass
 
@@ -282,7 +282,7 @@ def _knock(port: int) -> None:
 
 
 def _rabbitmq_environment(home: Path, mapper_port: int, node_port: int) -> dict[str, str]:
-    # Two that run at once have different names, whatever their port mappers are.
+    # Two nodes at the same time need different names, even with different port mappers.
     return {
         "RABBITMQ_NODENAME": f"other{node_port}@localhost",
         "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),

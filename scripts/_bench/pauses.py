@@ -1,7 +1,7 @@
 """Pauses of the broker while thousands of connections are opened, held and closed.
 
-``DIAG/process`` tells of the time in garbage collections since the start, of their number, and of
-the longest in each interval.
+``DIAG/process`` reports the total time and number of garbage collections since the start, and the
+longest in each interval.
 """
 
 import json
@@ -21,7 +21,8 @@ from _bench.wire import PATIENCE_S, Connection
 TOPIC = "DIAG/process"
 INTERVAL_S = 0.1
 OPTIONS = ("--diag-interval-s", str(INTERVAL_S), "--no-diag-stream")
-"""Short intervals end soon after a phase. Nobody hears the other DIAG topics: they cost nothing."""
+"""Short intervals end soon after a phase. Other DIAG topics have no subscribers, and cost
+nothing."""
 CONNECTIONS = 19_000
 LOAD = Shape(1, 75, 0, rate=500.0)
 LIMIT_S = 300.0
@@ -29,7 +30,7 @@ PROMISE_MS = 20.0
 
 
 class Phase(NamedTuple):
-    """What the broker told of one part of the measurement; times in milliseconds.
+    """The broker's figures for one part of the measurement. Times are in milliseconds.
 
     Args:
       collections: Garbage collections of each generation.
@@ -47,7 +48,7 @@ class Phase(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether no pause was longer than promised."""
+        """Return whether no pause was longer than promised."""
         return "kept" if self.longest <= PROMISE_MS else "BROKEN"
 
 
@@ -70,13 +71,13 @@ class Watcher:
           BenchError: the broker says nothing.
         """
         wall_s = time.perf_counter() - began
-        # One that was taken before the end may still be on its way: the next one covers it.
+        # A record taken before the end may still arrive. The next one covers the rest.
         before, records = self._last, [*self._records(), *self._records()]
         self._last = records[-1]
         return phase_of(what, wall_s, [before, *records])
 
     def _records(self) -> list[dict[str, Any]]:
-        """Wait for a record; it and all that have come with it."""
+        """Wait for a record, and return it with all that have arrived after it."""
         socket = self._connection.socket
         socket.settimeout(PATIENCE_S)
         records: list[dict[str, Any]] = []
@@ -94,7 +95,8 @@ class Watcher:
 
 
 def phase_of(what: str, wall_s: float, records: Sequence[dict[str, Any]]) -> Phase:
-    """Return what records of DIAG/process tell, the first of which is from before."""
+    """Return the phase that records of DIAG/process describe. The first is from before the
+    phase."""
     counts = [each["gc_collections_total"] for each in records]
     totals = [each["gc_pause_ms_total"] for each in records]
     return Phase(
@@ -108,7 +110,7 @@ def phase_of(what: str, wall_s: float, records: Sequence[dict[str, Any]]) -> Pha
 
 
 def allowed(connections: int) -> int:
-    """Return so many connections, or as many as the system lets one process have."""
+    """Return ``connections``, or as many as the system allows a process."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
         return connections
@@ -122,8 +124,8 @@ def measure_pauses(
     """Yield the phases of one broker.
 
     Args:
-      options: Of the broker; they come after OPTIONS, and win.
-      seconds: How long the connections are held, beside a fan-out.
+      options: Options of the broker, which override OPTIONS.
+      seconds: How long the connections are held during a fan-out.
 
     Raises:
       BenchError: a connection was refused, or a message was lost.

@@ -55,7 +55,7 @@ class Peer(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A broker that somebody else runs, on this machine.
+    """A broker that is already running on this machine.
 
     Args:
       pid: Its process; 0 = whichever listens at the port.
@@ -144,7 +144,7 @@ def _standing(broker: Broker, web_port: int, visitor: Visitor) -> Standing:
 
 
 def server_of(port: int, visitor: Visitor) -> str:
-    """Return what a broker calls itself; "" = nothing.
+    """Return the ``server`` header of a broker, or "".
 
     Raises:
       BenchError: it lets no client in.

@@ -1,4 +1,4 @@
-"""This broker beside others: the same loads through each of them, in turn.
+"""Comparison of this broker with others: the same loads through each of them, in turn.
 
 A round is one run of each scenario with each broker, in an order that goes round from round to
 round. Brokers are started anew for each round: those that hold idle connections for that alone,
@@ -31,21 +31,21 @@ Say = Callable[[str], None]
 
 RUN_LIMIT_S = 60.0
 SIDE_LIMIT_S = 180.0
-"""Of one scenario with one broker, connecting and getting warm included; and of a start."""
+"""Time limit of one scenario with one broker, with connecting and warm-up, and of a start."""
 WARMING = Shape(1, 1, 10_000, 64, window=256, lag=1024)
-"""What comes before messages one by one: those alone would be too few to have a JVM compile."""
+"""The warm-up before messages one by one, which are too few for a JVM to compile."""
 MOST_GROWTH = 8.0
-"""A run has at most so many times the messages of the one before it."""
+"""Maximum growth of the number of messages from one run to the next."""
 SKIPPED = 1000
 """Messages at the beginning whose latency does not count."""
 REST_S = 0.25
 REST_SHARE = 0.05
 REST_LIMIT_S = 10.0
-"""A broker that still closes connections, or compiles, gets so long to come to rest."""
+"""Time in which a broker that still closes connections or compiles must come to rest."""
 
 
 class Plan(NamedTuple):
-    """What is measured, and how.
+    """The loads and brokers of a comparison.
 
     Args:
       seconds: How long about a run is.
@@ -76,7 +76,7 @@ class Measurement(NamedTuple):
 
 
 class Report:
-    """What was measured and what was not, as far as it has come."""
+    """The measurements so far, and those that failed."""
 
     def __init__(self) -> None:
         self.runs: list[Measurement] = []
@@ -110,7 +110,7 @@ class _Side:
         return self._standing
 
     def close(self) -> None:
-        """Stop it; one that does not end was killed, and that is all that matters here."""
+        """Stop the broker. One that does not end is killed."""
         self._standing = None
         stack, self._stack = self._stack, ExitStack()
         try:
@@ -171,7 +171,7 @@ def _measure(
     order: int,
     say: Say,
 ) -> None:
-    """Run one scenario with one broker, and report what came of it."""
+    """Run one scenario with one broker, and add the result to the report."""
     key = side.name, scenario.name
     if side.name in report.absent or key in report.failures:
         return
@@ -200,13 +200,13 @@ def _measure(
 
 
 def _line(error: Exception) -> str:
-    """Return what stands in one line of an error; the rest, its log, was told to who watches."""
+    """Return the first line of an error. The rest was printed before."""
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Bound everything within, blocking calls included; of the main thread only.
+    """Limit the time of the block, including blocking calls. Only for the main thread.
 
     Raises:
       BenchError: it took longer.
@@ -268,7 +268,7 @@ def _open(standing: Standing, scenario: Scenario, tag: str) -> Load | QueueLoad:
 
 
 def warm_run(load: Load | QueueLoad, seconds: float) -> Run:
-    """Run a load, longer and longer until it is no short one; then the one that counts.
+    """Run a load in growing runs until one is long enough, then the one that counts.
 
     Raises:
       BenchError: a run failed.

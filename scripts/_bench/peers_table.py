@@ -1,4 +1,4 @@
-"""What ``scripts/bench.py --peers`` prints: each broker beside ours, and what is to be known."""
+"""The table of ``scripts/bench.py --peers``: all brokers side by side, with notes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ FIGURES = {
     "latency": (("p50_us", "p50, µs"), ("p99_us", "p99, µs"), MILLION),
     "idle": (("kib", "KiB each"), ("connects_per_s", "connects/s"), ("connect_us", "CPU µs each")),
 }
-"""Which lines a scenario of a kind has: a figure's name, and what it is called."""
+"""The figures of each kind of scenario, with the titles of their rows."""
 RATES = (("per_s", "deliveries/s"),)
 
 PROMISES = """\

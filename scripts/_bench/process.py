@@ -39,11 +39,11 @@ class Cpu(NamedTuple):
 
     @classmethod
     def total(cls, parts: Iterable["Cpu"]) -> "Cpu":
-        """Return what several used together; there must be one."""
+        """Return the total of several. There must be at least one."""
         return cls(*map(sum, zip(*parts, strict=True)))
 
     def since(self, start: "Cpu") -> "Cpu":
-        """What was used between ``start`` and this."""
+        """Return the use between ``start`` and this."""
         return Cpu(self.user - start.user, self.system - start.system, self.exact - start.exact)
 
 
@@ -62,7 +62,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and all that descend from it, as they are now."""
+    """Return the ids of a process and its present descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile
@@ -75,7 +75,7 @@ def family(pid: int) -> list[int]:
 
 
 class Broker(NamedTuple):
-    """Where the broker listens, and its process.
+    """A broker's address and process.
 
     Args:
       family: What its process started counts as well.
@@ -137,7 +137,7 @@ def running_broker(
             found = LISTENING.search(line)
             if found is None:
                 raise BenchError(f"the broker did not start: {line.strip() or 'it said nothing'}")
-            # A full pipe would stop the broker: whatever else it logs is read and forgotten.
+            # A full pipe would stop the broker, so the rest of its log is read and discarded.
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield Broker(int(found[1]), process.pid)
             process.send_signal(signal.SIGTERM)

@@ -37,18 +37,18 @@ now = time.perf_counter
 
 
 class QueueShape(NamedTuple):
-    """Who sends how much to one queue, and who takes it.
+    """The producers and consumers of a load on one queue.
 
     Args:
       messages: Of each producer in one run.
       ack: ``auto`` or ``client-individual``; the second answers each MESSAGE by an ACK.
-      prefetch: What may come without an ACK; 0 = what the broker thinks right.
-      at_once: SENDs that a producer writes together, a receipt asked for the last of them.
-      window: Messages of a producer that no receipt covers yet.
-      lag: Messages of all producers that have not come yet.
-      transaction: What is written together is a transaction, each with a name of its own (``own``)
-        or all with one (``same``); "" = none.
-      persistent: A RECEIPT says that the message will survive.
+      prefetch: The limit of unacknowledged messages; 0 = the broker's default.
+      at_once: SENDs that a producer writes together, with a receipt for the last one.
+      window: The limit of a producer's messages without a RECEIPT.
+      lag: The limit of all producers' messages that have not been received yet.
+      transaction: SENDs written together are a transaction, each with its own name (``own``) or all
+        with the same one (``same``); "" = no transactions.
+      persistent: The messages are persistent.
     """
 
     producers: int
@@ -96,12 +96,12 @@ class Producer:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has said all, and knows that it was heard."""
+        """Return whether all messages were sent, and the last RECEIPT has arrived."""
         shape = self.shape
         return self.sent == shape.messages and self.connection.received == shape.receipts
 
     def publish(self, missing: int) -> int:
-        """Send what the windows have room for; ``missing`` messages have not come so far."""
+        """Send as much as the windows allow. ``missing`` messages have not been received so far."""
         connection, shape = self.connection, self.shape
         if connection.unsent:
             connection.flush()
@@ -139,7 +139,7 @@ class Producer:
 
 
 class Consumer:
-    """Takes from the queue, checks what comes, and acknowledges it."""
+    """A consumer that checks each message and acknowledges it."""
 
     def __init__(self, port: int, shape: QueueShape, queue: str, visitor: Visitor) -> None:
         self.connection = Connection.open(port, websocket=False, visitor=visitor)
@@ -168,11 +168,11 @@ class Consumer:
 
     @property
     def is_behind(self) -> bool:
-        """Whether ACKs wait to be sent."""
+        """Return whether ACKs wait to be sent."""
         return bool(self.connection.unsent)
 
     def read(self, seen: bytearray) -> int:
-        """Take what has come and acknowledge it; how many messages that were.
+        """Receive and acknowledge messages. Return their number.
 
         Args:
           seen: One byte for each message of the run, set when it has come.
@@ -248,7 +248,7 @@ class QueueLoad:
             self._epoll.register(file, select.EPOLLIN)
 
     def resize(self, messages: int) -> None:
-        """Have each producer send so many in the runs to come."""
+        """Set the number of messages of each producer in later runs."""
         self.shape = self.shape._replace(messages=messages)
         for each in self._by_file.values():
             each.shape = self.shape
@@ -290,7 +290,7 @@ class QueueLoad:
 
     @property
     def reads(self) -> int:
-        """How many reads of consumers have brought something."""
+        """Return the number of reads by consumers that returned data."""
         return sum(each.connection.reads for each in self.consumers)
 
     @property
@@ -302,7 +302,7 @@ class QueueLoad:
     def _settle(self) -> None:
         """Wait until the broker has done the last ACK of each consumer."""
         for consumer in self.consumers:
-            # A frame of no consequence whose RECEIPT comes after all that was sent before.
+            # A frame without effect. Its RECEIPT arrives after the effects of all earlier frames.
             frames = b"BEGIN\ntransaction:end\n\n\0ABORT\ntransaction:end\nreceipt:end\n\n\0"
             connection = consumer.connection
             connection.socket.settimeout(DRAIN_S)

@@ -18,7 +18,7 @@ now = time.perf_counter
 
 
 class ReplayShape(NamedTuple):
-    """How long the history is."""
+    """The length of the history."""
 
     messages: int
     body_bytes: int = 117
@@ -30,7 +30,7 @@ class ReplayShape(NamedTuple):
 
 
 def write_policy(directory: str) -> str:
-    """Write the file of policies that makes the topic a stream; its path."""
+    """Write the policy file that makes the topic a stream, and return its path."""
     path = Path(directory) / "policies.toml"
     path.write_text(POLICY, encoding="utf-8")
     return str(path)
@@ -80,4 +80,4 @@ class ReplayLoad:
             connection.close()
 
     def close(self) -> None:
-        """Nothing is open between runs."""
+        """Do nothing: no connection is open between runs."""

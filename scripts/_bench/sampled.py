@@ -1,8 +1,8 @@
 """A broker that tells where its processor time goes: ``python -m _bench.sampled FILE OPTION…``.
 
-While it is told to (``START``, ``STOP``), a timer of its processor time interrupts it, and what
-the main thread does is counted by function. A call into C, so into the kernel, counts for the
-function that made it. At the end the counts are in ``FILE``.
+Between ``START`` and ``STOP``, a timer of its processor time interrupts it, and the function that
+the main thread runs is counted. A call into C, and so into the kernel, counts for the calling
+function. At the end the counts are written to ``FILE``.
 """
 
 import json
@@ -15,11 +15,11 @@ from types import FrameType
 
 START, STOP = signal.SIGRTMIN + 3, signal.SIGRTMIN + 4
 EVERY_S = 0.001
-"""Of processor time, threads included; the kernel may be coarser."""
+"""In processor time, threads included. The kernel's resolution may be coarser."""
 
 
 def main() -> None:
-    """Run a broker until it ends, and write what was counted."""
+    """Run a broker until it ends, and write the counts."""
     file = Path(sys.argv.pop(1))
     counts: Counter[tuple[str, str]] = Counter()
 

@@ -1,4 +1,4 @@
-"""Whether what a message costs stays the same while a broker is filled with something else."""
+"""The cost of a message while a broker is filled with other objects, which must not grow."""
 
 import resource
 import socket
@@ -35,8 +35,8 @@ from _bench.spread import Row
 from _bench.wire import Connection
 
 INTERVAL_S, QUICK_INTERVAL_S = 0.5, 0.02
-"""Often, so that the longest turn of a short time is told soon. Without the stream of DIAG and
-without subscribers nothing else is made of these intervals."""
+"""Short, so that the longest turn of a short phase is reported soon. Without the DIAG stream and
+without subscribers, these intervals cost nothing else."""
 SETTLE_S = 0.1
 TOLD = ("session", "ws_buffer", "stale", "queues", "destinations", "latency", "connections")
 """DIAG topics besides the watcher's own. Not as DIAG*: a new wildcard has the broker look again for
@@ -47,7 +47,7 @@ QUICK = Shape(1, 1, 640, 64, window=256, lag=1024)
 QUEUE_MESSAGES, QUICK_QUEUE_MESSAGES = 64_000, 640
 BODY_BYTES = 117
 WALK_NAMES, QUICK_WALK_NAMES = 3008, 640
-"""Fewer than the header blocks that the broker remembers, whose parsing would cost more."""
+"""Fewer than the header blocks that the broker caches: parsing others would cost more."""
 MEMORY = ("--max-memory-bytes", str(16 << 30))
 STALE = (
     *("--ttl-ms", "3600000"),
@@ -55,10 +55,10 @@ STALE = (
     *("--max-stale-queue-bytes", str(8 << 30)),
 )
 FLAT = 1.5
-"""So much more a message may cost at any size than at the smallest: the size grows by 1,000 or
-more, and its logarithm by 2 or more."""
+"""Maximum cost of a message at any size, relative to the smallest. The size grows by 1,000 or more,
+its logarithm by 2 or more."""
 MATCHED = 2.0
-"""How often the cost of an exact subscription that of one among many patterns may be."""
+"""Maximum cost of a subscription among many patterns, relative to an exact one."""
 STALL_MS = 100.0
 CONNECTIONS = 19_000
 IDLE, QUICK_IDLE = 5000, 100
@@ -124,7 +124,7 @@ class Point(NamedTuple):
 
     @property
     def costs(self) -> list[float]:
-        """The same for each run."""
+        """Return the processor time of each run for a million deliveries."""
         return [run.broker.exact * 1e6 / run.deliveries for run in self.runs]
 
 
@@ -236,7 +236,7 @@ def dimensions(connections: int) -> Iterator[Dimension]:
 
 
 def allowed(connections: int) -> int:
-    """Return so many connections, or as many as the system lets both processes have."""
+    """Return ``connections``, or as many as the system allows both processes."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
         return connections
@@ -246,7 +246,7 @@ def allowed(connections: int) -> int:
 def measure(
     dimension: Dimension, say: Callable[[str], None], *, quick: bool
 ) -> Iterator[Point | Herd]:
-    """Yield a point for each size, all of one broker; then what it is when many leave at once.
+    """Yield a point for each size, all with one broker, then what happens when many leave.
 
     Raises:
       BenchError: the broker refused something, or a message was lost.
@@ -299,7 +299,7 @@ def _point(
 def _told(
     broker: Broker, watcher: Watcher, what: str, rest_share: float, quick: bool
 ) -> tuple[Phase, float]:
-    """Have all DIAG topics told for a while: what that was, and processor time of an interval."""
+    """Publish all DIAG topics for a while. Return the phase and the processor time per interval."""
     with closing(Connection.open(broker.port, websocket=False)) as listener:
         began, cpu = now(), cpu_of(broker.pid)
         # No receipt: a message might come before it.
@@ -318,7 +318,7 @@ def _told(
 
 
 def _read_on(listener: Connection) -> None:
-    """Read whatever comes, to the end."""
+    """Read and discard data until the end."""
     with suppress(OSError):
         while listener.socket.recv(1 << 20):
             pass

@@ -1,4 +1,4 @@
-"""What a broker is filled with while another load is measured beside it."""
+"""The objects that fill a broker while another load is measured."""
 
 import os
 import select
@@ -25,7 +25,7 @@ from _bench.wire import (
 )
 
 BATCH = 1000
-"""Frames that a fill writes at once; it waits for a receipt of the last."""
+"""Frames that a fill writes before it waits for a RECEIPT."""
 BODY = b"x" * 117
 PER_CONNECTION = 10_000
 """Subscriptions of one connection: the default of ``--max-subscriptions-per-connection``."""
@@ -43,10 +43,10 @@ Name = Callable[[int], str]
 
 
 class Probe(Protocol):
-    """A load that is measured again and again."""
+    """A load that is measured repeatedly."""
 
     def run(self, limit_s: float) -> Run:
-        """Send, and wait until all has come; what that took."""
+        """Send, wait until all messages have arrived, and return the measurement."""
 
     def close(self) -> None:
         """Close its connections."""
@@ -66,7 +66,7 @@ class Fill:
         self.size = 0
 
     def to(self, size: int) -> None:
-        """Add what is missing to have ``size`` of them; blocking.
+        """Add objects until there are ``size``. Blocks.
 
         Raises:
           BenchError: the broker refused.
@@ -105,7 +105,7 @@ class Messages(Fill):
         self._connection.ask(b"".join(frames), b"RECEIPT\n")
 
     def close(self) -> None:
-        """Close its connection; messages stay."""
+        """Close the connection. The messages stay."""
         self._connection.close()
 
 
@@ -129,7 +129,7 @@ class Subscriptions(Fill):
 
     @property
     def connections(self) -> int:
-        """How many it has."""
+        """Return the number of connections."""
         return len(self._connections)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class IdleConnections(Fill):
             self.size = size
 
     def close(self) -> None:
-        """Close them all at once."""
+        """Close all connections."""
         self._held.close()
         self.size = 0
 
@@ -164,7 +164,7 @@ class IdleConnections(Fill):
 def open_files(pid: int) -> int:
     """Return how many files a process has open, without asking it."""
     files = f"/proc/{pid}/fd"
-    # Newer kernels tell the number; listing 19,000 takes 16 ms, of a processor that others want.
+    # Newer kernels report the number. Listing 19,000 files takes 16 ms of processor time.
     return os.stat(files).st_size or len(os.listdir(files))
 
 
@@ -223,7 +223,7 @@ class RoundSends(Sends):
         return b"".join([self._frame(n) for n in numbers])
 
     def with_receipt(self, numbers: Sequence[int], receipt: int) -> bytes:
-        """Return the same, with a receipt asked for the last one."""
+        """Return the same frames with a receipt header in the last one."""
         sends = [self._frame(n) for n in numbers[:-1]]
         return b"".join([*sends, self._frame(numbers[-1], receipt_line(receipt))])
 
@@ -236,7 +236,7 @@ def subscribe_to(load: Load, name: str) -> None:
 
 
 class Matched(Subscriptions):
-    """Subscriptions to patterns; once there are some, the probe's is one, too."""
+    """Subscriptions to patterns. If there are any, the probe's is one, too."""
 
     def __init__(self, port: int, name: Name, load: Load, pattern: str) -> None:
         super().__init__(port, name)
@@ -253,8 +253,8 @@ class Matched(Subscriptions):
 class Walk:
     """A load whose every message goes to another destination, each looked for in the patterns.
 
-    Before each run somebody subscribes to a pattern, and leaves: so what the broker remembers of
-    its destinations is out of date.
+    Before each run a client subscribes to a pattern and leaves, so that the broker's cache of
+    destinations is out of date.
     """
 
     def __init__(self, load: Load) -> None:
@@ -304,7 +304,7 @@ class DeepQueue(Fill):
         self._acks = b""
 
     def add(self, numbers: range) -> None:
-        """Send so many more messages."""
+        """Send more messages, one for each number."""
         more = range(self._sent, self._sent + len(numbers))
         self._producer.ask(self._sends.with_receipt(more, 0), b"RECEIPT\n")
         self._sent = more.stop
@@ -357,7 +357,7 @@ class DeepQueue(Fill):
                 self._take(self._consumer.socket.recv_into(BUFFER))
 
     def _take(self, size: int) -> None:
-        """Take what came, which must be the next messages, and answer each by an ACK."""
+        """Receive the next messages, check their order, and send an ACK for each."""
         if not size:
             raise BenchError("the broker closed a connection in the middle of a run")
         data = self._left + VIEW[:size].tobytes()

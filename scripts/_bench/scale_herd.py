@@ -1,4 +1,4 @@
-"""Thousands of connections that go at once and come back, and what another client notices."""
+"""Thousands of connections that close together and return, and the delay for another client."""
 
 import multiprocessing
 import time
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe
 
 HERD_AT_ONCE = 1000
-"""Connections that are on their way to CONNECTED at any time while all come back."""
+"""Number of connections being opened at any time while all return."""
 PING_S = 0.002
 ANSWER_S = 60.0
 
@@ -30,10 +30,10 @@ now = time.perf_counter
 
 
 class Herd(NamedTuple):
-    """Many connections come or go at once.
+    """A phase in which many connections come or go.
 
     Args:
-      phase: What the broker told of it.
+      phase: The broker's figures for it.
       wait_s: The longest that another client waited for a RECEIPT meanwhile.
     """
 
@@ -62,12 +62,12 @@ class _Watch:
         """Return what happened since the beginning."""
         used = cpu_of(self._broker.pid).since(self._cpu)
         phase = self._watcher.phase(what, self._began)
-        # Behind that: the broker may close connections before it is done with them.
+        # Afterwards, as the broker may close connections before it has cleaned up.
         return Herd(connections, phase, used, self._pinger.longest_s())
 
 
 def measure_herd(broker: Broker, watcher: Watcher, fill: IdleConnections) -> Iterator[Herd]:
-    """Yield what it is when all connections go at once, come back, and go again.
+    """Yield the phases in which all connections close, return, and close again.
 
     Raises:
       BenchError: the broker refuses them, or keeps them.
@@ -90,10 +90,10 @@ def measure_herd(broker: Broker, watcher: Watcher, fill: IdleConnections) -> Ite
 def measure_leaving(
     broker: Broker, watcher: Watcher, fill: Subscriptions, name: str
 ) -> Iterator[Herd]:
-    """Yield what it is when all subscribers go at once.
+    """Yield the phase in which all subscribers leave.
 
     Args:
-      name: Of what there were so many.
+      name: The name of the dimension.
 
     Raises:
       BenchError: the broker keeps them.
@@ -110,8 +110,8 @@ def measure_leaving(
 class Pinger:
     """A client, in a process of its own, that asks for one RECEIPT after the other.
 
-    It has no part in what is measured, so how long it waits is how long the broker stood still, or
-    the machine.
+    It takes no part in the load, so its waiting time shows how long the broker or the machine was
+    blocked.
     """
 
     def __init__(self, port: int) -> None:
@@ -123,7 +123,7 @@ class Pinger:
         self.longest_s()
 
     def longest_s(self) -> float:
-        """Return the longest wait since the last time that this was asked, in seconds.
+        """Return the longest wait since the last call, in seconds.
 
         Raises:
           BenchError: the other process failed.

@@ -1,4 +1,4 @@
-"""What ``scripts/bench.py`` measures: the lines of its tables, and the loads behind them."""
+"""The scenarios of ``scripts/bench.py``: the rows of its tables, and their loads."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Scenario(NamedTuple):
 
 
 def open_load(broker: Broker, scenario: Scenario, *, quick: bool) -> Load | QueueLoad | ReplayLoad:
-    """Connect what a scenario needs; it must have a load.
+    """Open the connections of a scenario, which must have a load.
 
     Raises:
       BenchError: the broker refuses it.
@@ -207,7 +207,7 @@ PEERS = (
 
 
 def peer_scenarios() -> Iterator[Scenario]:
-    """Yield what is measured beside other brokers, in the order of the table."""
+    """Yield the scenarios for comparison with other brokers, in the order of the table."""
     known = {each.name: each for each in scenarios()}
     yield from (known[name] for name in PEERS[:-1])
     yield Scenario(

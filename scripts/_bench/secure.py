@@ -1,4 +1,4 @@
-"""What security costs: the same fan-out through a bare broker and through guarded ones, in turn.
+"""The cost of security: the same fan-out through a bare broker and secured ones, in turn.
 
 A pair is one run with each of the settings, in an order that goes round, each with a fresh broker
 and the same generator. What the machine does meanwhile is much the same for all runs of a pair,
@@ -25,11 +25,11 @@ SHAPES = (
     Shape(1, SUBSCRIBERS, 8000, 16, window=64, lag=256, body_bytes=SMALL_BYTES),
     Shape(1, SUBSCRIBERS, 64, 2, window=4, lag=8, body_bytes=LARGE_BYTES),
 )
-"""What is repeated until a run is long enough."""
+"""The loads that are repeated until a run is long enough."""
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 27), "MALLOC_MMAP_THRESHOLD_": str(1 << 27)}
-"""Of brokers with large bodies. By itself glibc may give the memory of each write back to the
-kernel and have it zeroed again for the next, or may not: as the heap happens to lie. That is
-nearly half of such a broker's time, and chance, not a cost of any of the settings."""
+"""The environment of brokers with large bodies. Depending on the layout of the heap, glibc may
+return the memory of each write to the kernel and have it zeroed again for the next one. This takes
+nearly half of such a broker's time, and is chance, not a cost of the settings."""
 QUICK_MESSAGES = 64
 NEW_USERS, KNOWN_LOGINS, AT_ONCE = 32, 2000, 16
 QUICK_USERS, QUICK_LOGINS = 4, 50
@@ -39,8 +39,8 @@ class Measured(NamedTuple):
     """One run with one of the settings.
 
     Args:
-      order: When it came within its pair.
-      reads: So many reads brought the messages: how well the broker could batch.
+      order: Its position within the pair.
+      reads: The number of reads for the messages, which shows how well the broker batched.
     """
 
     settings: str
@@ -119,10 +119,10 @@ def run_once(broker: Broker, settings: Settings, shape: Shape, seconds: float) -
     """
     load = Load(broker, shape, websocket=False, visitors=settings.visitors)
     try:
-        load.run(LIMIT_S)  # what is done once only is done here
+        load.run(LIMIT_S)  # warm-up: one-time work is done here
         before = load.reads
         runs = [load.run(LIMIT_S)]
-        # The kernel's clock of a process may stand still for a few milliseconds.
+        # The kernel's clock of a process may not advance for a few milliseconds.
         while sum(run.wall_s for run in runs) < seconds or not any(
             run.broker.exact for run in runs
         ):
@@ -145,7 +145,7 @@ def run_once(broker: Broker, settings: Settings, shape: Shape, seconds: float) -
 def measure_logins(
     settings: Sequence[Settings], options: Sequence[str], users: int, *, quick: bool
 ) -> Iterator[Logins]:
-    """Yield what it takes to open a session: without a login, with a new one, with a known one.
+    """Yield the cost of opening a session: without login, with a new login, with a cached one.
 
     Raises:
       BenchError: a login was refused.

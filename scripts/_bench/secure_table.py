@@ -8,7 +8,7 @@ from _bench.secure import ALLOCATOR, LARGE_BYTES, SMALL_BYTES, Costs, Logins, Me
 from _bench.spread import Row, Spread, spread_row
 
 PROMISES = {"acl": 1.15, "tls": 3.0}
-"""How often the bare broker's processor time is the most that small bodies may cost."""
+"""Maximum processor time for small bodies, relative to the bare broker."""
 
 
 def ratios(runs: Sequence[Measured], settings: str, body_bytes: int) -> list[float]:
@@ -89,7 +89,7 @@ def _login_lines(logins: Sequence[Logins]) -> Iterator[str]:
 
 
 def _words(costs: Costs) -> Iterator[str]:
-    """What the brokers had that is not the default, and whether the promises are kept."""
+    """Yield the options of the brokers that differ from the defaults, and the verdicts."""
     variables = " ".join(f"{name}={value}" for name, value in ALLOCATOR.items())
     yield f"brokers with bodies of {LARGE_BYTES} bytes: {variables}"
     for settings, most in PROMISES.items():

@@ -1,4 +1,4 @@
-"""Where the broker's processor time goes: the kernel, Trio, and each floor of ours.
+"""The shares of the broker's processor time: the kernel, Trio, and each of our floors.
 
 The kernel's share is its own account of the process. The rest is sampled, by the file whose code
 runs: what ``transport`` has is nearly all the kernel's, since reads and writes are made there.
@@ -28,7 +28,7 @@ FLOORS = ("frames", "protocol", "broker", "transport", "server")
 TRIO, REST = "Trio", "rest"
 COLUMNS = (TRIO, "transport", "server", "protocol", "frames", "broker", REST)
 LIBRARIES = ("trio", "outcome", "sortedcontainers", "attr")
-"""What Trio consists of."""
+"""The packages that count as Trio."""
 FUNCTIONS = 3
 
 
@@ -59,11 +59,11 @@ def measure_shares(
     *,
     quick: bool,
 ) -> Iterator[Shares]:
-    """Yield where the time of each scenario goes.
+    """Yield the shares of each scenario.
 
     Args:
-      options: Of the broker.
-      cpu_s: Processor time that it is to use at least; 0 = one run, whatever it uses.
+      options: Options of the broker.
+      cpu_s: Minimum processor time of the broker for each scenario; 0 = one run.
 
     Raises:
       BenchError: a run failed.
@@ -87,7 +87,7 @@ def _run(broker: Broker, scenario: Scenario, cpu_s: float, *, quick: bool) -> tu
     used = Cpu(0.0, 0.0, 0.0)
     load = open_load(broker, scenario, quick=quick)
     try:
-        load.run(LIMIT_S)  # what is done once only is done here
+        load.run(LIMIT_S)  # warm-up: one-time work is done here
         os.kill(broker.pid, START)
         while not deliveries or used.exact < cpu_s:
             run = load.run(LIMIT_S)

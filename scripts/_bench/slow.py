@@ -1,4 +1,4 @@
-"""Slow consumers that a broker gets rid of by its policy, again and again, beside another load."""
+"""Slow consumers that the broker disconnects repeatedly during another load."""
 
 import multiprocessing
 import socket
@@ -24,9 +24,9 @@ ANSWER_S = 60.0
 
 
 class SlowConsumers:
-    """CONSUMERS that never read, a publisher for them, and somebody who watches them go.
+    """CONSUMERS that never read, a publisher for them, and a client that watches them go.
 
-    They have a process of their own. When all have been ended there are new ones at once.
+    They have a process of their own. When all have been disconnected, new ones connect.
 
     Raises:
       BenchError: the broker refused one.
@@ -99,13 +99,13 @@ def _consumer(port: int) -> Connection:
     consumer = Connection.open(port, websocket=False)
     assert isinstance(consumer.socket, socket.socket)
     consumer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW_BYTES)
-    # No receipt: it would come behind messages that the broker parked while there was nobody.
+    # No receipt: it would arrive after messages that were parked without a subscriber.
     consumer.socket.sendall(f"SUBSCRIBE\nid:1\ndestination:{TOPIC}\n\n\0".encode())
     return consumer
 
 
 def _gone(watcher: Connection) -> int:
-    """How many were ended since the last look; an event is written in one piece."""
+    """Return the number disconnected since the last call. An event is written in one piece."""
     gone = 0
     try:
         while data := watcher.socket.recv(1 << 16):

@@ -43,7 +43,7 @@ Say = Callable[..., None]
 
 
 class Amount(NamedTuple):
-    """What the stream holds, and how it is drained.
+    """The content of the stream, and how it is drained.
 
     Args:
       messages: Of the stream.
@@ -146,7 +146,7 @@ def bodies(amount: Amount, start: int = 0) -> Iterator[str]:
 
 
 def fill(port: int, amount: Amount, start: int) -> None:
-    """Send what the stream does not hold yet.
+    """Send the messages that the stream does not hold yet.
 
     Raises:
       BenchError: the broker went away, or said ERROR.
@@ -170,7 +170,7 @@ def fill(port: int, amount: Amount, start: int) -> None:
 
 @contextmanager
 def filled_broker(root: Path, amount: Amount, say: Say) -> Iterator[Broker]:
-    """Run a broker whose stream holds the messages; what a former run filled is used again.
+    """Run a broker whose stream holds the messages. Those of a former run are reused.
 
     Raises:
       BenchError: it did not start, or the stream holds something else.
@@ -212,7 +212,7 @@ def check(root: Path, messages: int) -> None:
 
 
 def drain(broker: Broker, root: Path, amount: Amount, say: Say) -> None:
-    """Run the sidecar once, and tell what each micro-batch took.
+    """Run the sidecar once, and report the cost of each micro-batch.
 
     Raises:
       BenchError: it failed, or what it wrote is not what the stream holds.
@@ -250,12 +250,12 @@ def drain(broker: Broker, root: Path, amount: Amount, say: Say) -> None:
 
 
 def moment(batch: dict[str, Any]) -> float:
-    """When a batch began, in seconds since 1970."""
+    """Return the beginning of a batch, in seconds since 1970."""
     return datetime.fromisoformat(batch["ts"]).timestamp()
 
 
 def tell(batch: dict[str, Any], samples: Sequence[Sample], say: Say) -> None:
-    """Tell of one micro-batch, as its line does."""
+    """Report one micro-batch."""
     begin, s = moment(batch), batch["ms"]["triggerExecution"] / 1000
     spark, of_broker = used_between(samples, begin, begin + s)
     say(

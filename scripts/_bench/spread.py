@@ -1,4 +1,4 @@
-"""What several runs gave: the median, and how far they lie apart."""
+"""The spread of several runs: their median, quartiles and extremes."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ Row = dict[str, float | int | str | bool | None]
 
 
 class Spread(NamedTuple):
-    """What several runs gave."""
+    """The spread of several runs."""
 
     least: float
     lower: float
@@ -19,7 +19,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Return the quartiles; of one value all are that value."""
+        """Return the spread of values. With one value, all quartiles are that value."""
         ordered = sorted(values)
         quartiles = (
             statistics.quantiles(ordered, n=4, method="inclusive")
@@ -33,7 +33,8 @@ class Spread(NamedTuple):
         return self.shown(2)
 
     def shown(self, digits: int) -> str:
-        """Return the median, and in brackets quartiles and extremes, with so many decimals."""
+        """Return the median, with quartiles and extremes in brackets, rounded to ``digits``
+        decimals."""
         least, lower, median, upper, most = (f"{value:.{digits}f}" for value in self)
         return f"{median} ({lower}-{upper}; {least}-{most})"
 

@@ -25,7 +25,7 @@ SLACK = Path("/proc/self/timerslack_ns")
 
 
 class StampedSocket(socket.socket):
-    """A socket that notes when the kernel got the last of what it hands out."""
+    """A socket that records when the kernel got the last byte that it returned."""
 
     __slots__ = ("arrived",)
 
@@ -64,7 +64,7 @@ class StampedLoad(Load):
     ) -> None:
         super().__init__(broker, shape, websocket=False, visitors=visitors, topics=topics)
         self.between: list[float] = []
-        """Of the last run: seconds from socket to socket."""
+        """Seconds from socket to socket in the last run."""
         self._skipped = skipped
         self._sent_at: list[float] = []
         self._unix_s = 0.0
@@ -108,7 +108,7 @@ class StampedLoad(Load):
 
 
 def steady() -> None:
-    """Keep this process's own pauses out of what it measures.
+    """Reduce pauses of this process that would distort the measurement.
 
     It collects no garbage from now on, and is woken when it asks to be, not up to 50 µs later
     (proc_pid_timerslack_ns(5)). Where the system does not allow that, latencies until Python has

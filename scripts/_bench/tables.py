@@ -1,4 +1,4 @@
-"""The tables of the scenarios one by one, and of a load beside another."""
+"""The tables of the scenarios, and of a load together with another."""
 
 import statistics
 from collections.abc import Callable, Sequence

@@ -7,12 +7,12 @@ CHUNK_BYTES = 64 * 1024
 RECORD_BYTES = 16 * 1024
 """Most plaintext in one record (RFC 8446 section 5.1)."""
 SPARE_BYTES = 2 * RECORD_BYTES
-"""A read leaves so much of its buffer for what an earlier one brought a part of."""
+"""Space that a read leaves in its buffer for the rest of an incomplete record."""
 HANDSHAKE_BYTES = 16 * 1024
 
 
 class TlsSocket:
-    """TLS over a connected socket, client side; it never reads ahead of what it hands out.
+    """The client side of TLS over a connected socket. It never buffers decrypted data.
 
     OpenSSL works between two buffers in memory, as in the broker: one system call brings many
     records, where ``ssl.SSLSocket`` makes two for each.
@@ -50,7 +50,7 @@ class TlsSocket:
                 return
 
     def recv_into(self, buffer: bytearray) -> int:
-        """As a socket's; everything that has come is handed out.
+        """Receive like a socket, but return everything that has arrived.
 
         Raises:
           BlockingIOError: what came is a part of a record; or nothing came, as a socket says it.
@@ -81,7 +81,7 @@ class TlsSocket:
         return size
 
     def recv(self, size: int) -> bytes:
-        """As a blocking socket's, but for a few bytes more than asked for."""
+        """Receive like a blocking socket, but perhaps a few bytes more than requested."""
         buffer = bytearray(size + SPARE_BYTES)
         while True:
             try:
@@ -90,7 +90,7 @@ class TlsSocket:
                 continue
 
     def send(self, data: bytes | memoryview) -> int:
-        """As a socket's.
+        """Send like a socket.
 
         Raises:
           BlockingIOError: not all is out, which is said of nothing then: send the same again.
@@ -122,5 +122,5 @@ class TlsSocket:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close at once, without a word."""
+        """Close without a close_notify."""
         self._socket.close()

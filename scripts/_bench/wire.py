@@ -1,9 +1,9 @@
 """STOMP connections of the load generator: plain sockets, as little Python as can be per message.
 
-Every body ends with its number and MARK, a byte that stands nowhere else in what the broker
-sends. So MESSAGEs are counted by counting MARK in whatever one read brought, without looking for
-frames, over TCP and WebSocket alike; and the numbers before the first and the last MARK of each
-read show that nothing was lost, doubled or reordered.
+Every body ends with its number and MARK, a byte that occurs nowhere else in the broker's output. So
+MESSAGEs are counted by counting MARK in the bytes of each read, without parsing frames, over TCP
+and WebSocket alike. The numbers before the first and the last MARK of each read show that nothing
+was lost, doubled or reordered.
 """
 
 import os
@@ -33,7 +33,7 @@ BUFFER = bytearray(BUFFER_BYTES)
 VIEW = memoryview(BUFFER)
 
 SAMPLE_EVERY = 64
-"""Of the reads of a connection so many pass between two in which every number is looked at."""
+"""Number of reads of a connection between two in which every number is checked."""
 
 # A mask of four equal bytes lets a frame be masked by one translation. The broker cannot know.
 KEY = 1 + os.urandom(1)[0] % 255
@@ -47,7 +47,7 @@ def receipt_line(number: int) -> bytes:
 
 
 class Visitor(NamedTuple):
-    """Who a connection is, and how it proves it.
+    """The login and TLS context of a connection.
 
     Args:
       login: "" = it does not log in.
@@ -78,7 +78,7 @@ def masked(frame: bytes) -> bytes:
 
 
 class Connection:
-    """One client: its socket, how many MESSAGEs of this run it got, and what waits to be sent.
+    """One client: its socket, the number of MESSAGEs of this run, and unsent frames.
 
     Args:
       mark: What it counts: MARK or RECEIPT_MARK.
@@ -90,19 +90,19 @@ class Connection:
         self.socket = connected
         self._mark = mark
         self.in_order = True
-        """Whether what it counts has to come in order."""
+        """Whether the counted frames must arrive in order."""
         self.websocket = websocket
         self.received = 0
         self.unsent = memoryview(b"")
         self.reads = 0
-        """How many reads brought MESSAGEs, in all runs."""
+        """The number of reads with MESSAGEs, in all runs."""
         self._stride = 0
 
     @classmethod
     def open(
         cls, port: int, *, websocket: bool, visitor: Visitor = STRANGER, mark: bytes = MARK
     ) -> "Connection":
-        """Connect, and open a STOMP session; blocking.
+        """Connect, and open a STOMP session. Blocks.
 
         Raises:
           BenchError: the broker refused.
@@ -128,7 +128,7 @@ class Connection:
         self._wait_for(b"HTTP/1.1 101 ", b"\r\n\r\n")
 
     def ask(self, frame: bytes, answer: bytes) -> None:
-        """Send a frame and wait for the answer that begins with ``answer``; blocking.
+        """Send a frame and wait for the answer that begins with ``answer``. Blocks.
 
         Raises:
           BenchError: something else was answered, or nothing.
@@ -144,7 +144,7 @@ class Connection:
             data += more
             if not more:
                 break
-        # A WebSocket header of two or four bytes may stand before it.
+        # A WebSocket header of two or four bytes may precede it.
         if answer not in data[: len(answer) + 4]:
             raise BenchError(f"expected {answer!r}, got {data[:200]!r}")
 
@@ -154,12 +154,12 @@ class Connection:
         self.ask(frame.encode(), b"RECEIPT\n")
 
     def start(self) -> None:
-        """Be ready for a run: no more waiting on this socket."""
+        """Prepare for a run: switch the socket to non-blocking."""
         self.socket.setblocking(False)
         self.received = 0
 
     def read(self) -> int:
-        """Take what has come; return how many MESSAGEs that were.
+        """Receive. Return the number of MESSAGEs.
 
         Raises:
           BenchError: the broker closed, or a message is missing, doubled or out of order.
@@ -197,7 +197,7 @@ class Connection:
         return 0
 
     def _count(self, first: int, last: int) -> int:
-        """How many marks there are; almost free where all messages are of one length."""
+        """Return the number of marks. It costs almost nothing if all messages have one length."""
         stride, mark = self._stride, self._mark
         if stride and (last - first) % stride == 0:
             marks = BUFFER[first : last + 1 : stride]
@@ -220,7 +220,7 @@ class Connection:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is left of ``unsent``, as far as it goes."""
+        """Send as much of ``unsent`` as possible."""
         while self.unsent:
             try:
                 sent = self.socket.send(self.unsent)
@@ -229,12 +229,12 @@ class Connection:
             self.unsent = self.unsent[sent:]
 
     def close(self) -> None:
-        """Close at once."""
+        """Close the socket."""
         self.socket.close()
 
 
 class Sends:
-    """Makes the SENDs of one publisher; all that is the same in each is made once.
+    """Makes the SENDs of one publisher. Their common parts are made once.
 
     Args:
       destination: Where they go.
@@ -265,7 +265,7 @@ class Sends:
         return b"".join([b"%b%010d\x7f\0" % (start, n) for n in numbers])
 
     def with_receipt(self, numbers: Sequence[int], receipt: int) -> bytes:
-        """Return the same, with a receipt asked for the last one.
+        """Return the same frames with a receipt header in the last one.
 
         Its id ends with RECEIPT_MARK as a body does with MARK, so that RECEIPTs are counted and
         checked as MESSAGEs are.
