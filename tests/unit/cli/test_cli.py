@@ -27,16 +27,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_no_arguments_give_the_defaults() -> None:
-    arguments = parse([])
-    assert arguments.settings == Settings()
-    assert arguments.settings.listen.port == 61613
-    assert arguments.settings.log.log_level == "info"
-
-
 @pytest.mark.parametrize(
     ("line", "values"),
     [
+        ("", {}),
+        ("-d", {"log_level": "debug"}),
+        ("--debug", {"log_level": "debug"}),
+        ("--log-level warning", {"log_level": "warning"}),
         ("--port 0", {"port": 0}),
         ("-p 3000 -b ::1", {"port": 3000, "host": "::1"}),
         ("-p3000", {"port": 3000}),
@@ -49,15 +46,6 @@ def test_no_arguments_give_the_defaults() -> None:
         ("--diag-interval-s 0.5", {"diag_interval_s": 0.5}),
         ("--slow-consumer drop-oldest", {"slow_consumer": "drop-oldest"}),
         ("--port 1 --port 2", {"port": 2}),
-    ],
-)
-def test_options(line: str, values: dict[str, object]) -> None:
-    assert parse(line.split()).settings == Settings.of(**values)
-
-
-@pytest.mark.parametrize(
-    ("line", "values"),
-    [
         (
             "processors=10 port=3000 max_input_queue_size=1000 max_stale_queue_size=1000 TTL=5000",
             {
@@ -76,16 +64,8 @@ def test_options(line: str, values: dict[str, object]) -> None:
         ("port=3000 --port 4000", {"port": 4000}),
     ],
 )
-def test_the_words_of_the_seed(line: str, values: dict[str, object]) -> None:
+def test_options_and_the_words_of_the_seed(line: str, values: dict[str, object]) -> None:
     assert parse(line.split()).settings == Settings.of(**values)
-
-
-@pytest.mark.parametrize(
-    ("line", "level"),
-    [("-d", "debug"), ("--debug", "debug"), ("--log-level warning", "warning"), ("", "info")],
-)
-def test_log_level(line: str, level: str) -> None:
-    assert parse(line.split()).settings.log.log_level == level
 
 
 @pytest.mark.parametrize(
@@ -140,6 +120,8 @@ def test_help_is_complete(
         assert other in text
     for alias in ("--ttl MS", "--writers N", "TTL=5000", "compatibility with stompica"):
         assert alias in text
+    for word in ("-q ", "--queuetype", "-s DIR", "-w DIR", "-c SECONDS", "store --help"):
+        assert word in told
     assert text.count("(default: ") == len(options())
     assert max(map(len, told.splitlines())) <= 100
 

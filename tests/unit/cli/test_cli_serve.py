@@ -323,27 +323,19 @@ async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
     assert second == "got SIGHUP, but changed nothing: users:3: no colon"
 
 
-async def test_a_file_that_is_wrong_ends_it_before_it_listens(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("error", "told", "text"),
+    [
+        (OptionError("users:3: no colon"), OptionError, "users:3"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), CannotListen, "in use; stop"),
+        (LookupError("bug"), ExceptionGroup, "nursery"),  # not taken for an address
+    ],
+)
+async def test_what_ends_it_before_it_listens(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: type[Exception], text: str
 ) -> None:
-    install(monkeypatch, FakeServer(OptionError("users:3: no colon")))
-    with pytest.raises(OptionError, match="users:3"):
-        await run(Settings())
-
-
-async def test_a_broker_that_cannot_listen_ends_with_one_bare_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    install(monkeypatch, FakeServer(OSError(errno.EADDRINUSE, "Address already in use")))
-    with pytest.raises(CannotListen, match="address already in use; stop"):
-        await run(Settings())
-
-
-async def test_a_bug_of_the_server_is_not_taken_for_an_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    install(monkeypatch, FakeServer(LookupError("bug")))
-    with pytest.raises(ExceptionGroup):
+    install(monkeypatch, FakeServer(error))
+    with pytest.raises(told, match=text):
         await run(Settings())
 
 

@@ -41,15 +41,7 @@ def sqlite(path: str) -> dict[str, object]:
         ("--checkpoint 3 -q file", {"checkpoint_s": 3.0, **journal(".stompserver")}),
         ("-s x -w y", {}),
         ("-q file -d -p 1 port=2", {"port": 1, "log_level": "debug", **journal(".stompserver")}),
-    ],
-)
-def test_what_they_select(line: str, values: dict[str, object]) -> None:
-    assert parse(line.split()).settings == Settings.of(**values)
-
-
-@pytest.mark.parametrize(
-    ("line", "values"),
-    [
+        # Our own flags win.
         ("-q file --data-dir d", journal("d")),
         ("--data-dir d -q dbm", {"data_dir": "d", **ALWAYS}),
         ("-q file --store-url sqlite:///x", {"store_url": "sqlite:///x", **ALWAYS}),
@@ -60,7 +52,7 @@ def test_what_they_select(line: str, values: dict[str, object]) -> None:
         ("-c 3 --checkpoint-s 4", {"checkpoint_s": 4.0}),
     ],
 )
-def test_our_own_flags_win(line: str, values: dict[str, object]) -> None:
+def test_what_they_select(line: str, values: dict[str, object]) -> None:
     assert parse(line.split()).settings == Settings.of(**values)
 
 
@@ -132,11 +124,3 @@ def test_a_directory_that_cannot_be_made_is_told(
     (tmp_path / "file").touch()
     assert main(["-q", "dbm", "-s", str(tmp_path / "file" / "x")]) == 1
     assert "cannot be created: Not a directory; name another" in capsys.readouterr().err
-
-
-def test_the_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["--help"])
-    told = capsys.readouterr().out
-    for word in ("-q ", "--queuetype", "-s DIR", "-w DIR", "-c SECONDS", "store --help"):
-        assert word in told

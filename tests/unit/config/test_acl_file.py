@@ -179,28 +179,6 @@ def test_a_bad_file_is_named_with_line_rule_key_and_remedy(file: Path, text: str
     assert len(message) < 400
 
 
-def test_long_values_are_cut(file: Path):
-    with pytest.raises(OptionError) as caught:
-        read(file, f"[groups]\nops = '{'x' * 5000}'\n")
-    assert len(str(caught.value)) < 300
-
-
-def test_what_is_no_file_is_named(tmp_path: Path):
-    for path, told in (
-        (str(tmp_path / "none"), "no such file"),
-        (str(tmp_path), "is a directory"),
-        ("a\0b", "null"),
-    ):
-        with pytest.raises(OptionError, match=told):
-            read_acl_file(path)
-
-
-def test_what_is_no_text_is_no_toml(file: Path):
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(OptionError, match="is no TOML"):
-        read_acl_file(str(file))
-
-
 def test_the_size_of_a_file_is_bounded(file: Path):
     file.write_bytes(b"#" * MAX_FILE_BYTES)
     assert read_acl_file(str(file)) == AccessRules()

@@ -6,7 +6,6 @@ import pytest
 
 from trio_stomp.base._errors import OptionError
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.cli._arguments import parse
 from trio_stomp.config import read_policy_file
 
 
@@ -21,13 +20,6 @@ def test_policies_keep_the_order_of_the_file(file: Path) -> None:
         ("/queue/orders", DestinationPolicy(persistent="always")),
         ("/topic/>", DestinationPolicy(stream=True)),
     )
-
-
-def test_the_command_line_takes_the_file(file: Path) -> None:
-    file.write_text('["/topic/a"]\nttl_ms = 5\n')
-    settings = parse(["--policies", str(file), "--port", "0"]).settings
-    assert settings.destinations == (("/topic/a", DestinationPolicy(ttl_ms=5)),)
-    assert settings.listen.port == 0
 
 
 @pytest.mark.parametrize(
@@ -48,14 +40,3 @@ def test_a_bad_file_is_named_with_the_rule(file: Path, text: str, told: str) -> 
         read_policy_file(str(file))
     assert str(file) in str(caught.value)
     assert told in str(caught.value)
-
-
-def test_a_missing_file_is_named(file: Path) -> None:
-    with pytest.raises(OptionError, match="no such file"):
-        read_policy_file(str(file))
-
-
-def test_what_is_no_text_is_no_toml(file: Path) -> None:
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(OptionError, match="is no TOML"):
-        read_policy_file(str(file))

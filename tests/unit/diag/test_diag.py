@@ -336,7 +336,7 @@ async def test_all_topics_belong_to_the_broker_alone() -> None:
 # --- the records ----------------------------------------------------------------------------------
 
 
-async def test_every_record_matches_the_schema(autojump_clock) -> None:
+async def test_records_tell_what_happened_as_the_schema_says(autojump_clock) -> None:
     async with running(ttl_ms=60_000) as broker:
         observer = await broker.peer("DIAG*", login="anna")
         browser = await open_websocket(broker)
@@ -347,28 +347,17 @@ async def test_every_record_matches_the_schema(autojump_clock) -> None:
         await trio.sleep(INTERVAL_S)
         await observer.settle()
         messages = observer.messages()
-        for message in messages:
-            assert_message_matches(message)
-        periodic = {message.topic: message for message in messages if message.topic in PERIODIC}
-        assert set(periodic) == set(PERIODIC)
-        for table in schema.REPORTED:
-            assert not table.is_list or periodic[table.topic].items, table.name
-        assert len({message.body["ts"] for message in periodic.values()}) == 1
         await browser.stream.aclose()
-
-
-async def test_records_tell_what_happened(autojump_clock) -> None:
-    async with running(ttl_ms=60_000) as broker:
-        observer = await broker.peer(*PERIODIC, login="anna")
-        reader = await broker.peer("/topic/a")
-        await reader.send("SEND", b"hello", destination="/topic/a")
-        await reader.send("SEND", b"for later", destination="/topic/later")
-        await trio.sleep(INTERVAL_S)
-        await observer.settle()
-        told = {message.topic: message for message in observer.messages()}
+    for message in messages:
+        assert_message_matches(message)
+    told = {message.topic: message for message in messages if message.topic in PERIODIC}
+    assert set(told) == set(PERIODIC)
+    for table in schema.REPORTED:
+        assert not table.is_list or told[table.topic].items, table.name
+    assert len({message.body["ts"] for message in told.values()}) == 1
     anna = next(item for item in told["DIAG/connections"].items if item["user"] == "anna")
     assert (anna["state"], anna["stomp_version"], anna["transport"]) == ("open", "1.2", "tcp")
-    assert (anna["subscriptions"], anna["frames_in_total"]) == (8, 9)
+    assert (anna["subscriptions"], anna["frames_in_total"]) == (1, 2)
     assert anna["connected_at"] == "2025-12-31T23:59:55.250000Z"
     assert anna["last_in_age_s"] == INTERVAL_S
     items = {item["destination"]: item for item in told["DIAG/destinations"].items}
@@ -389,18 +378,6 @@ async def test_records_tell_what_happened(autojump_clock) -> None:
     }
     assert told["DIAG/stale"].body["stale_queue_size"] == 1
     assert told["DIAG/process"].body["uptime_s"] == INTERVAL_S
-
-
-async def test_the_age_of_what_waits_in_a_queue_is_told(autojump_clock) -> None:
-    async with running() as broker:
-        observer = await broker.peer("DIAG/queues")
-        sender = await broker.peer()
-        await sender.send("SEND", b"hello", destination="/queue/a")
-        await trio.sleep(INTERVAL_S)
-        await observer.settle()
-        (message,) = observer.messages()
-    items = {item["destination"]: item for item in message.items}
-    assert items["/queue/a"]["oldest_input_age_s"] == INTERVAL_S
 
 
 def test_no_figure_of_a_queue_stands_still() -> None:

@@ -466,18 +466,13 @@ def test_when_a_token_is_good(
         assert expires_at > wall_s
 
 
+NO_TIMES = ["true", "null", '"2000000000"', "[]", "{}", "NaN", "Infinity", "-Infinity", "1e400"]
+
+
 @pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
-@pytest.mark.parametrize(
-    "bad", ["true", "null", '"2000000000"', "[]", "{}", "NaN", "Infinity", "-Infinity", "1e400"]
-)
+@pytest.mark.parametrize("bad", [*NO_TIMES, pytest.param("9" * 400, id="beyond-all-floats")])
 def test_a_time_that_is_none_is_refused(name: str, bad: str, hs: TokenVerifier) -> None:
     payload = json.dumps(claims(**{name: "BAD"})).replace('"BAD"', bad)
-    assert f"its claim {name} is no" in refusal(hs, by_hand({"alg": "HS256"}, payload))
-
-
-@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
-def test_a_time_beyond_all_floats_is_refused(name: str, hs: TokenVerifier) -> None:
-    payload = claims(**{name: 10**400})
     assert f"its claim {name} is no" in refusal(hs, by_hand({"alg": "HS256"}, payload))
 
 

@@ -1,6 +1,5 @@
 """The users file: what is read, what is refused and why, and how it is changed."""
 
-import base64
 import fcntl
 import os
 import stat
@@ -340,12 +339,6 @@ def test_a_damaged_hash_is_refused_or_the_library_can_read_it(index: int, char: 
     if cost.work_kib <= 1024:
         with pytest.raises(argon2.exceptions.VerifyMismatchError):
             argon2.PasswordHasher().verify(text, "x")
-
-
-def test_padding_bits_are_refused_as_argon2_does() -> None:
-    assert base64.b64decode(HASH.rpartition("$")[2][:-1] + "B=") == bytes(32)
-    with pytest.raises(OptionError):
-        read_hash(HASH[:-1] + "B")
 
 
 # What an operator is told.

@@ -44,10 +44,6 @@ def opened(place: Schema) -> Iterator[Opened]:
     found.store.close()
 
 
-def test_it_has_a_name(opened: Opened) -> None:
-    assert opened.store.name == "stored:postgresql"
-
-
 def test_other_applications_read_the_messages(opened: Opened, place: Schema) -> None:
     opened.append(put(1, b"one"), Delivered([1]), Keep("a", "1"))
     columns = "id, place, destination, priority, headers, body, deliveries, transient"

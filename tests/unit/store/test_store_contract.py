@@ -110,11 +110,6 @@ def test_any_body_and_head_comes_back(opened: Opened, body: bytes) -> None:
     assert opened.read_stream("s") == {0: (body, head, 1)}
 
 
-def test_an_empty_head_comes_back(opened: Opened) -> None:
-    opened.append(put(1, b"x", head=b""))
-    assert opened.read("queue:/queue/a")[1].head == b""
-
-
 @pytest.mark.parametrize("how", ENDINGS)
 def test_large_bodies_come_back(opened: Opened, how: str) -> None:
     bodies = [bytes([number]) * (4 * MIB) for number in range(3)]
@@ -188,8 +183,9 @@ def test_ids_may_come_to_places_out_of_turn(opened: Opened) -> None:
 
 
 def test_reading_goes_on_behind_an_id(opened: Opened) -> None:
-    opened.append(put(1, b"1", b"2", b"3"), put(4, b"4", head=b"x"))
+    opened.append(put(1, b"1", b"2", b"3"), put(4, b"4", head=b""))
     opened.append(Done([2]))
+    assert opened.read("queue:/queue/a")[4].head == b""
     assert list(opened.read("queue:/queue/a", after=1)) == [3, 4]
     assert list(opened.read("queue:/queue/a", after=2)) == [3, 4]
     assert list(opened.read("queue:/queue/a", after=4)) == []

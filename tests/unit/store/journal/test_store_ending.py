@@ -196,15 +196,6 @@ def test_a_start_that_fails_forgets_no_number(disk: Disk, directory: str) -> Non
     store.close()
 
 
-@pytest.mark.parametrize("size", [0, 10, SEGMENT_HEADER_BYTES])
-def test_a_file_that_was_being_made_is_no_damage(disk: Disk, directory: str, size: int) -> None:
-    disk.files[f"{directory}/journal/0000000003-0123456789abcdef.log"] = filled(bytes(size))
-    for _ in range(3):
-        store, recovered = open_store(directory, disk)
-        assert recovered.damage == []
-        store.close()
-
-
 def test_a_store_that_is_opened_and_closed_leaves_two_files(disk: Disk, directory: str) -> None:
     for _ in range(5):
         store, recovered = open_store(directory, disk)

@@ -34,6 +34,7 @@ from trio_stomp.store import (
 )
 from trio_stomp.store.journal._extents import extent_of
 from trio_stomp.store.journal._index import Index
+from trio_stomp.store.journal.format._format import SEGMENT_HEADER_BYTES
 
 KIB = bytes(1024)
 
@@ -549,9 +550,12 @@ def test_progress_is_told_by_the_byte(store: JournalStore, disk: Disk, directory
     assert told[-1] == (total, total)
 
 
-def test_empty_files_of_many_starts_are_not_kept(disk: Disk, directory: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"short", bytes(SEGMENT_HEADER_BYTES)])
+def test_empty_files_of_many_starts_are_not_kept(
+    disk: Disk, directory: str, content: bytes
+) -> None:
     path = f"{directory}/journal/0000000003-0123456789abcdef.log"
-    disk.files[path] = filled(b"short")
+    disk.files[path] = filled(content)
     for _ in range(3):
         store, recovered = open_store(directory, disk)
         assert recovered.damage == []
