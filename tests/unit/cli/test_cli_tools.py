@@ -586,8 +586,8 @@ def test_a_certificate_that_is_not_trusted_has_its_remedy_in_every_tool(
         assert "; name its certificate authority with --ca-file" in told
         if words == ["health"]:
             assert main([*words, "--url", f"stomps://{address}", "--insecure-tls"]) == 0
-            line = [*words, "--url", f"stomps://{address}", "--ca-file", authority().file]
-            assert main(line) == 0
+            trusting = [*words, "--url", f"stomps://{address}", "--ca-file", authority().file]
+            assert main(trusting) == 0
         if words[0] not in ("dlq", "subs", "explain", "reload", "health"):
             pytest.importorskip("trio_websocket")
             assert main([*words, "--url", f"wss://{address}"]) == 1
