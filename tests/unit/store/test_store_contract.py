@@ -26,7 +26,6 @@ from trio_stomp.store import (
     Recovered,
     StaleSequence,
     StreamState,
-    Trim,
     Turn,
     stored_cost,
 )
@@ -165,16 +164,6 @@ def test_a_put_of_nothing_is_harmless(opened: Opened) -> None:
     assert opened.read_stream("s") == {}
 
 
-def test_each_level_of_a_place_is_read_by_itself(opened: Opened) -> None:
-    opened.append(*[put(id, b"%d" % id, level=id % 10) for id in range(1, 41)])
-    opened.append(*[put(id, b"%d" % id, place="queue:b") for id in range(41, 51)])
-    for level in range(10):
-        ids = [id for id in range(1, 41) if id % 10 == level]
-        assert list(opened.read("queue:/queue/a", level)) == ids
-    assert list(opened.read("queue:b")) == list(range(41, 51))
-    assert opened.read("queue:b", 5) == {}
-
-
 def test_ids_may_come_to_places_out_of_turn(opened: Opened) -> None:
     opened.append(put(10, b"late", place="queue:b"))
     opened.append(put(3, b"early"), put(5, b"next"))
@@ -207,19 +196,6 @@ def test_an_end_behind_done_messages_is_found(opened: Opened) -> None:
     assert list(opened.read("queue:/queue/a", limit_bytes=1)) == [1]
 
 
-@pytest.mark.parametrize("how", ENDINGS)
-def test_what_is_done_is_gone(opened: Opened, how: str) -> None:
-    opened.append(put(1, b"1", b"2", b"3"))
-    opened.append(Done([2]))
-    assert opened.bodies("queue:/queue/a") == {1: b"1", 3: b"3"}
-    assert end(opened, how).places == {("queue:/queue/a", 4): PlaceState(2, 2, 1)}
-    opened.append(Done([1, 3]))
-    recovered = end(opened, how)
-    assert recovered.places == {}
-    assert recovered.next_id > 3
-    assert opened.store.statistics().live_messages == 0
-
-
 @pytest.mark.parametrize("ids", [[1], [2, 3, 4], [4, 1, 2, 2]])
 def test_ids_may_come_in_an_array(opened: Opened, ids: list[int]) -> None:
     opened.append(put(1, b"1", b"2", b"3", b"4", b"5"))
@@ -230,56 +206,6 @@ def test_ids_may_come_in_an_array(opened: Opened, ids: list[int]) -> None:
         assert left.keys() == {1, 2, 3, 4, 5} - {*ids}
         assert left[5].deliveries == 2
         opened.restart()
-
-
-def test_unknown_and_repeated_ids_are_harmless(opened: Opened) -> None:
-    opened.append(put(1, b"1", b"2"))
-    opened.append(Done([1, 1, 77]), Delivered([77, 1]), Done([]), Delivered([]))
-    opened.append(Done([1]), Done([1]), Delivered([1]), DropPlace("queue:none"), Forget("none"))
-    opened.append(DropStream("none"), Delivered([3]), Done([3]), put(3, b"3"))
-    recovered = opened.restart()
-    assert recovered.places == {("queue:/queue/a", 4): PlaceState(2, 2, 2)}
-    assert recovered.deliveries == {}
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-def test_deliveries_are_counted(opened: Opened, how: str) -> None:
-    opened.append(put(1, b"1", b"2", b"3"), Delivered([1]), put(4, b"4", deliveries=2))
-    opened.append(Delivered([1, 2]), Delivered([1, 4]))
-    opened.append(put(5, b"5"), Delivered([5]), Done([5]))
-    assert end(opened, how).deliveries == {1: 3, 2: 1, 4: 3}
-    found = opened.read("queue:/queue/a")
-    assert {id: message.deliveries for id, message in found.items()} == {1: 3, 2: 1, 3: 0, 4: 3}
-    assert list(found) == [1, 2, 3, 4]
-
-
-def test_deliveries_of_one_turn_are_seen_by_readers_of_the_next(opened: Opened) -> None:
-    opened.append(put(1, b"1", b"2"))
-    opened.append(Delivered([2, 2]), is_urgent=False)
-    recovered = opened.restart()
-    assert recovered.deliveries == {2: 2}
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-def test_a_place_is_dropped_with_all_its_levels(opened: Opened, how: str) -> None:
-    opened.append(put(1, b"1"), put(2, b"2", level=0), put(3, b"3", place="queue:b"))
-    opened.append(
-        put(4, b"4"), DropPlace("queue:/queue/a"), put(5, b"5"), put(6, b"6", place="queue:b")
-    )
-    expected = {("queue:/queue/a", 4): PlaceState(1, 1, 5), ("queue:b", 4): PlaceState(2, 2, 3)}
-    assert opened.bodies("queue:/queue/a") == {5: b"5"}
-    assert end(opened, how).places == expected
-    assert opened.bodies("queue:/queue/a") == {5: b"5"}
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-def test_settings_are_kept_until_forgotten(opened: Opened, how: str) -> None:
-    opened.append(Keep("a", "1"), Keep("b", "2"), Keep("c", "3"), Forget("c"))
-    opened.append(Keep("a", "ž\n"), Forget("b"))
-    opened.append(Forget("d"), Keep("d", ""))
-    assert end(opened, how).settings == {"a": "ž\n", "d": ""}
-    opened.append(Forget("a"), Forget("d"))
-    assert end(opened, how).settings == {}
 
 
 @pytest.mark.parametrize("how", ENDINGS)
@@ -312,20 +238,6 @@ def test_what_stands_before_a_transaction_may_have_a_later_id(
     assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [1, 2, 3, 4, 5]
     opened.append(Done([1, 3]))
     assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [2, 4, 5]
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-def test_transient_messages_are_read_but_forgotten(opened: Opened, how: str) -> None:
-    opened.append(put(1, b"1", b"2", transient=True, deliveries=1), put(3, b"3"), is_urgent=False)
-    opened.append(Delivered([1, 2, 3]), put(9, b"9", transient=True), Done([9]))
-    assert opened.bodies("queue:/queue/a") == {1: b"1", 2: b"2", 3: b"3"}
-    recovered = end(opened, how)
-    assert recovered.places == {("queue:/queue/a", 4): PlaceState(1, 1, 3)}
-    assert recovered.deliveries == {3: 1}
-    assert recovered.next_id > 9
-    assert opened.bodies("queue:/queue/a") == {3: b"3"}
-    opened.append(put(10, b"10"))
-    assert list(opened.read("queue:/queue/a")) == [3, 10]
 
 
 def test_what_nobody_waited_for_is_there_after_close(opened: Opened) -> None:
@@ -373,14 +285,6 @@ def test_another_commit_than_the_last_is_refused(opened: Opened, expected: int) 
     assert recovered.settings == {}
 
 
-def test_ids_are_never_used_again(opened: Opened) -> None:
-    opened.append(put(1, *[b"x"] * 10), Done(range(1, 11)))
-    opened.append(put(11, b"x", transient=True), is_urgent=False)
-    opened.append(Done([11]), DropPlace("queue:/queue/a"))
-    for _ in range(2):
-        assert opened.restart().next_id > 11
-
-
 def test_a_stream_goes_on_where_it_was(opened: Opened) -> None:
     opened.append(Begin("s", "e1"))
     assert opened.store.stream_state("s") == StreamState("e1", 0, 0, 0)
@@ -417,63 +321,6 @@ def test_a_page_of_a_stream_is_about_as_large_as_asked_for(opened: Opened) -> No
         assert runs[0].first == 7
     assert opened.store.read_stream("s", 100, 1000) == []
     assert opened.store.read_stream("s", 101, 1000) == []
-
-
-def test_an_offset_is_found_by_time(opened: Opened) -> None:
-    opened.append(Begin("s", "e"))
-    assert opened.store.find_offset("s", 5) == 0
-    opened.append(*[Append("s", 3 * n, HEAD, [b"x"] * 3, 100 * (n // 2)) for n in range(10)])
-    for _ in range(2):
-        for written_ms, offset in [(-1, 0), (0, 0), (1, 6), (100, 6), (101, 12), (400, 24)]:
-            assert opened.store.find_offset("s", written_ms) == offset
-        assert opened.store.find_offset("s", 401) == 30
-        opened.restart()
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-def test_a_stream_is_trimmed(opened: Opened, how: str) -> None:
-    opened.append(Begin("s", "e"))
-    opened.append(*[Append("s", n, HEAD, [b"%d" % n], n) for n in range(10)])
-    opened.append(Trim("s", 4), Append("s", 10, HEAD, [b"10"], 10), Trim("s", 2))
-    for _ in range(2):
-        state = opened.store.stream_state("s")
-        assert state is not None
-        assert state.epoch == "e"
-        assert 0 <= state.first <= 4
-        assert state.next == 11
-        # What was trimmed may still be there, but it has no gap, and ends with what was not.
-        assert list(opened.read_stream("s")) == list(range(state.first, 11))
-        assert list(opened.read_stream("s", 4)) == list(range(4, 11))
-        assert opened.store.find_offset("s", -1) == state.first
-        assert opened.store.find_offset("s", 7) == 7
-        assert end(opened, how).streams["s"] == opened.store.stream_state("s")
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-def test_an_emptied_stream_knows_its_next_offset(opened: Opened, how: str) -> None:
-    opened.append(Begin("s", "e"), Append("s", 0, HEAD, [b"x"] * 5, 1))
-    opened.append(Trim("s", 1000))
-    state = end(opened, how).streams["s"]
-    assert (state.epoch, state.next) == ("e", 5)
-    assert state.first <= 5
-    opened.append(Append("s", 5, HEAD, [b"y"], 2))
-    assert opened.read_stream("s", 5) == {5: (b"y", HEAD, 2)}
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-def test_a_stream_that_begins_anew_is_empty(opened: Opened, how: str) -> None:
-    opened.append(Begin("s", "e1"), Append("s", 0, HEAD, [b"old"] * 5, 1), Begin("t", "f"))
-    opened.append(Append("s", 5, HEAD, [b"old"], 1), DropStream("s"), Begin("s", "e2"))
-    assert opened.read_stream("s") == {}
-    assert end(opened, how).streams.keys() == {"s", "t"}
-    state = opened.store.stream_state("s")
-    assert state is not None
-    assert (state.epoch, state.first, state.next) == ("e2", 0, 0)
-    opened.append(Append("s", 0, HEAD, [b"new"], 2), DropStream("t"))
-    assert end(opened, how).streams.keys() == {"s"}
-    assert opened.read_stream("s") == {0: (b"new", HEAD, 2)}
-    assert opened.store.stream_state("t") is None
-    assert opened.read_stream("t") == {}
 
 
 def test_a_store_may_be_closed_twice(opened: Opened) -> None:

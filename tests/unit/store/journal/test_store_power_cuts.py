@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from _oracle.power import STREAMS, Life, State, broken_promises, disk_of, found_in, states
-from _oracle.store_disk import Disk, open_store
+from _oracle.store_disk import Disk, open_store, read_all
 
-from trio_stomp.store import Append, Begin, Put, Turn
+from tests.support.journals import bodies_of
+from trio_stomp.store import Append, Begin, Done, DropPlace, Forget, Keep, Put, Record, Turn
 
 
 def some_states(seed: int, count: int) -> Iterator[State]:
@@ -81,3 +82,87 @@ def test_what_is_seen_after_a_kill_survives_a_power_cut(tmp_path: Path, seed: in
         assert found_in(store, recovered) == seen
         store.close()
     assert unsynced > 5
+
+
+@pytest.mark.parametrize("seed", range(10, 13))
+def test_the_power_fails_again_while_the_journal_is_opened(tmp_path: Path, seed: int) -> None:
+    directory, chance = str(tmp_path), random.Random(seed)
+    for state in states(seed, 20):
+        disk, again = disk_of(directory, state), dict[frozenset[tuple[str, bytes]], Disk]()
+
+        def cut(disk: Disk = disk, again: dict[frozenset[tuple[str, bytes]], Disk] = again) -> None:
+            for written in (0.0, 0.5, 1.0):
+                after = disk.cut_power(chance, written)
+                again[frozenset((path, bytes(f.data)) for path, f in after.files.items())] = after
+
+        disk.durable_names, disk.watcher = dict(disk.files), cut
+        store, recovered = open_store(directory, disk)
+        found = found_in(store, recovered)
+        store.close()
+        cut()
+        for after in again.values():
+            store, recovered = open_store(directory, after)
+            assert found_in(store, recovered) == found
+            store.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_settings_that_were_promised_survive_a_power_cut(tmp_path: Path, seed: int) -> None:
+    chance, directory, disk = random.Random(seed), str(tmp_path), Disk()
+    promised, asked = dict[str, str](), set[str]()
+    cuts: list[tuple[Disk, dict[str, str], set[str]]] = []
+
+    def cut() -> None:
+        after = disk.cut_power(chance, chance.choice((0.0, 0.5)))
+        cuts.append((after, dict(promised), set(asked)))
+
+    store, recovered = open_store(directory, disk)
+    commit, now = recovered.commit, dict[str, str]()
+    disk.watcher = cut
+    for number in range(60):
+        key, is_urgent = chance.choice("klmn"), chance.random() < 0.7
+        record: Record = Forget(key) if chance.random() < 0.3 else Keep(key, f"{number}" * 50)
+        asked.add(key)
+        commit = store.append([Turn([record], is_urgent)], commit)
+        now.pop(key, None)
+        if isinstance(record, Keep):
+            now[key] = record.text
+        if is_urgent:
+            promised, asked = dict(now), set()
+    store.close()
+    for after, must, maybe in cuts:
+        store, recovered = open_store(directory, after)
+        found = {key: text for key, text in recovered.settings.items() if key not in maybe}
+        assert found == {key: text for key, text in must.items() if key not in maybe}
+        store.close()
+
+
+def test_nothing_comes_back_when_old_files_are_deleted(tmp_path) -> None:
+    """A file's removal may be lost; then what finished with its messages must still be there."""
+    chance, directory, disk = random.Random(7), str(tmp_path), Disk()
+    cuts: list[tuple[Disk, set[int]]] = []
+    finished: set[int] = set()
+
+    def cut() -> None:
+        if disk.calls[-1] in ("remove", "sync_directory"):
+            cuts.extend((disk.cut_power(chance, 0.5), set(finished)) for _ in range(4))
+
+    store, _ = open_store(directory, disk)
+    commit = store.append([Turn([Put("keep", 1, b"", [b"kept"])])], 0)
+    disk.watcher = cut
+    for id in range(2, 60):
+        commit = store.append([Turn([Put("a", id, b"", [bytes(1000)])])], commit)
+        if id % 3:
+            commit = store.append([Turn([Done([id])])], commit)
+            finished.add(id)
+        if id % 10 == 0:
+            commit = store.append([Turn([DropPlace("a")])], commit)
+            finished.update(range(2, id + 1))
+    store.close()
+    assert len(cuts) > 20
+    for after, gone in cuts:
+        store, recovered = open_store(directory, after)
+        found = bodies_of(read_all(store, recovered))
+        assert found[1] == b"kept"
+        assert not found.keys() & gone
+        store.close()

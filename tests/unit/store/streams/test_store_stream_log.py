@@ -43,29 +43,6 @@ def compress_all(log: StreamLog) -> int:
 # Reading.
 
 
-@pytest.mark.parametrize("limit_bytes", [0, 1, 40, 300, EVERYTHING])
-@pytest.mark.parametrize("reopens", [False, True])
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_every_offset_can_be_read_from(
-    disk: DiskFake, log: StreamLog, limit_bytes: int, reopens: bool, is_packed: bool
-) -> None:
-    commit(log, *COUNTS)
-    total = sum(COUNTS)
-    assert len(disk.paths(".log")) > 3
-    if is_packed:
-        assert compress_all(log) > 2
-        assert len(disk.paths(".log")) == 1
-    if reopens:
-        log.close()
-        log = open_log(disk)
-    assert (log.state().first, log.state().next) == (0, total)
-    for first in range(total + 2):
-        assert read_all(log, first, limit_bytes) == expected(first, total)
-    assert log.take_damage() == []
-    log.close()
-    assert not disk.open_files
-
-
 def test_a_message_comes_back_as_it_was(disk: DiskFake, log: StreamLog) -> None:
     log.append(
         [
@@ -356,37 +333,7 @@ def test_all_goes_on_at_once(tmp_path: Path) -> None:
 # Time.
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_an_offset_is_found_by_time(disk: DiskFake, log: StreamLog, is_packed: bool) -> None:
-    times: list[int] = []
-    for number, count in enumerate(COUNTS * 2):
-        written_ms = 100 + number // 3 * 10
-        commit(log, count, written_ms=written_ms)
-        times += [written_ms] * count
-    if is_packed:
-        compress_all(log)
-    for again in (log, open_log(disk)):
-        for wanted in range(90, 200):
-            naive = next((n for n, time in enumerate(times) if time >= wanted), len(times))
-            assert again.find_offset(wanted) == naive
-
-
 # Undoing.
-
-
-def test_what_was_appended_since_the_mark_is_undone(disk: DiskFake, log: StreamLog) -> None:
-    for first in COUNTS:
-        commit(log, first)
-        state, found = log.state(), read_all(log)
-        for synced in (False, True):
-            log.append([Append(NAME, log.state().next, HEAD, [b"no"] * 20, 99)])
-            log.append([Append(NAME, log.state().next, HEAD, [b"no"] * 20, 99)])
-            if synced:
-                log.sync()
-            log.rollback()
-            assert log.state() == open_log(disk).state() == state
-            assert read_all(log) == read_all(open_log(disk)) == found
-            assert log.find_offset(99) == state.next
 
 
 def test_the_first_commit_is_undone(disk: DiskFake) -> None:
