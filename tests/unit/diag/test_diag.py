@@ -13,14 +13,16 @@ import pytest
 import trio
 import trio.testing
 from attrs import define, field, frozen
+from trio.testing import wait_all_tasks_blocked
 
-from tests.support.core import Bench
-from tests.support.fakes import MemoryListener
-from tests.support.hostile import BINARY, TEXT, request, ws
+from tests.support.core import Bench, OutboxFake
+from tests.support.fakes import Client as Peer
+from tests.support.fakes import Dial, Received, WebSocketPipe, open_dial
+from tests.support.hostile import BINARY, TEXT, ws
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp.base import LOOKS, RECORDS
 from trio_stomp.base import schema as schema
-from trio_stomp.broker import Client, Delivery, DestinationPolicy, Histogram
+from trio_stomp.broker import Client, DestinationPolicy, Histogram
 from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
@@ -28,7 +30,7 @@ from trio_stomp.diag._records import _waiting_record
 from trio_stomp.diag._reporter import MAX_PUT_OFF
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Subscribed
-from trio_stomp.server import Connection, Entrance, Server
+from trio_stomp.server import Connection, Server
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import _assemble
 from trio_stomp.transport import wire_over
@@ -66,64 +68,25 @@ class Message:
         return number
 
 
-def read_frames(data: bytes) -> tuple[list[tuple[str, dict[str, str], bytes]], bytes]:
-    """Frames whose bodies hold no NUL, and what is left; WebSocket headers make some illegible."""
-    *whole, rest = data.split(b"\0")
-    frames = []
-    for raw in whole:
-        head, _, body = raw.lstrip(b"\n").partition(b"\n\n")
-        command, *lines = head.decode(errors="replace").split("\n")
-        pairs = [line.partition(":") for line in lines]
-        frames.append((command, {name: text for name, _, text in pairs}, body))
-    return frames, rest
-
-
-def read_messages(data: bytes) -> list[Message]:
+def diag_messages(frames: Iterable[Received]) -> list[Message]:
+    """What of these frames the diagnostics told."""
     return [
-        Message(headers["destination"], headers, json.loads(body))
-        for command, headers, body in read_frames(data)[0]
-        if command == "MESSAGE" and headers["destination"].startswith("DIAG")
+        Message(frame["destination"], dict(frame.headers), json.loads(frame.body))
+        for frame in frames
+        if frame.command == "MESSAGE" and frame["destination"].startswith("DIAG")
     ]
 
 
 # --- a broker without tasks, for what needs no connections ----------------------------------------
 
 
-@define(eq=False)
-class Paper:
-    """An outbox that keeps what it is given; or refuses it."""
-
-    data: bytes = b""
-    takes: bool = True
-    closed: CloseReason | None = None
-
-    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        self.data += prefix.join(delivery.tails) if self.takes else b""
-        return self.takes
-
-    def stage_frame(self, frame: bytes) -> None:
-        self.data += frame
-
-    def drop_oldest(self, size: int) -> int:
-        return 0
-
-    def has_room(self) -> bool:
-        return True
-
-    def discard(self) -> int:
-        self.data = b""
-        return 0
-
-    def pause_reading(self, *, paused: bool) -> None:
-        raise AssertionError("nobody is told to wait here")
-
-    def close(self, reason: CloseReason) -> None:
-        self.closed = reason
+class Paper(OutboxFake):
+    """An outbox that is read by a test."""
 
     def messages(self) -> list[Message]:
         """What came since the last call."""
-        data, self.data = self.data, b""
-        return read_messages(data)
+        self.write()
+        return diag_messages(self.take())
 
 
 def assemble(**options: object) -> tuple[Server, Reporter]:
@@ -157,89 +120,44 @@ def run_interval(reporter: Reporter, now: float = 0.0, turns: int = 50) -> None:
 # --- a broker that runs, in memory ----------------------------------------------------------------
 
 
-@define(eq=False)
-class Peer:
-    """A client's end of a connection."""
-
-    stream: trio.abc.Stream
-    rest: bytes = b""
-    frames: list[tuple[str, dict[str, str], bytes]] = field(factory=list)
-
-    async def send(self, command: str, body: bytes = b"", /, **headers: str) -> None:
-        lines = "".join(f"{name.replace('_', '-')}:{text}\n" for name, text in headers.items())
-        await self.stream.send_all(f"{command}\n{lines}\n".encode() + body + b"\0")
-
-    async def read(self) -> None:
-        """Collect what the broker sends, until one side closes."""
-        try:
-            while data := await self.stream.receive_some(65536):
-                frames, self.rest = read_frames(self.rest + data)
-                self.frames += frames
-        except trio.ClosedResourceError:
-            pass
-
-    async def settle(self) -> None:
-        """Let the broker do, and this side read, all that can be done without time passing."""
-        await trio.testing.wait_all_tasks_blocked()
-
-    async def open(self, **headers: str) -> None:
-        await self.send("CONNECT", accept_version="1.2", host="test", **headers)
-        await self.settle()
-
-    def messages(self) -> list[Message]:
-        """DIAG messages that came since the last call."""
-        frames, self.frames = self.frames, []
-        return [
-            Message(headers["destination"], headers, json.loads(body))
-            for command, headers, body in frames
-            if command == "MESSAGE" and headers["destination"].startswith("DIAG")
-        ]
-
-
-@define(eq=False)
-class Running:
-    """A broker in memory that serves until the test ends."""
-
-    server: Server
-    reporter: Reporter
-    listener: MemoryListener
-    nursery: trio.Nursery
-
-    def dial(self) -> Peer:
-        """A connection on which nothing was said."""
-        peer = Peer(self.listener.connect())
-        self.nursery.start_soon(peer.read)
-        return peer
-
-    async def peer(self, *destinations: str, **headers: str) -> Peer:
-        """A client with an open session, subscribed to ``destinations``."""
-        peer = self.dial()
-        await peer.open(**headers)
-        for name in destinations:
-            await peer.send("SUBSCRIBE", destination=name, id=name)
-        await peer.settle()
-        return peer
-
-
 @asynccontextmanager
-async def running(**options: object) -> AsyncIterator[Running]:
-    await trio.sleep(1000)  # no clock of the real world begins at 0
-    server, reporter = assemble(**options)
-    listener, handle, started = MemoryListener(), ServerHandle(()), trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.run, [Entrance(listener)], handle, started.set)
-        await started.wait()
-        yield Running(server, reporter, listener, nursery)
-        nursery.cancel_scope.cancel()
+async def running(**options: object) -> AsyncIterator[Dial]:
+    async with open_dial(**({"diag_interval_s": INTERVAL_S} | options)) as dial:
+        await dial.start()
+        reporter_of(dial).wall = wall
+        yield dial
 
 
-async def open_websocket(broker: Running) -> Peer:
-    peer = broker.dial()
-    await peer.stream.send_all(request(Sec_WebSocket_Protocol=b"v12.stomp"))
-    await peer.settle()
-    await peer.stream.send_all(ws(TEXT, b"CONNECT\naccept-version:1.2\nhost:test\n\n\0"))
-    await peer.settle()
-    return peer
+def reporter_of(dial: Dial) -> Reporter:
+    assert isinstance(dial.server.diagnostics, Reporter)
+    return dial.server.diagnostics
+
+
+async def joins(dial: Dial, *destinations: str, **headers: str) -> Peer:
+    """A client with an open session, subscribed to ``destinations``."""
+    client = await dial.connect("1.2", headers)
+    for name in destinations:
+        await client.send("SUBSCRIBE", {"destination": name, "id": name})
+    await wait_all_tasks_blocked()
+    return client
+
+
+async def heard(client: Peer) -> list[Message]:
+    """DIAG messages that came since the last call."""
+    frames: list[Received] = []
+    await wait_all_tasks_blocked()
+    with trio.move_on_after(1e-6):
+        while True:
+            frames.append(await client.receive())
+    return diag_messages(frames)
+
+
+async def open_websocket(dial: Dial) -> Peer:
+    pipe = WebSocketPipe(await dial.stream())
+    await pipe.shake_hands()
+    client = Peer(pipe)
+    await client.connect()
+    return client
 
 
 # --- the schema -----------------------------------------------------------------------------------
@@ -338,16 +256,15 @@ async def test_all_topics_belong_to_the_broker_alone() -> None:
 
 async def test_records_tell_what_happened_as_the_schema_says(autojump_clock) -> None:
     async with running(ttl_ms=60_000) as broker:
-        observer = await broker.peer("DIAG*", login="anna")
+        observer = await joins(broker, "DIAG*", login="anna")
         browser = await open_websocket(broker)
-        reader = await broker.peer("/topic/a")
-        await reader.send("SEND", b"hello", destination="/topic/a")
-        await reader.send("SEND", b"for later", destination="/topic/later")
-        await observer.settle()
+        reader = await joins(broker, "/topic/a")
+        await reader.publish("/topic/a", b"hello")
+        await reader.publish("/topic/later", b"for later")
+        await wait_all_tasks_blocked()
         await trio.sleep(INTERVAL_S)
-        await observer.settle()
-        messages = observer.messages()
-        await browser.stream.aclose()
+        messages = await heard(observer)
+        await browser.aclose()
     for message in messages:
         assert_message_matches(message)
     told = {message.topic: message for message in messages if message.topic in PERIODIC}
@@ -399,11 +316,10 @@ def test_no_figure_of_a_queue_stands_still() -> None:
 
 async def test_the_seeds_headers_repeat_the_body(autojump_clock) -> None:
     async with running() as broker:
-        observer = await broker.peer("DIAG/session", "DIAG/ws_buffer", "DIAG/stale")
+        observer = await joins(broker, "DIAG/session", "DIAG/ws_buffer", "DIAG/stale")
         await open_websocket(broker)
         await trio.sleep(INTERVAL_S)
-        await observer.settle()
-        told = {message.topic: message for message in observer.messages()}
+        told = {message.topic: message for message in await heard(observer)}
     session, buffers, stale = (told[f"DIAG/{name}"] for name in ("session", "ws_buffer", "stale"))
     figures = {"clients": 2, "websockets": 1, "stomp_connected": 2, "subscriptions": 3}
     for name, figure in figures.items():
@@ -416,20 +332,19 @@ async def test_the_seeds_headers_repeat_the_body(autojump_clock) -> None:
 
 async def test_split_websocket_frames_are_counted(autojump_clock) -> None:
     async with running() as broker:
-        observer = await broker.peer("DIAG/ws_buffer")
-        browser = await open_websocket(broker)
+        observer = await joins(broker, "DIAG/ws_buffer")
+        await open_websocket(broker)
         whole = ws(TEXT, b"SEND\ndestination:/topic/a\n\nx\0")
         large = ws(BINARY, b"\n" * 6_000)
         # Three frames in pieces; the last piece of one read may begin the next.
         for piece in (whole[:1], whole[1:3], whole[3:] + whole[:9], whole[9:]):
-            await browser.stream.send_all(piece)
-            await browser.settle()
+            await broker._streams[-1].send_all(piece)
+            await wait_all_tasks_blocked()
         for piece in (large[:2_000], large[2_000:5_000], large[5_000:] + whole[:5]):
-            await browser.stream.send_all(piece)
-            await browser.settle()
+            await broker._streams[-1].send_all(piece)
+            await wait_all_tasks_blocked()
         await trio.sleep(INTERVAL_S)
-        await observer.settle()
-        body = observer.messages()[0].body
+        body = (await heard(observer))[0].body
     assert body["underruns_fixed"] == 3
     assert body["hits"] == 5
     assert body["allocated"] == 5
@@ -445,7 +360,7 @@ async def test_waiting_output_is_measured(autojump_clock) -> None:
         await ours.send_all(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0")
         await trio.sleep(3)
         data = await ours.receive_some(65536)
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         outbox = next(iter(broker.server.connections)).outbox
         assert outbox.peak_bytes == len(data) > 0
         assert outbox.blocked_s == 3.0
@@ -453,13 +368,12 @@ async def test_waiting_output_is_measured(autojump_clock) -> None:
 
 async def test_who_was_told_an_error_is_closed(autojump_clock) -> None:
     async with running(diag_interval_s=1.0, linger_s=100.0) as broker:
-        observer = await broker.peer("DIAG/connections")
-        await broker.peer(login="bob")
-        guilty = await broker.peer(login="carl")
+        observer = await joins(broker, "DIAG/connections")
+        await joins(broker, login="bob")
+        guilty = await joins(broker, login="carl")
         await guilty.send("NONSENSE")
         await trio.sleep(1)
-        await observer.settle()
-        items = {item["user"]: item for item in observer.messages()[0].items}
+        items = {item["user"]: item for item in (await heard(observer))[0].items}
     assert (items["bob"]["errors_total"], items["bob"]["state"]) == (0, "open")
     assert (items["carl"]["errors_total"], items["carl"]["state"]) == (1, "closed")
 
@@ -477,17 +391,16 @@ async def test_wildcard_subscribers_are_counted() -> None:
 
 async def test_offsets_have_no_gap_over_all_topics(autojump_clock) -> None:
     async with running() as broker:
-        observer = await broker.peer("DIAG*")
+        observer = await joins(broker, "DIAG*")
         for _ in range(3):
-            visitor = await broker.peer("/topic/a")
-            await visitor.send("UNSUBSCRIBE", id="/topic/a")
-            await visitor.stream.aclose()
+            visitor = await joins(broker, "/topic/a")
+            await visitor.send("UNSUBSCRIBE", {"id": "/topic/a"})
+            await visitor.aclose()
             await trio.sleep(INTERVAL_S)
-            await observer.settle()
-        messages = observer.messages()
+        messages = await heard(observer)
     assert len({message.topic for message in messages}) >= 11
     assert [message.offset for message in messages] == list(range(len(messages)))
-    assert {message.body["epoch"] for message in messages} == {broker.reporter.stream.epoch}
+    assert {message.body["epoch"] for message in messages} == {reporter_of(broker).stream.epoch}
     assert len({message.body["broker_id"] for message in messages}) == 1
 
 
@@ -804,25 +717,25 @@ async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
 
 async def test_heard_and_sent_to_is_touched(autojump_clock) -> None:
     async with running(diag_stream=False) as broker:
-        one, two = await broker.peer("/topic/a"), await broker.peer()
+        one, two = await joins(broker, "/topic/a"), await joins(broker)
         touched = broker.server.outboxes.touched
         assert {outbox.owner for outbox in touched} == set(broker.server.connections)
         touched.clear()
-        await two.send("SEND", b"x", destination="/topic/b")
-        await two.settle()
+        await two.publish("/topic/b", b"x")
+        await wait_all_tasks_blocked()
         assert len(touched) == 1
-        await two.send("SEND", b"x", destination="/topic/a")
-        await two.settle()
+        await two.publish("/topic/a", b"x")
+        await wait_all_tasks_blocked()
         assert {outbox.owner for outbox in touched} == set(broker.server.connections)
-        await one.stream.aclose()
-        await one.settle()
+        await one.aclose()
+        await wait_all_tasks_blocked()
         assert {outbox.owner for outbox in touched} == set(broker.server.connections)
         assert len(touched) == 1
 
 
 async def test_a_missed_heartbeat_touches(autojump_clock) -> None:
     async with running(diag_stream=False) as broker:
-        await broker.peer(heart_beat="1000,0")
+        await joins(broker, **{"heart-beat": "1000,0"})
         touched = broker.server.outboxes.touched
         touched.clear()
         await trio.sleep(1.5)
@@ -841,17 +754,17 @@ async def test_the_census_is_what_counting_everybody_would_find(autojump_clock) 
         return census.clients, census.websockets, census.ws_allocated
 
     async with running(diag_stream=False) as broker:
-        server, said_nothing = broker.server, broker.dial()
-        peers = [said_nothing, await broker.peer(), await open_websocket(broker)]
+        server, said_nothing = broker.server, await broker.open()
+        peers = [said_nothing, await joins(broker), await open_websocket(broker)]
         cut = ws(TEXT, b"SEND\ndestination:/topic/a\n\nx\0")[:20]
-        await peers[2].stream.send_all(cut)
-        await said_nothing.settle()
+        await broker._streams[-1].send_all(cut)
+        await wait_all_tasks_blocked()
         assert told_by(server) == counted(server)
         assert told_by(server)[:2] == (2, 1)
         assert told_by(server)[2] > 0
         for peer in peers:
-            await peer.stream.aclose()
-            await peer.settle()
+            await peer.aclose()
+            await wait_all_tasks_blocked()
             assert told_by(server) == counted(server)
         assert told_by(server) == (0, 0, 0)
         assert not server.outboxes.blocked
@@ -890,12 +803,11 @@ async def test_queues_and_what_is_parked_are_ranked_in_slices() -> None:
 
 async def test_an_interval_of_0_means_no_statistics(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
-        observer = await broker.peer("DIAG*")
-        observer.messages()
+        observer = await joins(broker, "DIAG*")
+        await heard(observer)
         await trio.sleep(100)
-        await broker.peer()
-        await observer.settle()
-        assert {message.topic for message in observer.messages()} == {"DIAG/event/connect"}
+        await joins(broker)
+        assert {message.topic for message in await heard(observer)} == {"DIAG/event/connect"}
 
 
 async def test_a_bug_in_the_statistics_does_not_end_the_broker(
@@ -932,15 +844,14 @@ def told(messages: Sequence[Message]) -> list[tuple[object, ...]]:
 
 async def test_events_of_a_session(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
-        observer = await broker.peer("DIAG/event/*")
-        observer.messages()
-        visitor = await broker.peer("/topic/a", login="bob")
-        await visitor.send("UNSUBSCRIBE", id="/topic/a")
+        observer = await joins(broker, "DIAG/event/*")
+        await heard(observer)
+        visitor = await joins(broker, "/topic/a", login="bob")
+        await visitor.send("UNSUBSCRIBE", {"id": "/topic/a"})
         await visitor.send("DISCONNECT")
         await trio.sleep(5)
-        await visitor.stream.aclose()
-        await observer.settle()
-        messages = observer.messages()
+        await visitor.aclose()
+        messages = await heard(observer)
     for message in messages:
         assert_message_matches(message)
     assert told(messages) == [
@@ -954,11 +865,10 @@ async def test_events_of_a_session(autojump_clock) -> None:
 
 async def test_a_missed_heartbeat_is_an_event(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
-        observer = await broker.peer("DIAG/event/heartbeat", "DIAG/event/disconnect")
-        await broker.peer(heart_beat="1000,0")
+        observer = await joins(broker, "DIAG/event/heartbeat", "DIAG/event/disconnect")
+        await joins(broker, **{"heart-beat": "1000,0"})
         await trio.sleep(60)
-        await observer.settle()
-        messages = observer.messages()
+        messages = await heard(observer)
     late, gone = told(messages)
     assert late[:3] == ("heartbeat", "", "late")
     assert gone[:3] == ("disconnect", "", "heart-beat-timeout")
@@ -998,7 +908,7 @@ async def test_what_a_slow_listener_misses_does_not_feed_itself() -> None:
     server, reporter = assemble(slow_consumer="drop-newest")
     slow = listen(server, "DIAG*")
     paper = listen(server, "DIAG/event/drop", "DIAG/event/slow")
-    slow.takes = False
+    slow.is_jammed = True
     run_interval(reporter)
     missed = reporter.stream.next_offset
     assert paper.messages() == []
@@ -1015,7 +925,7 @@ async def test_many_events_of_a_turn_are_spread_over_the_next(
     monkeypatch.setattr(reporter_module, "MAX_TURN_EVENTS", 10)
     server, reporter = assemble()
     paper = listen(server, "DIAG/event/subscribe")
-    paper.data = b""
+    paper.messages()
     for number in range(25):
         server.broker.events.tell("subscribe", destination=f"/topic/{number}")
     counts = []
@@ -1076,7 +986,7 @@ async def test_the_longest_turn_of_an_interval_is_told() -> None:
 
 async def test_the_dispatcher_times_its_turns(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
-        await broker.peer()
+        await joins(broker)
         dispatcher = broker.server.dispatcher
         assert dispatcher.turn_times.count == dispatcher.turns > 0
 
@@ -1103,7 +1013,7 @@ async def test_tasks_are_counted_as_they_come_and_go() -> None:
         for _ in range(3):
             nursery.start_soon(trio.sleep_forever)
         assert meter.count() == living()
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert meter.count() == living()
 
