@@ -50,6 +50,7 @@ from trio_stomp.broker.routing import (
 from trio_stomp.broker.rules import AccessRules
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import (
+    DueSender,
     Duplicates,
     LeftBehind,
     Postponed,
@@ -372,7 +373,7 @@ class Parts:
             self.memory,
             timers=self.timers,
             overflow=self.overflow,
-            send=self.publisher.send_due,
+            sender=DueSender(self.publisher),
             authorizer=self.authorizer,
             dialect=self.dialect,
             policies=self.policies,

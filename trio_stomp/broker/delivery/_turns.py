@@ -41,21 +41,15 @@ class NotYet(Exception):
         self.work = work
 
 
-def after(call: "Callable[[], Work | None]") -> Work:
-    """Return a work that repeats ``call`` until it needs no other work, then does its result.
-
-    Args:
-      call: Does something, and returns further work or None. It may raise NotYet.
-    """
+def after(call: Callable[[], None]) -> Work:
+    """Return a work that repeats ``call``, which may raise NotYet, until it needs no other work."""
     while True:
         try:
-            work = call()
+            call()
         except NotYet as later:
             yield from later.work
         else:
             break
-    if work is not None:
-        yield from work
 
 
 SHARE_S = 0.002

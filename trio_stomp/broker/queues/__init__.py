@@ -20,6 +20,7 @@ from trio_stomp.broker.queues._message import Message as Message
 from trio_stomp.broker.queues._message import charge as charge
 from trio_stomp.broker.queues._message import cost_alone as cost_alone
 from trio_stomp.broker.queues._message import cost_of as cost_of
+from trio_stomp.broker.queues._overflow import Need as Need
 from trio_stomp.broker.queues._overflow import Overflow as Overflow
 from trio_stomp.broker.queues._overflow import QueueFull as QueueFull
 from trio_stomp.broker.queues._queue import PLACE as PLACE

@@ -1,12 +1,12 @@
 """Admission of messages to full queues, by the overflow policy."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
-from trio_stomp.broker.delivery import Client, LossReason, NotYet, Publication, Work
+from trio_stomp.broker.delivery import Client, LossReason, Publication, Work
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
 from trio_stomp.broker.queues._queue import Queue
@@ -27,6 +27,25 @@ class QueueFull(ProtocolError):
     """A full queue refused a message, after it accepted ``taken`` messages of the same run."""
 
     taken: int = 0
+
+
+@define(eq=False, repr=False)
+class Need:
+    """Messages that one queue is to accept."""
+
+    origin: Publication
+    """Their header block, sender and quota."""
+    largest: bytes = b""
+    """Their largest body."""
+    count: int = 0
+    size: int = 0
+    """The bytes of all bodies."""
+
+    def add(self, bodies: list[bytes]) -> None:
+        """Add messages."""
+        self.largest = max(self.largest, *bodies, key=len)
+        self.count += len(bodies)
+        self.size += sum(map(len, bodies))
 
 
 @define(eq=False, repr=False)
@@ -100,45 +119,47 @@ class Overflow:
         self.queues.accept(queue, origin, [body], level, size)
         return True
 
-    def make_room(self, queue: Queue, publication: Publication, now: float) -> None:
-        """Check that few messages must leave a queue before it accepts new ones.
+    def making_room(self, needs: Mapping[Queue, Need], now: float) -> Work | None:
+        """Return the work that makes room for messages, or None if few must leave for them.
 
         Args:
-          queue: The queue, whose policy drops or dead-letters its oldest messages.
-          publication: The new messages.
+          needs: The messages, by the queue that is to accept them.
           now: Seconds of the broker's clock.
-
-        Raises:
-          NotYet: Many must. They leave in pieces, and the messages are sent then.
         """
-        body = max(publication.bodies, key=len)
-        missing = self._missing(queue, publication, body)
-        is_much = missing * queue.waiting.count > FEW_DROPPED * queue.size
-        if is_much and self._is_long(queue, publication, body):
-            raise NotYet(self._making_room(queue, publication, body, now))
+        leaving = 0.0
+        for queue, need in needs.items():
+            if queue.policy.drops_old and (missing := self._missing(queue, need)) > 0:
+                leaving += missing * queue.waiting.count / max(queue.size, 1)
+        return self._making_room(needs, now) if leaving > FEW_DROPPED else None
 
-    def _missing(self, queue: Queue, publication: Publication, body: bytes) -> int:
-        """Return the bytes that must be released before a message fits; 0 = it never will."""
-        size, cost = len(body), cost_alone(publication.head, 1, len(body))
-        if self._never_fits(queue, size, cost):
+    def _making_room(self, needs: Mapping[Queue, Need], now: float) -> Work:
+        for queue, need in needs.items():
+            buries = queue.policy.overflow == DEAD_LETTER
+            while queue.policy.drops_old and self._missing(queue, need) > 0:
+                self._drop_oldest(queue, now, buries=buries)
+                yield
+
+    def _missing(self, queue: Queue, need: Need) -> int:
+        """Return the bytes to release, by dropping the oldest messages, before others fit.
+
+        Returns:
+          0 if they fit, or if dropping does not help.
+        """
+        size, largest = need.size, len(need.largest)
+        alone = cost_alone(need.origin.head, 1, largest)
+        if self._never_fits(queue, largest, alone):
             return 0
-        excess = queue.size + size - queue.policy.max_bytes if queue.policy.max_bytes else 0
-        return max(excess, cost - self.memory.kept_room_for(publication.quota))
-
-    def _making_room(self, queue: Queue, publication: Publication, body: bytes, now: float) -> Work:
-        buries = queue.policy.overflow == DEAD_LETTER
-        while self._missing(queue, publication, body) > 0 and self._is_long(
-            queue, publication, body
-        ):
-            self._drop_oldest(queue, now, buries=buries)
-            yield
-
-    def _is_long(self, queue: Queue, publication: Publication, body: bytes) -> bool:
-        """Return whether many messages may be dropped for a new one, the oldest one at once."""
-        waiting, cost = queue.waiting, cost_alone(publication.head, 1, len(body))
-        if waiting.count <= FEW_DROPPED or waiting.oldest_at is None:
-            return False
-        return self._may_drop(queue, publication, body, cost)
+        if not queue.waiting.count or queue.waiting.oldest_at is None:
+            return 0
+        limit = queue.policy.max_bytes
+        excess = queue.size + min(size, limit) - limit if limit else 0
+        if excess > 0:
+            return excess
+        cost = cost_alone(need.origin.head, need.count, size)
+        missing = cost - self.memory.kept_room_for(need.origin.quota)
+        if missing > 0 and self._may_drop(queue, need.origin, need.largest, alone):
+            return missing
+        return 0
 
     def _may_drop(self, queue: Queue, origin: Publication, body: bytes, cost: int) -> bool:
         """Return whether the oldest message may be dropped for a new one.

@@ -5,6 +5,7 @@ Does not handle: recipients; see ``routing`` and ``queues``.
 """
 
 from trio_stomp.broker.sending._dead_letters import send_dead as send_dead
+from trio_stomp.broker.sending._due import DueSender as DueSender
 from trio_stomp.broker.sending._duplicates import SEEN as SEEN
 from trio_stomp.broker.sending._duplicates import Duplicates as Duplicates
 from trio_stomp.broker.sending._left_behind import LeftBehind as LeftBehind

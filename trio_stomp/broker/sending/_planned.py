@@ -24,6 +24,7 @@ from trio_stomp.broker.queues import (
 )
 from trio_stomp.broker.routing import Foresight, no_table_memory
 from trio_stomp.broker.sending._publisher import Publisher
+from trio_stomp.broker.sending._room import Needs
 from trio_stomp.broker.sending._temporary import is_orphan
 from trio_stomp.broker.sending._to_queue import QueueSender
 from trio_stomp.frames import FrameRun, Head, head_cost
@@ -32,6 +33,7 @@ from trio_stomp.protocol import Acked
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
     from trio_stomp.broker.headers import SendPlan
+    from trio_stomp.broker.rules import Rights
 
 MANY_COPIES = 1024
 """A transaction of more copies, or of as much other work, is carried out in pieces."""
@@ -89,6 +91,8 @@ class Planned:
     """The sums of a transaction's actions."""
 
     foresight: Foresight
+    rights: "Rights | None" = None
+    """Those of its client when it was planned."""
     names: dict[str, None] = field(factory=dict)
     topics: dict[str, None] = field(factory=dict)
     """The topics and work queues among them."""
@@ -151,15 +155,24 @@ class Planner:
         Raises:
           ProtocolError: one is not allowed, or does not fit.
         """
-        rights = client.rights
+        planned.rights = client.rights
         for place, action in enumerate(actions):
             if isinstance(action, FrameRun):
                 yield from self._plan(client, action, planned, now)
             if place % STEP == STEP - 1 or planned.copies > MANY_COPIES:
                 yield
         planned.is_long = planned.foresight.is_of_one or planned.copies > MANY_COPIES
-        yield from self._until_free(planned)
-        if client.rights is not rights:  # changed meanwhile
+        making_room: Work | None = iter(())
+        while making_room is not None:
+            yield from making_room
+            yield from self._until_free(planned)
+            self._check(client, actions, planned)
+            making_room = self._making_room(client, planned, now)
+
+    def _check(self, client: Client, actions: Sequence[FrameRun | Acked], planned: Planned) -> None:
+        """See whether all that is planned can be done, or raise ``ProtocolError``."""
+        if client.rights is not planned.rights:  # changed meanwhile
+            planned.rights = client.rights
             for head in [each.head for each in actions if isinstance(each, FrameRun)]:
                 self.publisher.plan(client, head)
         for name in planned.names:
@@ -183,6 +196,14 @@ class Planner:
         self.publisher.later.scheduler.check_count(quota, planned.scheduled, count)
         planned.survives = self.publisher.log is not None and self._survives(client, actions)
         planned.check_room(self.overflow, self.publisher.to_queues, quota)
+
+    def _making_room(self, client: Client, planned: Planned, now: float) -> Work | None:
+        """Return the work that makes room for its messages, or None if few must leave for them."""
+        needs = Needs(client, client.quota, now)
+        for put in planned.puts:
+            for destination, head in put.parts:
+                needs.add(destination, head, put.bodies)
+        return self.publisher.making_room(needs)
 
     def _until_free(self, planned: Planned) -> Work:
         """Wait until its topics have no lines and, if it is long, no other one is being stored."""

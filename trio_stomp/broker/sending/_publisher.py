@@ -5,17 +5,17 @@ from contextlib import contextmanager, nullcontext
 
 from attrs import define, field
 
-from trio_stomp.base import Identity, ProtocolError, Quota, noop
+from trio_stomp.base import ProtocolError, Quota, noop
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     ASK,
-    NEVER,
     Client,
     DayEnd,
     Destination,
     NotYet,
     Publication,
     WallTime,
+    Work,
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import (
@@ -31,7 +31,7 @@ from trio_stomp.broker.headers import (
     volatile_warning,
 )
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import Queue, QueueBook
+from trio_stomp.broker.queues import QueueBook
 from trio_stomp.broker.routing import (
     FEW_SELECTORS,
     Asker,
@@ -44,6 +44,7 @@ from trio_stomp.broker.routing import (
 )
 from trio_stomp.broker.sending._duplicates import Duplicates
 from trio_stomp.broker.sending._postponed import Postponed
+from trio_stomp.broker.sending._room import Needs, may_push_out
 from trio_stomp.broker.sending._send_later import SendLater
 from trio_stomp.broker.sending._temporary import Temporary, is_orphan
 from trio_stomp.broker.sending._to_queue import QueueSender
@@ -80,7 +81,7 @@ class Publisher:
     """The log for persistent messages; None = there is no store."""
     wall: WallTime = field(factory=WallTime)
     later: SendLater = field(init=False)
-    """The scheduler, which calls ``send_due``. Set by the broker."""
+    """Has messages sent when they are due. Set by the broker."""
     questions: StreamQueries = field(init=False)
     behalf: Quota | None = None
     """The quota charged for messages that the broker sends on a user's behalf."""
@@ -181,8 +182,8 @@ class Publisher:
                     self.asker.ask(head, ((destination, head),))
                 if destination.queue is None:
                     self._make_queues(client, (destination,))
-                if not self.asker.must_not_wait:
-                    self._make_room(client, destination, head, bodies, now)
+                if may_push_out(destination):
+                    self._make_room(client, [(destination, head)], bodies, now)
             taken, outcome = send(
                 client, destination, head, options, bodies, received_at=received_at, now=now
             )
@@ -228,6 +229,8 @@ class Publisher:
         survives = any(destination.stores(plan.options) for destination in destinations)
         each = self.to_queues.stored_each(quota, (head,)) if survives else 0
         self.to_queues.check_room(client, destinations, head, bodies, quota=quota, each=each)
+        if client is not None:
+            self._make_room(client, parts, bodies, now)
         outcomes = self._send_to_all(
             client,
             parts=parts,
@@ -255,18 +258,19 @@ class Publisher:
             self.queues.make(client, [r for r in destinations if not is_orphan(client, r)])
 
     def _make_room(
-        self, client: Client, destination: Destination, head: Head, bodies: list[bytes], now: float
+        self, client: Client, parts: list[tuple[Destination, Head]], bodies: list[bytes], now: float
     ) -> None:
         """Raise ``NotYet`` if very many messages must leave, by policy, for those that are sent."""
-        queue = destination.queue
-        if isinstance(queue, Queue):
-            if queue.policy.drops_old:
-                origin = Publication(destination, head, bodies, now, NEVER, sender=client)
-                origin.quota = client.quota
-                self.to_queues.overflow.make_room(queue, origin, now)
-        elif destination.ttl_s and not destination.subscribers:
-            publication = Publication(destination, head, bodies, now, NEVER)
-            self.to_topics.stale.make_room(publication, now)
+        if not self.asker.must_not_wait:
+            needs = Needs(client, client.quota, now)
+            for destination, head in parts:
+                needs.add(destination, head, bodies)
+            if (work := self.making_room(needs)) is not None:
+                raise NotYet(work)
+
+    def making_room(self, needs: Needs) -> Work | None:
+        """Return the work that makes room for messages, or None if few must leave for them."""
+        return needs.making_room(self.to_queues.overflow, self.to_topics.stale)
 
     def _send_to_all(
         self,
@@ -316,23 +320,6 @@ class Publisher:
         """Send bodies to one destination as far as there is room, and return the outcome."""
         send = self._send_once if options and options.dedup_id else self.send_to
         return send(client, destination, head, options, bodies, received_at=received_at, now=now)[1]
-
-    def send_due(
-        self, owner: Identity | None, quota: Quota | None, run: FrameRun, now: float, survives: bool
-    ) -> int:
-        """Send scheduled messages, and return how many were accepted.
-
-        Args:
-          owner: The user who scheduled them.
-          quota: The quota charged for them.
-          run: The run of SENDs.
-          now: The time, in seconds of the broker's clock.
-          survives: They were stored until now, and must stay stored.
-        """
-        is_bound = survives and self.log is not None
-        binding = self.bound(is_kept=True) if is_bound else nullcontext()
-        with self.to_topics.last_values.left_by(owner), binding:
-            return self.send_for(run, quota, now)
 
     def send_for(self, run: FrameRun, quota: Quota | None, now: float) -> int:
         """Send on behalf of a quota's owner, and return the number of accepted messages."""

@@ -2,9 +2,10 @@
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -35,6 +36,7 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Overflow, Storage, cost_alone
 from trio_stomp.broker.routing import beyond_quota
+from trio_stomp.broker.sending._due import DueSender
 from trio_stomp.broker.sending._jobs import Jobs
 from trio_stomp.frames import FrameRun, Head
 
@@ -45,6 +47,8 @@ SCHEDULED = "scheduled:"
 """Their place in the store, and prefix of their settings."""
 SLIP_MS = 60_000
 """A wall clock that is set back has no CRON fire again within so many ms: the least step of one."""
+DROPPED_AT_ONCE = 256
+"""Messages that a scheduled one pushes out between two looks at the clock."""
 _SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
 """Prefixes of headers that are removed before a scheduled message is sent."""
 
@@ -97,17 +101,12 @@ class Scheduled:
 
 @define(eq=False, repr=False)
 class Scheduler:
-    """Keeps messages until their time. Each repeats by itself.
-
-    Args:
-      send: Sends a run for who scheduled it, whoever is charged, and whether it must survive; how
-        many of its messages were taken.
-    """
+    """Keeps messages until their time. Each repeats by itself."""
 
     memory: MemoryBudget
     timers: Timers
     overflow: Overflow
-    send: Callable[[Identity | None, Quota | None, FrameRun, float, bool], int]
+    sender: DueSender
     authorizer: Authorizer
     dialect: Dialect
     policies: BrokerPolicies
@@ -364,14 +363,20 @@ class Scheduler:
         if not self._may_send(item):
             self._end(item)
             return
+        run = FrameRun(item.head, list(item.bodies), [])
+        if (work := self.sender.making_room(item.quota, run, now)) is not None:
+            for _ in islice(work, DROPPED_AT_ONCE):
+                pass
+            self.timers.call_again()
+            return
         item.sent += 1
         following = item.schedule.next_due(self.wall.ms(due_s), item.sent)
         if self.storage is None or not item.ids:
-            self._send(item, now)
+            self._send(item, run, now)
         else:
             # One record, so that it is sent exactly once across a restart.
             with self.storage.log.together():
-                self._send(item, now)
+                self._send(item, run, now)
                 self._note(self.storage, item, following)
         if following is None:
             self.drop(item)
@@ -393,10 +398,11 @@ class Scheduler:
             plan = item.head.plan = make_plan(item.head, self.dialect)
         return plan
 
-    def _send(self, item: Scheduled, now: float) -> None:
-        run = FrameRun(item.head, list(item.bodies), [])
+    def _send(self, item: Scheduled, run: FrameRun, now: float) -> None:
         owner, quota, survives = item.owner, item.quota, bool(item.ids)
-        taken = self.overflow.send_quietly(lambda: self.send(owner, quota, run, now, survives))
+        taken = self.overflow.send_quietly(
+            lambda: self.sender.send(owner, quota, run, now, survives=survives)
+        )
         self.lost += len(item.bodies) - taken
 
     def _end(self, item: Scheduled) -> None:

@@ -22,7 +22,6 @@ from trio_stomp.broker.delivery import (
     NEVER,
     BrokerPolicies,
     Destination,
-    NotYet,
     Place,
     Publication,
     Work,
@@ -161,23 +160,24 @@ class StaleQueue:
                 cost = _cost(publication)
             self._append(publication, cost)
 
-    def make_room(self, publication: Publication, now: float) -> None:
-        """Check that few messages must leave before new ones are parked.
+    def making_room(self, publications: Sequence[Publication], now: float) -> Work | None:
+        """Return the work that makes room for messages, or None if few must leave for them.
 
-        Raises:
-          NotYet: Many must. They leave in pieces, and the messages are sent then.
+        Args:
+          publications: The messages that are to be parked.
+          now: Seconds of the broker's clock.
         """
-        cost = _cost(publication)
+        cost = sum(map(_cost, publications))
         excess = self.bytes + cost - self.policies.max_stale_queue_bytes
-        if excess * self.size > FEW_DROPPED * self.bytes and (
-            self._due[0][0] <= now or self._may_push_out(publication)
-        ):
-            raise NotYet(self._pushing_out(publication, cost, now))
+        if excess * self.size <= FEW_DROPPED * self.bytes:
+            return None
+        pushing = [each for each in publications if self._may_push_out(each)]
+        return self._pushing_out(pushing, cost, now) if pushing or self._due[0][0] <= now else None
 
-    def _pushing_out(self, publication: Publication, cost: int, now: float) -> Work:
+    def _pushing_out(self, publications: Sequence[Publication], cost: int, now: float) -> Work:
         while self.sweep(now):
             yield
-        if self._may_push_out(publication):
+        for publication in publications:
             yield from self._making_room(publication, cost)
 
     def _may_push_out(self, publication: Publication) -> bool:
