@@ -1,6 +1,6 @@
 """Clients and their subscriptions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -246,6 +246,12 @@ class AnyBinding(Protocol):
 
     def receive(self, publication: Publication, delivery: Delivery, give: Give) -> int:
         """Queue a publication, and return the number of messages. Ignore ``delivery``."""
+
+    def has_copies(self, publication: Publication) -> bool:
+        """Return whether its copies were queued when the publication was stored."""
+
+    def making_room(self, publication: Publication) -> Iterator[None]:
+        """Drop, by policy and one in each step, what must leave for a publication."""
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:
         """Queue bodies of a publication as far as they fit, and return how many."""

@@ -58,6 +58,7 @@ class Share:
     filtered: "Sequence[Member]"
     taken: int = 0
     """The number of subscribers that matched so far."""
+    _held: "list[tuple[Subscription, Delivery]]" = field(factory=list)
 
     def pieces(self) -> Evidence:
         """Implement ``Gift.pieces``: deliver the run to all subscribers."""
@@ -69,10 +70,20 @@ class Share:
             if block not in encoded:
                 encoded[block] = self._encode(block, first)
         deliveries = [encoded[block] for block in blocks]
+        if fan_out.drops_many(publication.destination, publication.bodies):
+            yield from self._giving_one_by_one(deliveries)
+        else:
+            yield from self._giving(deliveries)
+        if fan_out.event_history is not None and not publication.destination.reserved:
+            fan_out.event_history.sent(publication, first, self.taken)
+        return matched(self.taken)
+
+    def _giving(self, deliveries: "Sequence[Delivery]") -> Work:
+        publication = self.publication
         for place in range(0, len(self.direct), STEP):
             self._stage(self.direct[place : place + STEP], deliveries)
             yield
-        left, give = STEP, fan_out.give
+        left, give = STEP, self.fan_out.give
         for member in self.filtered:
             if member.is_there and member.receive(publication, deliveries[member.wire], give):
                 self.taken += 1
@@ -82,9 +93,22 @@ class Share:
             if left <= 0 or member.selector is not None:
                 left = STEP
                 yield
-        if fan_out.event_history is not None and not publication.destination.reserved:
-            fan_out.event_history.sent(publication, first, self.taken)
-        return matched(self.taken)
+
+    def _giving_one_by_one(self, deliveries: "Sequence[Delivery]") -> Work:
+        """Give to subscribers that may have to drop very many messages for it."""
+        publication = self.publication
+        for member in (*self.direct, *self.filtered):
+            if not (isinstance(member, Subscription) or member.has_copies(publication)):
+                yield from member.making_room(publication)
+            if member.is_there and member.receive(publication, deliveries[member.wire], self._hold):
+                self.taken += 1
+            held, self._held = self._held, []
+            for subscription, delivery in held:
+                yield from self.fan_out.giving(subscription, delivery)
+            yield
+
+    def _hold(self, subscription: Subscription, delivery: "Delivery") -> None:
+        self._held.append((subscription, delivery))
 
     def _encode(self, block: bytes, first: int) -> "Delivery":
         origin = self.publication.without_bodies()

@@ -22,7 +22,7 @@ from trio_stomp.broker.queues import (
     cost_alone,
     without_covered,
 )
-from trio_stomp.broker.routing import Foresight, no_table_memory
+from trio_stomp.broker.routing import FanOut, Foresight, no_table_memory
 from trio_stomp.broker.sending._publisher import Publisher
 from trio_stomp.broker.sending._room import Needs
 from trio_stomp.broker.sending._temporary import is_orphan
@@ -129,10 +129,10 @@ class Planned:
             self.wanted, charged, later=self.later, name=self.scheduled, quota=quota, each=each
         )
 
-    def is_large(self) -> bool:
+    def is_large(self, fan_out: FanOut) -> bool:
         """Return whether a run of it goes to very many by now, who came while it was planned."""
         return any(
-            destination.is_large(len(put.bodies))
+            fan_out.is_large(destination, put.bodies)
             for put in self.puts
             for destination, _ in put.parts
         )
@@ -243,6 +243,8 @@ class Planner:
             planned.ids += self.publisher.known.room_for(destination, once) if once else 0
             copies = (destination.bindings + len(destination.durables)) * count
             planned.copies += PUT_COPIES + len(destination.subscribers) + copies
+            if self.publisher.fan_out.drops_many(destination, action.bodies):
+                planned.copies += MANY_COPIES
             if destination.is_crowded:
                 yield
             if destination.kind is not Kind.QUEUE:

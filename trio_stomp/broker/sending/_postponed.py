@@ -52,7 +52,7 @@ class Postponed:
         if publication.sender is None and (
             destination.line is not None
             or not self.destinations.refresh_few(destination)
-            or destination.is_large(len(publication.bodies))
+            or self.to_topics.fan_out.is_large(destination, publication.bodies)
         ):
             self.send_behind(publication, asked, keeper)
             return NOTHING
@@ -192,6 +192,7 @@ class Unseen:
         for place, member in enumerate(self.members):
             if is_stored and not isinstance(member, Subscription) and member.durable:
                 if member.is_there and member.wants(publication):
+                    yield from member.making_room(publication)
                     self.matched += 1
                     if member.take(publication, publication.bodies):
                         self.is_safe = True
@@ -237,7 +238,8 @@ class Unseen:
         lines = self.postponed.lines
         is_found = self.postponed.look_up(self.publication)
         destination = self.publication.destination
-        is_long = destination.is_large(len(self.publication.bodies)) or lines.turns.is_over()
+        is_large = self.postponed.to_topics.fan_out.is_large
+        is_long = is_large(destination, self.publication.bodies) or lines.turns.is_over()
         is_long = is_long or not is_found
         is_first = destination.line is None and not lines.has(self.client)
         if is_long or self._must_ask or not is_first:

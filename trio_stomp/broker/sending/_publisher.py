@@ -173,7 +173,7 @@ class Publisher:
                 (head,) = plan.renamed
             if client is not None:
                 if destination.durables:
-                    self._check_copies((destination,), options)
+                    self._check_copies((destination,), options, bodies)
                 if destination.line is not None:
                     raise NotYet(self.lines.until_free(plan.names))
                 # In a crowd, selectors are evaluated at delivery. The store needs results before.
@@ -221,7 +221,7 @@ class Publisher:
         self.in_pieces.look_up(run.head, destinations, may_wait=may_wait)
         parts = list(zip(destinations, plan.renamed, strict=True))
         if client is not None:
-            self._check_copies(destinations, plan.options)
+            self._check_copies(destinations, plan.options, bodies)
             if any(destination.line is not None for destination in destinations):
                 raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, parts)
@@ -244,13 +244,20 @@ class Publisher:
         return len(bodies), together(outcomes)
 
     def _check_copies(
-        self, destinations: Iterable[Destination], options: SendOptions | None
+        self,
+        destinations: Iterable[Destination],
+        options: SendOptions | None,
+        bodies: list[bytes],
     ) -> None:
-        """Raise ``ManyCopies`` if a SEND, and no part of a COMMIT, is stored for very many."""
+        """Raise ``ManyCopies`` if a SEND, and no part of a COMMIT, is stored for very many.
+
+        Or for durable subscriptions that may have to drop very many messages for it.
+        """
         if self.log is None or self.to_topics.binds:
             return
-        stored = [len(each.durables) for each in destinations if each.stores(options)]
-        if sum(stored) > MANY_DURABLES:
+        stored = [each for each in destinations if each.durables and each.stores(options)]
+        is_long = any(self.fan_out.drops_many(each, bodies) for each in stored)
+        if is_long or sum(len(each.durables) for each in stored) > MANY_DURABLES:
             raise ManyCopies
 
     def _make_queues(self, client: Client, destinations: Iterable[Destination]) -> None:

@@ -10,6 +10,7 @@ from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, parked, unm
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE, Kind
 from trio_stomp.broker.routing import (
     BrokerEvents,
+    Evidence,
     FanOut,
     FanOutInPieces,
     Gift,
@@ -77,15 +78,18 @@ class TopicSender:
         """Deliver messages to a topic's or work queue's subscribers, or park or drop them."""
         destination = publication.destination
         if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
-            return self._keep(publication, now)
+            return self.keep(publication, now)
         if destination.kind is Kind.TOPIC:
-            if destination.is_large(len(publication.bodies)):
+            if self.fan_out.is_large(destination, publication.bodies):
                 self.in_pieces.begin(publication)
                 return NOTHING
             return matched(self.fan_out.to_all(publication))
         if destination.kind is Kind.WORK:
+            if self.fan_out.drops_many(destination, publication.bodies):
+                self.in_pieces.begun.append(Passing(self, publication, now))
+                return NOTHING
             if not self.fan_out.in_turn(publication):
-                return self._keep(publication, now)
+                return self.keep(publication, now)
             return matched(1)
         left = self.answer(publication)
         if left is not None:
@@ -93,8 +97,8 @@ class TopicSender:
             return NOTHING
         return matched(len(destination.subscribers))
 
-    def _keep(self, publication: Publication, now: float) -> SendOutcome:
-        """Nobody is subscribed: park it, if the destination gives it a lifetime, or let it die."""
+    def keep(self, publication: Publication, now: float) -> SendOutcome:
+        """Park messages without subscribers if the destination has a TTL, else drop them."""
         destination = publication.destination
         if (
             destination.retained is not None
@@ -116,3 +120,25 @@ class TopicSender:
         self.fan_out.drops.no_subscriber += count
         self.fan_out.note(LossReason.NO_SUBSCRIBER, destination, count)
         return unmatched(destination.name)
+
+
+@define(eq=False, repr=False)
+class Passing:
+    """A run for the members of a work queue that may have to drop very many messages for it."""
+
+    to_topics: TopicSender
+    publication: Publication
+    now: float
+
+    def pieces(self) -> Evidence:
+        """Implement ``Gift.pieces``: make room at each member that is to get some of it."""
+        to_topics, publication = self.to_topics, self.publication
+        outcome = NOTHING
+        for member, bodies in to_topics.fan_out.turns(publication):
+            part = publication.with_bodies(publication.destination, bodies)
+            yield from to_topics.fan_out.passing(member, part)
+            outcome = matched(1)
+            yield
+        if outcome is NOTHING:
+            outcome = to_topics.keep(publication, self.now)
+        return outcome

@@ -83,7 +83,7 @@ class TransactionCommitter:
                     return
                 with self.publisher.asker.at_once():
                     tell(self._commit_together(log, client, actions, planned, now))
-            elif planned.copies > MANY_COPIES or planned.is_large():
+            elif planned.copies > MANY_COPIES or planned.is_large(self.publisher.fan_out):
                 yield from self._do_in_pieces(client, actions, planned, now, tell)
             else:
                 with self.publisher.asker.at_once():

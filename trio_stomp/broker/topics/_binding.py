@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define
 
-from trio_stomp.broker.delivery import Client, Delivery, Give, Place, Publication
+from trio_stomp.broker.delivery import Client, Delivery, Give, Place, Publication, Work
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
@@ -17,6 +17,9 @@ class BindingHost(Protocol):
 
     def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
         """Queue messages as far as the policy allows, and return the number queued."""
+
+    def making_room(self, binding: "Binding", publication: Publication) -> Work:
+        """Drop, by policy and one in each step, what must leave a binding's queue."""
 
 
 @define(eq=False, repr=False)
@@ -66,10 +69,14 @@ class Binding:
         is_left = all(each.subscription.client.is_leaving for each in self.queue.consumers)
         return is_left and not self.durable
 
+    def has_copies(self, publication: Publication) -> bool:
+        """Return whether its copies were queued when the publication was stored."""
+        return publication.is_stored and bool(self.durable)
+
     def receive(self, publication: Publication, _delivery: Delivery, _give: Give) -> int:
         """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
-        if publication.is_stored and self.durable:
-            return 0  # it was given its copies before the store had them
+        if self.has_copies(publication):
+            return 0
         return self.take(publication, publication.bodies)
 
     def wants(self, publication: Publication) -> bool:
@@ -77,6 +84,10 @@ class Binding:
         if self.no_local and publication.sender is self.client:
             return False
         return self.selector is None or self.selector.matches(publication.head)
+
+    def making_room(self, publication: Publication) -> Work:
+        """Drop, by policy and one in each step, what must leave the queue for a publication."""
+        return self.host.making_room(self, publication) if self.wants(publication) else iter(())
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:
         """Queue some bodies of a publication as far as they fit. Return the number queued."""

@@ -23,7 +23,16 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import STEP, Acknowledger, Consumer, Message, Queue, QueueBook, charge
+from trio_stomp.broker.queues import (
+    STEP,
+    Acknowledger,
+    Consumer,
+    Message,
+    Queue,
+    QueueBook,
+    charge,
+    cost_alone,
+)
 from trio_stomp.broker.routing import (
     BINDING_BYTES,
     Destinations,
@@ -39,7 +48,7 @@ from trio_stomp.broker.topics._binding import Binding
 from trio_stomp.broker.topics._durable_record import forget, place_of, remember
 from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
 from trio_stomp.broker.topics._stale import StaleQueue
-from trio_stomp.frames import redelivered_head
+from trio_stomp.frames import Head, redelivered_head
 
 
 @define(eq=False, repr=False)
@@ -169,8 +178,7 @@ class Bindings:
     def _put(self, binding: Binding, origin: Publication, bodies: list[bytes], first: int) -> bool:
         """Queue messages if there is room for all of them. Return whether there was."""
         queue, size = binding.queue, sum(map(len, bodies))
-        bound = 0 if binding.durable else self.policies.max_backlog_bytes
-        if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
+        if not self._fits(binding, len(bodies), size):
             return False
         storage = self.queues.storage
         if (
@@ -189,6 +197,41 @@ class Bindings:
             self.queues.accept(queue, origin, bodies, level, size)
         return True
 
+    def _fits(self, binding: Binding, count: int, size: int) -> bool:
+        """Return whether a feed's queue takes messages by its limits, regardless of memory."""
+        queue = binding.queue
+        bound = 0 if binding.durable else self.policies.max_backlog_bytes
+        return queue.fits(count, size) and not (bound and queue.size + size > bound)
+
+    def _could_take(self, binding: Binding, size: int) -> bool:
+        """Return whether a feed's queue would take so many bytes if it were empty."""
+        bound = 0 if binding.durable else self.policies.max_backlog_bytes
+        return all(size <= limit for limit in (bound, binding.queue.policy.max_bytes) if limit)
+
+    def _never_fits(self, binding: Binding, head: Head, size: int) -> bool:
+        """Return whether a message exceeds the limits of an empty queue or of empty memory."""
+        cost = cost_alone(head, 1, size)
+        most = self.memory.limit_bytes * self.memory.kept_share
+        return cost > most or not self._could_take(binding, size)
+
+    def making_room(self, binding: Binding, publication: Publication) -> Work:
+        """Drop a feed's oldest messages, by policy and one in each step, until others fit."""
+        queue, bodies = binding.queue, publication.bodies
+        if (queue.destination.slow_consumer or self.policies.slow_consumer) != DROP_OLDEST:
+            return
+        head, count, largest = publication.head, len(bodies), max(map(len, bodies))
+        size = sum(map(len, bodies))
+        if self._never_fits(binding, head, largest):
+            return
+        if not self._could_take(binding, size):
+            count, size = 1, largest  # they will push out each other
+        cost = cost_alone(head, count, size)
+        while (
+            not self._fits(binding, count, size) or cost > self.memory.kept_room_for(binding.quota)
+        ) and queue.drop_oldest() is not None:
+            self._count_drop(queue.destination)
+            yield
+
     def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes, number: int) -> bool:
         """Queue one message, or apply the policy if it does not fit. False = dropped."""
         queue = binding.queue
@@ -197,7 +240,8 @@ class Bindings:
             if self._put(binding, origin, [body], number):
                 return True
             self._count_drop(queue.destination)
-            if policy == DROP_OLDEST and queue.drop_oldest() is not None:
+            helps = policy == DROP_OLDEST and not self._never_fits(binding, origin.head, len(body))
+            if helps and queue.drop_oldest() is not None:
                 continue
             if policy == DISCONNECT and queue.consumers:
                 self._disconnect(queue.consumers[0].subscription, queue)
