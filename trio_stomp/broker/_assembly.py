@@ -60,6 +60,7 @@ from trio_stomp.broker.sending import (
     SendLater,
     Temporary,
     TopicSender,
+    TransactionCommitter,
     send_dead,
 )
 from trio_stomp.broker.streams import Stream, Streams
@@ -125,6 +126,7 @@ class Parts:
     answers: Answers = field(init=False)
     publisher: Publisher = field(init=False)
     lines: Lines = field(init=False)
+    committer: TransactionCommitter = field(init=False)
     scheduler: Scheduler = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -369,11 +371,14 @@ class Parts:
             wall=self.wall,
         )
         self.queues.send_dead = partial(send_dead, self.publisher)
+        self.committer = TransactionCommitter(
+            self.publisher, self.acknowledger, self.queues, self.overflow
+        )
         self.scheduler = Scheduler(
             self.memory,
             timers=self.timers,
             overflow=self.overflow,
-            sender=DueSender(self.publisher),
+            sender=DueSender(self.publisher, self.committer),
             authorizer=self.authorizer,
             dialect=self.dialect,
             policies=self.policies,
@@ -384,4 +389,4 @@ class Parts:
         self.publisher.later = SendLater(self.destinations, self.known, self.scheduler, self.log)
         self.answers.left = LeftBehind(
             self.scheduler, self.destinations, self.last_values, self.quotas
-        ).answer
+        ).answering

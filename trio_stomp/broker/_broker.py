@@ -33,7 +33,6 @@ from trio_stomp.broker.explain import Explainer, Monitor, Tracer
 from trio_stomp.broker.headers import error_frame, excerpt_of, receipt_of
 from trio_stomp.broker.queues import Consumer, QueueFull
 from trio_stomp.broker.routing import Begun, Giving, ManyCopies, PolicyBook
-from trio_stomp.broker.sending import TransactionCommitter
 from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
@@ -68,7 +67,6 @@ class Broker(Parts):
     receipts: Receipts = field(init=False)
     acking: Acking = field(init=False)
     sessions: Sessions = field(init=False)
-    committer: TransactionCommitter = field(init=False)
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
     monitor: Monitor = field(init=False)
@@ -106,9 +104,6 @@ class Broker(Parts):
         self.answers.explain, self.answers.read = self.explainer.explain, self.explainer.read
         self.answers.send = self._send_answer
         self.answers.trace = lambda text: self.tracer.ask(text, self.event_history.now)
-        self.committer = TransactionCommitter(
-            self.publisher, self.acknowledger, self.queues, self.overflow
-        )
 
     # For the dispatcher.
 

@@ -9,8 +9,9 @@ from trio_stomp.base import ProtocolError, Quota
 from trio_stomp.broker._diag_queries import DiagQueries
 from trio_stomp.broker.delivery import Publication, TakesCensus
 from trio_stomp.broker.headers import NOTHING, matched
-from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
+from trio_stomp.broker.names import EXPLAIN, TRACE
 from trio_stomp.broker.routing import Destinations, Evidence, FanOut, Gift, Share
+from trio_stomp.broker.sending import read_question
 from trio_stomp.broker.subscribing import Subscriber
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import FrameRun, Head
@@ -33,8 +34,8 @@ class Answers:
     """Answers a request at ``DIAG/explain``, in pieces."""
     read: Callable[[str], object] = field(init=False)
     """Checks a request to ``DIAG/explain``, and raises ``ProtocolError`` if it is invalid."""
-    left: Callable[[str], dict[str, object]] = field(init=False)
-    """Answers a request at ``DIAG/left``."""
+    left: Callable[[str], Generator[None, None, dict[str, object]]] = field(init=False)
+    """Answers a request at ``DIAG/left``, in pieces."""
     trace: Callable[[str], None] = field(init=False)
     """Carries out a request at ``DIAG/trace``."""
     send: Callable[[FrameRun, Quota | None], None] = field(init=False)
@@ -50,14 +51,15 @@ class Answers:
             self.subscriber.destination_names,
         )
 
-    def check(self, bodies: list[bytes]) -> None:
-        """Check requests to ``DIAG/explain``.
+    def check(self, name: str, bodies: list[bytes]) -> None:
+        """Check requests to ``name``: ``DIAG/explain`` or ``DIAG/left``.
 
         Raises:
           ProtocolError: One is invalid.
         """
+        read = self.read if name == EXPLAIN else read_question
         for body in bodies:
-            self.read(body.decode(errors="replace"))
+            read(body.decode(errors="replace"))
 
     def to_topic(self, publication: Publication) -> Gift | None:
         """Answer the messages of a publication to a DIAG destination.
@@ -68,12 +70,8 @@ class Answers:
         Returns:
           The rest of the work, where answers take long or go to very many.
         """
-        if publication.destination.name == EXPLAIN:
+        if publication.destination.is_asked:
             return Answering(self, publication, len(publication.destination.subscribers))
-        if publication.destination.name == LEFT:
-            for body in publication.bodies:
-                self.tell(publication, self.left(body.decode(errors="replace")))
-            return None
         if publication.destination.name == TRACE:
             for body in publication.bodies:
                 self.trace(body.decode(errors="replace"))
@@ -107,7 +105,7 @@ class Answers:
 
 @define(eq=False, repr=False)
 class Answering:
-    """Requests at ``DIAG/explain``, answered in pieces. A ``Gift``."""
+    """Requests at ``DIAG/explain`` or ``DIAG/left``, answered in pieces. A ``Gift``."""
 
     answers: Answers
     publication: Publication
@@ -115,12 +113,14 @@ class Answering:
 
     def pieces(self) -> Evidence:
         """Answer one request after the other."""
+        answers, is_explain = self.answers, self.publication.destination.name == EXPLAIN
+        answering = answers.explain if is_explain else answers.left
         for body in self.publication.bodies:
             try:
-                answer = yield from self.answers.explain(body.decode(errors="replace"))
+                answer = yield from answering(body.decode(errors="replace"))
             except ProtocolError:
                 continue  # an invalid scheduled request: there is no sender to get an ERROR
-            self.answers.tell(self.publication, answer)
+            answers.tell(self.publication, answer)
             yield
         return matched(self.taken)
 

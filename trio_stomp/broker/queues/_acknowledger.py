@@ -370,7 +370,7 @@ class Acknowledger:
         queue.redelivered += 1
         queue.unacked -= 1
         pass_on = queue.pass_on if elsewhere else None
-        if pass_on is None or not pass_on(message, now):
+        if pass_on is None or not pass_on(message, delay_s, now):
             queue.give_back(message, delay_s, now)
 
 

@@ -49,7 +49,7 @@ class Source(Protocol):
     nacked: int
     redelivered: int
     is_marked: bool
-    pass_on: "Callable[[Message, float], bool] | None"
+    pass_on: "Callable[[Message, float, float], bool] | None"
 
     @property
     def may_give_up(self) -> bool:

@@ -9,6 +9,7 @@ from trio_stomp.broker.routing._asker import Answers as Answers
 from trio_stomp.broker.routing._asker import Asker as Asker
 from trio_stomp.broker.routing._asker import answers_of as answers_of
 from trio_stomp.broker.routing._asker import asking as asking
+from trio_stomp.broker.routing._asker import asks_many as asks_many
 from trio_stomp.broker.routing._asker import remind as remind
 from trio_stomp.broker.routing._begun import Begun as Begun
 from trio_stomp.broker.routing._begun import ManyCopies as ManyCopies

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker.delivery import NotYet, Turns, Work
+from trio_stomp.broker.names import Kind
 from trio_stomp.broker.selectors import Selector
 from trio_stomp.frames import Head
 
@@ -83,6 +84,11 @@ def asking(parts: "Sequence[tuple[Destination, Head]]") -> Work:
                 yield
     for block, answers in results:
         remind(answers, block)
+
+
+def asks_many(destination: "Destination") -> bool:
+    """Return whether the choice of a work queue's member must be made in pieces."""
+    return destination.kind is Kind.WORK and len(destination.filtered) > FEW_SELECTORS
 
 
 def answers_of(members: "Sequence[Member]", head: Head) -> Answers:

@@ -21,6 +21,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import (
     EXPLAIN,
+    LEFT,
     PRIVATE_QUEUE,
     PRIVATE_TOPIC,
     Kind,
@@ -300,7 +301,7 @@ class Destinations:
         if quota is not None:
             quota.destinations += 1
         self._quiet.note(destination)
-        destination.is_asked = name == EXPLAIN
+        destination.is_asked = name in (EXPLAIN, LEFT)
         destination.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
         self.configure(destination)
         return destination

@@ -9,6 +9,7 @@ from trio_stomp.broker.sending._due import DueSender as DueSender
 from trio_stomp.broker.sending._duplicates import SEEN as SEEN
 from trio_stomp.broker.sending._duplicates import Duplicates as Duplicates
 from trio_stomp.broker.sending._left_behind import LeftBehind as LeftBehind
+from trio_stomp.broker.sending._left_behind import read_question as read_question
 from trio_stomp.broker.sending._postponed import Postponed as Postponed
 from trio_stomp.broker.sending._publisher import Publisher as Publisher
 from trio_stomp.broker.sending._scheduler import SCHEDULED as SCHEDULED

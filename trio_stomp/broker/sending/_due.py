@@ -1,17 +1,22 @@
 """Scheduled messages that are due: sent on behalf of the user who scheduled them."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.base import ProtocolError
+from trio_stomp.base import ANONYMOUS, ProtocolError, noop
+from trio_stomp.broker.delivery import Client, NullOutbox
+from trio_stomp.broker.routing import ManyCopies
 from trio_stomp.broker.sending._room import Needs
+from trio_stomp.protocol import Committed
 
 if TYPE_CHECKING:
     from trio_stomp.base import Identity, Quota
     from trio_stomp.broker.delivery import Work
     from trio_stomp.broker.sending._publisher import Publisher
+    from trio_stomp.broker.sending._transaction import TransactionCommitter
     from trio_stomp.frames import FrameRun
 
 
@@ -20,6 +25,7 @@ class DueSender:
     """Part of the scheduler: it sends what is due, and makes room for it."""
 
     publisher: "Publisher"
+    committer: "TransactionCommitter"
 
     def send(
         self,
@@ -44,6 +50,46 @@ class DueSender:
         binding = publisher.bound(is_kept=True) if is_bound else nullcontext()
         with publisher.to_topics.last_values.left_by(owner), binding:
             return publisher.send_for(run, quota, now)
+
+    def is_long(self, quota: "Quota | None", run: "FrameRun") -> bool:
+        """Return whether a run must be sent in pieces (``sending``): its stored copies are many."""
+        publisher = self.publisher
+        try:
+            _, plan = publisher.plan(None, run.head)
+            destinations = [publisher.destinations.place(name, quota) for name in plan.names]
+            if not all(map(publisher.destinations.refresh_few, destinations)):
+                return any(each.stores(plan.options) for each in destinations)
+            publisher.check_copies(destinations, plan.options, run.bodies)
+        except ManyCopies:
+            return True
+        except ProtocolError:
+            pass  # it cannot be sent at all, as the attempt will tell
+        return False
+
+    def sending(
+        self,
+        owner: "Identity | None",
+        quota: "Quota | None",
+        run: "FrameRun",
+        now: float,
+        *,
+        note: Callable[[], None],
+    ) -> "Work":
+        """Send scheduled messages in pieces, as one record of the store.
+
+        Args:
+          owner: As of ``send``.
+          quota: As of ``send``.
+          run: As of ``send``.
+          now: As of ``send``.
+          note: Called at the end of the record, to note in it that they were sent.
+
+        Raises:
+          ProtocolError: They cannot be sent; ``note`` was not called.
+        """
+        client = Client("", NullOutbox(), identity=owner or ANONYMOUS, quota=quota)
+        whole = Committed([run], None)
+        return self.committer.commit(client, whole, now, noop, is_of_one=True, last=note)
 
     def making_room(self, quota: "Quota | None", run: "FrameRun", now: float) -> "Work | None":
         """Return the work that makes room for a run of ``quota``; None if few must leave for it."""

@@ -1,7 +1,7 @@
 """Answers requests to ``DIAG/left``: scheduled messages, last values and quotas of users."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -35,15 +35,15 @@ class LeftBehind:
     last_values: LastValues
     quotas: Quotas
 
-    def answer(self, question: str) -> dict[str, object]:
-        """Return the answer to a request: JSON with ``what``, ``user`` and ``after``, or "".
+    def answering(self, question: str) -> Generator[None, None, dict[str, object]]:
+        """Answer a request: JSON with ``what``, ``user`` and ``after``, or "".
 
         If the answer has ``next``, there is more: request it with that value as ``after``.
 
         Raises:
           ProtocolError: the request is invalid.
         """
-        what, user, after = _read(question)
+        what, user, after = read_question(question)
         if what == QUOTAS:
             return {
                 "what": what,
@@ -58,6 +58,8 @@ class LeftBehind:
             after = place
             if user is None or row["user"] == user:
                 rows.append(row)
+            if what == SCHEDULES:
+                yield  # it may hold very many messages
         return {"what": what, "left": rows}
 
     def _schedules(self, after: int) -> Iterator[tuple[int, Row]]:
@@ -101,7 +103,12 @@ def _name(owner: Identity | None) -> str | None:
     return None if owner is None else owner.name or ANONYMOUS_NAME
 
 
-def _read(question: str) -> tuple[str, str | None, int]:
+def read_question(question: str) -> tuple[str, str | None, int]:
+    """Return what a question asks for: the kind, the user, and the row to begin after.
+
+    Raises:
+      ProtocolError: It is no question.
+    """
     asked: object = {}
     try:
         if question.strip():

@@ -9,7 +9,7 @@ from attrs import define, field
 from trio_stomp.broker.delivery import Subscription
 from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, unmatched
 from trio_stomp.broker.queues import cost_alone
-from trio_stomp.broker.routing import Answers, answers_of, asking, remind
+from trio_stomp.broker.routing import Answers, answers_of, asking, asks_many, remind
 from trio_stomp.broker.topics import NOBODY
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Postponed:
             destination.line is not None
             or not self.destinations.refresh_few(destination)
             or self.to_topics.fan_out.is_large(destination, publication.bodies)
+            or asks_many(destination)
         ):
             self.send_behind(publication, asked, keeper)
             return NOTHING
@@ -66,6 +67,8 @@ class Postponed:
         self, publication: "Publication", asked: str, keeper: "LastValueOwner"
     ) -> Iterator[None]:
         yield from self.looking_up(publication)
+        if asks_many(publication.destination):
+            yield from asking([(publication.destination, publication.head)])
         self.to_topics.show(publication, asked, keeper, self.lines.turns.now)
         yield from self.to_topics.in_pieces.rest()
         yield

@@ -173,7 +173,7 @@ class Publisher:
                 (head,) = plan.renamed
             if client is not None:
                 if destination.durables:
-                    self._check_copies((destination,), options, bodies)
+                    self.check_copies((destination,), options, bodies)
                 if destination.line is not None:
                     raise NotYet(self.lines.until_free(plan.names))
                 # In a crowd, selectors are evaluated at delivery. The store needs results before.
@@ -221,7 +221,7 @@ class Publisher:
         self.in_pieces.look_up(run.head, destinations, may_wait=may_wait)
         parts = list(zip(destinations, plan.renamed, strict=True))
         if client is not None:
-            self._check_copies(destinations, plan.options, bodies)
+            self.check_copies(destinations, plan.options, bodies)
             if any(destination.line is not None for destination in destinations):
                 raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, parts)
@@ -243,7 +243,7 @@ class Publisher:
             raise Begun(self.in_pieces.giving(outcomes))
         return len(bodies), together(outcomes)
 
-    def _check_copies(
+    def check_copies(
         self,
         destinations: Iterable[Destination],
         options: SendOptions | None,
@@ -459,12 +459,12 @@ class Publisher:
     def check_question(self, destination: Destination, bodies: list[bytes]) -> None:
         """Raise ``ProtocolError`` if a body is an invalid request to the broker."""
         if destination.is_asked:
-            self.to_topics.check(bodies)
+            self.to_topics.check(destination.name, bodies)
 
     def _send_to_topic(self, publication: Publication, now: float) -> SendOutcome:
         """Send to a topic, now or once stored, and return the outcome."""
         if publication.destination.is_asked and publication.sender is not None:
-            self.to_topics.check(publication.bodies)
+            self.to_topics.check(publication.destination.name, publication.bodies)
         to_topics, asked = self.to_topics, ""
         if publication.options is not None or publication.destination.retain != "header":
             asked = to_topics.last_values.asked(publication)

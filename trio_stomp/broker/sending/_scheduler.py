@@ -373,11 +373,32 @@ class Scheduler:
         following = item.schedule.next_due(self.wall.ms(due_s), item.sent)
         if self.storage is None or not item.ids:
             self._send(item, run, now)
+        elif self.sender.is_long(item.quota, run):
+            item.timer = 0  # it cannot be ended any more
+            self.turns.start(self._sending(self.storage, item, run, following, now), now)
+            return
         else:
             # One record, so that it is sent exactly once across a restart.
             with self.storage.log.together():
                 self._send(item, run, now)
                 self._note(self.storage, item, following)
+        self._go_on(item, following)
+
+    def _sending(
+        self, storage: Storage, item: Scheduled, run: FrameRun, following: int | None, now: float
+    ) -> Work:
+        """Send an item in pieces, and note that in the same record."""
+        note = partial(self._note, storage, item, following)
+        try:
+            yield from self.sender.sending(item.owner, item.quota, run, now, note=note)
+        except ProtocolError:
+            self.lost += len(item.bodies)
+            with storage.log.together():
+                note()
+        self._go_on(item, following)
+
+    def _go_on(self, item: Scheduled, following: int | None) -> None:
+        """Wait for the next time, if there is any."""
         if following is None:
             self.drop(item)
             return

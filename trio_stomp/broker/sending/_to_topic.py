@@ -39,7 +39,7 @@ class TopicSender:
     streams: Streams
     stale: StaleQueue
     answer: Callable[[Publication], Gift | None]
-    check: Callable[[list[bytes]], None]
+    check: Callable[[str, list[bytes]], None]
     log: Log | None
     events: BrokerEvents | None
     binds: bool = False

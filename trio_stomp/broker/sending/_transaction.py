@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import RemoteError
+from trio_stomp.base import RemoteError, noop
 from trio_stomp.broker.delivery import Client, Stop, Work
 from trio_stomp.broker.durability import AtomicGroup, Callback, Log
 from trio_stomp.broker.headers import IN_MEMORY, MEMORY, NOTHING, SendOutcome, together
@@ -47,6 +47,7 @@ class TransactionCommitter:
         tell: Callable[[SendOutcome], None],
         *,
         is_of_one: bool = False,
+        last: Callable[[], None] = noop,
     ) -> Work:
         """Carry out all actions in order.
 
@@ -56,6 +57,7 @@ class TransactionCommitter:
           now: The time, in seconds of the broker's clock.
           tell: Called with the outcome.
           is_of_one: It is a single SEND, whose RECEIPT has more headers than a COMMIT's.
+          last: Called at the end of the record in the store, if it is written in pieces.
 
         Raises:
           ProtocolError: an action is not allowed, or does not fit. Nothing has been carried out.
@@ -68,7 +70,7 @@ class TransactionCommitter:
             ]
             yield from self.planner.check(client, actions, planned, now)
             log = self.publisher.log
-            if log is not None and planned.survives:
+            if log is not None and (planned.survives or is_of_one):
                 if planned.is_long:
                     work = self._write_in_pieces(
                         log,
@@ -78,6 +80,7 @@ class TransactionCommitter:
                         planned=planned,
                         now=now,
                         tell=tell,
+                        last=last,
                     )
                     yield from work
                     return
@@ -152,6 +155,7 @@ class TransactionCommitter:
         planned: Planned,
         now: float,
         tell: Callable[[SendOutcome], None],
+        last: Callable[[], None],
     ) -> Work:
         """Write many actions to the store as one record. They become visible after the commit.
 
@@ -177,6 +181,7 @@ class TransactionCommitter:
             claims=claims,
             now=now,
             outcomes=outcomes,
+            last=last,
         )
         try:
             while log.holds(whole) and self._goes_on(log, whole, planned, work):
@@ -211,6 +216,7 @@ class TransactionCommitter:
         claims: deque[Settlement],
         now: float,
         outcomes: list[SendOutcome],
+        last: Callable[[], None],
     ) -> Work:
         """Write action by action. The outcomes of SENDs are appended to ``outcomes``."""
         for action in actions:
@@ -219,6 +225,7 @@ class TransactionCommitter:
             else:
                 _acknowledge(log, claims.popleft())
             yield
+        last()
 
     def _goes_on(self, log: Log, whole: AtomicGroup, planned: Planned, work: Work) -> bool:
         """Do a piece of ``work``, which writes to ``whole``. Return False at its end."""

@@ -56,7 +56,7 @@ class StreamReader:
     unacked: int = 0
     nacked: int = 0
     redelivered: int = 0
-    pass_on: Callable[[Message, float], bool] | None = None
+    pass_on: Callable[[Message, float, float], bool] | None = None
     _own: deque[StreamRun] = field(factory=deque)
     """Runs read from the store for this reader."""
     _alarm: int = 0

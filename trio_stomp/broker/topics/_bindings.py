@@ -37,6 +37,8 @@ from trio_stomp.broker.routing import (
     BINDING_BYTES,
     Destinations,
     FanOut,
+    asking,
+    asks_many,
     beyond_quota,
     force_selector,
     id_cost,
@@ -411,6 +413,17 @@ class Bindings:
         if origin.destination.kind is not Kind.WORK:
             return
         destination = self.destinations.open(origin.destination.name)
+        if asks_many(destination):
+            self.queues.carry_out(self._handing_on(destination, message, now))
+        else:
+            self._give_or_park(destination, message, now)
+
+    def _handing_on(self, destination: Destination, message: Message, now: float) -> Work:
+        yield from asking([(destination, message.publication.head)])
+        self._give_or_park(destination, message, now)
+
+    def _give_or_park(self, destination: Destination, message: Message, now: float) -> None:
+        origin = message.publication
         takers = destination.takers(origin)
         if takers:
             self._give(destination, takers[destination.rotation % len(takers)], message)
@@ -419,9 +432,32 @@ class Bindings:
         else:
             self._count_drop(destination)
 
-    def _pass_on(self, binding: Binding, message: Message, _now: float) -> bool:
-        """Pass a message that a member refused to another one. Return whether there was one."""
+    def _pass_on(self, binding: Binding, message: Message, delay_s: float, now: float) -> bool:
+        """Pass a message that a member refused to another one. Return whether there was one.
+
+        With very many selectors, return True and pass it on, or give it back, in later turns.
+        """
         destination = self.destinations.open(message.publication.destination.name)
+        if asks_many(destination):
+            self.queues.carry_out(self._passing_on(binding, destination, message, delay_s, now))
+            return True
+        return self._pass_to_another(binding, destination, message)
+
+    def _passing_on(
+        self,
+        binding: Binding,
+        destination: Destination,
+        message: Message,
+        delay_s: float,
+        now: float,
+    ) -> Work:
+        yield from asking([(destination, message.publication.head)])
+        if not self._pass_to_another(binding, destination, message):
+            binding.queue.give_back(message, delay_s, now)
+
+    def _pass_to_another(
+        self, binding: Binding, destination: Destination, message: Message
+    ) -> bool:
         others = [each for each in destination.takers(message.publication) if each is not binding]
         if not others:
             return False
@@ -444,7 +480,8 @@ class Bindings:
         origin = message.publication.with_bodies(destination, [message.body])
         if message.deliveries:
             origin = origin.with_head(redelivered_head(origin.head, message.deliveries + 1))
-        self.fan_out.give(member, self.fan_out.encode_for(member, origin, origin.bodies))
+        delivery = self.fan_out.encode_for(member, origin, origin.bodies)
+        self.queues.carry_out(self.fan_out.giving(member, delivery))
 
 
 def _cost(binding: Binding) -> int:

@@ -226,3 +226,66 @@ def test_it_is_refused_as_a_whole_behind_the_replies_before_it():
     assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "x")
     assert given(keeper) == {}
     assert not desk.broker.lines.busy
+
+
+def due(count: int = COUNT, to: str = TOPIC, **headers: str) -> tuple[ClockedDurable, Actor]:
+    """A scheduled message that is due now, and who has the durable subscriptions."""
+    desk, keeper = made(count, book={"/queue/q": DestinationPolicy(max_messages=1)})
+    desk.actor().sends("/queue/q")  # it is full
+    desk.actor().does(sent("x", to, AMQ_SCHEDULED_DELAY="1000", **headers))
+    desk.turn()
+    settles(desk)
+    desk.actor().subscribes("/other/>")  # the topic's list of subscribers is out of date
+    desk.now += 2
+    desk.broker.tick(desk.now)
+    return desk, keeper
+
+
+def test_a_scheduled_message_is_written_in_pieces_and_seen_once():
+    desk, keeper = due()
+    ids = []
+    while not desk.turns:
+        desk.turn()
+        ids.append(desk.log.next_id)
+    assert len(ids) > 3
+    assert max(b - a for a, b in pairwise(ids)) <= MOST * _postponed.STEP < COUNT
+    settles(desk)
+    assert given(keeper) == {f"{n}": ["x"] for n in range(COUNT)}
+    again = desk.restarts()
+    assert desk.broker.scheduler.waiting == again.broker.scheduler.waiting == 0
+    assert again.store.statistics().live_messages == COUNT
+
+
+def test_a_scheduled_message_is_sent_after_a_restart_if_its_record_was_not_written():
+    desk, keeper = due(SOME)
+    while not desk.log.is_writing:
+        desk.turn()
+    desk.turn()
+    desk.fails()
+    settles(desk)
+    assert given(keeper) == {}
+    again = desk.restarts()
+    assert again.broker.scheduler.waiting == 1
+    again.passes(2)
+    while again.broker.has_more:
+        again.turn()
+    assert held(again) == [["x"]] * SOME
+
+
+def test_a_repeated_message_for_many_is_sent_as_often_as_it_should_be():
+    desk, keeper = due(SOME, AMQ_SCHEDULED_REPEAT="1", AMQ_SCHEDULED_PERIOD="1000")
+    settles(desk)
+    desk.now += 2
+    desk.broker.tick(desk.now)
+    settles(desk)
+    assert given(keeper) == {f"{n}": ["x", "x"] for n in range(SOME)}
+    assert not desk.broker.scheduler.waiting
+
+
+def test_a_scheduled_message_that_is_refused_is_lost_as_a_whole_and_counted():
+    desk, keeper = due(SOME, f"{TOPIC},/queue/q")
+    settles(desk)
+    assert given(keeper) == {}
+    assert desk.broker.scheduler.lost == 1
+    assert not desk.broker.scheduler.waiting
+    assert not desk.restarts().broker.scheduler.waiting
