@@ -14,7 +14,7 @@ from trio_stomp.broker.sending._scheduler import Scheduler
 from trio_stomp.broker.topics import LastValues
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.sending._scheduler import Scheduled
+    from trio_stomp.broker.sending._scheduled import Scheduled
 
 SCHEDULES, LAST_VALUES, QUOTAS = "schedules", "last-values", "quotas"
 MAX_ROWS = 200

@@ -36,8 +36,7 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Overflow, Storage, cost_alone
 from trio_stomp.broker.routing import beyond_quota
-from trio_stomp.broker.sending._due import DueSender
-from trio_stomp.broker.sending._jobs import Jobs
+from trio_stomp.broker.sending._scheduled import Jobs, Scheduled, SendsDue
 from trio_stomp.frames import FrameRun, Head
 
 if TYPE_CHECKING:
@@ -54,59 +53,13 @@ _SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
 
 
 @define(eq=False, repr=False)
-class Scheduled:
-    """The scheduled messages of one SEND.
-
-    Args:
-      head: The header block with which they are sent.
-      bodies: Their bodies.
-      schedule: When to send them.
-      cost: Bytes charged for them.
-      due_ms: When they are sent next, in ms since 1970, by the wall clock as it was set when this
-        was computed. Decides if ``is_by_day``.
-      due_s: The same by the broker's clock. Decides if not ``is_by_day``.
-      ids: Their ids in the store; () = in memory only.
-      sent: How often they have been sent.
-      owner: The sender; None = unknown.
-      first: The number that the first message had on arrival.
-      numbers: The number of each message; its id if it is stored.
-    """
-
-    head: Head
-    bodies: list[bytes]
-    schedule: Schedule
-    cost: int
-    due_ms: int
-    due_s: float
-    ids: Sequence[int] = ()
-    sent: int = 0
-    owner: Identity | None = None
-    first: int = 0
-    numbers: Sequence[int] = ()
-    quota: Quota | None = None
-    """The quota charged for them, and for the messages sent."""
-    timer: int = 0
-    """The number of their timer; 0 = they are not stored yet."""
-
-    @property
-    def destination(self) -> str:
-        """Return the destination header as the sender wrote it."""
-        return self.head.destination or ""
-
-    @property
-    def is_by_day(self) -> bool:
-        """Return whether they are due at a time of day."""
-        return self.schedule.is_by_day(self.sent)
-
-
-@define(eq=False, repr=False)
 class Scheduler:
     """Keeps messages until their time. Each repeats by itself."""
 
     memory: MemoryBudget
     timers: Timers
     overflow: Overflow
-    sender: DueSender
+    sender: SendsDue
     authorizer: Authorizer
     dialect: Dialect
     policies: BrokerPolicies

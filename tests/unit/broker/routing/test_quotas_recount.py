@@ -15,7 +15,8 @@ from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues import Consumer
 from trio_stomp.broker.queues._message import cost_alone
 from trio_stomp.broker.routing._table_costs import JOIN_BYTES, id_cost
-from trio_stomp.broker.sending._scheduler import Scheduled, Scheduler
+from trio_stomp.broker.sending._scheduled import Scheduled
+from trio_stomp.broker.sending._scheduler import Scheduler
 from trio_stomp.broker.topics import Binding
 from trio_stomp.protocol import Subscribed, Unsubscribed
 

@@ -1,0 +1,126 @@
+"""Scheduled messages, by number, and the port that sends them when they are due."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from attrs import define, field
+
+from trio_stomp.base import Identity, Quota
+from trio_stomp.broker.delivery import Work
+from trio_stomp.broker.headers import Schedule
+from trio_stomp.frames import FrameRun, Head
+
+FEW = 64
+
+
+@define(eq=False, repr=False)
+class Scheduled:
+    """The scheduled messages of one SEND.
+
+    Args:
+      head: The header block with which they are sent.
+      bodies: Their bodies.
+      schedule: When to send them.
+      cost: Bytes charged for them.
+      due_ms: When they are sent next, in ms since 1970, by the wall clock as it was set when this
+        was computed. Decides if ``is_by_day``.
+      due_s: The same by the broker's clock. Decides if not ``is_by_day``.
+      ids: Their ids in the store; () = in memory only.
+      sent: How often they have been sent.
+      owner: The sender; None = unknown.
+      first: The number that the first message had on arrival.
+      numbers: The number of each message; its id if it is stored.
+    """
+
+    head: Head
+    bodies: list[bytes]
+    schedule: Schedule
+    cost: int
+    due_ms: int
+    due_s: float
+    ids: Sequence[int] = ()
+    sent: int = 0
+    owner: Identity | None = None
+    first: int = 0
+    numbers: Sequence[int] = ()
+    quota: Quota | None = None
+    """The quota charged for them, and for the messages sent."""
+    timer: int = 0
+    """The number of their timer; 0 = they are not stored yet."""
+
+    @property
+    def destination(self) -> str:
+        """Return the destination header as the sender wrote it."""
+        return self.head.destination or ""
+
+    @property
+    def is_by_day(self) -> bool:
+        """Return whether they are due at a time of day."""
+        return self.schedule.is_by_day(self.sent)
+
+
+@define(eq=False, repr=False)
+class Jobs:
+    """All scheduled messages, in order of their numbers, which is the order of their SENDs."""
+
+    _items: dict[int, Scheduled] = field(factory=dict)
+    """By the number of the first message."""
+    _numbers: list[int] = field(factory=list)
+    """Their keys in order, and those of some removed items."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: Scheduled) -> None:
+        """Add an item. Its numbers must be greater than all others."""
+        self._items[item.first] = item
+        self._numbers.append(item.first)
+
+    def discard(self, item: Scheduled) -> None:
+        """Remove an item."""
+        del self._items[item.first]
+        if len(self._numbers) > 2 * len(self._items) + FEW:
+            self._numbers = list(self._items)
+
+    def beginning_at(self, number: int) -> Iterator[Scheduled]:
+        """Yield the items from ``number`` on. Items may be added and removed meanwhile."""
+        numbers = self._numbers
+        place = max(0, bisect_right(numbers, number) - 1)
+        while place < len(numbers):
+            item = self._items.get(numbers[place])
+            if item is not None:
+                yield item
+            place += 1
+
+
+class SendsDue(Protocol):
+    """Sends scheduled messages when they are due: ``DueSender``, as the scheduler sees it."""
+
+    def send(
+        self,
+        owner: Identity | None,
+        quota: Quota | None,
+        run: FrameRun,
+        now: float,
+        *,
+        survives: bool,
+    ) -> int:
+        """Send messages, and return how many were accepted."""
+
+    def is_long(self, quota: Quota | None, run: FrameRun) -> bool:
+        """Return whether messages must be sent in pieces, by ``sending``."""
+
+    def sending(
+        self,
+        owner: Identity | None,
+        quota: Quota | None,
+        run: FrameRun,
+        now: float,
+        *,
+        note: Callable[[], None],
+    ) -> Work:
+        """Send messages in pieces, as one record of the store, which ``note`` adds to."""
+
+    def making_room(self, quota: Quota | None, run: FrameRun, now: float) -> Work | None:
+        """Return the work that makes room for messages; None if few must leave for them."""
