@@ -16,7 +16,7 @@ from _check.steps import Lane, Step
 
 
 def say(text: str) -> None:
-    """Print at once."""
+    """Print and flush."""
     print(text, flush=True)
 
 
@@ -27,7 +27,7 @@ def shout(text: str) -> None:
 
 
 class Took(NamedTuple):
-    """How a step ended."""
+    """The result of a step, and its time."""
 
     name: str
     took_s: float
@@ -44,7 +44,7 @@ class Runner:
         self._printing = threading.Lock()
 
     def run(self, lanes: Sequence[Lane]) -> bool:
-        """Run all lanes side by side; whether every step passed.
+        """Run all lanes in parallel. Return whether every step passed.
 
         A lane ends at its first step that fails, the others go on: one run tells of all.
         """
@@ -55,7 +55,7 @@ class Runner:
         return all(self._passes(step) for step in lane)
 
     def _passes(self, step: Step) -> bool:
-        """Run one step; show what it said, and how long it took."""
+        """Run one step, and print its output and time. Return whether it passed."""
         with self._printing:
             say(f"=== {step.name}: begins")
         start = time.monotonic()
@@ -78,13 +78,13 @@ class Runner:
 
 
 def shortened(text: str) -> str:
-    """Leave out pytest's lines of dots: nobody reads them afterwards."""
+    """Return output without pytest's lines of dots."""
     lines = text.splitlines()
     return "\n".join(line for line in lines if not (line and set(line.split(" [")[0]) <= set(".s")))
 
 
 def slowest_files(results: Path, limit: int = 15) -> Iterator[str]:
-    """Yield the files of tests that took longest, summed over what pytest told."""
+    """Yield the test files that took longest, from the times that pytest reported."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for file in sorted(results.glob("*.xml")):
         for case in ET.parse(file).iter("testcase"):
@@ -95,5 +95,5 @@ def slowest_files(results: Path, limit: int = 15) -> Iterator[str]:
 
 
 def let_python_keep_what_it_compiles() -> None:
-    """Without that, each of some 1,000 processes that the tests start compiles everything anew."""
+    """Enable the cache of bytecode: about 1,000 processes of the tests would compile everything."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

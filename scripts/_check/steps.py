@@ -35,7 +35,7 @@ PROCESSES = ("-n", "4", "--dist", "loadfile")
 """More processes than cores: many tests wait for sockets, not for a processor."""
 
 FUZZ_S = {"push": 2, "full": 15}
-"""For each target; docs/inside/lab-notes/reliability.md tells of longer runs."""
+"""Seconds for each target. docs/inside/lab-notes/reliability.md describes longer runs."""
 
 TORTURE = {
     "push": ("--minutes", "0.2", "--clients", "50"),
@@ -56,7 +56,7 @@ has neither ``.ci`` nor a reason to run tests of documents, options or packages 
 
 
 class Step(NamedTuple):
-    """One check: what it is called, what it runs, and where."""
+    """One check: its name, command and directory."""
 
     name: str
     command: Sequence[str]
@@ -72,7 +72,7 @@ def files_of_tests() -> Iterator[Path]:
 
 
 def test_file(name: str) -> str:
-    """Return where the tests called ``name`` stand, wherever in ``tests/`` that is."""
+    """Return the path of the test file called ``name``, anywhere in ``tests/``."""
     (file,) = TESTS.rglob(f"test_{name}.py")
     return file.relative_to(ROOT).as_posix()
 
@@ -88,7 +88,7 @@ def floor_tests() -> list[str]:
 
 
 def pytest_step(name: str, *more: str, cwd: Path = ROOT, path: Path | None = None) -> Step:
-    """Return a step that runs pytest and tells RESULTS how long each test took."""
+    """Return a step that runs pytest and writes each test's time to RESULTS."""
     result = RESULTS / f"{name.replace(' ', '-')}.xml"
     set_path = ("env", f"PYTHONPATH={path}") if path else ()
     command = (*set_path, sys.executable, "-m", "pytest", "-q", f"--junitxml={result}", *more)
@@ -133,7 +133,7 @@ def marked(tier: str, which: str) -> str:
 
 
 def compiled_steps(tier: str) -> Iterator[Step]:
-    """Yield the checks of the variant that mypyc compiles; none without a C compiler."""
+    """Yield the checks of the variant compiled by mypyc, or none without a C compiler."""
     if not has_compiler():
         return
     yield Step("compile", (sys.executable, "scripts/compile.py", str(COMPILED)))
@@ -144,12 +144,12 @@ def compiled_steps(tier: str) -> Iterator[Step]:
 
 
 def has_compiler() -> bool:
-    """Whether there is a C compiler."""
+    """Return whether there is a C compiler."""
     return any(map(shutil.which, ("cc", "gcc", "clang")))
 
 
 def fuzz_steps(tier: str) -> Iterator[Step]:
-    """Yield the fuzzing and the torture, whose time does not depend on how fast the machine is."""
+    """Yield the fuzzing and torture steps, whose time does not depend on the machine."""
     fuzz = ("scripts/fuzz.py", "--seconds", f"{FUZZ_S[tier]}", "--jobs", "2")
     yield Step("fuzz", (sys.executable, *fuzz))
     yield Step("torture", (sys.executable, "scripts/torture.py", *TORTURE[tier]))

@@ -56,14 +56,14 @@ MODULES = (
     "trio_stomp/server/io/_outbox.py",
     "trio_stomp/server/io/_outbox_shared.py",
 )
-"""What a message goes through, whose modules name each other's classes: a call between two compiled
-modules costs a tenth of one that goes through the interpreter."""
+"""The modules that each message passes through and that use each other's classes. A call between
+compiled modules costs a tenth of one through the interpreter."""
 
 SUBCLASSED = frozenset({"Broker", "FrameDecoder", "Outbox", "Parts"})
 """Compiled classes of which code that is not compiled, or a test, has subclasses."""
 
 NEEDS = ("mypy>=1.18", "setuptools>=65")
-"""What compiling needs beside a C compiler and what the project itself depends on."""
+"""The packages needed for compiling, besides a C compiler and the project's dependencies."""
 
 PROGRAM = "trio_stomp"
 """One library for all of them, ``trio_stomp__mypyc``, so that they call each other directly."""
@@ -72,7 +72,7 @@ LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "node_modules", 
 
 
 def compile_copy(source: Path, target: Path) -> list[Path]:
-    """Copy a tree and compile it there; the libraries, relative to ``target``.
+    """Copy a tree and compile it there. Return the paths of the libraries, relative to ``target``.
 
     Args:
       target: Must not exist.
@@ -92,7 +92,7 @@ def compile_copy(source: Path, target: Path) -> list[Path]:
 
 @contextmanager
 def plain_sources() -> Iterator[None]:
-    """The modules with their classes written out, for as long as this lasts."""
+    """Replace the modules' attrs classes by plain ones while the block runs."""
     sources = {name: Path(name).read_text(encoding="utf-8") for name in MODULES}
     try:
         for name, source in sources.items():

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """Compiles a copy of the tree, and puts the libraries beside the modules in the wheel."""
+    """Compiles a copy of the tree, and adds the libraries to the modules in the wheel."""
 
     def dependencies(self) -> list[str]:
         if not self._is_wanted():

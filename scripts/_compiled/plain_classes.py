@@ -25,24 +25,24 @@ class Field(NamedTuple):
     type: str
     default: str | None
     is_made: bool
-    """The default is for each object anew: it comes from a factory."""
+    """The default comes from a factory, which makes a new one for each object."""
     is_argument: bool
     said: str = ""
     """Its part of an f-string, for ``__repr__``."""
 
     @property
     def is_set_later(self) -> bool:
-        """Whether ``__init__`` leaves it alone."""
+        """Return whether ``__init__`` does not set it."""
         return not self.is_argument and self.default is None
 
     @property
     def parameter(self) -> str:
-        """What ``__init__`` calls it: attrs takes the underscore away."""
+        """Return the name of its parameter of ``__init__``: attrs removes the underscore."""
         return self.name.lstrip("_")
 
 
 def expand(source: str, subclassed: Collection[str] = ()) -> str:
-    """The same module, its attrs classes written out.
+    """Return a module's source with its attrs classes written out.
 
     Args:
       source: A module that begins with a docstring.
@@ -128,7 +128,7 @@ class _Expansion:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether attrs would give it a hash."""
+        """Return whether attrs would make it hashable."""
         return ast.unparse(self.decorator).startswith("frozen")
 
     @property
@@ -136,7 +136,7 @@ class _Expansion:
         return self.node.body[0].col_offset // 4
 
     def _free_lines(self) -> list[int]:
-        """The lines of the docstring, and the blank ones behind it."""
+        """Return the lines of the docstring and the blank ones after it."""
         first = self.node.body[0]
         if not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
             raise CannotExpand(f"{self.node.name}: has no docstring, so there is no line to spare")
@@ -215,7 +215,7 @@ class _Expansion:
         return f"def __hash__(self) -> int: return hash(({values}))"
 
     def _cut_value(self, statement: ast.AnnAssign) -> None:
-        """Leave of ``name: type = value`` what stands before the equals sign."""
+        """Remove the equals sign and the value from ``name: type = value``."""
         if statement.value is None:
             return
         line, column = statement.annotation.end_lineno, statement.annotation.end_col_offset
@@ -231,7 +231,7 @@ class _Expansion:
 
 
 def _options(call: ast.expr, known: frozenset[str], where: str) -> dict[str, ast.expr]:
-    """The keyword arguments of a call that may say no more than ``known``."""
+    """Return the keyword arguments of a call. Only those in ``known`` are supported."""
     if not isinstance(call, ast.Call):
         return {}
     options = {str(each.arg): each.value for each in call.keywords}

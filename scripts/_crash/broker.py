@@ -25,7 +25,7 @@ class NotReady(Exception):
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Who takes part: which producers and consumers, and on which destinations."""
+"""The cast: the producers and consumers, and their destinations."""
 
 import threading
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Cast:
         }
 
     def prepare(self) -> None:
-        """Make the durable subscription: what is sent before it is there, nobody is promised."""
+        """Create the durable subscription. Messages sent before it exists are not promised."""
         link = Link(self._port, "crash")
         link.send(
             f"SUBSCRIBE\nid:0\ndestination:{NEWS}\nack:client-individual\n"
@@ -47,7 +47,7 @@ class Cast:
             yield Producer(*args, track=tracks[name], to=where, window=window)
 
     def consumers(self, seed: int, stop: threading.Event) -> Iterator[Client]:
-        """Yield who takes; nobody takes from the deep queue."""
+        """Yield the consumers. The deep queue has none."""
         plan = {LOCK: (1, 100), WINDOW: (100,), TX: (100,), NEWS: (100,), HOP2: (10,)}
         for more, (of, prefetches) in enumerate(plan.items(), 20):
             for prefetch in prefetches:

@@ -1,4 +1,4 @@
-"""Producers and consumers; each lives as long as its connection, and remembers what it saw."""
+"""Producers and consumers. Each lives as long as its connection, and records what it saw."""
 
 import random
 import threading
@@ -17,7 +17,7 @@ HELD = 0.1
 
 
 class Client(threading.Thread):
-    """One connection, from CONNECT until it is lost or told to stop."""
+    """One connection, from CONNECT until it is lost or stopped."""
 
     def __init__(
         self, port: int, ledger: Ledger, seed: int, stop: threading.Event, client_id: str = ""
@@ -55,14 +55,14 @@ class Client(threading.Thread):
         """Subscribe, if need be."""
 
     def work(self) -> None:
-        """A little more, until the connection is lost."""
+        """Do a part of the work. Called until the connection is lost."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """The last words of who was told to stop."""
+        """Finish the work after a request to stop."""
 
     def take(self, replies: list[Reply]) -> None:
-        """Frames that came."""
+        """Process received frames."""
         for reply in replies:
             if reply.command == "RECEIPT":
                 self.receipt(reply)
@@ -72,16 +72,16 @@ class Client(threading.Thread):
                 self.ledger.wrong(f"{reply.command}: {reply.headers.get('message')}")
 
     def receipt(self, reply: Reply) -> None:
-        """A RECEIPT came."""
+        """Process a RECEIPT."""
         raise NotImplementedError
 
     def message(self, reply: Reply) -> None:
-        """A MESSAGE came."""
+        """Process a MESSAGE."""
         raise NotImplementedError
 
 
 class Producer(Client):
-    """Sends messages with receipts: in lock step (``window`` 1), or many on their way."""
+    """Sends messages with receipts: in lock step (``window`` 1), or with many unconfirmed."""
 
     def __init__(self, *args: object, track: Track, to: str, window: int = WINDOW) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ class Producer(Client):
         self.pending = 0
 
     def work(self) -> None:
-        """As ``Client.work``."""
+        """Implement ``Client.work``."""
         burst = self.random.randint(1, max(self.window // 5, 1))
         self.pending += burst
         self.link.send("".join(self._send() for _ in range(burst)))
@@ -100,7 +100,7 @@ class Producer(Client):
         time.sleep(self.random.uniform(0, MAX_PAUSE_S))
 
     def settle(self) -> None:
-        """As ``Client.settle``."""
+        """Implement ``Client.settle``."""
         while self.pending:
             self.take(self.link.receive())
 
@@ -109,12 +109,12 @@ class Producer(Client):
         return self.frame(number, f"receipt:{number}\n")
 
     def frame(self, number: int, headers: str) -> str:
-        """A SEND."""
+        """Return a SEND."""
         body = f"{self.track.name} {number} " + "x" * self.random.randint(0, MAX_BODY)
         return f"SEND\ndestination:{self.to}\npersistent:true\n{headers}\n{body}\0"
 
     def receipt(self, reply: Reply) -> None:
-        """As ``Client.receipt``: it must say that the message is stored."""
+        """Implement ``Client.receipt``. The RECEIPT must say that the message is stored."""
         number = int(reply.headers["receipt-id"])
         stored = reply.headers.get("stored", "")
         if stored in ("", "memory"):
@@ -127,7 +127,7 @@ class Transactions(Producer):
     """Sends in transactions, of which some are aborted."""
 
     def work(self) -> None:
-        """As ``Client.work``."""
+        """Implement ``Client.work``."""
         count = self.random.randint(1, MAX_GROUP)
         numbers = [self.track.new() for _ in range(count)]
         group = Group(numbers[0], count)
@@ -151,7 +151,7 @@ class Transactions(Producer):
         time.sleep(self.random.uniform(0, MAX_PAUSE_S))
 
     def receipt(self, reply: Reply) -> None:
-        """As ``Client.receipt``."""
+        """Implement ``Client.receipt``."""
         group = self.track.groups[int(reply.headers["receipt-id"])]
         group.state = COMMITTED
         for number in range(group.first, group.first + group.count):
@@ -160,7 +160,7 @@ class Transactions(Producer):
 
 
 class Consumer(Client):
-    """Takes messages, and acknowledges each with a receipt; or none, with ``ack:auto``."""
+    """Receives messages, and acknowledges each with a receipt, or none with ``ack:auto``."""
 
     def __init__(
         self, *args: object, of: str, prefetch: int = 100, ack: str = "client-individual"
@@ -174,7 +174,7 @@ class Consumer(Client):
         self._to_ack: list[tuple[str, str, int]] = []
 
     def begin(self) -> None:
-        """As ``Client.begin``."""
+        """Implement ``Client.begin``."""
         durable = "" if self.of.startswith("/queue/") else "activemq.subscriptionName:news\n"
         self.link.send(
             f"SUBSCRIBE\nid:0\ndestination:{self.of}\nack:{self.ack}\n"
@@ -182,14 +182,14 @@ class Consumer(Client):
         )
 
     def work(self) -> None:
-        """As ``Client.work``."""
+        """Implement ``Client.work``."""
         replies = self.link.receive()
         self.take(replies)
         if not replies or self.prefetch == 1 or self.random.random() > HELD:
             self.settle()
 
     def settle(self) -> None:
-        """As ``Client.settle``."""
+        """Implement ``Client.settle``."""
         waiting, self._to_ack = self._to_ack, []
         if waiting:
             self.link.send("".join(self.answer(*each) for each in waiting))
@@ -199,12 +199,12 @@ class Consumer(Client):
         return f"ACK\nid:{ack}\nreceipt:{name} {number}\n\n\0"
 
     def receipt(self, reply: Reply) -> None:
-        """As ``Client.receipt``: the message must never come again."""
+        """Implement ``Client.receipt``. The message must never be delivered again."""
         name, number = reply.headers["receipt-id"].split()
         self.ledger.tracks[name].acked[int(number)] = 1
 
     def message(self, reply: Reply) -> None:
-        """As ``Client.message``: one producer's come in order."""
+        """Implement ``Client.message``. Messages of one producer must arrive in order."""
         name, text, _ = reply.body.split(" ", 2)
         number = int(text)
         is_marked = reply.headers.get("redelivered") == "true"
@@ -225,7 +225,7 @@ class Mover(Consumer):
         self.track = track
 
     def answer(self, ack: str, _name: str, number: int) -> str:
-        """As ``Consumer.answer``."""
+        """Implement ``Consumer.answer``."""
         track = self.track
         out, group = track.new(), len(track.groups)
         track.groups.append(Group(out, 1, COMMITTING, number))
@@ -238,7 +238,7 @@ class Mover(Consumer):
         )
 
     def receipt(self, reply: Reply) -> None:
-        """As ``Client.receipt``."""
+        """Implement ``Client.receipt``."""
         group = self.track.groups[int(reply.headers["receipt-id"])]
         group.state = COMMITTED
         self.track.receipted[group.first] = 1

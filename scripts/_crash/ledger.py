@@ -1,4 +1,4 @@
-"""What really happened, as the clients saw it; and what must hold of it.
+"""The record of what the clients saw, and the promises that it must fulfil.
 
 A *track* is all that one producer sent, numbered from 0. Its flags are bytes by number, each set by
 one thread alone: so that a million messages cost little, and no thread needs a lock.
@@ -30,7 +30,7 @@ class Group:
 
 @dataclass
 class Track:
-    """What one producer sent, and what became of it.
+    """The messages of one producer, and their outcomes.
 
     Args:
       is_sure: Each message with a receipt must arrive; otherwise (``ack:auto``) what was on its
@@ -48,7 +48,7 @@ class Track:
     groups: list[Group] = field(default_factory=list)
 
     def new(self) -> int:
-        """Number the next message; it is told before it is sent."""
+        """Return the next message's number. It is recorded before the message is sent."""
         for flags in (self.receipted, self.seen, self.acked):
             flags.append(0)
         self.life.append(-1)
@@ -58,7 +58,7 @@ class Track:
 
 @dataclass
 class Ledger:
-    """All tracks, by name, and what was found wrong.
+    """All tracks by name, and the violations.
 
     Args:
       lazy_s: So long before a kill may an ``auto`` delivery have been that comes again.
@@ -81,14 +81,14 @@ class Ledger:
         return self.tracks.setdefault(name, Track(name, is_sure))
 
     def wrong(self, text: str) -> None:
-        """Note a violation; of a great many, the first."""
+        """Record a violation. Of very many, only the first are kept."""
         with self._lock:
             self.found += 1
             if len(self.violations) < MAX_VIOLATIONS:
                 self.violations.append(f"life {self.life}: {text}")
 
     def deliver(self, name: str, number: int, *, is_marked: bool) -> None:
-        """A message came.
+        """Record that a message was received.
 
         Args:
           is_marked: It said ``redelivered:true``.
@@ -129,7 +129,7 @@ class Ledger:
                 self.wrong(f"{name} {number} had its RECEIPT, and is not in the store")
 
     def is_drained(self) -> bool:
-        """Whether all that must come has come."""
+        """Return whether all messages that must arrive have arrived."""
         return not any(self._missing(track) for track in self.tracks.values() if track.is_sure)
 
     def judge(self) -> None:
@@ -151,7 +151,7 @@ class Ledger:
         return [number for number, (receipted, seen) in pairs if receipted > seen]
 
     def _was_on_its_way(self, track: Track, number: int) -> bool:
-        """Whether a kill was between the messages before and after it.
+        """Return whether a kill was between the messages before and after it.
 
         If none came before it, that is the first life's; if none came behind it, the end is the
         last life's: what was on its way at the last kill has nothing behind it, as a rule.

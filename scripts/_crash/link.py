@@ -1,4 +1,4 @@
-"""A STOMP 1.2 client on a blocking socket: no more than the harness needs."""
+"""A STOMP 1.2 client on a blocking socket, with only what the harness needs."""
 
 import select
 import socket
@@ -9,11 +9,11 @@ READ_BYTES = 256 * 1024
 
 
 class Gone(Exception):
-    """The broker is not there any more."""
+    """The broker has closed the connection."""
 
 
 class Reply(NamedTuple):
-    """A frame of the broker's; its body holds no NUL."""
+    """A frame from the broker. Its body contains no NUL."""
 
     command: str
     headers: dict[str, str]
@@ -64,7 +64,7 @@ class Link:
             raise Gone from error
 
     def receive(self) -> list[Reply]:
-        """The frames that have come, after waiting a moment for the first.
+        """Return the received frames, after waiting a moment for the first.
 
         Raises:
           Gone: there are no more.
@@ -84,7 +84,7 @@ class Link:
         return list(self._split(data))
 
     def has_more(self) -> bool:
-        """Whether ``receive`` would not wait."""
+        """Return whether ``receive`` would return without waiting."""
         return bool(select.select([self._socket], [], [], 0)[0])
 
     def _split(self, data: bytes) -> Iterator[Reply]:

@@ -1,4 +1,4 @@
-"""Whole brokers, started on what a power cut left of a data directory, and judged.
+"""Brokers that are started on data directories as power cuts leave them, and checked.
 
 A broker is started in this process (or, some, in one of their own), and asked for all that it has:
 queues are browsed, streams read from offset 0 to their end. What was receipted must be there,
@@ -30,7 +30,7 @@ from trio_stomp import Settings, serve
 from trio_stomp.broker import DestinationPolicy
 
 PROCESS_EVERY = 20
-"""So many states, and one is given to a broker in a process of its own."""
+"""One state in this number is given to a broker in a process of its own."""
 PATIENCE_S = 30.0
 
 Found = tuple[dict[str, list[bytes]], dict[str, list[bytes]]]
@@ -47,7 +47,7 @@ def all_states(seed: int, count: int) -> Iterator[tuple[str, State]]:
 
 
 def judge(store: str, state: State, *, in_process: bool = True) -> list[str]:
-    """Start a broker on a state; what breaks a promise, a line each."""
+    """Start a broker on a state. Return the broken promises, one line each."""
     directory = tempfile.mkdtemp(prefix="power-")
     try:
         data = os.path.join(directory, "data")
@@ -97,7 +97,7 @@ def _apart(options: dict[str, str], directory: Path) -> Found:
 
 
 def read_all(port: int) -> Found:
-    """All that the broker at a port has in the queues and streams of the states."""
+    """Return all messages of the states' queues and streams that the broker at a port has."""
     link = Link(port)
     try:
         queues = {name: _browsed(link, name) for name in QUEUES}
@@ -107,7 +107,7 @@ def read_all(port: int) -> Found:
 
 
 def _replies(link: Link, command: str) -> Iterator[Reply]:
-    """Yield what comes, which can only be such frames."""
+    """Yield received frames, which must all have one command."""
     while True:
         for reply in link.receive():
             if reply.command != command:
@@ -128,7 +128,7 @@ def _browsed(link: Link, name: str) -> list[bytes]:
 
 
 def _streamed(link: Link, topic: str) -> list[bytes]:
-    """What the topic's stream holds: a SEND tells where it ends, and is left out."""
+    """Return a topic's stream, up to the offset that a SEND reports. That message is left out."""
     link.send(f"SEND\ndestination:{topic}\npersistent:true\nreceipt:{topic}\n\nend\0")
     until = int(next(_replies(link, "RECEIPT")).headers["x-stream-offset"])
     told = f"id:{topic}\ndestination:/stream{topic}\nx-stream-offset:0\nx-stream-until:{until}"
@@ -137,7 +137,7 @@ def _streamed(link: Link, topic: str) -> list[bytes]:
 
 
 def run(seed: int, count: int, *, progress: bool = False) -> dict[str, object]:
-    """Judge so many states; the figures."""
+    """Check ``count`` states, and return the figures."""
     judged: Counter[str] = Counter()
     violations: list[str] = []
     for number, (store, state) in enumerate(all_states(seed, count), 1):

@@ -1,4 +1,4 @@
-"""What runs in a target's own process."""
+"""The code that runs in a target's own process."""
 
 import importlib
 import json
@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "trio_stomp"
 
 
 def run(name: str, kind: str, seconds: float, seed: int, *, found: Path, is_kept: bool) -> None:
-    """Fuzz one target and write ``result-<name>.json``; the process may end here.
+    """Fuzz one target and write ``result-<name>.json``. The process may end here.
 
     Args:
       kind: ``atheris`` or ``mutate``.
@@ -51,12 +51,12 @@ def run(name: str, kind: str, seconds: float, seed: int, *, found: Path, is_kept
 
 
 def files_of(target: Target) -> list[Path]:
-    """The files whose lines are counted."""
+    """Return the files whose lines are counted."""
     return [PACKAGE / name for name in target.files]
 
 
 def replay(path: Path, name: str) -> int:
-    """Run the input in ``path``; what is wrong with it is raised.
+    """Run the input in ``path``. A finding is raised.
 
     Args:
       name: Of the target; empty = as the file's name begins.

@@ -13,18 +13,18 @@ from _fuzz.target import Target
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
 MOST_BYTES = 2000
-"""Longest input that is kept for the lines it runs."""
+"""Maximum length of an input that is kept for its lines."""
 MOST_KEPT_BYTES = 10_000
 """For all of a target, roughly."""
 
 
 def load(name: str) -> list[bytes]:
-    """The inputs of a target; none if there is no file."""
+    """Return the inputs of a target, or none if there is no file."""
     return [data for data, _ in _entries(name)]
 
 
 def save(target: Target, grown: Sequence[bytes], files: Sequence[Path]) -> None:
-    """Keep what is known to have found something, and of the rest what runs a new line."""
+    """Keep the inputs of former findings, and others that run a new line."""
     old = list(_entries(target.name))
     kept = [entry for entry in old if entry[1]]
     rest = {data for data, note in old if not note} | set(grown)

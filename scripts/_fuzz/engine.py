@@ -1,4 +1,4 @@
-"""Where inputs come from: atheris (libFuzzer, guided by edges), or an engine of our own.
+"""The engines that make inputs: atheris (libFuzzer, guided by edges), or one of our own.
 
 Ours needs nothing but Python: mutations by the target's grammar, and a corpus of all inputs that
 ran a line which none had run before. Both run the same mutations and the same targets.
@@ -24,13 +24,13 @@ FRESH_SEEDS = 60
 
 
 def has_atheris() -> bool:
-    """Whether it is installed; it is not to be had for every platform."""
+    """Return whether atheris is installed. It is not available for every platform."""
     return importlib.util.find_spec("atheris") is not None
 
 
 @contextmanager
 def instrumented(engine: str) -> Iterator[None]:
-    """Have what is imported here count its edges, if the engine wants that."""
+    """Count the edges of modules that are imported in the block, if the engine uses them."""
     if engine != "atheris":
         yield
         return
@@ -40,7 +40,7 @@ def instrumented(engine: str) -> Iterator[None]:
 
 
 def mutate(harness: Harness, corpus: list[bytes], seed: int) -> None:
-    """Run our own engine until the time is up; ``corpus`` grows."""
+    """Run our own engine until the time is up. ``corpus`` grows."""
     chance = random.Random(seed)
     mutator = Mutator(harness.target, corpus)
     for data in corpus:

@@ -1,4 +1,4 @@
-"""Runs inputs, and watches time, memory and what is raised, whichever engine makes them."""
+"""Runs inputs of any engine, and watches time, memory and exceptions."""
 
 import gc
 import hashlib
@@ -20,7 +20,7 @@ HANG_S = 10.0
 MOST_FINDINGS = 10
 MINIMIZING_S = 3.0
 WARM_UP = 0.4
-"""Part of the run after which caches must be full and memory must not grow any more."""
+"""Share of the run after which caches must be full and memory must no longer grow."""
 LEAK_BYTES = 48 * 1024 * 1024
 LEAK_BLOCKS = 150_000
 """Objects of Python; what an engine of C++ keeps for itself is not among them."""
@@ -29,7 +29,7 @@ CURRENT_BYTES = 1 << 17
 
 
 class Hang(BaseException):
-    """The input took so long that it was given up."""
+    """The input took so long that it was aborted."""
 
 
 class Harness:
@@ -57,7 +57,7 @@ class Harness:
         signal.signal(signal.SIGVTALRM, _hang)
 
     def run(self, data: bytes) -> None:
-        """Run one input; a finding is written down, not raised."""
+        """Run one input. A finding is recorded, not raised."""
         size = min(len(data), CURRENT_BYTES - 8)
         # Who kills us must be able to tell by what.
         self._current[: 8 + size] = size.to_bytes(8, "little") + data[:size]
@@ -69,7 +69,7 @@ class Harness:
             self._look_at_the_clock()
 
     def _fault_of(self, data: bytes) -> tuple[str, str] | None:
-        """What is wrong with an input: a short name that is the same for the same fault, a text."""
+        """Return the fault of an input: a short name, the same for the same fault, and a text."""
         spent: list[float] = []
         # A busy machine is not the input's fault: processor time, and the best of three.
         while len(spent) < 3 and (not spent or min(spent) > SLOW_S):
@@ -103,7 +103,7 @@ class Harness:
         self.is_over = len(self.findings) >= MOST_FINDINGS
 
     def _minimized(self, data: bytes, name: str) -> bytes:
-        """A shorter input with the same fault, if time allows."""
+        """Return a shorter input with the same fault, if there is time."""
         until = time.monotonic() + MINIMIZING_S
         size = max(1, len(data) // 2)
         while size and time.monotonic() < until:
@@ -126,7 +126,7 @@ class Harness:
         self.is_over = self.is_over or elapsed > self.seconds
 
     def report(self, corpus: Sequence[bytes]) -> dict[str, object]:
-        """The figures; ``corpus`` is run once more to see which lines it covers."""
+        """Return the figures. ``corpus`` is run once more to find the lines it covers."""
         elapsed = time.monotonic() - self._began
         rss, blocks = _memory()
         warm_rss, warm_blocks = self._warm or (rss, blocks)
@@ -158,7 +158,7 @@ def _hang(_number: int, _frame: FrameType | None) -> None:
 
 
 def _name(error: BaseException) -> str:
-    """The kind of an error and the innermost place of ours: one finding, whatever the input."""
+    """Return the kind of an error and the innermost line of ours, which identify a finding."""
     if isinstance(error, AssertionError):
         # The check that failed says more than the place of the function that all checks call.
         return f"{type(error).__name__} {str(error).partition(':')[0][:60]} {_places(error)[-2:]}"
@@ -173,7 +173,7 @@ def _places(error: BaseException) -> list[str]:
 
 
 def _memory() -> tuple[int, int]:
-    """Resident bytes and objects; bytes are 0 where /proc is missing."""
+    """Return resident bytes and the number of objects. Bytes are 0 without /proc."""
     gc.collect()
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -1,4 +1,4 @@
-"""Which lines of a target's files have run: what the corpus grows by, and what the report tells."""
+"""Measures the lines of a target's files that have run, for the corpus and the report."""
 
 import dis
 import inspect
@@ -14,7 +14,7 @@ MONITOR_ID = 4
 
 
 class Lines:
-    """Lines within functions: what runs at the import is no merit of an input.
+    """Lines within functions. Lines that run on import do not count.
 
     Used as a context manager around what is to be watched.
 
@@ -26,12 +26,13 @@ class Lines:
         self.all: dict[str, set[int]] = {str(path): set(_lines(path)) for path in files}
         self.seen: set[Line] = set()
         self._left: dict[CodeType, set[int]] = {}
-        """What of a function has not run yet; one of which all has is not watched any more."""
+        """The lines of each function that have not run yet. Functions without any are not
+        traced."""
         self._before: Any = None
 
     @property
     def total(self) -> int:
-        """How many lines there are."""
+        """Return the number of lines."""
         return sum(map(len, self.all.values()))
 
     def missing(self) -> list[str]:
@@ -101,7 +102,7 @@ def _lines(path: Path) -> Iterator[int]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """All functions in ``code``; neither modules nor the bodies of classes."""
+    """Yield all functions in ``code``, without modules and class bodies."""
     if code.co_flags & inspect.CO_OPTIMIZED:
         yield code
     for constant in code.co_consts:

@@ -13,7 +13,7 @@ NUMBERS = (
 )
 """Numbers at some border, and what only looks like one."""
 FRESH = 0.25
-"""How often an input is made from scratch."""
+"""Share of inputs that are generated from scratch."""
 MOST_CHANGES = 6
 
 
@@ -34,7 +34,7 @@ class Mutator:
         )
 
     def make(self, data: bytes, chance: random.Random) -> bytes:
-        """A new input out of ``data``, or of nothing."""
+        """Return a new input, derived from ``data`` or generated."""
         if not data or chance.random() < FRESH:
             data = self.target.generate(chance)
             if chance.random() < 0.5:
@@ -98,7 +98,7 @@ class Mutator:
 
 
 def _range(data: bytes, chance: random.Random) -> tuple[int, int]:
-    """A piece of ``data``, short more often than long."""
+    """Return a range of ``data``, short more often than long."""
     begin = chance.randint(0, len(data))
     longest = chance.choice((1, 2, 4, 16, 64, len(data)))
     return begin, min(len(data), begin + chance.randint(0, longest))

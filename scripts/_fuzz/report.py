@@ -13,7 +13,7 @@ HEAD = (
 
 
 def row(result: Result) -> str:
-    """One target's line, and one for each finding."""
+    """Return a target's line, and one for each finding."""
     name = result["target"]
     if "skipped" in result:
         return f"{name:<16} skipped: {result['skipped']}"
@@ -32,7 +32,7 @@ def row(result: Result) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """All targets in one line."""
+    """Return one line about all targets."""
     ran = [result for result in results if "executions" in result]
     covered = sum(result["lines_covered"] for result in ran)
     total = sum(result["lines"] for result in ran) or 1
@@ -47,6 +47,6 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def edges(said: str) -> int:
-    """Edges that libFuzzer counted, by the last line in which it told; 0 if it told none."""
+    """Return the edges that libFuzzer counted, from its last line with a count, or 0."""
     found = re.findall(r"\bcov: (\d+)", said)
     return int(found[-1]) if found else 0

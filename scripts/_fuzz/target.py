@@ -1,4 +1,4 @@
-"""What a fuzz target is, and what its inputs are made with."""
+"""Fuzz targets, and helpers that make their inputs."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ class Finding(AssertionError):
 
 @frozen
 class Target:
-    """Bytes that come from outside, and the code that takes them.
+    """A kind of external input, and the code that parses it.
 
     Args:
       name: For the command line.
@@ -33,19 +33,19 @@ class Target:
 
 
 def check(is_right: bool, what: object) -> None:
-    """Raise a Finding that tells ``what`` unless ``is_right``."""
+    """Raise a Finding with the text ``what`` unless ``is_right``."""
     if not is_right:
         raise Finding(str(what))
 
 
 def check_equal(found: object, expected: object, what: str) -> None:
-    """Raise a Finding that tells both unless they are equal."""
+    """Raise a Finding with both values unless they are equal."""
     if found != expected:
         raise Finding(f"{what}: {found!r:.600} is not {expected!r:.600}")
 
 
 def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
-    """An input's first byte chooses where the rest of it is cut.
+    """Cut an input where its first byte says.
 
     Returns: the rest, and the ways in which it is to be fed.
     """
@@ -62,5 +62,5 @@ def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
 
 
 def pick_bytes(chance: random.Random, *, most: int = 12) -> bytes:
-    """Some bytes: short, mostly."""
+    """Return some bytes, mostly few."""
     return chance.randbytes(chance.choice((0, 1, 2, chance.randrange(most + 1))))

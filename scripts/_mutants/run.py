@@ -15,18 +15,19 @@ from typing import NamedTuple
 from .sites import Mutant
 
 AT_MOST_BYTES = 3 << 30
-"""Of address space, for each mutant: a loop without an end may also take memory without one."""
+"""Limit of a mutant's address space: an endless loop may also take endless memory."""
 LONGEST_TEST_S = 20
 MORE_S = 60
-"""What a mutant may take in the whole, beside what its tests took when they were traced."""
+"""Extra time for a mutant, besides the time that its tests took when they were traced."""
 
 FAILED_TESTS = 1
-"""How pytest ends then. If a file of tests could not be read it is otherwise, but says so."""
+"""Exit code of pytest for failed tests. Unreadable test files have another one, and an output."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::[^\s\[]+)?)", re.M)
 
 
 class Result(NamedTuple):
-    """What became of a mutant: killed, survived, timeout, or uncovered; and by which test."""
+    """The outcome of a mutant (killed, survived, timeout or uncovered), and the test that killed
+    it."""
 
     name: str
     where: str
@@ -50,7 +51,7 @@ class Tree:
 
     @contextlib.contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
-        """Let the file be the mutant's for as long as the block runs."""
+        """Replace the file by the mutant while the block runs."""
         file = self.copy / mutant.path
         before = file.read_bytes()
         file.write_bytes(mutant.applied(before))
@@ -60,7 +61,7 @@ class Tree:
             file.write_bytes(before)
 
     def run(self, tests: Sequence[str], seconds: float) -> tuple[str, str]:
-        """Run tests until one fails; return the outcome, and the test that failed."""
+        """Run tests until one fails. Return the outcome and the failed test."""
         names = self.copy / "tests-of-mutant.txt"
         names.write_text("\n".join(tests))
         command = (
@@ -91,7 +92,8 @@ class Tree:
 def try_mutant(
     tree: Tree, mutant: Mutant, tests: Sequence[str], seconds: float, first: str = ""
 ) -> Result:
-    """Return what tests make of a mutant; ``first`` is the test that killed it before."""
+    """Run the tests of a mutant, and return the result. ``first`` is the test that killed it
+    before."""
     where = f"{mutant.path}:{mutant.line}"
     if not tests:
         return Result(mutant.name, where, "uncovered")

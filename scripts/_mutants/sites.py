@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDERS = ("frames", "protocol", "broker", "store")
-"""Of the package: floors 0 to 2, and the store."""
+"""Folders of the package: floors 0 to 2, and the store."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -31,13 +31,13 @@ class Mutant(NamedTuple):
     path: str
     line: int
     first_line: int
-    """Of the statement."""
+    """The first line of the statement."""
     start: int
     end: int
     text: str
     what: str
     name: str
-    """The same wherever the line stands in its file: path, the line's text, what is changed."""
+    """A name that does not depend on the line number: path, text of the line, and change."""
 
     def applied(self, source: bytes) -> bytes:
         """Return the file's content with the change."""
@@ -55,7 +55,7 @@ class Change(NamedTuple):
 
 
 class Source:
-    """A file, its tree, and where in its bytes each node stands."""
+    """A file, its tree, and the positions of its nodes in bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -85,7 +85,8 @@ class Trace:
         return [(path, test, sorted(lines)) for (path, test), lines in found.items()]
 
     def of_line(self, mutant: Mutant) -> set[str]:
-        """Return the tests that run a mutant's line; of a file's own level, those of the file."""
+        """Return the tests that run a mutant's line; for module-level lines those of the whole
+        file."""
         lines = self.lines.get(mutant.path, {})
         return (
             lines.get(mutant.line)

@@ -1,4 +1,4 @@
-"""Independent models of what the broker does: naive decoders, disks that lose power, expectations.
+"""Independent models of the broker: naive decoders, disks that lose power, expectations.
 
 The tests and the scripts for fuzzing and power cuts judge the broker by them; none shares code with
 what it judges.

@@ -1,4 +1,4 @@
-"""What a power cut leaves of a data directory, and what had been promised of it by then.
+"""States of data directories after power cuts, with the promises that hold for them.
 
     for state in states(seed=1, count=200):
         write_state(directory, state)
@@ -39,7 +39,7 @@ from trio_stomp.store import (
 QUEUES = ("/queue/a", "/queue/b", "/queue/c")
 STREAMS = {"/topic/s": "/stream/topic/s", "/topic/t": "/stream/topic/t"}
 WRITTEN = (0.0, 0.2, 0.5, 0.8, 0.95, 1.0)
-"""How likely each sector that was not synced is on the disk; another for each state."""
+"""Probabilities that an unsynced sector is on the disk. Each state uses one."""
 STATES_OF_A_LIFE = 60
 
 Bodies = Mapping[str, Sequence[bytes]]
@@ -48,7 +48,7 @@ Bodies = Mapping[str, Sequence[bytes]]
 
 @frozen
 class Unit:
-    """A transaction or composite SEND that was under way: all of it holds, or nothing."""
+    """A transaction or composite SEND in progress, which holds as a whole or not at all."""
 
     put: Bodies
     done: Bodies
@@ -79,7 +79,7 @@ class State:
 
 
 def states(seed: int, count: int, *, segment_bytes: int = 4096) -> Iterator[State]:
-    """Yield states of as many lives as it takes; the same seed yields the same ones.
+    """Yield states of several lives. The same seed yields the same states.
 
     Args:
       segment_bytes: Of the journal; a stream's files have half of it.
@@ -106,14 +106,15 @@ def write_state(directory: str, state: State) -> None:
 
 
 def disk_of(directory: str, state: State) -> Disk:
-    """A disk in memory that holds a state, for a store of that directory."""
+    """Return a disk in memory that holds a state, for a store in that directory."""
     return Disk({f"{directory}/{path}": filled(data) for path, data in state.contents.items()})
 
 
 def found_in(
     store: JournalStore, recovered: Recovered
 ) -> tuple[dict[str, list[bytes]], dict[str, list[bytes]]]:
-    """What a store that was opened on a state has in its queues, and in its streams by topic."""
+    """Return the messages of a store opened on a state: by queue, and by the topics of its
+    streams."""
     messages = read_all(store, recovered)
     queues = {
         queue: [body for body, _ in messages.get((f"queue:{queue}", 4), {}).values()]
@@ -129,7 +130,7 @@ def found_in(
 
 
 def broken_promises(state: State, queues: Bodies, streams: Bodies) -> list[str]:
-    """What of that which was found breaks a promise, a line each."""
+    """Return the broken promises, one line each."""
     lines: list[str] = []
     for queue in QUEUES:
         found = list(queues.get(queue, ()))
@@ -165,7 +166,7 @@ def _heads(bodies: Sequence[bytes]) -> list[bytes]:
 
 @define(eq=False, slots=False)
 class Life:
-    """A store's life on a disk in memory, and what it promised."""
+    """A store's life on a disk in memory, and its promises."""
 
     directory: str
     chance: random.Random
@@ -173,11 +174,11 @@ class Life:
     turns: int = 90
     disk: Disk = field(factory=Disk)
     waiting: dict[int, tuple[str, bytes]] = field(factory=dict)
-    """Promised, and nobody has asked to finish with it."""
+    """Committed messages whose end has not been requested."""
     coming: dict[int, tuple[str, bytes]] = field(factory=dict)
-    """A SEND of it is under way."""
+    """Messages whose SEND is in progress."""
     going: dict[int, tuple[str, bytes]] = field(factory=dict)
-    """An ACK of it is under way."""
+    """Messages whose ACK is in progress."""
     streamed: dict[str, list[bytes]] = field(factory=lambda: {topic: [] for topic in STREAMS})
     streaming: dict[str, list[bytes]] = field(factory=lambda: {topic: [] for topic in STREAMS})
     units: list[Unit] = field(factory=list)
@@ -186,7 +187,7 @@ class Life:
     begun: set[str] = field(factory=set)
 
     def run(self) -> list[State]:
-        """All states; a few for each moment."""
+        """Return all states, a few for each moment."""
         store = JournalStore(self.directory, self.disk, JournalOptions(self.segment_bytes))
         store._streams._segment_bytes = self.segment_bytes // 2
         # Files are compressed here and not in a thread, or the seed would not tell when.
@@ -206,7 +207,7 @@ class Life:
         return self.found
 
     def promise(self, is_all: bool) -> None:
-        """What was under way is promised; of what nobody waits for, that of streams."""
+        """Commit the streams and, if ``is_all``, everything else in progress."""
         for topic, bodies in self.streaming.items():
             self.streamed[topic] += bodies
             bodies.clear()
@@ -257,7 +258,7 @@ class Life:
         return b"%d " % id + b"." * self.chance.choice((0, 40, 200, 400, 1200))
 
     def done(self) -> Done:
-        """Most of what is old, so that segments die; but not of all, so that some is copied."""
+        """Return the end of most old messages, so that segments become dead and some are copied."""
         some = [id for id in self.waiting if id % 5 and self.chance.random() < 0.6]
         some += [id for id in self.waiting if not id % 5 and self.chance.random() < 0.04]
         for id in some:

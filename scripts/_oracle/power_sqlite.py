@@ -26,7 +26,7 @@ CHECKPOINT_PAGES = 16
 
 
 def sqlite_states(seed: int, count: int) -> Iterator[State]:
-    """Yield states of as many lives as it takes; the same seed yields the same promises."""
+    """Yield states of several lives. The same seed yields the same promises."""
     left = count
     for life in numbers():
         chance = random.Random(f"{seed} {life} sqlite")
@@ -41,10 +41,10 @@ def sqlite_states(seed: int, count: int) -> Iterator[State]:
 
 @define(eq=False)
 class SqliteLife(Life):
-    """A store's life on a real disk, whose files are looked at after each append."""
+    """A store's life on a real disk. Its files are read after each append."""
 
     def run(self) -> list[State]:
-        """All states; some for each append."""
+        """Return all states, some for each append."""
         store = SqlStore(f"sqlite:///{self.directory}/{NAME}")
         commit = store.recover(lambda _done, _size: None).commit
         assert store._writer is not None
@@ -75,7 +75,7 @@ class SqliteLife(Life):
         return path.read_bytes(), wal.read_bytes() if wal.exists() else b""
 
     def _torn(self, before: bytes, after: bytes) -> bytes:
-        """What was there, with some of the sectors that were written since."""
+        """Return the former content with some of the sectors written since."""
         if before == after:
             return after
         share = self.chance.choice(WRITTEN)

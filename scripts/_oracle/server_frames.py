@@ -19,7 +19,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 @frozen
 class Received:
-    """A frame from the broker, as it came and as it is meant."""
+    """A frame from the broker, as bytes and unescaped."""
 
     command: str
     headers: Pairs
@@ -45,7 +45,7 @@ class Received:
 
 
 class FrameReader:
-    """Frames of what comes in pieces."""
+    """Reads frames from data in pieces."""
 
     def __init__(self, version: str = "1.0") -> None:
         self.version = version  # until CONNECTED tells
@@ -53,12 +53,12 @@ class FrameReader:
         self._buffer = b""
 
     def feed(self, data: bytes) -> None:
-        """Take what came next."""
+        """Add received data."""
         self._buffer += data
 
     @property
     def rest(self) -> bytes:
-        """What is there of a frame that is not complete."""
+        """Return the bytes of an incomplete frame."""
         return self._buffer
 
     def next(self) -> Received | None:
@@ -73,7 +73,7 @@ class FrameReader:
 
 
 def read_frames(data: bytes, version: str, *, repeats: bool = False) -> list[Received]:
-    """All frames of what is whole; a header may come twice where a test wrote it so."""
+    """Return all frames of complete data. A header may be repeated if a test sent it so."""
     frames: list[Received] = []
     place = 0
     while place < len(data):
@@ -118,7 +118,7 @@ def _read_line(line: str, version: str) -> tuple[str, str]:
 
 
 def unescape(text: str, version: str) -> str:
-    """Header text as it is meant."""
+    """Return unescaped header text."""
     out, table = "", ESCAPES[version]
     while table and text:
         step = 2 if text[0] == "\\" else 1

@@ -1,4 +1,4 @@
-"""A disk that remembers what was synced, fails when told to, and can lose its power."""
+"""A disk that records what was synced, fails on request, and can lose its power."""
 
 import errno
 import os
@@ -28,14 +28,14 @@ EVERYTHING = 1 << 40
 
 @define(eq=False)
 class File:
-    """A file: what one reads, what is on the disk, and the changes between the two."""
+    """A file: its content for readers, its content on the disk, and the changes in between."""
 
     data: bytearray = field(factory=bytearray)
     durable: bytes = b""
     changes: list[tuple[int, bytes | None]] = field(factory=list)
     """Offset and bytes; None instead of bytes for a truncation."""
     is_dropped: bool = False
-    """A sync failed: what was to be written never will be, though it can still be read."""
+    """A sync failed: pending changes are never written, though they can be read."""
 
 
 @define(eq=False, slots=False)
@@ -56,7 +56,7 @@ class Disk:
     _next_handle: int = 1000
 
     def fail(self, method: str, *errors: int) -> None:
-        """Let the next calls of a method fail with these; 0 lets one pass."""
+        """Make the next calls of a method fail with these errors. 0 lets one call pass."""
         self.faults[method] = [OSError(e, os.strerror(e)) if e else None for e in errors]
 
     def _enter(self, method: str, _path: str) -> None:
@@ -170,7 +170,7 @@ class Disk:
         self.directories.add(path)
 
     def cut_power(self, chance: random.Random, written: float) -> "Disk":
-        """What may be found afterwards.
+        """Return the disk as it may be after a power cut.
 
         Args:
           written: How likely each sector, size or name that was not synced is on the disk.
@@ -235,7 +235,7 @@ Messages = dict[tuple[str, int], dict[int, tuple[bytes, int]]]
 
 
 def read_all(store: JournalStore, recovered: Recovered, limit_bytes: int = EVERYTHING) -> Messages:
-    """All messages with their deliveries, by key and id; the counts must agree with them."""
+    """Return all messages with their deliveries, by key and id, and check the counts."""
     found = {}
     for key, state in recovered.places.items():
         messages = read_place(store, *key, limit_bytes=limit_bytes)
@@ -266,7 +266,7 @@ def read_place(
 
 @define(eq=False)
 class Model:
-    """What a store should hold."""
+    """The expected content of a store."""
 
     places: Messages = field(factory=dict)
     settings: dict[str, str] = field(factory=dict)

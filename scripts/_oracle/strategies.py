@@ -46,7 +46,7 @@ ERROR_CODES = frozenset(
 
 @frozen
 class Decoded:
-    """All that came out of a decoder."""
+    """The output of a decoder."""
 
     frames: list[Frame]
     code: str | None
@@ -54,14 +54,14 @@ class Decoded:
 
 
 def frames_in(run: FrameRun | AckRun) -> list[Frame]:
-    """A run frame by frame, of whatever kind it is."""
+    """Return the frames of a run of any kind."""
     if isinstance(run, AckRun):
         return [Frame("ACK", (("id", name.decode()),)) for name in run.ids]
     return list(run.frames())
 
 
 def frames_of(decoder: FrameDecoder, chunks: Iterable[bytes]) -> list[Frame]:
-    """Feed ``chunks`` and go on behind each CONNECT as a session would."""
+    """Feed ``chunks``, and continue after each CONNECT as a session does."""
     frames = []
     for chunk in chunks:
         runs = decoder.receive_data(chunk)
@@ -72,7 +72,7 @@ def frames_of(decoder: FrameDecoder, chunks: Iterable[bytes]) -> list[Frame]:
 
 
 def outcome(decoder: FrameDecoder, chunks: Iterable[bytes]) -> Decoded:
-    """What ``chunks`` come to, errors included."""
+    """Return the result of ``chunks``, errors included."""
     frames = frames_of(decoder, chunks)
     error = decoder.error
     if error is None:
@@ -96,7 +96,7 @@ def chunkings(data: bytes) -> list[list[bytes]]:
 
 
 class Refusal(Exception):
-    """What the naive decoder finds wrong: the code, and the receipt asked for."""
+    """An error of the naive decoder: its code, and the requested receipt."""
 
     def __init__(self, code: str, receipt_id: bytes | None = None) -> None:
         super().__init__(code)
@@ -105,7 +105,7 @@ class Refusal(Exception):
 
 
 def naive_decode(data: bytes, rules: HeaderRules, limits: FrameLimits) -> Decoded:
-    """What ``data`` comes to by a decoder that looks at one byte after the other."""
+    """Decode ``data`` byte by byte."""
     decoder = NaiveDecoder(rules, limits)
     try:
         for byte in data:
@@ -188,13 +188,13 @@ class NaiveDecoder:
 
 
 MAX_BLANK_BYTES = 4
-"""A body that is so many line ends and nothing else is none (F26)."""
+"""A body of at most this many line ends and nothing else counts as none (F26)."""
 NO_BODY = {"CONNECT", "STOMP", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT"}
 NO_BODY |= {"ABORT", "DISCONNECT"}
 
 
 def naive_parse(block: bytes, rules: HeaderRules, limits: FrameLimits) -> tuple[Frame, int | None]:
-    """A frame without its body, and the length of that if it is told."""
+    """Return a frame without its body, and the body's length if there is a content-length."""
     command, *lines = block.split(b"\n")
     places = [i for i, line in enumerate(lines) if line.startswith(b"receipt:")]
     asks = lines.pop(places[0]) if places else None
@@ -218,7 +218,7 @@ def naive_parse(block: bytes, rules: HeaderRules, limits: FrameLimits) -> tuple[
 
 
 def naive_line(line: bytes, rules: HeaderRules) -> bytes:
-    """A line without its line end."""
+    """Return a line without its line end."""
     if rules.crlf:
         line = line.removesuffix(b"\r")
         if b"\r" in line:
@@ -298,7 +298,7 @@ def read_server_frames(wire: bytes, rules: HeaderRules) -> list[Frame]:
 
 
 def header_texts(rules: HeaderRules, *, is_name: bool) -> st.SearchStrategy[str]:
-    """What this version can carry in a header, with a liking for the difficult characters."""
+    """Return texts that a header of this version can carry, often with difficult characters."""
     forbidden = "\0"
     if rules in (OPENING, V1_0):
         forbidden += "\r\n" + (":" if is_name else "")
@@ -355,7 +355,7 @@ _NOISE = [b"", b"", b"\n", b"\r\n", b"\r", b"\0", b"\x01", b"A" * 33]
 
 @st.composite
 def _near_frames(draw: st.DrawFn) -> bytes:
-    """A frame, right or with a fault or two."""
+    """Return a frame, valid or with one or two faults."""
     lines = [draw(st.sampled_from(_COMMANDS)), *draw(st.lists(st.sampled_from(_LINES), max_size=4))]
     eol = draw(st.sampled_from([b"\n", b"\r\n"]))
     if draw(st.booleans()):
@@ -386,5 +386,5 @@ def streams() -> st.SearchStrategy[bytes]:
 
 
 def cuts() -> st.SearchStrategy[list[int]]:
-    """Where to cut a stream."""
+    """Return positions at which to cut a stream."""
     return st.lists(st.integers(0, 400), max_size=8)

@@ -1,1 +1,1 @@
-"""What the measured proofs share: a broker that is watched, its DIAG, the load, and the judge."""
+"""Common parts of the measured proofs: a watched broker, its DIAG messages, load and verdicts."""

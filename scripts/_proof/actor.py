@@ -1,4 +1,4 @@
-"""Who acts in the churn."""
+"""The actor of the churn, which connects and chooses."""
 
 import random
 from contextlib import AbstractAsyncContextManager
@@ -23,9 +23,9 @@ class Actor:
         self.dice = dice
 
     def peer(self, *, small: bool = False) -> AbstractAsyncContextManager[Peer]:
-        """A connection by TCP or WebSocket."""
+        """Connect by TCP or WebSocket."""
         return dialled(self.port, websocket=self.dice.random() < 0.5, small=small)
 
     def few(self) -> int:
-        """One of few."""
+        """Return one of a few values."""
         return self.dice.randrange(FEW)

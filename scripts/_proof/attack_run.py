@@ -1,4 +1,4 @@
-"""One attack: a broker, somebody who attacks it, and whoever is beside it, before and meanwhile."""
+"""One attack: a broker, an attacker, and other clients that are measured before and meanwhile."""
 
 import contextlib
 import multiprocessing
@@ -29,19 +29,19 @@ AFTER_S = 1.0
 PATIENCE_S = 300.0
 SAMPLE_S = 0.1
 GIVE_UP = 8
-"""A broker with so many times the memory that it may take is not fed any more."""
+"""An attack ends when the broker has this multiple of its memory limit."""
 TURN_S = 0.010
 WAIT_S = 0.200
 LIVEZ_S = 1.0
 MOST_TIMES = 10.0
 MEDIAN_FLOOR_S, LONGEST_FLOOR_S = 0.001, 0.005
-"""Below these a wait beside an idle broker is the machine's own noise."""
+"""Shorter waits with an idle broker count as these, as they are noise of the machine."""
 
 _fork = multiprocessing.get_context("fork")
 
 
 class Felt(NamedTuple):
-    """What one attack showed."""
+    """The measurements of an attack."""
 
     name: str
     verdicts: list[Verdict]
@@ -116,7 +116,7 @@ def _attack(assault: Assault, broker: Watched, longest: LongestTurn) -> Felt:
 
 
 def judge(figures: dict[str, Any]) -> list[Verdict]:
-    """Whether the others were spared."""
+    """Return the verdicts on the delay of other clients."""
     turn_s, livez_s = figures["turn_s"], figures["livez"]["longest"]
     return [
         Verdict("longest turn", turn_s <= TURN_S, f"{turn_s * 1000:.1f} of {TURN_S * 1000:g} ms"),
@@ -127,7 +127,7 @@ def judge(figures: dict[str, Any]) -> list[Verdict]:
 
 
 def judge_waits(alone: dict[str, float], beside: dict[str, float]) -> list[Verdict]:
-    """Whether somebody who asks each 50 ms waits no longer than beside an idle broker, times 10."""
+    """Return whether a client that pings each 50 ms waits at most 10 times as long as when idle."""
     median = MOST_TIMES * max(alone["p50"], MEDIAN_FLOOR_S)
     longest = min(WAIT_S, MOST_TIMES * max(alone["longest"], LONGEST_FLOOR_S))
     return [
@@ -156,7 +156,7 @@ def _play(port: int, assault: Assault, pipe: Pipe) -> None:
 
 
 def _wait(attacker: Pipe, broker: Watched, bound: int) -> int:
-    """Wait until the attack is over, or the machine is in danger; the most that was resident."""
+    """Wait for the end of the attack or the memory limit. Return the peak resident memory."""
     until = time.monotonic() + PATIENCE_S
     peak = 0
     while not attacker.poll(SAMPLE_S) and time.monotonic() < until:
@@ -203,7 +203,7 @@ def _receive(pipe: Pipe) -> dict[str, Any]:
 
 
 def headline(felt: Felt) -> str:
-    """One line of figures of an attack."""
+    """Return one line of figures of an attack."""
     each = felt.figures
     return (
         f"{felt.name}: broker CPU {each['broker_cpu_s']:.1f} s, took {each['took_s']:.1f} s,"
@@ -212,7 +212,7 @@ def headline(felt: Felt) -> str:
 
 
 def table(felts: list[Felt]) -> str:
-    """All attacks, in Markdown."""
+    """Return a table of all attacks in Markdown."""
     head = (
         "attack",
         "longest turn, CPU ms",

@@ -1,4 +1,4 @@
-"""What one client may send, and others must not feel: each attack is frames that the limits allow.
+"""Attacks: frames of one client that the limits allow, and that must not affect other clients.
 
 An attack prepares, waits to be told, and goes on until it has been answered. Where a limit refuses
 something, the ERROR is its answer. It runs in a process of its own.
@@ -19,9 +19,9 @@ from _bench.wire import HOST
 from _proof.judge import MIB
 
 PATIENCE_S = 45.0
-"""An attack that has not been answered by then has lasted so long."""
+"""An attack without an answer after this time counts as this long."""
 REST_S = 5.0
-"""How long an attack lasts that waits for no answer."""
+"""Duration of an attack that waits for no answer."""
 HELLO = "CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
 CHUNK = 1000
 DIAG_STREAM = ("--diag-stream-memory-bytes", str(1 * MIB))
@@ -31,7 +31,7 @@ Begin = Callable[[], None]
 
 
 class Attacker:
-    """A connection that writes what it likes, and reads while it waits for an answer."""
+    """A connection that writes at will, and reads while it waits for an answer."""
 
     def __init__(self, port: int) -> None:
         self.refusal = ""
@@ -42,11 +42,11 @@ class Attacker:
         self._hear(b"CONNECTED\n", PATIENCE_S)
 
     def say(self, *frames: str) -> None:
-        """Write frames at once, and read nothing, unless the broker reads nothing either."""
+        """Write frames without reading, unless the broker does not read either."""
         self._write("".join(f"{frame}\0" for frame in frames).encode())
 
     def ask(self, *frames: str, patience_s: float = PATIENCE_S) -> bool:
-        """Write frames at once, and wait until they have been carried out; or until an ERROR."""
+        """Write frames, and wait until they have been carried out or an ERROR arrives."""
         self._receipts += 1
         name = f"all-{self._receipts}"
         self.say(*frames, f"SEND\ndestination:/topic/overload.none\nreceipt:{name}\n\n")
@@ -110,12 +110,12 @@ class Assault(NamedTuple):
 
 
 def send(destination: str, body: str = "x", headers: str = "") -> str:
-    """A SEND without its NUL."""
+    """Return a SEND without its NUL."""
     return f"SEND\ndestination:{destination}\n{headers}\n{body}"
 
 
 def subscribe(number: int, destination: str, headers: str = "") -> str:
-    """A SUBSCRIBE without its NUL."""
+    """Return a SUBSCRIBE without its NUL."""
     return f"SUBSCRIBE\nid:{number}\ndestination:{destination}\n{headers}\n"
 
 
@@ -146,7 +146,7 @@ def selectors(port: int, begin: Begin) -> list[Attacker]:
 
 
 def _likes(number: int) -> str:
-    """A selector of eight LIKEs with many holes each, unlike those of other numbers."""
+    """Return a selector of eight LIKEs with many wildcards, different for each number."""
     like = f"%{'_' * 63}b{{}}%"
     return " OR ".join(f"h LIKE '{like.format(number * 8 + each)}'" for each in range(8))
 
@@ -201,7 +201,7 @@ def patterns(port: int, begin: Begin) -> list[Attacker]:
 
 
 def composites(port: int, begin: Begin) -> list[Attacker]:
-    """1,024 SENDs to 32 queues each, which hold 2,000 messages that nobody present wants."""
+    """Send 1,024 SENDs to 32 queues each, which hold 2,000 messages that no consumer takes."""
     attacker = Attacker(port)
     names = [f"/queue/c.{n:02d}" for n in range(32)]
     everywhere = ",".join(names)
@@ -233,7 +233,7 @@ def commits(port: int, begin: Begin) -> list[Attacker]:
 
 
 def topics(port: int, begin: Begin) -> list[Attacker]:
-    """A COMMIT of 1,023 frames to a topic with 1,024 subscriptions, of 16 connections."""
+    """Send a COMMIT of 1,023 frames to a topic with 1,024 subscriptions of 16 connections."""
     attackers = [Attacker(port) for _ in range(16)]
     for attacker in attackers:
         attacker.ask(*[subscribe(number, "/topic/t") for number in range(64)])
@@ -260,7 +260,7 @@ def cleared(port: int, begin: Begin) -> list[Attacker]:
 
 
 def pages(port: int, begin: Begin) -> list[Attacker]:
-    """A program that asks for metrics and lists, four at a time, beside much to tell of."""
+    """Request metrics and lists, four at a time, from a broker with many objects."""
     attacker = Attacker(port)
     _fill(attacker, (send(f"/queue/z.{n}") for n in range(60_000)))
     _fill(attacker, (subscribe(n, f"/topic/z.{n}.*") for n in range(9_000)))
@@ -292,7 +292,7 @@ def lasts(port: int, begin: Begin) -> list[Attacker]:
 
 
 def _get(port: int, path: str) -> bytes:
-    """Ask for a page; the whole answer."""
+    """Request a page, and return the whole response."""
     with socket.create_connection((HOST, port), PATIENCE_S) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         answer = bytearray()
@@ -302,7 +302,7 @@ def _get(port: int, path: str) -> bytes:
 
 
 def _fill(attacker: Attacker, frames: Iterable[str]) -> None:
-    """Carry out many frames, so many at a time as disturb nobody."""
+    """Send many frames, in batches that do not affect others."""
     some: list[str] = []
     for frame in frames:
         some.append(frame)

@@ -48,7 +48,7 @@ class Churn(Regular, Unruly):
         """Acts that the broker, or the system, ended early: many of them ask for it."""
 
     def acts(self) -> list[Callable[[], Awaitable[None]]]:
-        """All that may happen."""
+        """Return all actions."""
         return [
             self.orderly,
             self.orderly,

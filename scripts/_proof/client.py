@@ -22,13 +22,13 @@ ACK = re.compile(rb"\nack:([^\n]+)\n")
 LEAD_BYTES = 31
 CONNECT = "CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
 RECEIVE_BUFFER_BYTES = 64 * 1024
-"""Of the client's kernel: small, so that what is not read waits where the broker sees it."""
+"""The client's receive buffer: small, so that unread data waits where the broker sees it."""
 SEGMENT_BYTES = 1400
 """As on a network. With the segments of 64 KiB of the loopback interface the broker's kernel would
 keep megabytes for each connection, and a consumer would learn only minutes later that it was ended.
 """
 NUMBERS = 10**9
-"""Numbers of one producer: the first digit of a message's number tells who sent it."""
+"""Numbers of one producer. The first digit of a message's number identifies the producer."""
 BUFFER = bytearray(256 * 1024)
 VIEW = memoryview(BUFFER)
 
@@ -46,7 +46,7 @@ def dial(port: int, hello: str) -> socket.socket:
 
 
 class Reader:
-    """A subscriber that reads at its own pace; connected again when it has been ended.
+    """A subscriber that reads at its own pace, and connects again when it is disconnected.
 
     Args:
       port: Of the broker.
@@ -79,7 +79,7 @@ class Reader:
         self._rest = self._unsent = b""
 
     def read(self, limit: int) -> int:
-        """Take up to ``limit`` bytes of what has come; how many there were."""
+        """Read up to ``limit`` received bytes, and return their number."""
         if not self.is_open:
             return 0
         if self._unsent:
@@ -107,7 +107,7 @@ class Reader:
         return size
 
     def _look(self, data: bytes) -> None:
-        """One message of a read stands for all: its age, and whether it is in order."""
+        """Check one message of each read: its age and its order."""
         found = STAMP.search(data)
         if found is None:
             return
@@ -136,7 +136,7 @@ class Reader:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that it had to say is said."""
+        """Return whether everything has been sent."""
         return not self._unsent
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Reader:
 
 
 class Producer:
-    """Offers messages at a pace, each with a RECEIPT; what cannot be sent now is held back.
+    """Offers messages at a fixed rate, each with a RECEIPT. Unsent ones are kept.
 
     Args:
       port: Of the broker.
@@ -196,7 +196,7 @@ class Producer:
         self._unsent = self._rest = b""
 
     def work(self, since_s: float, *, stop: bool = False) -> None:
-        """Send what is due after so many seconds, as far as it goes, and take what was answered.
+        """Send what is due after ``since_s`` seconds, as far as possible, and read the answers.
 
         Args:
           stop: Nothing more is offered; what was begun is sent to its end.
@@ -258,7 +258,7 @@ class Producer:
 
     @property
     def is_answered(self) -> bool:
-        """Whether all that was sent on this connection is through."""
+        """Return whether everything sent on this connection has been answered."""
         return not self._unsent
 
     def close(self) -> None:

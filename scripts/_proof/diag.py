@@ -1,4 +1,4 @@
-"""Listens to a broker's DIAG topics, in a thread, and keeps what the judge asks for."""
+"""Subscribes to a broker's DIAG topics, in a thread, and records what the verdicts need."""
 
 import json
 import socket
@@ -25,24 +25,24 @@ POLL_S = 0.05
 
 
 class Told:
-    """What DIAG has told so far."""
+    """The DIAG messages so far."""
 
     def __init__(self) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
-        """The last message of each topic that tells figures."""
+        """The last message of each topic without a list."""
         self.items: dict[str, dict[str, dict[str, Any]]] = {}
-        """What lists told last, by topic and then by name of the thing; of full lists alone."""
+        """The last full list of each topic, by name of the item."""
         self.drops: Counter[tuple[str, str]] = Counter()
-        """Messages told as dropped, by destination and reason."""
+        """Messages reported as dropped, by destination and reason."""
         self.ends: Counter[str] = Counter()
         """Sessions that ended, by reason."""
         self.events_lost = 0
         self.ticks = 0
-        """Intervals told of to their end."""
+        """The number of intervals that have been reported completely."""
         self._parts: dict[str, list[dict[str, Any]]] = {}
 
     def figure(self, topic: str, name: str) -> int:
-        """One number of the last message of a topic; 0 if there was none."""
+        """Return a field of the last message of a topic, or 0 without any."""
         return int(self.latest.get(topic, {}).get(name) or 0)
 
     def sums(self, topic: str, *names: str) -> int:
@@ -84,7 +84,7 @@ class Told:
 
 
 class Diag(Told):
-    """One listener.
+    """One subscriber.
 
     Args:
       port: Of the broker, on the loopback interface.
@@ -102,7 +102,7 @@ class Diag(Told):
         self._thread.start()
 
     def wait_ticks(self, count: int, limit_s: float) -> None:
-        """Wait until so many whole intervals have been told of since this call, or ``limit_s``."""
+        """Wait for ``count`` whole intervals after this call, or for ``limit_s``."""
         wanted, until = self.ticks + count, time.monotonic() + limit_s
         while self.ticks < wanted and time.monotonic() < until:
             time.sleep(POLL_S)

@@ -11,17 +11,17 @@ MIB = 1024 * 1024
 SLACK = 1.2
 """Budget + 20 %."""
 MOST_TIMES = 3.0
-"""How many times the p99 of the run without a stuck subscriber the other run's may be."""
+"""Maximum p99 with a stuck subscriber, relative to the run without one."""
 FLOOR_S = 0.005
 """Below this a p99 is the machine's own noise: a ratio is taken to at least this."""
 RSS_SHARE, RSS_BYTES = 0.10, 8 * MIB
-"""How far RSS may stay above the warm base line. CPython gives memory back in arenas of 1 MiB, and
-the system's allocator in pieces of its own, both only when nothing in them is in use: after a peak
-some is always left. A leak grows with the number of minutes, this does not."""
+"""Permitted growth of RSS from the warm base line. CPython frees memory in arenas of 1 MiB, and the
+system's allocator in chunks, only if nothing in them is in use, so a peak leaves some. A leak grows
+with time, this does not."""
 
 
 class Verdict(NamedTuple):
-    """Whether one promise holds, and the figures that say so."""
+    """Whether one promise holds, with the figures."""
 
     promise: str
     holds: bool
@@ -33,23 +33,23 @@ class Verdict(NamedTuple):
 
 
 class Times:
-    """How long things took, in buckets, so that millions take no room."""
+    """Durations, counted in buckets, so that millions take little memory."""
 
     def __init__(self, buckets: Mapping[int, int] | None = None) -> None:
         self.buckets: dict[int, int] = dict(buckets or {})
 
     def add(self, seconds: float, count: int = 1) -> None:
-        """Note ``count`` things that took so long."""
+        """Add ``count`` equal durations."""
         bucket = math.ceil(math.log(max(seconds, SHORTEST_S) / SHORTEST_S, STEP))
         self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of durations."""
         return sum(self.buckets.values())
 
     def percentile(self, share: float) -> float:
-        """Seconds that ``share`` of them did not exceed; 0 if there are none."""
+        """Return the seconds that ``share`` of them did not exceed, or 0 without any."""
         wanted = math.ceil(self.count * share)
         seen = 0
         for bucket in sorted(self.buckets):
@@ -60,7 +60,7 @@ class Times:
 
     @classmethod
     def sum_of(cls, many: Iterable["Times"]) -> "Times":
-        """All of several."""
+        """Return the sum of several."""
         whole = cls()
         for each in many:
             for bucket, count in each.buckets.items():
@@ -69,12 +69,12 @@ class Times:
 
 
 def rss_bound(max_memory_bytes: int, idle_bytes: int) -> int:
-    """The most that a broker may take: (its budget + what it takes while idle) + 20 %."""
+    """Return a broker's memory limit: (its budget + its use while idle) + 20 %."""
     return int((max_memory_bytes + idle_bytes) * SLACK)
 
 
 def judge_rss(peak_bytes: int, max_memory_bytes: int, idle_bytes: int) -> Verdict:
-    """Whether a broker stayed within its budget."""
+    """Return whether a broker stayed within its memory limit."""
     bound = rss_bound(max_memory_bytes, idle_bytes)
     return Verdict(
         "RSS within the budget + 20 %",
@@ -85,7 +85,7 @@ def judge_rss(peak_bytes: int, max_memory_bytes: int, idle_bytes: int) -> Verdic
 
 
 def judge_latency(what: str, alone: Times, beside: Times) -> Verdict:
-    """Whether a stuck subscriber costs the others no more than it may.
+    """Return whether a stuck subscriber delays others only within the limit.
 
     Args:
       alone: Of the runs without it.
@@ -102,7 +102,7 @@ def judge_latency(what: str, alone: Times, beside: Times) -> Verdict:
 
 
 class Ledger(NamedTuple):
-    """Copies of one destination's messages, after everything has come to rest.
+    """The copies of one destination's messages, once the broker is at rest.
 
     Args:
       owed: Copies that the broker said that it would make, or messages that it took.
@@ -125,11 +125,11 @@ class Ledger(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """What nobody tells of; less than 0: what was told twice."""
+        """Return the unaccounted copies. A negative number was reported twice."""
         return self.owed + self.unowed - self.received - self.dropped - self.waiting
 
     def verdicts(self) -> list[Verdict]:
-        """Whether every drop is accounted for: in sum, and by its reason."""
+        """Return the verdicts on drops: the total, and the totals by reason."""
         told = sum(self.told.values())
         reasons = ", ".join(f"{name} {count}" for name, count in sorted(self.told.items()))
         return [
@@ -151,7 +151,7 @@ class Ledger(NamedTuple):
 def judge_exact(
     base: Mapping[str, int], now: Mapping[str, int], at_most: Collection[str] = ()
 ) -> list[str]:
-    """What has not come back to the base line, for people; nothing = all has.
+    """Return the figures that differ from the base line, as texts.
 
     Args:
       at_most: Names of what may be less than at the base line.
@@ -170,7 +170,7 @@ def soak_rss_bound(base_bytes: int) -> int:
 
 
 def slope_bytes(points: Sequence[tuple[float, float]]) -> float:
-    """The least-squares slope of (minutes, bytes), in bytes per minute; 0 for less than three."""
+    """Return the least-squares slope of (minutes, bytes), or 0 for fewer than three points."""
     if len(points) < 3:
         return 0.0
     count = len(points)

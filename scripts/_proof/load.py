@@ -1,4 +1,4 @@
-"""The load: producers that offer ten times what the consumers read, and some who never read.
+"""The load: producers that offer ten times what consumers read, and clients that never read.
 
 It runs in a process of its own; ``Load.run`` returns what it saw as plain figures.
 """
@@ -18,8 +18,8 @@ TICK_S = 0.05
 AGAIN_S = 1.0
 """A consumer that was ended connects again after this."""
 STUCK_LIFE_S = 10.0
-"""Who never reads gives up after this, where the broker may have ended it: it looks, and begins
-anew. (It cannot notice: the end of the connection stands behind what it does not read.)"""
+"""A client that never reads reconnects after this time if the broker may have disconnected it. It
+cannot notice that, as the end of the connection is behind unread data."""
 QUIET_S = 1.5
 QUIET_LIMIT_S = 60.0
 WIRE_BYTES = 150
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
     @property
     def read_bytes_per_s(self) -> float:
-        """What a reader reads, at most."""
+        """Return the maximum bytes per second of a reader."""
         return self.read_rate * (self.body_bytes + WIRE_BYTES)
 
 
@@ -74,7 +74,7 @@ class Crowd:
         self._renew_at = STUCK_LIFE_S
 
     def work(self, since_s: float) -> None:
-        """Do what is due so many seconds after the start."""
+        """Do what is due ``since_s`` seconds after the start."""
         for producer in self.producers:
             producer.work(since_s)
         count = len(self.readers)
@@ -101,13 +101,13 @@ class Crowd:
                 each.connect()
 
     def stop(self, since_s: float) -> None:
-        """Send what was begun, and take the answers."""
+        """Send the rest of incomplete frames, and read the answers."""
         for producer in self.producers:
             if producer.is_open:
                 producer.work(since_s, stop=True)
 
     def drain(self) -> int:
-        """Read as fast as can be, who was stuck too; how many bytes there were.
+        """Read as fast as possible, with the stuck clients, too. Return the number of bytes.
 
         A queue's stuck consumer leaves instead: what it holds is for the others.
         """
@@ -122,7 +122,7 @@ class Crowd:
         return size
 
     def figures(self) -> dict[str, Any]:
-        """What its clients saw."""
+        """Return what the clients saw."""
         everybody = [*self.readers, *self.stuck]
         errors = sum((each.errors for each in everybody), Counter[str]())
         refusals = sum((each.refusals for each in self.producers), Counter[str]())
@@ -152,7 +152,7 @@ class Crowd:
 def run_load(
     port: int, places: Iterable[Place], seconds: float, pipe: Pipe, *, stuck_lives: bool
 ) -> None:
-    """Say ``ready``; when told to, load for so long, drain, and send the figures.
+    """Send ``ready``, wait for the start, run the load, drain, and send the figures.
 
     Args:
       pipe: To the one who started this process.

@@ -1,4 +1,4 @@
-"""A broker that notes how long its event loop was held: ``python metered.py FILE OPTION...``.
+"""A broker that measures how long its event loop was held: ``python metered.py FILE OPTION...``.
 
 The figure is processor time of the one thread that everything waits for, between two moments at
 which another task may run. So other programs on a busy machine are not in it, and it needs nothing
@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 BYTES = 8
-"""One number, in seconds: the longest since somebody wrote 0 there."""
+"""The size of one number: the longest time in seconds since 0 was written there."""
 
 
 class Meter(trio.abc.Instrument):
@@ -27,15 +27,16 @@ class Meter(trio.abc.Instrument):
         self._began = 0.0
 
     def before_task_step(self, _task: trio.lowlevel.Task) -> None:
-        """A task goes on."""
+        """Note the start of a task's step."""
         self._began = time.thread_time()
 
     def after_task_step(self, _task: trio.lowlevel.Task) -> None:
-        """It waits again."""
+        """Note the end of a task's step."""
         self._note()
 
     def before_io_wait(self, _timeout: float) -> None:
-        """Nobody has anything to do. What is done there all the same is held time, too."""
+        """Note that all tasks wait. Work that is done while waiting for I/O counts as held time,
+        too."""
         self._began = time.thread_time()
 
     def after_io_wait(self, _timeout: float) -> None:
@@ -57,7 +58,7 @@ class LongestTurn:
             self._longest = memoryview(mmap.mmap(file.fileno(), BYTES)).cast("d")
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset the measurement."""
         self._longest[0] = 0.0
 
     def seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Who is beside an attack: a ping-pong each 50 ms, and a health probe. A process each."""
+"""Other clients during an attack: a ping-pong each 50 ms and a health probe, each a process."""
 
 import select
 import socket
@@ -12,17 +12,17 @@ from _proof.judge import Times
 
 PING_S, PROBE_S = 0.05, 0.25
 PATIENCE_S = 60.0
-"""What is under way at the end is waited for so long; it counts with what it took until then."""
+"""Time to wait for a last answer at the end. It counts with the time until then."""
 HELLO = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
 TOPIC = b"/topic/overload.ping"
 PING = b"SEND\ndestination:%b\n\nping\0" % TOPIC
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 LOST_S = 3600.0
-"""How long whoever was turned away has waited."""
+"""The waiting time of a client that was disconnected."""
 
 
 def run_ping(port: int, pipe: Pipe) -> None:
-    """Say when it is ready; from each ``begin`` to the next word, measure; send what was seen."""
+    """Report readiness. Measure from each ``begin`` to the next word, and send the results."""
     line = socket.create_connection((HOST, port))
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line.sendall(HELLO + b"SUBSCRIBE\nid:0\ndestination:%b\nreceipt:0\n\n\0" % TOPIC)
@@ -39,7 +39,7 @@ def run_ping(port: int, pipe: Pipe) -> None:
 
 
 def run_probe(port: int, pipe: Pipe) -> None:
-    """The same for ``GET /livez``, with a connection each."""
+    """Do the same for ``GET /livez``, with a connection each."""
 
     def probe() -> float:
         began = time.monotonic()
@@ -71,7 +71,7 @@ def _serve(pipe: Pipe, measure: Callable[[], float], every_s: float) -> None:
 
 
 def _hear(line: socket.socket, wanted: bytes, until: float) -> bool:
-    """Read until ``wanted`` has come; whether it has."""
+    """Read until ``wanted`` has arrived. Return whether it has."""
     data = b""
     while wanted not in data:
         ready, _, _ = select.select([line], [], [], max(0.0, until - time.monotonic()))

@@ -22,13 +22,13 @@ SETTLE_S = 1.0
 PATIENCE_S = 240.0
 """Beyond the run itself, for the drain."""
 SKIP_SHARE = 0.1
-"""Of the run, before the times count: until the outboxes are full."""
+"""Share of the run before the times count, while the outboxes fill."""
 
 _fork = multiprocessing.get_context("fork")
 
 
 class Scenario(NamedTuple):
-    """What is overloaded, and how the broker is to take it.
+    """A load, and the broker's options for it.
 
     Args:
       places: The load with ``stuck`` subscribers in each place.
@@ -43,7 +43,7 @@ class Scenario(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What all runs have in common."""
+    """The common parameters of all runs."""
 
     seconds: float
     side_subscribers: int
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one run showed."""
+    """The result of one run."""
 
     scenario: str
     stuck: int
@@ -209,7 +209,7 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
 def _sanity(
     side: Mapping[str, Any], load: Sequence[Mapping[str, Any]], diag: Diag
 ) -> list[Verdict]:
-    """What must hold in any case, or the figures say nothing."""
+    """Return verdicts that must hold for the figures to mean anything."""
     disorder = side["disorder"] + sum(each["disorder"] for each in load)
     return [
         Verdict("in order", disorder == 0, f"{disorder} messages came out of order"),
@@ -223,7 +223,7 @@ def _sanity(
 
 
 def _sums(ledgers: Sequence[Ledger], diag: Diag) -> dict[str, Any]:
-    """What DIAG told, and what it comes to."""
+    """Return the figures of DIAG, and their sums."""
     return {
         "ledgers": [ledger._asdict() for ledger in ledgers],
         "missing": sum(ledger.missing for ledger in ledgers),

@@ -1,4 +1,4 @@
-"""A client for the churn: says whatever it is told to, right or wrong, over TCP or WebSocket."""
+"""A client for the churn, which sends valid and invalid frames over TCP or WebSocket."""
 
 import os
 import socket
@@ -22,7 +22,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 def masked(data: bytes) -> bytes:
-    """One masked text message of any size (RFC 6455 section 5.2)."""
+    """Return one masked text message of any size (RFC 6455 section 5.2)."""
     size = len(data)
     if size < 126:
         head = bytes([0x80 | size])
@@ -40,26 +40,26 @@ class Peer:
         self.stream = stream
         self.websocket = websocket
         self.heard = b""
-        """The last of what came, as it came."""
+        """The last received bytes."""
 
     async def say(self, *frames: str, body: bytes = b"") -> None:
-        """Send frames; each ends by itself, the last one with ``body``."""
+        """Send frames. The last one has the body ``body``."""
         for place, frame in enumerate(frames):
             last = place == len(frames) - 1
             await self.raw(frame.encode() + (body if last else b"") + b"\0")
 
     async def raw(self, data: bytes) -> None:
-        """Send bytes; over WebSocket as one message."""
+        """Send bytes, over WebSocket as one message."""
         with trio.move_on_after(PATIENCE_S):
             await self.stream.send_all(masked(data) if self.websocket else data)
 
     async def bare(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes without framing."""
         with trio.move_on_after(PATIENCE_S):
             await self.stream.send_all(data)
 
     async def hear(self, word: bytes, limit_s: float = PATIENCE_S) -> bool:
-        """Wait until ``word`` has come; whether it has."""
+        """Wait until ``word`` has arrived. Return whether it has."""
         with trio.move_on_after(limit_s):
             while word not in self.heard:
                 data = await self.stream.receive_some(65536)
@@ -69,7 +69,7 @@ class Peer:
         return word in self.heard
 
     async def hear_end(self, limit_s: float = PATIENCE_S) -> bool:
-        """Read until the broker closes; whether it did."""
+        """Read until the broker closes. Return whether it did."""
         with trio.move_on_after(limit_s):
             while data := await self.stream.receive_some(65536):
                 self.heard = (self.heard + data)[-KEPT_BYTES:]
@@ -77,12 +77,12 @@ class Peer:
         return False
 
     async def connect(self, headers: str = "", version: str = "1.2") -> bool:
-        """Open a session; whether that was allowed."""
+        """Open a session. Return whether the broker accepted it."""
         await self.say(f"CONNECT\naccept-version:{version}\nhost:soak\n{headers}\n")
         return await self.hear(b"CONNECTED\n")
 
     def acks(self) -> list[str]:
-        """What the MESSAGEs heard are to be acknowledged by."""
+        """Return the ids for acknowledging the received MESSAGEs."""
         lines = self.heard.split(b"\nack:")[1:]
         return [line.partition(b"\n")[0].decode() for line in lines]
 
@@ -99,7 +99,7 @@ class Peer:
 
 @asynccontextmanager
 async def dialled(port: int, *, websocket: bool, small: bool = False) -> AsyncIterator[Peer]:
-    """A connection, closed at the end if it still is open.
+    """Connect, and close at the end if still open.
 
     Args:
       websocket: The upgrade is done.

@@ -1,4 +1,4 @@
-"""What clients do that mean well, though they do not always end what they began."""
+"""Actions of well-behaved clients, which do not always finish what they begin."""
 
 import trio
 
@@ -11,7 +11,7 @@ class Regular(Actor):
     """Each act is one connection, or two."""
 
     async def orderly(self) -> None:
-        """All as it should be."""
+        """Send and receive, and disconnect properly."""
         version = self.dice.choice(["1.0", "1.1", "1.2", "1.0,1.1,1.2"])
         async with self.peer() as peer:
             await peer.connect("heart-beat:1000,1000\n", version)
@@ -26,7 +26,7 @@ class Regular(Actor):
             await peer.leave()
 
     async def unacked(self) -> None:
-        """Takes from a queue, acknowledges some, refuses some, and leaves the rest open."""
+        """Receive from a queue, acknowledge some messages, refuse some, and leave the rest."""
         queue = f"/queue/soak.kept.{self.few()}"
         async with self.peer() as peer:
             await peer.connect()
@@ -51,7 +51,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def durable(self) -> None:
-        """A durable subscription of a client id: made, left, ended."""
+        """Create, leave or end a durable subscription of a client id."""
         name = self.few()
         async with self.peer() as peer:
             await peer.connect(f"client-id:c{name}\n")
@@ -70,7 +70,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def shared_durable(self) -> None:
-        """A shared durable subscription."""
+        """Use a shared durable subscription."""
         name = self.few()
         async with self.peer() as peer:
             await peer.connect()
@@ -84,7 +84,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def temporary(self) -> None:
-        """A question with a reply queue; the answer may come too late."""
+        """Send a request with a reply queue. The answer may come too late."""
         async with self.peer() as asker, self.peer() as answerer:
             await asker.connect()
             await answerer.connect()
@@ -133,7 +133,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def big(self) -> None:
-        """A message of megabytes."""
+        """Send a message of megabytes."""
         async with self.peer() as peer:
             await peer.connect()
             size = self.dice.randrange(BIG_BYTES)
@@ -148,7 +148,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def many_names(self) -> None:
-        """Destinations that nobody has used before."""
+        """Use new destinations."""
         async with self.peer() as peer:
             await peer.connect()
             for n in range(10):
@@ -181,7 +181,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def last_value(self) -> None:
-        """A last value is set, and forgotten."""
+        """Set and remove a last value."""
         async with self.peer() as peer:
             await peer.connect()
             word = self.dice.choice(["set", "set", "remove"])
@@ -242,7 +242,7 @@ class Regular(Actor):
             await one.leave()
 
     async def parked(self) -> None:
-        """Messages that wait a while for somebody to come; half of the time nobody does."""
+        """Send messages that are parked for a while. Half of the time they get no subscriber."""
         topic = f"/topic/soak.parked.{self.few()}"
         async with self.peer() as peer:
             await peer.connect()

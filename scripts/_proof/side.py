@@ -1,4 +1,4 @@
-"""The quiet neighbours: a topic at a rate that everybody can take, to measure latency by.
+"""Unaffected clients: a topic with a moderate rate, to measure latency.
 
 It runs in a process of its own, so that the load's own work is not in the figures.
 """
@@ -13,13 +13,13 @@ DESTINATION = "/topic/proof.side"
 BODY_BYTES = 120
 SUBSCRIBE = f"SUBSCRIBE\nid:0\ndestination:{DESTINATION}\n\n\0"
 END_S = 5.0
-"""What is under way at the end is waited for so long."""
+"""Time to wait at the end for messages in delivery."""
 
 
 def run_side(
     port: int, subscribers: int, rate: float, seconds: float, pipe: Pipe, *, skip_s: float
 ) -> None:
-    """Say ``ready``; when told to, publish at ``rate`` for so long, and send what was seen.
+    """Send ``ready``, wait for the start, publish at ``rate`` for ``seconds``, send the results.
 
     Args:
       skip_s: What comes within so many seconds of the start is not in the times.

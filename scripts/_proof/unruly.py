@@ -1,4 +1,4 @@
-"""What clients do that die, hang, flood, or speak something else."""
+"""Actions of clients that crash, hang, flood, or speak something else."""
 
 import trio
 
@@ -44,7 +44,7 @@ class Unruly(Actor):
     """Each act is one connection, or two."""
 
     async def abrupt(self) -> None:
-        """A client with everything dies."""
+        """Crash a client that has subscriptions, messages and a transaction."""
         async with self.peer() as peer:
             await peer.connect("client-id:abrupt\n")
             await peer.say(
@@ -84,7 +84,7 @@ class Unruly(Actor):
             await peer.hear_end(6.0)
 
     async def wrong(self) -> None:
-        """A frame that is an ERROR."""
+        """Send a frame that causes an ERROR."""
         async with self.peer() as peer:
             version = self.dice.choice(["1.2", "1.0", "1.1", "9.9"])
             await peer.connect("", version)
@@ -94,7 +94,7 @@ class Unruly(Actor):
                 await peer.hear_end()
 
     async def slow(self) -> None:
-        """A subscriber that reads nothing, until it is ended or leaves."""
+        """Subscribe and do not read until disconnected, or leave."""
         async with self.peer(small=True) as sleeper, self.peer() as peer:
             topic = f"/topic/soak.slow.{self.few()}"
             await sleeper.connect()
@@ -108,7 +108,7 @@ class Unruly(Actor):
                 sleeper.reset()
 
     async def full(self) -> None:
-        """More than a queue takes: refused, or made to wait, and gone while waiting."""
+        """Send more than a queue accepts, and leave while refused or blocked."""
         async with self.peer() as peer:
             await peer.connect()
             queue = self.dice.choice(["/queue/soak.block", "/queue/soak.reject"])
@@ -122,7 +122,7 @@ class Unruly(Actor):
             await peer.hear(b"\r\n\r\n", 1.0)
 
     async def bad_websocket(self) -> None:
-        """WebSocket frames that are none; Close and ping by the peer."""
+        """Send invalid WebSocket frames, or Close and ping."""
         async with dialled(self.port, websocket=True) as peer:
             if self.dice.random() < 0.5:
                 await peer.connect()

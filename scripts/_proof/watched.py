@@ -35,7 +35,7 @@ class Watched(NamedTuple):
         return int(found[1]) * 1024 if found else 0
 
     def files(self) -> dict[str, int]:
-        """Open descriptors by what they are: ``socket:``, ``anon_inode:``, a path below /."""
+        """Return the open descriptors by kind: ``socket:``, ``anon_inode:``, or a path below /."""
         kinds: dict[str, int] = {}
         directory = Path(f"/proc/{self.pid}/fd")
         for name in os.listdir(directory):

@@ -102,12 +102,12 @@ class Flow:
     delivery: Latency = field(factory=Latency)
 
     def restart(self) -> None:
-        """Begin anew, with the broker."""
+        """Reset the counters, as the broker restarts."""
         self.enqueued = self.delivered = self.acked = self.dropped = 0
         self.ingress, self.delivery = Latency(), Latency()
 
     def advance(self, sent: int, slower: float) -> None:
-        """Send some messages to it, that take ``slower`` times as long as usual."""
+        """Send messages to it. They take ``slower`` times as long as usual."""
         self.enqueued += sent
         self.delivered += sent * (1 if self.kind == "work-queue" else self.subscribers)
         if self.kind == "work-queue":

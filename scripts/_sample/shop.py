@@ -1,4 +1,4 @@
-"""A shop's broker over a day, minute by minute: what it would have told about itself."""
+"""A shop's broker over a day, minute by minute: the DIAG messages it would have published."""
 
 import random
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def flows() -> list[Flow]:
 
 @define(eq=False)
 class Shop:
-    """Tells of the day; the same for each."""
+    """Generates the day. It is the same each time."""
 
     chance: random.Random = field(factory=lambda: random.Random(14))
     flows: list[Flow] = field(factory=flows)
@@ -63,12 +63,12 @@ class Shop:
 
     @property
     def ts(self) -> datetime:
-        """The moment that is told of."""
+        """Return the present moment of the day."""
         return MIDNIGHT + timedelta(minutes=self.minute, seconds=12)
 
     @property
     def since_start(self) -> int:
-        """Minutes since the broker's start; the first began two days earlier."""
+        """Return the minutes since the broker's start. The first start was two days earlier."""
         return self.minute - RESTART if self.boot else self.minute + 2 * MINUTES
 
     def day(self) -> Iterator[Message]:
@@ -97,7 +97,7 @@ class Shop:
             yield self._event(name, user=user)
 
     def _advance(self) -> dict[tuple[str, str, str], int]:
-        """Let a minute pass; return what was lost, by reason, destination and user."""
+        """Advance a minute. Return the losses by reason, destination and user."""
         minute = self.minute
         share = 0.12 + 0.88 * bell(minute, 14 * 60, 270)
         burst = bell(minute, 10 * 60 + 20, 7) if between(minute, BURST) else 0.0

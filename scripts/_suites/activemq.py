@@ -108,7 +108,7 @@ def theirs() -> Iterator[Side]:
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Compile the tests with what they stand on, and run them."""
+    """Compile the tests with their substitutes, and run them."""
     stomp, broker = (sources / "activemq" / f"activemq-{part}" for part in ("stomp", "broker"))
     # Theirs finds its keys from where its classes are.
     classes = scratch / "target" / "classes"

@@ -15,7 +15,7 @@ from _suites.suites import SUITES, Suite
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run what is asked for; 1 if something of ours failed that nobody explained."""
+    """Run the command line. Return 1 if a test of ours failed without an explanation."""
     told = _parse(argv)
     if told.list:
         for suite in SUITES:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _ran(suite: Suite, name: str, start: Start, sources: Path) -> Outcomes | None:
-    """Return what became of its tests; nothing if that broker is not installed here."""
+    """Return a suite's outcomes, or None if that broker is not installed here."""
     print(f"{suite.title}: {name} ...", file=sys.stderr, flush=True)
     try:
         with tempfile.TemporaryDirectory(prefix="suites-") as scratch, start() as side:

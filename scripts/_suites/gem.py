@@ -22,7 +22,7 @@ _ALL = 'Dir["./test/test_*.rb"].reject { |f| f =~ /helper/ }.sort.each { |f| req
 _ONE = 'require "./test/test_connection1p.rb"'
 
 Settings = Mapping[str, Mapping[str, str]]
-"""How it is told in the results -> variables."""
+"""The variables of each setting, by its name in the results."""
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
@@ -51,7 +51,7 @@ def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
 
 
 def _settings(side: Side) -> Settings:
-    """Return the settings, each with all that has to be told."""
+    """Return the settings, each with all its variables."""
     base = {
         "STOMP_HOST": "127.0.0.1",
         "STOMP_PORT": str(side.port),

@@ -1,4 +1,4 @@
-"""What a suite said of each of its tests, read from its output."""
+"""The outcomes of a suite's tests, read from its output."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Differences as a table, what is explained, and the figures for the documents."""
+"""Differences as a table, explained failures, and the figures for the documents."""
 
 import json
 import tomllib
@@ -24,7 +24,7 @@ def explanations(suite: str) -> Explanations:
 
 
 def why(test: str, explained: Explanations) -> str:
-    """Return why a test fails here; nothing if nobody said."""
+    """Return the explanation of a test's failure here, or ""."""
     for name, reason in explained.items():
         if test == name or (name.endswith("*") and test.startswith(name[:-1])):
             return reason
@@ -32,7 +32,7 @@ def why(test: str, explained: Explanations) -> str:
 
 
 def unexplained(ours: Outcomes, explained: Explanations) -> list[str]:
-    """Return what failed here and nobody explained."""
+    """Return the tests that failed here without an explanation."""
     failed = [test for test, outcome in ours.items() if outcome == FAILED]
     return [test for test in failed if not why(test, explained)]
 
@@ -54,7 +54,7 @@ def differences(
 
 
 def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> None:
-    """Write the figures, and the names of what failed here, beside those of other suites.
+    """Write the figures, and the names of tests that failed here, to the file of all suites.
 
     What was left out is written, too, as far as somebody said why; else its suite decided so. If
     theirs was not run this time, what was seen of it before stays.

@@ -1,4 +1,4 @@
-"""Running another project's tests, whatever they are written with."""
+"""Runs another project's tests."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ TEST_PATIENCE_S = 90
 def run(
     command: Sequence[str], folder: Path, more: Mapping[str, str], patience_s: int = PATIENCE_S
 ) -> str:
-    """Return what it printed; that some of its tests fail is no failure of the run."""
+    """Run a command and return its output. Failed tests are no error."""
     try:
         done = subprocess.run(
             command,

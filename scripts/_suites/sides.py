@@ -29,7 +29,7 @@ STANDARD_PORT = 61613
 
 
 class Side(NamedTuple):
-    """A broker that runs.
+    """A running broker.
 
     Args:
       web_port: Of STOMP over WebSocket, at ``/ws``; 0 = none.
@@ -51,7 +51,7 @@ Start = Callable[[], AbstractContextManager[Side]]
 def ours(
     *options: str, login: str = LOGIN, port: int = 0, not_after: datetime | None = None
 ) -> Iterator[Side]:
-    """Run our broker of this tree, with TLS beside plain text.
+    """Run our broker of this tree, with plain text and TLS.
 
     Args:
       options: More of its command line.
@@ -90,7 +90,7 @@ def ours(
 
 
 def _free(port: int) -> int:
-    """Return a port if nobody has it; else 0, and say so: who has that port in a test misses it."""
+    """Return a port if it is free. Otherwise return 0 and print that a test needs that port."""
     with socket.socket() as tried:
         # What is left of closed connections is nobody who listens.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,7 +103,7 @@ def _free(port: int) -> int:
 
 
 def _port(process: subprocess.Popen[str]) -> int:
-    """Return the port that it says; nobody reads its log on, so somebody empties the pipe."""
+    """Return the port that the broker reports. A thread then empties the pipe of its log."""
     assert process.stderr is not None
     said = ""
     for line in process.stderr:
@@ -129,6 +129,6 @@ def activemq(*, anonymous: bool = False, port: int = 0) -> Iterator[Side]:
 
 
 def missing(program: str) -> str:
-    """Say that a program, or what has that path, is not there; nothing if it is."""
+    """Return a text that a program or path is missing, or ""."""
     is_there = Path(program).exists() if "/" in program else shutil.which(program)
     return "" if is_there else f"{program} is not installed"

@@ -35,13 +35,13 @@ def ours() -> Iterator[Side]:
 
 @contextmanager
 def theirs() -> Iterator[Side]:
-    """Run ActiveMQ likewise."""
+    """Run ActiveMQ."""
     with sides.activemq(anonymous=True, port=STANDARD_PORT) as side:
         yield side
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run them; those over TLS where the broker has it."""
+    """Run the tests, with those over TLS if the broker has it."""
     folder = sources / "stomp.py"
     environment = {
         **_prefixed("STD_", side),

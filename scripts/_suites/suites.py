@@ -1,4 +1,4 @@
-"""How each project's suite is run against a broker."""
+"""How each project's suite is run with a broker."""
 
 from pathlib import Path
 from typing import Protocol
@@ -43,14 +43,14 @@ class Suite:
     run: Runs
 
     def lacks(self, sources: Path) -> str:
-        """Say what is missing to run it; nothing if it can be."""
+        """Return a text that names what is missing to run it, or ""."""
         if not (sources / self.folder).is_dir():
             return f"{sources / self.folder} is missing: a checkout of {self.origin}"
         return next(filter(None, map(sides.missing, self.needs)), "")
 
 
 def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run its Python suite; what goes through AMQP or rabbitmqctl is no matter of STOMP's."""
+    """Run its Python suite, without tests that use AMQP or rabbitmqctl."""
     folder = sources / "rabbitmq-server/deps/rabbitmq_stomp/test/python_SUITE_data/src"
     # As in its main_runner.py, less those that publish or look by AMQP.
     names = ["parsing", "errors", "connect_disconnect", "ack", "reliability", "transactions"]
@@ -87,7 +87,7 @@ TEST.url = process.env.SUITES_URL;
 
 
 def _stompjs(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run its spec with its own bundle; jasmine and ws are got as packages."""
+    """Run its spec with its own bundle. jasmine and ws are installed as packages."""
     packages = sources / "npm"
     if not (packages / "node_modules" / "jasmine").is_dir():
         packages.mkdir(exist_ok=True)

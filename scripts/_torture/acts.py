@@ -1,4 +1,4 @@
-"""What a client does: valid frames by chance, each told to its session before it is sent."""
+"""Actions of a client: random valid frames, each recorded in its session before it is sent."""
 
 import time
 from functools import partial
@@ -39,7 +39,7 @@ class Actor:
     # Frames.
 
     def flush(self) -> None:
-        """Send what was put together: at once, frame by frame, or cut anywhere."""
+        """Send the collected frames together, one by one, or cut anywhere."""
         frames, self._out = self._out, []
         if not frames:
             return
@@ -60,7 +60,7 @@ class Actor:
         effect: Effect | None = None,
         receipt: float = 0.6,
     ) -> None:
-        """Put a frame together with others; with a receipt, perhaps."""
+        """Collect a frame, sometimes with a receipt."""
         session, asked = self.session, ""
         if self.dice.random() < receipt:
             self._receipts += 1
@@ -95,7 +95,7 @@ class Actor:
         return place
 
     def subscribe(self, to: str, ack: str, *, is_browser: bool = False, prefetch: int = 0) -> Sub:
-        """SUBSCRIBE; always with a receipt, before which nothing may come."""
+        """Send SUBSCRIBE with a receipt, before which no MESSAGE may arrive."""
         self._names += 1
         is_own = to == self.own
         sub = Sub(f"s{self._names}", to, ack, is_own, is_browser)
@@ -108,13 +108,13 @@ class Actor:
         return sub
 
     def unsubscribe(self, sub: Sub) -> None:
-        """UNSUBSCRIBE; what is not acknowledged goes back."""
+        """Send UNSUBSCRIBE. Unacknowledged messages return to the queue."""
         self.put("UNSUBSCRIBE", {"id": sub.id}, effect=self.session.unsub(sub), receipt=0.8)
 
     def acknowledge(
         self, sub: Sub, most: int, transaction: str = "", nack: float = 0.03
     ) -> list[Place]:
-        """ACK, and rarely NACK, some of what came; what of it is done with."""
+        """Send ACK, and rarely NACK, for some messages. Return those that are settled."""
         done: list[Place] = []
         for name in list(sub.unacked)[:most]:
             if name not in sub.unacked:
@@ -130,7 +130,7 @@ class Actor:
         return done
 
     def _up_to(self, sub: Sub, name: str) -> list[Place]:
-        """What one ACK means: with ``client`` all before it, too."""
+        """Return the messages that an ACK covers: with ``client``, all before it, too."""
         if sub.ack == "client-individual":
             return [sub.unacked.pop(name)]
         names = list(sub.unacked)
@@ -151,19 +151,19 @@ class Actor:
         self.flush()
 
     def some(self) -> None:
-        """Some messages to a queue."""
+        """Send messages to a queue."""
         to = self.own if self.dice.random() < 0.4 else self.dice.choice(QUEUES)
         for _ in range(self.dice.randint(1, 6)):
             self.send(to)
 
     def to_topic(self) -> None:
-        """Some messages to a topic."""
+        """Send messages to a topic."""
         to = self.dice.choice(TOPICS)
         for _ in range(self.dice.randint(1, 4)):
             self.send(to)
 
     def large(self) -> None:
-        """A large message, in one piece as a rule."""
+        """Send a large message, usually in one piece."""
         to = self.own if self.dice.random() < 0.3 else self.dice.choice(QUEUES)
         self.send(to, self.dice.choice(LARGE_BYTES), receipt=1)
         if self.dice.random() < 0.7:
@@ -186,7 +186,7 @@ class Actor:
             self.subscribe(to, self.dice.choice(acks))
 
     def finish(self) -> None:
-        """Acknowledge some, and unsubscribe right behind that."""
+        """Acknowledge some messages, and unsubscribe immediately after that."""
         subs = [sub for sub in self.session.subs.values() if not sub.is_leaving]
         if subs:
             sub = self.dice.choice(subs)
@@ -194,13 +194,13 @@ class Actor:
             self.unsubscribe(sub)
 
     def settle(self) -> None:
-        """Acknowledge what came."""
+        """Acknowledge received messages."""
         for sub in self.session.subs.values():
             if self.dice.random() < 0.8:
                 self.acknowledge(sub, self.dice.choice((3, 20, 200)))
 
     def transact(self) -> None:
-        """A transaction, with SENDs and ACKs in it, and others' frames between them."""
+        """Send a transaction with SENDs and ACKs, mixed with other frames."""
         self._names += 1
         name = f"t{self._names}"
         self.put("BEGIN", {"transaction": name})
@@ -222,7 +222,7 @@ class Actor:
         self.put("ABORT", {"transaction": name})
 
     def browse(self) -> None:
-        """Look into a queue; into the own one only if nobody takes from it."""
+        """Browse a queue. The own queue is browsed only without other consumers."""
         subs = self.session.subs.values()
         if any(sub.is_browser and not sub.is_leaving for sub in subs):
             return

@@ -17,8 +17,8 @@ QUIET_S = 1.2
 LONGEST_S = 4.0
 STEP_S = 0.2
 SLOW_S = 1.5
-"""It reads little by little for so long at most, and then what it missed: it must not fall behind
-for good, or the broker would end it, and rightly so."""
+"""Maximum time of slow reading, followed by catching up. A client that falls behind permanently is
+disconnected by the broker, and rightly so."""
 ACTS = (5, 30)
 POLITE, NARROW = 0.5, 0.2
 """Shares of the connections."""
@@ -26,7 +26,7 @@ POLITE, NARROW = 0.5, 0.2
 
 @dataclass
 class Stage:
-    """What all clients have in common.
+    """The common parameters of all clients.
 
     Args:
       patience_s: What the broker must answer within.
@@ -54,13 +54,13 @@ class Client(threading.Thread):
         self.actor: Actor
 
     def run(self) -> None:
-        """Live until told to stop."""
+        """Run until told to stop."""
         while not self.stage.stop.is_set():
             self.live()
             time.sleep(self.dice.random() * 0.2)
 
     def live(self) -> None:
-        """One connection."""
+        """Run one connection."""
         self._lives += 1
         who = f"{self.label}.{self._lives} {self.transport}"
         self.session = Session(self.stage.world, who)
@@ -120,7 +120,7 @@ class Client(threading.Thread):
         self.stage.world.add("frames", self.actor.sent)
 
     def listen(self, seconds: float) -> None:
-        """Take what comes for so long, and see that what must have come has."""
+        """Receive for ``seconds``, and check that expected frames have arrived."""
         until = time.monotonic() + seconds
         while True:
             heard = self._hear(min(until - time.monotonic(), STEP_S))

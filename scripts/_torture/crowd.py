@@ -13,9 +13,10 @@ RUSH, RUSH_BYTES = 12, 3000
 BEAT_S = 0.5
 """Visitors come and go at the same moments, as what a clock starts does."""
 JANITOR_ROUNDS, JANITOR_QUEUES = 5, 20
-"""It goes on to other queues of connections that are gone every so many rounds, so many."""
+"""The janitor switches to other queues of closed connections after this many rounds, and to this
+many."""
 DRAINED_S = 6.0
-"""A NACK is waited for by the broker for up to 4 s; behind that what has not come does not come."""
+"""The broker delays a NACKed message by up to 4 s. After this time, missing messages are lost."""
 
 
 class Visitor(Client):
@@ -26,7 +27,7 @@ class Visitor(Client):
         self._left: Link | None = None
 
     def run(self) -> None:
-        """Live until told to stop."""
+        """Run until told to stop."""
         super().run()
         self._leave_behind()
 
@@ -36,7 +37,7 @@ class Visitor(Client):
             left.close()
 
     def play(self) -> None:
-        """Leave the connection before, and say much at once on this one."""
+        """Leave the former connection, and send many frames on this one."""
         self.actor.is_polite = False
         self.listen(BEAT_S - time.monotonic() % BEAT_S)
         self._leave_behind()
@@ -55,10 +56,10 @@ class Visitor(Client):
 
 
 class Janitor(Client):
-    """Takes whatever is left in the queues, until told to stop and nothing comes any more."""
+    """Consumes all queues until told to stop and no more messages arrive."""
 
     def run(self) -> None:
-        """Live until told to stop, and then until all is there."""
+        """Run until told to stop, and then until all messages have arrived."""
         while True:
             self.live()
             if self.stage.stop.is_set():
@@ -85,7 +86,7 @@ class Janitor(Client):
         self.actor.flush()
 
     def _round(self, number: int) -> None:
-        """Take and acknowledge; now and then go on to other queues."""
+        """Receive and acknowledge, and sometimes switch to other queues."""
         if number % JANITOR_ROUNDS == 1:
             for sub in self.session.subs.values():
                 if sub.destination not in QUEUES and not sub.is_leaving:

@@ -27,16 +27,16 @@ from _torture.wire import (
 TRANSPORTS = ("tcp", "tls", "ws", "wss")
 HOST = "127.0.0.1"
 MAX_GAP_S = 0.02
-"""Between pieces of what is cut."""
+"""Maximum pause between the pieces of cut data."""
 READ_BYTES = 1 << 16
 SLOW_BYTES, SLOW_GAP_S = 1024, 0.02
 NARROW_BYTES = 8 * 1024
-"""The kernel's buffer of a client that is far away: what it does not read waits in the broker."""
+"""The receive buffer of a distant client, so that unread data waits in the broker."""
 _RESET = struct.pack("ii", 1, 0)
 
 
 class LinkError(Exception):
-    """The connection cannot be used any more. ``kind`` is one of the model's."""
+    """The connection cannot be used any longer. ``kind`` is one of the model's."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -65,12 +65,12 @@ class Link:
     ) -> None:
         self.dice = dice
         self.slow_s = 0.0
-        """For so long it reads little by little."""
+        """The remaining time of slow reading."""
         self.is_secret = transport in ("tls", "wss")
         self.is_websocket = transport in ("ws", "wss")
         self.is_at_end = False
         self.close_code = 0
-        """Of the Close that came, if one did."""
+        """The code of a received Close, or 0."""
         self._frames = FrameCutter()
         self._websocket: WebSocketCutter | None = None
         self._tls: Tls | None = None
@@ -118,7 +118,7 @@ class Link:
     # Sending.
 
     def say(self, pieces: Sequence[bytes]) -> None:
-        """Send bytes of STOMP; each piece is a message, a record, or a segment of its own."""
+        """Send STOMP data. Each piece is a message, a record, or a segment of its own."""
         many = [piece for piece in pieces if piece]
         if self._websocket is not None:
             many = client_messages(many, self.dice)
@@ -149,7 +149,7 @@ class Link:
     # Reading.
 
     def hear(self, wait_s: float) -> list[Reply]:
-        """The frames that come within ``wait_s``, as soon as there are any; none at the end.
+        """Return the frames that arrive within ``wait_s``, or none at the end of the connection.
 
         Raises:
           LinkError: the connection broke.
@@ -196,7 +196,7 @@ class Link:
         self.say_raw(client_frame(CLOSE, (1000).to_bytes(2, "big"), self.dice))
 
     def break_rules(self) -> int:
-        """Send what RFC 6455 forbids; the code of the Close that must come."""
+        """Send what RFC 6455 forbids. Return the code of the Close that must follow."""
         dice = self.dice
         frame, code = dice.choice(
             (
@@ -209,7 +209,7 @@ class Link:
         return code
 
     def half_close(self) -> None:
-        """Say that nothing more is sent; what comes can still be read."""
+        """Close the sending side. The rest can still be received."""
         try:
             if self._tls is not None and self.dice.random() < 0.5:
                 self._socket.sendall(self._tls.close_notify())

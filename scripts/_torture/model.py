@@ -1,4 +1,4 @@
-"""What all clients sent, what came, and what of that may not be.
+"""The messages of all clients, as sent and received, and the violations.
 
 A *lane* is what one connection sends to one destination, in transactions or outside of them,
 numbered from 0. The broker handles frames of a connection in order, so a lane comes in order, and
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SENT, SURE, ABORTED = range(3)
-"""What is known of a message: it was sent; the broker took it; it was taken back."""
+"""The states of a message: sent, accepted by the broker, or aborted."""
 MAX_VIOLATIONS = 10
 MAX_DELIVERIES = 255
 
@@ -33,7 +33,7 @@ KINDS = {
 
 @dataclass
 class Lane:
-    """Messages of one connection to one destination; flags are bytes by number.
+    """The messages of one connection to one destination. Flags are bytes by number.
 
     Args:
       born: How many lanes there were before it.
@@ -50,13 +50,13 @@ class Lane:
     came: set[tuple[int, int]] = field(default_factory=set)
 
     def new(self) -> int:
-        """Number the next message; it is told before it is sent."""
+        """Return the next message's number. It is recorded before the message is sent."""
         for flags in (self.state, self.seen, self.acked):
             flags.append(0)
         return len(self.state) - 1
 
     def last_sure(self) -> int:
-        """The last that the broker has taken for sure; -1 = none."""
+        """Return the number of the last message known to be accepted, or -1."""
         return self.state.rfind(SURE)
 
 
@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Violation:
-    """What was seen that may not be.
+    """A violation of a promise.
 
     Args:
       kind: One of ``KINDS``.
@@ -88,7 +88,7 @@ class Violation:
 
 
 class World:
-    """All lanes, by name, and what was found. Any thread may call it."""
+    """All lanes by name, and the violations. For use by any thread."""
 
     def __init__(self) -> None:
         self.lanes: dict[str, Lane] = {}
@@ -96,7 +96,7 @@ class World:
         self.found: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.orphans: deque[str] = deque()
-        """Queues whose connection is gone, for whoever clears up."""
+        """Queues of closed connections, for the janitor."""
         self._live: dict[str, dict[str, Lane]] = {}
         self._lock = threading.Lock()
 
@@ -110,7 +110,7 @@ class World:
             return lane
 
     def retire(self, lanes: Iterable[Lane]) -> None:
-        """Nothing more is sent in these."""
+        """Note that nothing more is sent in these lanes."""
         with self._lock:
             for lane in lanes:
                 self._live[lane.destination].pop(lane.name, None)
@@ -121,7 +121,7 @@ class World:
             return list(self._live.get(destination, {}).values())
 
     def wrong(self, kind: str, who: str, text: str, history: Iterable[str] = ()) -> None:
-        """Note a violation; of a great many of a kind, the first."""
+        """Record a violation. Of very many of a kind, only the first are kept."""
         assert kind in KINDS, kind
         with self._lock:
             self.found[kind] += 1
@@ -134,7 +134,7 @@ class World:
             self.counts[what] += count
 
     def place(self, body: str, delivery: int) -> Place | None:
-        """Which message a body is; None if nobody sent it."""
+        """Return the message that a body belongs to, or None if it was never sent."""
         name, _, rest = body.partition(" ")
         text = rest.partition(" ")[0]
         lane = self.lanes.get(name)
@@ -143,7 +143,7 @@ class World:
         return Place(lane, int(text), min(delivery, MAX_DELIVERIES))
 
     def deliver(self, place: Place) -> tuple[str, str] | None:
-        """A message came from a queue; what is wrong with that: its kind, and in words.
+        """Record a delivery from a queue. Return the violation's kind and text, or None.
 
         Who reads late may read an earlier delivery after somebody else has had the next one: each
         is known by its count alone.

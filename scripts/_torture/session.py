@@ -1,4 +1,4 @@
-"""What one connection may see: its RECEIPTs in order, its MESSAGEs, and nothing else.
+"""The expectations of one connection: its RECEIPTs in order, its MESSAGEs, and nothing else.
 
 No socket and no clock: the client tells what it is about to send and what came, and when.
 """
@@ -17,7 +17,7 @@ OF_ORDER = ("unknown-ack", "unknown-subscription", "unknown-transaction", "dupli
 
 
 class Wrong(Exception):
-    """The connection is not to be trusted any more; what was wrong has been noted."""
+    """A violation after which the connection is not used. It has been recorded."""
 
 
 class Session:
@@ -36,23 +36,23 @@ class Session:
         self._history: deque[str] = deque(maxlen=HISTORY)
 
     def wrong(self, kind: str, text: str) -> Wrong:
-        """Note a violation; what it is told by."""
+        """Record a violation, and return the exception for it."""
         self.world.wrong(kind, self.who, text, self._history)
         return Wrong(text)
 
     def note(self, text: str, now: float) -> None:
-        """A line of the history."""
+        """Add a line to the history."""
         self._history.append(f"  {now:10.3f} {text}")
 
     # What is sent.
 
     def tell(self, line: str, now: float, receipt: str = "", effect: Effect | None = None) -> None:
-        """A frame is about to be sent; ``line`` is for people."""
+        """Record a frame before it is sent. ``line`` is its text in the history."""
         self.note(f"> {line}" + (f" receipt {receipt}" if receipt else ""), now)
         self.told.append(Told(receipt, now, effect))
 
     def number(self, destination: str, *, in_transaction: bool = False) -> Place:
-        """A new message to there."""
+        """Return a new message to a destination."""
         name = f"{self.who.split()[0]}>{destination}>{'x' if in_transaction else 'p'}"
         lane = self.lanes.get(name)
         if lane is None:
@@ -60,7 +60,7 @@ class Session:
         return Place(lane, lane.new())
 
     def sub(self, sub: Sub) -> Effect:
-        """A SUBSCRIBE is about to be sent; what its RECEIPT means."""
+        """Record a SUBSCRIBE before it is sent. Return the effect of its RECEIPT."""
         self.subs[sub.id] = sub
         if sub.is_browser and sub.is_own:
             for lane in self.lanes.values():
@@ -75,7 +75,7 @@ class Session:
             sub.base = {lane.name: len(lane.state) for lane in self.world.live(sub.destination)}
 
     def unsub(self, sub: Sub) -> Effect:
-        """An UNSUBSCRIBE is about to be sent; what its RECEIPT means."""
+        """Record an UNSUBSCRIBE before it is sent. Return the effect of its RECEIPT."""
         sub.is_leaving = True
         sub.unacked.clear()
         sub.owed.clear()  # a browser that leaves early has not seen everything
@@ -98,7 +98,7 @@ class Session:
     # What comes.
 
     def hear(self, reply: Reply, now: float) -> None:
-        """A frame came.
+        """Check a received frame.
 
         Raises:
           Wrong: one that may not come.
@@ -118,7 +118,7 @@ class Session:
             raise self.wrong("error", f"{reply.command} came, which nothing called for")
 
     def _receipt(self, receipt: str) -> None:
-        """One that comes says that all before it was carried out, too."""
+        """Process a RECEIPT, which confirms all frames before it, too."""
         while self.told:
             told = self.told.popleft()
             if told.receipt and told.receipt != receipt:
@@ -139,7 +139,7 @@ class Session:
         self.expect_nothing("the ERROR")
 
     def expect_nothing(self, what: str) -> None:
-        """What ends the connection may come when all that was sent before it is answered.
+        """Check that all earlier frames were answered, before a frame that ends the connection.
 
         Raises:
           Wrong: it is not.
@@ -200,9 +200,9 @@ class Session:
         self.world.add("from topics")
 
     def oldest(self) -> float | None:
-        """When the oldest frame was sent whose RECEIPT is not there; None = there is none."""
+        """Return when the oldest frame without its RECEIPT was sent, or None."""
         return next((told.at for told in self.told if told.receipt), None)
 
     def end(self) -> None:
-        """It is over, however it ended."""
+        """End the session, in whatever way the connection ended."""
         self.world.retire(self.lanes.values())

@@ -1,4 +1,4 @@
-"""What a session remembers: its subscriptions, what it sent, and what a RECEIPT means for it."""
+"""The state of a session: its subscriptions, sent frames, and the effects of RECEIPTs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,16 +36,16 @@ class Sub:
 
     @property
     def is_topic(self) -> bool:
-        """Whether it is of a topic."""
+        """Return whether it is to a topic."""
         return self.destination.startswith("/topic/")
 
     def reaches(self, destination: str) -> bool:
-        """Whether it takes what is sent to there."""
+        """Return whether it receives what is sent to a destination."""
         stem, is_pattern, _ = self.destination.partition(">")
         return destination.startswith(stem) if is_pattern else destination == stem
 
     def first(self, lane: Lane) -> int | None:
-        """The first of a lane that must come; None if any may be."""
+        """Return the first message of a lane that must arrive, or None if any may be missing."""
         return 0 if lane.born >= self.born else self.base.get(lane.name)
 
 
@@ -54,7 +54,7 @@ Effect = Callable[[], None]
 
 @dataclass
 class Told:
-    """A frame that was sent.
+    """A sent frame.
 
     Args:
       receipt: What it asked for; "" = nothing.
@@ -67,7 +67,7 @@ class Told:
 
 
 def last_unseen(lane: Lane) -> int:
-    """The last of an own queue that nobody has had, and that was not taken back."""
+    """Return the last message of an own queue that was neither delivered nor aborted."""
     return max(
         (n for n, seen in enumerate(lane.seen) if not seen and lane.state[n] != ABORTED), default=-1
     )

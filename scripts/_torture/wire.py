@@ -1,4 +1,4 @@
-"""What is between frames and the socket: WebSocket frames, TLS records, and where they are cut."""
+"""The layers between frames and socket: WebSocket frames, TLS records, and cuts."""
 
 import ssl
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from _crash.link import Reply, reply_of
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 MAX_CUTS = 6
 SINGLE_BYTES = 60
-"""So many bytes at most are sent one at a time."""
+"""Maximum number of bytes that are sent one at a time."""
 UPGRADE = (
     b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: v12.stomp\r\n"
@@ -35,7 +35,7 @@ def cut(data: bytes, dice: Random) -> list[bytes]:
 def client_frame(
     opcode: int, payload: bytes, dice: Random, *, fin: bool = True, is_masked: bool = True
 ) -> bytes:
-    """A WebSocket frame of a client (RFC 6455 section 5.2); unmasked is what none may send."""
+    """Return a client's WebSocket frame (RFC 6455 section 5.2). An unmasked one is invalid."""
     size, bit = len(payload), 0x80 if is_masked else 0
     head = bytes([fin << 7 | opcode])
     if size < 126:
@@ -64,7 +64,7 @@ def client_messages(pieces: list[bytes], dice: Random) -> list[bytes]:
 
 
 class FrameCutter:
-    """Finds the frames in what the broker sends; a body of ours has no NUL in it."""
+    """Finds frames in the broker's output. Bodies in the torture contain no NUL."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -103,14 +103,14 @@ class WebSocketCutter:
 
 
 class Tls:
-    """OpenSSL between two buffers, so that its records can be cut on their way, too."""
+    """OpenSSL between two buffers, so that its records can be cut."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
 
     def shake(self, received: bytes) -> tuple[bytes, bool]:
-        """Go on with the handshake: what is to be sent, and whether it is done."""
+        """Continue the handshake. Return the bytes to send, and whether it is finished."""
         self._incoming.write(received)
         try:
             self._tls.do_handshake()
@@ -126,7 +126,7 @@ class Tls:
         return self._outgoing.read()
 
     def decrypt(self, received: bytes) -> bytes:
-        """What is whole of what came; a close_notify is followed by the end of the socket.
+        """Return the data of complete records. A close_notify is followed by the end of the socket.
 
         Raises:
           ssl.SSLError: TLS broke.
@@ -141,7 +141,7 @@ class Tls:
         return b"".join(pieces)
 
     def close_notify(self) -> bytes:
-        """What says that nothing more is sent."""
+        """Return the close_notify."""
         with suppress(ssl.SSLError):  # it wants to read the broker's
             self._tls.unwrap()
         return self._outgoing.read()

@@ -35,7 +35,7 @@ MODULES: Mapping[str, str] = MappingProxyType(
 
 
 def make_target(name: str) -> Target:
-    """Import a target, and with it the code that it tries.
+    """Import a target, and with it the code under test.
 
     Raises:
       ModuleNotFoundError: what it tries, or a library that this needs, is not installed.

@@ -83,7 +83,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def judge(path: Path) -> None:
-    """Read, and ask all that can be asked."""
+    """Read a file, and evaluate its rules in all ways."""
     try:
         rules = read_acl_file(str(path))
     except OptionError as error:
@@ -99,7 +99,7 @@ def judge(path: Path) -> None:
 
 
 def judge_wildcards(rights: Rights, action: Action, allowed: set[str]) -> None:
-    """A wildcard that is allowed reaches nothing that is not."""
+    """Check that an allowed wildcard covers no denied destination."""
     for text in WILDCARDS:
         pattern = compile_pattern(text, "native")
         assert pattern is not None
@@ -135,7 +135,7 @@ def decide(rules: AccessRules, client: Identity, action: Action, name: str) -> b
 
 
 def glob_matches(glob: str, text: str) -> bool:
-    """Whether a glob is for a text, by all places where one may be in it."""
+    """Return whether a glob matches a text, by trying all positions."""
     places = {0}
     for char in glob:
         if char == "*":
@@ -146,7 +146,8 @@ def glob_matches(glob: str, text: str) -> bool:
 
 
 def matches(text: str, user: str, name: str, is_allow: bool) -> bool:
-    """Whether a rule's pattern is for a name; ``{user}`` is put in behind the grammar's back."""
+    """Return whether a rule's pattern matches a name. ``{user}`` is inserted without the
+    grammar."""
     try:
         pattern = compile_pattern(text, "native")
     except ProtocolError:

@@ -33,7 +33,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Some options with values; of the right kind, sometimes."""
+    """Return some options with values, sometimes of the right kind."""
     lines = []
     for _ in range(chance.randint(1, 4)):
         spec = SPECS[chance.choice(NAMES)]
@@ -47,7 +47,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def run(data: bytes) -> None:
-    """Lines of ``name=text``: read, compose, and look at what came of it."""
+    """Read and compose lines of ``name=text``, and check the result."""
     values: dict[str, object] = {}
     raw: dict[str, object] = {}
     for line in data.decode(errors="surrogateescape").split("\n"):
@@ -81,7 +81,7 @@ def compose(values: dict[str, object]) -> Settings | None:
 
 
 def judge(error: OptionError, name: str) -> None:
-    """One line that names the option."""
+    """Check that an error is one line that names the option."""
     text = str(error)
     check(name in text, f"nameless: {text!r:.200}")
     check("\n" not in text, f"lines: {text!r:.200}")

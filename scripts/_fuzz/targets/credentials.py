@@ -1,4 +1,4 @@
-"""What clients tell of who they are: read or refused, and never shown."""
+"""Clients' credentials, which are accepted or refused, and never shown."""
 
 import base64
 import random
@@ -72,7 +72,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """A target, then headers."""
+    """Return a target, then headers."""
     lines = [chance.choice(TARGETS)]
     for _ in range(chance.randint(0, 4)):
         name = chance.choice(NAMES)
@@ -101,7 +101,7 @@ def run(data: bytes) -> None:
 
 
 def judge(ask: Callable[[], Credentials | None]) -> Credentials | None:
-    """What was told is something, of one kind, and hidden; so is what is refused."""
+    """Check that credentials are of one kind, and are hidden in texts, also when refused."""
     try:
         found = ask()
     except ProtocolError as error:

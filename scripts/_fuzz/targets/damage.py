@@ -1,4 +1,4 @@
-"""What can happen to files: an input is a list of harms, each of five bytes or a few more."""
+"""Damage to files: an input is a list of harms, each of five bytes or a few more."""
 
 import importlib
 import random
@@ -10,7 +10,7 @@ HARM_BYTES = 5
 MOST_HARMS = 12
 KINDS = 10
 LONGEST_COPY = 16
-"""Less than a record: no harm has one stand twice, which the stores would take for two."""
+"""Less than a record, as a duplicate record would count as two in the stores."""
 
 
 def harm(files: Mapping[str, bytes], data: bytes) -> dict[str, bytes]:
@@ -61,7 +61,7 @@ def _harm_one(files: dict[str, bytes], one: bytes, data: bytes) -> None:
 
 
 def generate(chance: random.Random) -> bytes:
-    """One harm, more often than several."""
+    """Return harms, usually one."""
     return chance.randbytes(1 + HARM_BYTES * chance.choice((1, 1, 1, 2, 3, 8)))
 
 

@@ -37,7 +37,7 @@ def make(name: str) -> Target:
 
 
 def decode(data: bytes, rules: HeaderRules) -> None:
-    """Decode one input in several ways; the first byte chooses the limits."""
+    """Decode one input in several ways. The first byte selects the limits."""
     limits = SMALL if data[:1] < b"\x60" else FrameLimits()
     stream, ways = cut(data[1:])
     cache = HeadCache()  # Filled by the first way, used by the others.

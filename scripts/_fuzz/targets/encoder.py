@@ -1,4 +1,4 @@
-"""Frames to clients: whatever a header says, nobody reads more frames than were sent (F24)."""
+"""Frames to clients: no header value may make clients read additional frames (F24)."""
 
 import random
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def read_one(wire: bytes, rules: HeaderRules, body: bytes) -> Frame:
 
 
 def deliver(pairs: Sequence[tuple[str, str]], name: str, body: bytes) -> None:
-    """The same headers as those of a SEND, on the way to a subscriber of each version."""
+    """Encode the headers of a SEND for subscribers of each version."""
     destination = name.encode(errors="replace").decode() or "/queue/a"
     headers = (*dict(pairs).items(), ("destination", destination))
     for length in (UNTIL_NUL, len(body)):

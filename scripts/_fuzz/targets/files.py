@@ -5,5 +5,5 @@ from pathlib import Path
 
 
 def own_file(name: str) -> Path:
-    """A file of this process alone; who started the process removes it."""
+    """Return the path of a file of this process, which its parent removes."""
     return Path(tempfile.mkdtemp(prefix="fuzz-")) / name

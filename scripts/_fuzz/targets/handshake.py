@@ -64,7 +64,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """A request's head, right or nearly so, and what may follow it."""
+    """Return the head of a request, valid or nearly so, and data after it."""
     lines = [STARTS[0] if chance.random() < 0.7 else chance.choice(STARTS)]
     lines += GOOD if chance.random() < 0.7 else chance.choices(GOOD, k=5)
     for _ in range(chance.choice((0, 0, 1, 1, 3))):
@@ -74,7 +74,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def run(data: bytes) -> None:
-    """Read a head however it is cut, then answer it; the first byte chooses who is allowed."""
+    """Read a head in several cuts, then answer it. The first byte selects the allowed origins."""
     allowed = ALLOWED[(data[0] if data else 0) % len(ALLOWED)]
     stream, ways = cut(data[1:])
     # Only a head that is complete in one read is refused for its length behind the others.
@@ -97,7 +97,7 @@ Found = tuple[HttpRequest, bytes] | HttpError | None
 
 
 def feed(chunks: Iterable[bytes]) -> Found:
-    """The request and what came behind it, the refusal, or None if the head is not whole."""
+    """Return the request and the data after it, the refusal, or None if the head is incomplete."""
     reader = RequestReader(MAX_BYTES)
     behind = b""
     request: HttpRequest | None = None
@@ -114,7 +114,7 @@ def feed(chunks: Iterable[bytes]) -> Found:
 
 
 def described(found: Found) -> object:
-    """What can be compared."""
+    """Return a comparable description."""
     if isinstance(found, HttpError) or found is None:
         return found
     request, behind = found
@@ -122,7 +122,7 @@ def described(found: Found) -> object:
 
 
 def judge_error(error: HttpError) -> None:
-    """Any refusal can be told, as one answer."""
+    """Check that a refusal can be sent as one response."""
     check(400 <= error.status < 600, f"status: {error.status}")
     told = error.response()
     head, blank, body = told.partition(b"\r\n\r\n")
@@ -132,7 +132,7 @@ def judge_error(error: HttpError) -> None:
 
 
 def answer(request: HttpRequest, allowed: str) -> None:
-    """What the server does with a head."""
+    """Answer a head as the server does."""
     check(request.path.startswith("/"), f"path: {request.path!r:.100}")
     encode_response(404, (), request.path.encode())
     try:
@@ -161,7 +161,7 @@ def answer(request: HttpRequest, allowed: str) -> None:
 
 
 def check_welcome(request: HttpRequest, allowed: str) -> None:
-    """A page that may connect is one of those that the operator named."""
+    """Check that a page which may connect is one of the allowed origins."""
     origins = request.values(b"origin")
     if origins and allowed not in ("", "*"):
         named = {name.strip().lower() for name in allowed.split(",")}

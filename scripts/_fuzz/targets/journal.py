@@ -1,4 +1,4 @@
-"""A journal whose files were harmed: it opens, nothing altered is served, and it goes on."""
+"""Damaged journals: they open, return nothing altered, and remain usable."""
 
 import random
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Known = dict[tuple[str, int, int], bytes]
 
 
 def make(name: str) -> Target:
-    """The target; journals in memory, and a directory for their lock."""
+    """Return the target, with journals in memory and a directory for their lock."""
     directory = str(own_file("lock").parent)
     damage.fix_markers("trio_stomp.store.journal._tail")
     bases = [write_base(directory, number) for number in range(BASES)]
@@ -42,7 +42,7 @@ def make(name: str) -> Target:
 
 
 def write_base(directory: str, number: int) -> tuple[Mapping[str, bytes], Known, set[str]]:
-    """A journal, all that was ever in it, and every text of a setting."""
+    """Return a journal, all messages that were ever in it, and all values of settings."""
     disk, known, settings = Disk(), Known(), set[str]()
     store, recovered = open_store(directory, disk, SEGMENT_BYTES[number])
     turns = list(some_turns(random.Random(number), (0, 20, 60, 6)[number]))
@@ -88,12 +88,12 @@ def judge(directory: str, files: Mapping[str, bytes], known: Known, settings: se
 
 
 def bodies(messages: Messages) -> Known:
-    """By place, level and id."""
+    """Return bodies by place, level and id."""
     return {(*key, id): body for key, ids in messages.items() for id, (body, _) in ids.items()}
 
 
 def look(store: JournalStore, recovered: Recovered, known: Known, settings: set[str]) -> Known:
-    """All that is there; it must have been stored once."""
+    """Return all messages, and check that they were stored once."""
     found = bodies(read_all(store, recovered))
     check(found.items() <= known.items(), f"altered: {found.items() - known.items()}")
     check(set(recovered.settings.values()) <= settings, f"setting: {recovered.settings}")

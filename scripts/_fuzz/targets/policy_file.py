@@ -44,7 +44,7 @@ NAMES = ("/queue/orders", "/topic/prices.eu", "/queue/DLQ.orders", "#x", "/queue
 
 
 def make(name: str) -> Target:
-    """The target; the file is the process's own."""
+    """Return the target. Its file belongs to the process."""
     path = own_file("policies.toml")
 
     def run(data: bytes) -> None:

@@ -48,7 +48,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """A header of version 1 or 2, or the operator's option."""
+    """Return a header of version 1 or 2, or the operator's option."""
     way = chance.randrange(7)
     if way < 3:
         words = [*chance.choices(ADDRESSES, k=2), *chance.choices(PORTS, k=2)]
@@ -63,7 +63,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def run(data: bytes) -> None:
-    """The first byte tells whether it is a header."""
+    """Parse a header or an option, as the first byte says."""
     if data[:1] == b"\0":
         read_networks(data[1:].decode(errors="replace"))
     else:
@@ -71,7 +71,7 @@ def run(data: bytes) -> None:
 
 
 def parsed(data: bytes) -> Proxied | str | None:
-    """What comes of it; "" if it is refused."""
+    """Return the parsed header, or "" if it is refused."""
     try:
         return parse_proxy(data)
     except ProxyError as error:
@@ -80,7 +80,7 @@ def parsed(data: bytes) -> Proxied | str | None:
 
 
 def read_header(data: bytes) -> None:
-    """Byte by byte it comes to the same, and to what the specification says."""
+    """Check that parsing byte by byte gives the same result, which the specification permits."""
     found = parsed(data)
     told: Proxied | str | None = None
     for size in range(min(len(data), 400) + 1):
@@ -110,7 +110,7 @@ def remote(found: Proxied | str | None) -> tuple[bytes, int] | str | None:
 
 
 def expect_1(data: bytes) -> tuple[bytes, int] | str | None:
-    """Version 1; None if this says nothing about it."""
+    """Return the expected result for version 1, or None if it does not apply."""
     end = data.find(b"\r\n")
     if end < 0 or SIGNATURE.startswith(data):
         return None
@@ -131,7 +131,7 @@ def expect_1(data: bytes) -> tuple[bytes, int] | str | None:
 
 
 def expect_2(data: bytes) -> tuple[bytes, int] | str | None:
-    """Version 2, as far as it is whole."""
+    """Return the expected result for version 2, as far as it is complete."""
     if len(data) < 16 or len(data) < 16 + int.from_bytes(data[14:16], "big"):
         return None
     command, family, length = data[12], data[13], int.from_bytes(data[14:16], "big")
@@ -148,7 +148,7 @@ def expect_2(data: bytes) -> tuple[bytes, int] | str | None:
 
 
 def read_networks(text: str) -> None:
-    """The operator's option, and who is one of them."""
+    """Parse the operator's option, and check which addresses it contains."""
     try:
         networks = ProxyNetworks.parse(text)
     except OptionError as error:

@@ -61,7 +61,7 @@ def run(data: bytes) -> None:
 
 
 def compiled(text: str, is_seed: int) -> Pattern | None:
-    """A pattern, or a plain name as one; None if it is neither."""
+    """Return a pattern, or a plain name as one, or None if it is neither."""
     if not re.fullmatch(r"[^\n]*", text) or NEW in text:
         return None
     try:
@@ -101,7 +101,7 @@ def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
 
 
 def wanted(pattern: Pattern, words: list[str]) -> Iterator[tuple[str, ...]]:
-    """What a name begins with that the pattern matches."""
+    """Yield the beginnings of names that a pattern matches."""
     tail = (pattern.glued or "",) if pattern.glued is not None else (pattern.rest,)
     for head in product(*(words if token is ONE_WORD else [token] for token in pattern.tokens)):
         yield (*head, *tail)

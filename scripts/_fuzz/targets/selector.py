@@ -65,7 +65,7 @@ HEADERS = {
 
 
 def make(name: str) -> Target:
-    """The target; each process has one compiler, which takes long to make."""
+    """Return the target. Each process has one compiler, which takes long to create."""
     from lark import Lark  # noqa: F401  (not installed: the target is skipped)
 
     compiler = SelectorCompiler()
@@ -78,7 +78,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """A selector, right or nearly so."""
+    """Return a selector, valid or nearly so."""
     parts = [chance.choice(PHRASES)]
     for _ in range(chance.choice((0, 1, 2, 5))):
         phrase = chance.choice(PHRASES)
@@ -117,7 +117,7 @@ def judge(compiler: SelectorCompiler, text: str) -> None:
 
 
 def wrapped(compiler: SelectorCompiler, text: str, form: str) -> bool | None:
-    """What it says within something else; None if it may not stand there."""
+    """Return the value of a selector within another one, or None if it is invalid there."""
     _, colon, body = text.rpartition("_props:")
     if colon or text.startswith("convert_") or not text.strip():
         return None

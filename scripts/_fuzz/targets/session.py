@@ -66,7 +66,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """A greeting, then frames."""
+    """Return a greeting, then frames."""
     if chance.random() < 0.6:
         places = sorted(chance.choices(range(len(STORY)), k=chance.randint(1, 9)))
         told = b"".join(STORY[place] for place in places)
@@ -76,7 +76,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def run(data: bytes) -> None:
-    """Feed one session; the first byte chooses its options."""
+    """Feed one session. The first byte selects its options."""
     choice = data[0] if data else 0
     stream, ways = cut(data[1:])
     codecs = Codecs(
@@ -96,7 +96,7 @@ def run(data: bytes) -> None:
 
 
 def feed(codecs: Codecs, may_ask: bool, chunks: Iterable[bytes]) -> list[tuple[object, ...]]:
-    """What comes out, piece by piece: where one run ends and the next begins says nothing."""
+    """Return the events of a session. They do not depend on where runs are split."""
     session = ServerSession(codecs, may_ask)
     said: list[tuple[object, ...]] = []
     is_over = False
@@ -112,7 +112,7 @@ def feed(codecs: Codecs, may_ask: bool, chunks: Iterable[bytes]) -> list[tuple[o
 
 
 def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
-    """An event as plain values, one for each frame."""
+    """Return an event as plain values, one for each frame."""
     match event:
         case FrameRun():
             return [
@@ -147,7 +147,7 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
 
 
 def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
-    """What is sent outside of transactions is what the naive decoder reads, in order."""
+    """Check that SENDs outside of transactions are those of the naive decoder, in order."""
     greeting = naive_decode(stream, OPENING, FrameLimits()).frames[:1]
     opened = [each for each in said if each[0] == "opened"]
     if not opened or not greeting or greeting[0].command not in ("CONNECT", "STOMP"):
@@ -171,6 +171,6 @@ def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
 
 
 def after_first_frame(stream: bytes, first: Frame) -> bytes:
-    """What follows the frame that ends with the first NUL behind a command."""
+    """Return the data after the first frame, which ends with the first NUL after a command."""
     start = stream.index(first.command.encode())
     return stream[stream.index(b"\0", start) + 1 :]

@@ -1,4 +1,4 @@
-"""What a connection speaks, by its first bytes: a byte more never changes an answer."""
+"""Detection of a connection's protocol by its first bytes: more bytes never change the result."""
 
 import random
 
@@ -7,7 +7,7 @@ from trio_stomp.transport import Speech, sniff
 
 VERBS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")
 MOST_BYTES = 8
-"""The longest verb and its space tell; X12 bounds what is looked at."""
+"""The length of the longest verb with its space. X12 bounds what is examined."""
 WORDS = (*VERBS, *(verb + b" " for verb in VERBS), b"\x16\x03\x01", b"CONNECT\n", b"STOMP\r\n")
 WORDS += (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n", b"\n", b"\0", b"SEND\n")
 
@@ -18,7 +18,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """A word and what follows it."""
+    """Return a word and data after it."""
     return chance.choice(WORDS) + chance.choice((b"", b" ", b"/ HTTP/1.1\r\n", b"\n"))
 
 

@@ -43,7 +43,7 @@ DICTIONARY = (
 
 
 def frame(chance: random.Random) -> bytes:
-    """A frame, right or nearly so."""
+    """Return a frame, valid or nearly so."""
     eol = chance.choice((b"\n", b"\n", b"\n", b"\r\n"))
     lines = [chance.choice(COMMANDS), *chance.choices(LINES, k=chance.randrange(5))]
     body = chance.choice((*BODIES, pick_bytes(chance)))
@@ -53,7 +53,7 @@ def frame(chance: random.Random) -> bytes:
 
 
 def stream(chance: random.Random) -> bytes:
-    """Some frames, one repeated now and then: what is the same is decoded another way."""
+    """Return some frames, one sometimes repeated, as repeated frames are decoded differently."""
     frames = [frame(chance) for _ in range(chance.randint(1, 4))]
     if chance.random() < 0.5:
         frames += [chance.choice(frames)] * chance.randint(1, 4)

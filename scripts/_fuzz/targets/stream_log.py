@@ -1,4 +1,4 @@
-"""A stream's log whose files were harmed: it opens, nothing altered is served, and it goes on."""
+"""Damaged stream logs: they open, return nothing altered, and remain usable."""
 
 import random
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ HEAD = b"a:b\n"
 
 
 def make(name: str) -> Target:
-    """The target; the logs are in memory."""
+    """Return the target, with logs in memory."""
     damage.fix_markers("trio_stomp.store.streams._log")
     bases = [write_base(number) for number in range(BASES)]
 
@@ -39,12 +39,12 @@ def make(name: str) -> Target:
 
 
 def body_at(offset: int) -> bytes:
-    """What was appended there."""
+    """Return the body that was appended at an offset."""
     return b"%d" % offset * (1 + offset % 7)
 
 
 def write_base(number: int) -> dict[str, bytes]:
-    """A log: of one file, of many, with packed ones, of one that began late."""
+    """Return a log: of one file, of many, with packed ones, or of one that began late."""
     disk = Disk()
     segment_bytes = (1 << 20, 400, 400, 300)[number]
     log = StreamLog.create(DIRECTORY, disk, NAME, "epoch", segment_bytes)
@@ -97,7 +97,7 @@ def judge(files: Mapping[str, bytes]) -> None:
 
 
 def open_log(disk: Disk) -> StreamLog | None:
-    """Open it; None if it is not there, or refused in words."""
+    """Open a log. Return None if there is none, or an error refuses it."""
     try:
         return StreamLog.open(DIRECTORY, disk, 300)
     except StoreError:
@@ -105,7 +105,8 @@ def open_log(disk: Disk) -> StreamLog | None:
 
 
 def read_all(log: StreamLog) -> dict[int, bytes]:
-    """Bodies by offset; each once, in order, with the right head and time."""
+    """Return bodies by offset, and check that they are unique, in order, with their heads and
+    times."""
     found: dict[int, bytes] = {}
     for run in log.read(log.state().first, EVERYTHING):
         check_equal(run.head, HEAD, "head")

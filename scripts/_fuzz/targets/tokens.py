@@ -93,7 +93,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Header and claims, to be signed; or keys."""
+    """Return header and claims to sign, or keys."""
     if chance.random() < 0.2:
         return b"\0" + chance.choice(
             (JWKS[0], b'{"keys":[%b]}' % chance.choice(JWKS), chance.choice(JWKS))
@@ -132,7 +132,7 @@ def verify(verifier: TokenVerifier, data: bytes) -> None:
 
 
 def judge(found: Identity, token: bytes) -> None:
-    """A token that is taken was signed by us, has not expired and names somebody."""
+    """Check that an accepted token was signed by us, has not expired, and names a user."""
     signed, _, signature = token.rpartition(b".")
     header, claims = (
         json.loads(base64.urlsafe_b64decode(part + b"==")) for part in signed.split(b".")

@@ -1,4 +1,4 @@
-"""The users file: who may log in. No error and no repr ever tells a passcode."""
+"""The users file. No error and no repr ever shows a passcode."""
 
 import random
 from pathlib import Path
@@ -90,14 +90,14 @@ def judge(path: Path, data: bytes) -> None:
 
 
 def check_hides(data: bytes, text: str) -> None:
-    """A name may be told, and only a name: a line without a colon is none."""
+    """Check that at most names are shown. A line without a colon is no name."""
     names = b"".join(line.partition(b":")[0] for line in data.split(b"\n"))
     if SECRET not in names:
         check(SECRET.decode() not in text, f"tells a passcode: {text:.200}")
 
 
 def change(path: Path, book: UserBook, data: bytes) -> None:
-    """Set one, remove one; all else is as it was."""
+    """Set and remove a user, and check that the rest is unchanged."""
     first = next(iter(book.users), "")
     changes: dict[str, str | None] = {CHANGED: HASH.decode()}
     if first:

@@ -13,7 +13,7 @@ from trio_stomp.transport import WebSocketClose, WebSocketCodec
 LIMITS = (100, 16_384)
 EITHER = frozenset({0, 1002, 1007, 1009})
 WHOLE_BYTES = 8191
-"""A frame up to this size may be waited for before it is judged."""
+"""Frames up to this size may be buffered before they are checked."""
 UNDECODED_BYTES = 3
 """A character may be waited for."""
 TEXTS = (b"", b"SEND\n\n\0", b"\n", "é€😀".encode(), b"\xe2\x82", b"\xac", b"\xff", b"x" * 125)
@@ -35,7 +35,7 @@ def make(name: str) -> Target:
 def frame(
     first: int, payload: bytes, key: bytes = bytes(4), form: int = 0, mask: int = 0x80
 ) -> bytes:
-    """A frame from a client, in any form, right or wrong."""
+    """Return a frame from a client, in any form, valid or invalid."""
     size = len(payload)
     form = form or (1 if size < 126 else 2 if size < 65_536 else 8)
     length = bytes([mask | (size if form == 1 else 126 if form == 2 else 127)])
@@ -47,7 +47,7 @@ def frame(
 
 
 def generate(chance: random.Random) -> bytes:
-    """Some frames, mostly good ones; what follows a bad one would not be looked at."""
+    """Return some frames, mostly valid. Data after an invalid one would not be read."""
     frames = []
     for _ in range(chance.randint(1, 6)):
         size = chance.choice(SIZES if chance.random() < 0.95 else LONG_SIZES)
@@ -63,7 +63,7 @@ def generate(chance: random.Random) -> bytes:
 
 @define
 class Reading:
-    """What the bytes of a client come to.
+    """The expected results for the bytes of a client.
 
     Args:
       whole: Payload of data frames that are there as a whole, before any fault.
@@ -143,7 +143,7 @@ def read(data: bytes, limit: int) -> Reading:
 
 
 def close_codes(payload: bytes) -> frozenset[int]:
-    """What the end may be called after a Close (RFC 6455 section 7.4)."""
+    """Return the close codes that are permitted after a Close (RFC 6455 section 7.4)."""
     if not payload:
         return frozenset({1005})
     code = int.from_bytes(payload[:2], "big")
@@ -158,7 +158,7 @@ def close_codes(payload: bytes) -> frozenset[int]:
 
 
 def run(data: bytes) -> None:
-    """Feed a codec; the first byte chooses its limit, and the cuts."""
+    """Feed a codec. The first byte selects its limit and the cuts."""
     limit = LIMITS[(data[0] if data else 0) & 1]
     stream, ways = cut(data)
     expected = read(stream, limit)
@@ -195,7 +195,7 @@ def feed(chunks: Iterable[bytes], limit: int) -> tuple[bytes, WebSocketClose | N
 
 
 def judge_replies(replies: bytes, closed: WebSocketClose | None, pings: list[bytes]) -> None:
-    """A pong for a ping, a Close for a Close or a fault, nothing behind it."""
+    """Check the replies: a pong for a ping, a Close for a Close or a fault, nothing after it."""
     is_closed = False
     for first, form, length, masked, payload, missing in frames_in(replies):
         check(not is_closed, "reply: behind Close")

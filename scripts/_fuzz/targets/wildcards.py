@@ -39,7 +39,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def text(chance: random.Random) -> bytes:
-    """A pattern, or a name."""
+    """Return a pattern or a name."""
     out = chance.choice(WORDS)
     for _ in range(chance.randrange(4)):
         out += chance.choice((b".", b"/")) + chance.choice(WORDS)
@@ -47,7 +47,7 @@ def text(chance: random.Random) -> bytes:
 
 
 def expression(pattern: Pattern) -> re.Pattern[str]:
-    """What a compiled pattern says, in the words of its docstring."""
+    """Return a compiled pattern as a regular expression, by the rules of its docstring."""
     out = "".join("[^./]+" if token is ONE_WORD else re.escape(token) for token in pattern.tokens)
     if pattern.glued is not None:
         out += re.escape(pattern.glued) + ".*"
@@ -57,7 +57,7 @@ def expression(pattern: Pattern) -> re.Pattern[str]:
 
 
 def run(data: bytes) -> None:
-    """Lines are patterns and names at once; the first byte chooses the grammar."""
+    """Use each line as a pattern and a name. The first byte selects the grammar."""
     grammar = ("native", "seed")[(data[0] if data else 0) & 1]
     texts = list(dict.fromkeys(data[1:].decode(errors="replace").split("\n")))[:MOST_TEXTS]
     patterns: dict[str, Pattern] = {}
@@ -84,7 +84,7 @@ def run(data: bytes) -> None:
 
 
 def judge(names: list[str], patterns: dict[str, Pattern], trie: WildcardTrie[str]) -> None:
-    """Ask for each name in all ways."""
+    """Match each name in all ways, and compare."""
     for name in names:
         expected = sorted(
             t for t, pattern in patterns.items() if expression(pattern).fullmatch(name)
