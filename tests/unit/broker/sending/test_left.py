@@ -24,8 +24,8 @@ from trio_stomp.base._identity import ANONYMOUS
 from trio_stomp.broker import AccessRules, BrokerPolicies
 from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.broker.rules._rules import Action, Rule
-from trio_stomp.broker.sending._scheduled import FEW
 from trio_stomp.broker.sending._left_behind import MAX_LOOKED, MAX_ROWS
+from trio_stomp.broker.sending._scheduled import FEW
 
 MANAGEMENT = "/topic/ActiveMQ.Scheduler.Management"
 SAVED: dict[str, Any] = {"persistent": "true", **LATER}
