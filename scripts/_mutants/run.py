@@ -26,8 +26,7 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::[^\s\[]+)?)", re.M)
 
 
 class Result(NamedTuple):
-    """The outcome of a mutant (killed, survived, timeout or uncovered), and the test that killed
-    it."""
+    """The outcome of a mutant, killed, survived, timeout or uncovered, and the killing test."""
 
     name: str
     where: str
@@ -92,8 +91,7 @@ class Tree:
 def try_mutant(
     tree: Tree, mutant: Mutant, tests: Sequence[str], seconds: float, first: str = ""
 ) -> Result:
-    """Run the tests of a mutant, and return the result. ``first`` is the test that killed it
-    before."""
+    """Run the tests of a mutant, beginning with ``first``, which killed it before."""
     where = f"{mutant.path}:{mutant.line}"
     if not tests:
         return Result(mutant.name, where, "uncovered")

@@ -35,8 +35,7 @@ class Meter(trio.abc.Instrument):
         self._note()
 
     def before_io_wait(self, _timeout: float) -> None:
-        """Note that all tasks wait. Work that is done while waiting for I/O counts as held time,
-        too."""
+        """Note that all tasks wait. Work done while waiting for I/O counts as held time, too."""
         self._began = time.thread_time()
 
     def after_io_wait(self, _timeout: float) -> None:

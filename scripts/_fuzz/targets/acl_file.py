@@ -146,8 +146,7 @@ def glob_matches(glob: str, text: str) -> bool:
 
 
 def matches(text: str, user: str, name: str, is_allow: bool) -> bool:
-    """Return whether a rule's pattern matches a name. ``{user}`` is inserted without the
-    grammar."""
+    """Return whether a rule's pattern matches a name, with ``{user}`` inserted as text."""
     try:
         pattern = compile_pattern(text, "native")
     except ProtocolError:

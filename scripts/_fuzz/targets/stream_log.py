@@ -105,8 +105,7 @@ def open_log(disk: Disk) -> StreamLog | None:
 
 
 def read_all(log: StreamLog) -> dict[int, bytes]:
-    """Return bodies by offset, and check that they are unique, in order, with their heads and
-    times."""
+    """Return bodies by offset, and check their order, heads and times."""
     found: dict[int, bytes] = {}
     for run in log.read(log.state().first, EVERYTHING):
         check_equal(run.head, HEAD, "head")
