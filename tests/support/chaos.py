@@ -1,8 +1,8 @@
-"""What the chaos test of the client looks with: a witness at the broker's ends of all links.
+"""The witness of the client's chaos test: it sits at the broker's end of all links.
 
-It cuts the bytes that pass there into frames by itself, and judges each delivery at the moment in
-which the broker makes it: a message that was handed out before may come again only if that came to
-nothing. What it must not be wrong about is what the broker has read and written, not what arrived.
+It has its own frame parser, and checks each delivery at the moment when the broker makes it: a
+message may be delivered again only if the earlier delivery failed. It observes what the broker has
+read and written, not what has arrived.
 """
 
 import math
@@ -25,9 +25,10 @@ DESTINATIONS = (QUEUE.encode(), STREAM.encode())
 LAZY_S = 1.1
 """Before a broker was killed: ACKs and deliveries of this time may not have been stored."""
 LINGER_S = 2.0
-"""How long a link may take its time to end (``linger_s``): what it had has been taken back."""
+"""Maximum time in which a link may end (``linger_s``). Its deliveries have been taken back by
+then."""
 LEAST_SHARE = 0.5
-"""The random share of a back-off is at least this, so that there is a bound of what it allows."""
+"""Minimum of the random share of a back-off, so that the number of dials is bounded."""
 
 
 def body_of(key: str) -> bytes:
@@ -37,7 +38,7 @@ def body_of(key: str) -> bytes:
 
 
 def key_of(body: bytes) -> str:
-    """Which message it is; fails if a byte of it is wrong."""
+    """Return the key of a message. Fail if a byte of its body is wrong."""
     key = body.partition(b"|")[0].decode()
     assert body == body_of(key), f"the body of {key} was damaged"
     return key
@@ -87,7 +88,7 @@ class Cutter:
 
 @define(eq=False)
 class Handed:
-    """A message that the broker wrote to a consumer, and what it has heard of it since."""
+    """A message that the broker wrote to a consumer, and the consumer's answers since."""
 
     key: str
     passage: "Passage"
@@ -97,12 +98,12 @@ class Handed:
     """ACK or NACK, as soon as the broker has read it."""
     answered_at: float = 0.0
     is_left: bool = False
-    """The subscription ended before the answer came."""
+    """The subscription ended before the answer."""
 
 
 @define(eq=False)
 class Witness:
-    """What the broker read and wrote, over all links and all its lives."""
+    """Records what the broker read and wrote, over all links and restarts."""
 
     sends: Counter[str] = field(factory=Counter)
     """SENDs of each message that were read whole."""
@@ -116,12 +117,12 @@ class Witness:
     errors: Counter[str] = field(factory=Counter)
     wrongs: list[str] = field(factory=list)
     taken: "list[tuple[str, float, Passage]]" = field(factory=list)
-    """What came again, when, and who had it, on a link that was about to end."""
+    """Messages that were redelivered while their link was about to end: key, time, and link."""
     kills: list[float] = field(factory=list)
-    """When the broker was killed, and forgot what it had not stored."""
+    """The times at which the broker was killed and lost what it had not stored."""
 
     def faults(self) -> list[str]:
-        """All that was wrong."""
+        """Return all faults."""
         early = [
             f"{key} came again {passage.over_at - at:g} s before the link of {passage.name} ended"
             for key, at, passage in self.taken
@@ -130,11 +131,11 @@ class Witness:
         return [*self.wrongs, *early]
 
     def is_blurred(self, at: float) -> bool:
-        """Whether the broker may have forgotten what it saw at this time."""
+        """Return whether the broker may have forgotten its state at this time."""
         return any(0 <= kill - at <= LAZY_S for kill in self.kills)
 
     def judge(self, key: str, redelivered: bool, count: int) -> None:
-        """A message is about to be handed out: may it be, and is it honest about the past?"""
+        """Check that a message may be delivered now, and that its headers tell the truth."""
         past = self.handed[key]
         known = [each for each in past if not self.is_blurred(each.at)]
         for each in past:
@@ -142,14 +143,14 @@ class Witness:
             if each.answer == b"ACK" and not forgotten:
                 self.wrongs.append(f"{key} came again, though its ACK was read")
             elif not (each.answer or each.passage.is_over or each.is_left):
-                # The core takes back what a connection had before it tells it why it ends.
+                # The core takes deliveries back before it sends the ERROR.
                 self.taken.append((key, trio.current_time(), each.passage))
                 each.is_left = True
         if known and not redelivered:
             self.wrongs.append(f"{key} came again without redelivered:true")
         if redelivered != (count > 1) or count <= len(known):
             self.wrongs.append(f"{key}: delivery {len(past) + 1} says count {count}, {redelivered}")
-        # What was on its way to a link that ended was counted, and never written.
+        # Deliveries staged for a link that ended were counted, but never written.
         if count - 1 - len(past) > self.ends:
             self.wrongs.append(f"{key}: delivery-count:{count} after {len(past)} deliveries")
 
@@ -161,7 +162,7 @@ class Passage:
     name: str
     witness: Witness
     over_at: float = math.inf
-    """When the broker knew that it has ended, or ended it."""
+    """When the broker noticed the end of the link, or ended it."""
     is_ended: bool = False
     _born: int = field(init=False)
     _by_id: dict[bytes, Handed] = field(factory=dict)
@@ -173,16 +174,16 @@ class Passage:
 
     @property
     def is_over(self) -> bool:
-        """The broker knows that it has ended, or ends it; or was killed."""
+        """Return whether the broker has ended the link, noticed its end, or was killed."""
         return self.over_at < math.inf or self._is_of_the_dead
 
     @property
     def _is_of_the_dead(self) -> bool:
-        """Its broker was killed: it has said nothing since, whatever is still running of it."""
+        """Return whether the link's broker was killed. Its remaining tasks say nothing."""
         return self._born < len(self.witness.kills)
 
     def end(self) -> None:
-        """Nothing more passes."""
+        """Let nothing more pass."""
         if not self.is_ended:
             self.is_ended = True
             self.over_at = min(self.over_at, trio.current_time())
@@ -190,11 +191,11 @@ class Passage:
             self.witness.torn += bool(self._inward._rest)
 
     def shut(self) -> None:
-        """The broker says no more: what it reads from now on it does not look at."""
+        """Note that the broker closed its side. It ignores what it reads from now on."""
         self.over_at = min(self.over_at, trio.current_time())
 
     def read(self, data: bytes) -> None:
-        """The broker has read this; behind its last word it does not look at it."""
+        """Process what the broker read. It ignores data after it closed its side."""
         if self.is_over:
             return
         for command, headers, body in self._inward.feed(data):
@@ -244,7 +245,7 @@ class WatchedEnd(trio.abc.HalfCloseableStream):
 
     @property
     def transport_stream(self) -> trio.abc.HalfCloseableStream:
-        """What it is around: by that the broker knows where it comes from."""
+        """The inner stream, by which the broker identifies the remote address."""
         return self.inner
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -296,7 +297,7 @@ class WatchedLink(Link):
 
 @define(eq=False)
 class Dialler:
-    """How one client connects, and when: exactly as its policy says.
+    """Decides when and how a client connects, exactly as its policy says.
 
     Args:
       connect: Opens a link.
@@ -308,7 +309,7 @@ class Dialler:
     comes_back: bool = True
     dials: list[float] = field(factory=list)
     draws: list[tuple[float, float]] = field(factory=list)
-    """When a share of a back-off was drawn, and which."""
+    """The random shares of back-offs, and when they were drawn."""
     events: list[ClientEvent] = field(factory=list)
     client: Client | None = None
     policy: ReconnectPolicy = field(init=False)
@@ -333,7 +334,7 @@ class Dialler:
         return await self.connect()
 
     def look(self) -> None:
-        """Take the events so far: 64 are kept, and between two dials there are three."""
+        """Fetch the events so far: 64 are kept, and there are three between two dials."""
         with suppress(trio.WouldBlock, trio.EndOfChannel):
             while self.client is not None:
                 self.events.append(self.client.events.receive_nowait())
@@ -373,7 +374,7 @@ def longest_wait(policy: ReconnectPolicy, attempt: int) -> float:
 
 
 def most_dials(policy: ReconnectPolicy, lasted_s: float) -> int:
-    """How often a client can dial in so many seconds, whatever becomes of its links.
+    """Return how often a client can dial in a time, whatever happens to its links.
 
     Its waits grow, until a link held for ``stable_after_s`` and they begin anew; to have that
     happen behind every n-th dial pays most for some n.
@@ -387,7 +388,7 @@ def most_dials(policy: ReconnectPolicy, lasted_s: float) -> int:
 
 
 def faults_of(rng: random.Random) -> Faults:
-    """What a new link does from its beginning."""
+    """Return the faults of a new link."""
     kind = rng.random()
     if kind < 0.4:
         return Faults()
@@ -401,8 +402,10 @@ def faults_of(rng: random.Random) -> Faults:
 
 
 def worsen(rng: random.Random, link: Link) -> None:
-    """Have something happen to a link that is in use. What is half open stays so until it is cut:
-    were it whole again, bytes would be missing within what arrives, as no TCP loses them.
+    """Apply a random fault to a link in use.
+
+    A half-open link stays so until it is cut. Otherwise bytes would be missing in the middle of the
+    data, which TCP never does.
     """
     kind = rng.random()
     if kind < 0.25:

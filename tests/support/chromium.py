@@ -51,7 +51,7 @@ def chromium_or_skip() -> str:
 
 
 class Chromium:
-    """A running browser, and what it says."""
+    """A running browser, and its messages."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", reads: int, writes: int) -> None:
         self.process = process
@@ -76,7 +76,7 @@ class Chromium:
                 return result
 
     def _next(self) -> dict[str, Any]:
-        """The next message; what tells of an event is given to its page, too."""
+        """Return the next message. Pass events to their page, too."""
         deadline = time.monotonic() + 2 * PATIENCE_S
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._reads], [], [], deadline - time.monotonic())
@@ -107,20 +107,20 @@ class Chromium:
 
 
 class Page:
-    """One page: what it shows, logs and loads."""
+    """One page: its content, its console and its requests."""
 
     def __init__(self, browser: Chromium, session: str) -> None:
         self.browser = browser
         self.session = session
         self.complaints: list[str] = []
-        """What a person would see in red in the console."""
+        """Errors and warnings of the console."""
         self.requested: list[str] = []
 
     def call(self, method: str, **params: object) -> dict[str, Any]:
         return self.browser.call(method, self.session, **params)
 
     def hear(self, method: str, params: dict[str, Any]) -> None:
-        """An event of the protocol."""
+        """Process an event of the protocol."""
         match method:
             case "Runtime.exceptionThrown":
                 self.complaints.append(json.dumps(params["exceptionDetails"]))
@@ -151,12 +151,12 @@ class Page:
         )
 
     def prefer(self, scheme: str) -> None:
-        """What the reader's system prefers: ``light`` or ``dark``."""
+        """Set the preferred colour scheme: ``light`` or ``dark``."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def js(self, expression: str) -> Any:
-        """The value of an expression in the page; of a promise, what becomes of it."""
+        """Return the value of an expression in the page, or the result of a promise."""
         told = self.call(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )
@@ -180,7 +180,7 @@ class Page:
         raise AssertionError(f"never true: {expression}; {self.complaints}\n{self.text('main')}")
 
     def text(self, selector: str) -> str:
-        """What a person can read there."""
+        """Return the visible text of an element."""
         found: str = self.js(f"document.querySelector({json.dumps(selector)}).innerText")
         return found
 
@@ -209,13 +209,13 @@ class Page:
             )
 
     def fill(self, selector: str, text: str) -> None:
-        """Write into a field, in place of what is there."""
+        """Fill a field with text."""
         self.js(f"document.querySelector({json.dumps(selector)}).select()")
         self.js(f"document.querySelector({json.dumps(selector)}).focus()")
         self.call("Input.insertText", text=text)
 
     def press(self, key: str, code: int) -> None:
-        """Press a key that writes nothing; ``code`` is its virtual key code."""
+        """Press a key without text. ``code`` is its virtual key code."""
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
 
@@ -236,7 +236,7 @@ WAIT = """new Promise((resolve) => {
 
 @contextmanager
 def running_chromium(path: str, directory: Path) -> Iterator[Chromium]:
-    """Run a browser; ``directory`` is where it keeps what it must."""
+    """Run a browser. ``directory`` is for its profile."""
     to_browser, from_us = os.pipe()
     from_browser, to_us = os.pipe()
     # It expects to read from 3 and to write to 4; out of the way of these, they can be moved there.

@@ -20,7 +20,7 @@ NEVER = 1 << 60
 
 @define(eq=False)
 class CutStream(trio.abc.Stream):
-    """A stream that breaks after so many bytes, the last of them included."""
+    """A stream that breaks after a number of bytes, which are still transferred."""
 
     inner: trio.abc.Stream
     sends: int = NEVER
@@ -62,7 +62,7 @@ class CutStream(trio.abc.Stream):
 
 @define(eq=False)
 class Links:
-    """A connector to a broker whose links break.
+    """A connector to a broker with links that break.
 
     Args:
       plans: For each link in order: bytes that it sends, bytes that it receives. Further links
@@ -109,7 +109,7 @@ class Scripted:
 
 
 async def read_until(stream: trio.abc.Stream, end: bytes) -> bytes:
-    """What the client says, up to ``end``."""
+    """Return what the client sends, up to ``end``."""
     data = b""
     while end not in data:
         more = await stream.receive_some()
@@ -125,7 +125,7 @@ def receipt_of(data: bytes) -> bytes:
 
 @asynccontextmanager
 async def open_broker(transport: str = MEMORY, /, **options: object) -> AsyncIterator[Dial]:
-    """A broker that runs: connecting to it takes no (virtual) time."""
+    """Run a broker. Connecting to it takes no (virtual) time."""
     async with open_dial(transport, **options) as dial:
         await dial.start()
         yield dial
@@ -133,7 +133,7 @@ async def open_broker(transport: str = MEMORY, /, **options: object) -> AsyncIte
 
 @asynccontextmanager
 async def open_keeper(*policies: tuple[str, DestinationPolicy]) -> AsyncIterator[Dial]:
-    """A broker in memory with policies; in the end its streams may still hold what was sent."""
+    """Run a broker in memory with policies. At the end its streams may still hold messages."""
     async with trio.open_nursery() as nursery:
         dial = Dial(MEMORY, {})
         dial._nursery = nursery

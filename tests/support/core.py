@@ -55,7 +55,7 @@ BOOT = "b7"
 AMPLE = 1 << 40
 UNTIL_NUL = -1
 OVERHEAD = 256
-"""What a message is charged beside its body: spelled out, since it is part of a limit."""
+"""Bytes charged for a message besides its body: repeated here, since it is part of a limit."""
 VERSIONS = {"1.0": STOMP_1_0, "1.1": STOMP_1_1, "1.2": STOMP_1_2}
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9.-]+")
@@ -65,7 +65,7 @@ Staged = tuple[bytes, Delivery | None]
 
 @define(eq=False, repr=False)
 class OutboxFake:
-    """Records what the core stages, and is as full as a test wants it.
+    """Records what the core stages. Its fill level is controlled by the test.
 
     Args:
       version: What its client reads.
@@ -77,7 +77,7 @@ class OutboxFake:
     capacity: int = AMPLE
     room: int = AMPLE
     asks_left: int = AMPLE
-    """How many more times ``has_room`` may say yes."""
+    """How many more times ``has_room`` may return True."""
     may_overflow: bool = True
     is_logged: bool = False
     is_jammed: bool = False
@@ -86,17 +86,17 @@ class OutboxFake:
     staged: deque[Staged] = field(factory=deque)
     written: list[bytes] = field(factory=list)
     log: list[bytes] = field(factory=list)
-    """MESSAGEs as they are staged, if ``is_logged``: for who looks before they are written."""
+    """MESSAGEs as they are staged, if ``is_logged``."""
     refused: int = 0
     swallowed: int = 0
-    """MESSAGEs that came when it was closed."""
+    """MESSAGEs staged after it was closed."""
     discarded: int = 0
     expired: int = 0
     is_paused: bool = False
     """Its client is not to be read from."""
     pauses: int = 0
     unsent: list[Delivery] = field(factory=list)
-    """What expired before it was written, and its consumer would have had to acknowledge."""
+    """Deliveries that expired before they were written, and need an acknowledgement."""
 
     @property
     def waiting(self) -> int:
@@ -178,7 +178,7 @@ class OutboxFake:
         self.staged.clear()
 
     def frames(self) -> list[Received]:
-        """All frames in order, written or not."""
+        """Return all frames in order, written or not."""
         waiting = [
             prefix if delivery is None else prefix.join(delivery.tails)
             for prefix, delivery in self.staged
@@ -186,7 +186,7 @@ class OutboxFake:
         return self._read([*self.written, *waiting])
 
     def take(self) -> list[Received]:
-        """What was written since the last call."""
+        """Return the frames written since the last call."""
         written, self.written = self.written, []
         return self._read(written)
 
@@ -222,28 +222,28 @@ def run_of(
     receipts: Sequence[tuple[int, bytes]] = (),
     length: int = UNTIL_NUL,
 ) -> FrameRun:
-    """SENDs that share a header block, as the decoder tells them."""
+    """Return SENDs that share a header block, as the decoder returns them."""
     pairs = (("destination", destination), *headers)
     raw = [body.encode() if isinstance(body, str) else body for body in bodies]
     return FrameRun(Head("SEND", pairs, length, destination), raw, list(receipts))
 
 
 def head_bytes(headers: Pairs) -> int:
-    """What a header block of plain texts is charged: spelled out, since it is part of a limit."""
+    """Return the bytes charged for a plain header block: repeated here, as part of a limit."""
     return 512 + sum(176 + 2 * (len(name) + len(text)) for name, text in headers)
 
 
 def queue_head(destination: str = "/queue/q", *headers: tuple[str, str]) -> int:
-    """The same of a SEND as ``run_of`` makes it."""
+    """Return the bytes charged for the header block of a SEND made by ``run_of``."""
     return head_bytes((("destination", destination), *headers))
 
 
 HEAD = queue_head()
-"""What the header block of a plain SEND to ``/queue/q`` is charged, once for all of its run."""
+"""Bytes charged for the header block of a plain SEND to ``/queue/q``, once for its run."""
 
 
 def lasting_bytes(broker: Broker) -> int:
-    """What is charged for names, ids and durable subscriptions, which outlive their clients."""
+    """Return the bytes charged for names, ids and durable subscriptions, which outlive clients."""
     bindings = list(broker.bindings.durables)
     selectors = {binding.selector for binding in bindings if binding.selector is not None}
     ids = sum(
@@ -259,11 +259,11 @@ def lasting_bytes(broker: Broker) -> int:
 
 
 KEPT = ("message_group", "AMQ_SCHEDULE")
-"""How the names of headers begin that have an underscore."""
+"""Beginnings of header names with underscores."""
 
 
 def pairs(headers: dict[str, str]) -> Pairs:
-    """Headers from keyword arguments: ``_`` stands for ``-`` but in the names that have one."""
+    """Return headers from keyword arguments. ``_`` becomes ``-`` except in names of ``KEPT``."""
     return tuple(
         (name if name.startswith(KEPT) else name.replace("_", "-"), text)
         for name, text in headers.items()
@@ -272,7 +272,7 @@ def pairs(headers: dict[str, str]) -> Pairs:
 
 @define(eq=False, repr=False)
 class Peer:
-    """One client of a ``Core``: says things to the broker, reads what it is told."""
+    """A client of a ``Core``: sends events to the broker, and reads what it stages."""
 
     core: "Core"
     client: Client
@@ -354,7 +354,7 @@ class Peer:
         subscription: str | None = None,
         receipts: Sequence[tuple[int, bytes]] = (),
     ) -> Acked:
-        """The event of ACKs or NACKs, as this version's session tells it."""
+        """Return the event of ACKs or NACKs, as this version's session reports it."""
         header, source = ("id", "ack") if self.version == "1.2" else ("message-id", "message-id")
         ids = [each if isinstance(each, str) else each.get(source) or "" for each in what]
         raw = [each.encode() for each in ids]
@@ -374,13 +374,13 @@ class Peer:
         self.core.batch_ended()
 
     def gives_back(self) -> None:
-        """What had expired before it was written is not sent."""
+        """Give deliveries back to the broker that expired before they were written."""
         unsent, self.outbox.unsent = self.outbox.unsent, []
         for delivery in unsent:
             self.core.broker.unsent(delivery, self.core.now)
 
     def drains(self) -> None:
-        """Read all that waits, and let the broker give more, until there is no more."""
+        """Read all waiting frames, and let the broker stage more, until there are no more."""
         core = self.core
         while self.outbox.staged:
             self.outbox.write(core.now)
@@ -389,7 +389,7 @@ class Peer:
             core.broker.end_turn(core.now)
 
     def frames(self, *commands: str) -> list[Received]:
-        """What it was sent, or only these commands."""
+        """Return its frames, or only those with these commands."""
         return _only(self.outbox.frames(), commands)
 
     def messages(self) -> list[Received]:
@@ -410,7 +410,7 @@ class Peer:
         return frames[-1]
 
     def consumer(self, id: str = "0") -> Consumer:
-        """What stands behind one of its subscriptions."""
+        """Return the consumer of one of its subscriptions."""
         found = self.client.subscriptions[id].consumer
         assert isinstance(found, Consumer)
         return found
@@ -426,7 +426,7 @@ def _only(frames: list[Received], commands: Sequence[str]) -> list[Received]:
 
 @define(eq=False, repr=False)
 class Actor(Peer):
-    """One client of a ``Bench``: whatever it reads ends the turn, and is what is new.
+    """A client of a ``Bench``. Each read ends the turn, and returns what is new.
 
     Headers are given by keyword, as ``pairs`` reads them.
     """
@@ -448,28 +448,28 @@ class Actor(Peer):
         Peer.subscribes(self, destination, id, ack, headers=pairs(headers))
 
     def frames(self, *commands: str) -> list[Received]:
-        """End the turn; all that has come since the last call."""
+        """End the turn, and return all frames since the last call."""
         self.core.turn()
         return _only(self.writes(), commands)
 
     def writes(self) -> list[Received]:
-        """What waits is written, and what has expired is given back; all that was written."""
+        """Write waiting frames, and give back expired ones. Return all that was written."""
         self.outbox.write(self.core.now)
         self.gives_back()
         return self.outbox.take()
 
     def messages(self) -> list[Received]:
-        """End the turn; the MESSAGEs since the last call, and nothing else may have come."""
+        """End the turn. Return the MESSAGEs since the last call; there may be no other frames."""
         return self.reads()
 
     def reads(self, id: str | None = None) -> list[Received]:
-        """The same; or only those of one subscription."""
+        """End the turn. Return the new MESSAGEs, or only those of one subscription."""
         frames = self.frames()
         assert [frame.command for frame in frames if frame.command != "MESSAGE"] == []
         return [frame for frame in frames if id is None or frame.get("subscription") == id]
 
     def error(self) -> Received:
-        """End the turn; the ERROR that must be the last frame since the last call."""
+        """End the turn. Return the ERROR that must be the last frame since the last call."""
         error = Peer.error(self)
         assert self.outbox.closed is not None
         return error
@@ -503,7 +503,7 @@ class Core:
         self.broker.publisher.temporary.begin_name = lambda client: client.session_id
 
     def make(self, log: Log | None = None) -> Broker:
-        """A broker by these policies."""
+        """Return a broker with these policies."""
         return Broker(
             self.policies,
             self.memory,
@@ -531,7 +531,7 @@ class Core:
         client_id: str = "",
         identity: Identity = ANONYMOUS,
     ) -> Peer:
-        """One more client; its CONNECTED is written already, and not recorded."""
+        """Return a new client. Its CONNECTED is already written, and not recorded."""
         outbox = OutboxFake(version, capacity, room)
         peer = Peer(self, self.client(outbox), outbox)
         self.peers.append(peer)
@@ -556,24 +556,24 @@ class Core:
         self.turn()
 
     def events(self) -> list[tuple[str, str, str]]:
-        """What the broker told of since the last call: name, session, destination."""
+        """Return the broker's events since the last call: name, session, destination."""
         return [
             (event.name, event.session_id, event.destination) for event in self.broker.events.take()
         ]
 
     def queue(self, name: str) -> Queue:
-        """A queue that exists."""
+        """Return an existing queue."""
         found = self.broker.queues.find(name)
         assert found is not None
         return found
 
     def waiting(self, name: str) -> list[str]:
-        """Bodies of what waits in a queue, in order; [] if there is none."""
+        """Return the bodies waiting in a queue, in order, or [] if there is none."""
         queue = self.broker.queues.find(name)
         return [] if queue is None else [each.body.decode() for each in queue.waiting.in_order()]
 
     def heads_bytes(self) -> int:
-        """What the header blocks of all messages are charged that wait or are unacknowledged."""
+        """Return the bytes charged for header blocks of waiting and unacknowledged messages."""
         waiting = [each for queue in self.broker.queues for each in queue.waiting.in_order()]
         taken = [
             unacked.message
@@ -608,15 +608,15 @@ class Core:
 
 @define(eq=False, repr=False)
 class Bench(Core):
-    """A core whose turns end when a test says so, or when somebody reads."""
+    """A core whose turns end explicitly, or on a read."""
 
     boot: str = field(default="b", init=False)
 
     def batch_ended(self) -> None:
-        """Leave the turn as it is."""
+        """Do not end the turn."""
 
     def actor(self, version: str = "1.2", *, room: int = AMPLE) -> Actor:
-        """One more client, connected."""
+        """Return a new connected client."""
         outbox = OutboxFake(version, room=room, may_overflow=False, is_logged=True)
         actor = Actor(self, self.client(outbox), outbox)
         self.peers.append(actor)
@@ -626,14 +626,14 @@ class Bench(Core):
 
 
 def bench(policy: DestinationPolicy | None = None, **fields: object) -> Bench:
-    """A bench where one policy holds for ``/queue/q``, and the defaults for all else."""
+    """Return a bench with one policy for ``/queue/q``, and the defaults for the rest."""
     if policy is None:
         policy = DestinationPolicy(**fields)  # type: ignore[arg-type]
     return Bench(book={"/queue/q": policy})
 
 
 def ttl_core(**policies: int | str) -> Core:
-    """A core whose messages live 10 s."""
+    """Return a core with a TTL of 10 s."""
     return Core(BrokerPolicies(**{"ttl_ms": 10_000, **policies}))  # type: ignore[arg-type]
 
 

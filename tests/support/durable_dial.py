@@ -1,4 +1,4 @@
-"""A broker with a store, and the way to it."""
+"""A broker with a store, and its clients."""
 
 import math
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ SAVED = {"persistent": "true"}
 
 @define(eq=False)
 class DurableDial(Dial):
-    """A broker with a store, and the way to it."""
+    """A broker with a store, and its clients."""
 
     store: Store = field(factory=GatedStore, kw_only=True)
 
@@ -55,7 +55,7 @@ class DurableDial(Dial):
         await super().end()
 
     def assert_nothing_left(self) -> None:
-        """What survives may be in memory too; everything else has gone."""
+        """Check that connections, clients and input are gone. Durable messages may remain."""
         assert self.server.connections == {}
         assert len(self.server.broker.clients) == 0
         assert (self.server.inbox.frames, self.server.inbox.bytes) == (0, 0)
@@ -63,7 +63,7 @@ class DurableDial(Dial):
             assert self.store.closed == 1
 
     def stored(self, queue: str) -> list[bytes]:
-        """What the store holds of a queue, whatever the broker knows."""
+        """Return the stored messages of a queue, independently of the broker."""
         found: list[bytes] = []
         after, is_last = 0, False
         while not is_last:

@@ -45,7 +45,7 @@ class DurableBench(Bench):
         return self.broker.log
 
     def turn(self) -> None:
-        """End the turn; if the store is prompt, until it has answered all that this leads to."""
+        """End the turn. With a prompt store, answer until nothing is left to do."""
         self.broker.end_turn(self.now)
         self._take()
         while self.is_prompt and (self.turns or self.log.reads):
@@ -53,7 +53,7 @@ class DurableBench(Bench):
             self.loads()
 
     def answers(self) -> None:
-        """The store appends what it was given, and answers."""
+        """Let the store append and answer."""
         turns, self.turns = self.turns, []
         if turns:
             self.commit = self.store.append(turns, self.commit)
@@ -62,21 +62,21 @@ class DurableBench(Bench):
         self._take()
 
     def loads(self) -> None:
-        """What is wanted is read from the store."""
+        """Let the store read the requested pages."""
         for wanted in self.log.take_reads():
             wanted.take(wanted.read(self.store, PAGE_BYTES), self.now)
         self.broker.end_turn(self.now)
         self._take()
 
     def fails(self, error: str = "the disk is full") -> None:
-        """The store could not append what it was given."""
+        """Let the store fail to append."""
         self.turns = []
         self.broker.uncommitted(error, self.now)
         self.broker.end_turn(self.now)
         self._take()
 
     def restarts(self) -> "DurableBench":
-        """A new core on the same store, as after a crash: what was not appended is lost."""
+        """Return a new core on the same store, as after a crash: what was not appended is lost."""
         return DurableBench(book=self.book, policies=self.policies, store=self.store, now=self.now)
 
     def _take(self) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of explain ask, and how they read the answers."""
+"""Requests to explain, and readers of the answers."""
 
 import json
 from collections.abc import Generator

@@ -1,7 +1,7 @@
 """What the tests of several floors share: listeners, clients, a broker in memory, an outbox.
 
-The client here is written from the specification alone and shares no code with the broker: what
-it understands is what a foreign client would understand.
+The client here is written from the specification alone and shares no code with the broker, so it
+understands what a foreign client would understand.
 """
 
 import socket
@@ -51,7 +51,7 @@ Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
 class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
-    """A listener whose connections are pairs of memory streams."""
+    """A listener for connections over pairs of memory streams."""
 
     def __init__(self, backlog: int = 100_000) -> None:
         self._to_accept, self._accepted = trio.open_memory_channel[trio.abc.Stream](backlog)
@@ -71,7 +71,7 @@ class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
         await trio.lowlevel.checkpoint()
 
     def connect(self) -> "MemoryStream":
-        """Return the client's end of a new connection; the server's end waits to be accepted.
+        """Return the client's end of a new connection. The server's end waits to be accepted.
 
         Raises:
           trio.BrokenResourceError: the listener is closed.
@@ -81,7 +81,7 @@ class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
         return ours
 
     def connect_narrow(self) -> trio.abc.Stream:
-        """The same over a stream whose sender waits until its peer has read everything."""
+        """Connect over a stream whose sender waits until its peer has read everything."""
         ours, theirs = trio.testing.lockstep_stream_pair()
         self.hand_over(theirs)
         return ours
@@ -100,7 +100,7 @@ MemoryStream = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.Me
 def frame_bytes(
     command: str, headers: Headers = (), body: bytes = b"", version: str = "1.0"
 ) -> bytes:
-    """A frame as a client writes it."""
+    """Return a frame as a client writes it."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     lines = "".join(f"{escape(name, version)}:{escape(text, version)}\n" for name, text in pairs)
     return f"{command}\n{lines}\n".encode() + body + b"\0"
@@ -110,19 +110,19 @@ def frame_bytes(
 
 
 class Pipe(Protocol):
-    """STOMP bytes out and in, whatever lies between."""
+    """STOMP bytes in both directions, over any transport."""
 
     async def send_bytes(self, data: bytes) -> None:
         """Send STOMP bytes."""
 
     async def receive_bytes(self) -> bytes:
-        """STOMP bytes that came; empty at the end."""
+        """Return received STOMP bytes, or b"" at the end."""
 
     async def aclose(self) -> None:
-        """Close, with whatever the transport says at the end."""
+        """Close as the transport does it in order."""
 
     def abort(self) -> None:
-        """Close at once, without a word."""
+        """Close immediately, without a farewell."""
 
 
 @define(eq=False)
@@ -200,7 +200,7 @@ class WebSocketPipe:
                     assert not isinstance(event, RejectConnection | RejectData), event
 
     def wrap(self, data: bytes) -> bytes:
-        """The bytes of one message that holds ``data``; binary if it is no UTF-8."""
+        """Return the bytes of one message with ``data``, which is binary if it is not UTF-8."""
         try:
             text = "" if self.binary else data.decode()
         except UnicodeDecodeError:
@@ -269,7 +269,7 @@ class WebSocketPipe:
 
 
 def abort(stream: trio.abc.Stream) -> None:
-    """Close a stream at once: a socket sends a reset, a memory stream just ends."""
+    """Close a stream immediately: a socket with a reset, a memory stream by ending."""
     if isinstance(stream, trio.SSLStream):
         stream = stream.transport_stream
     if isinstance(stream, trio.SocketStream):
@@ -288,7 +288,7 @@ def abort(stream: trio.abc.Stream) -> None:
 
 @define(eq=False)
 class Client:
-    """A STOMP client that does what the test says and nothing by itself."""
+    """A STOMP client that does only what the test says."""
 
     pipe: Pipe
     version: str = "1.0"
@@ -298,7 +298,7 @@ class Client:
 
     @property
     def websocket(self) -> WebSocketPipe:
-        """The WebSocket below; fails the test if there is none."""
+        """Return the WebSocket below, or fail the test if there is none."""
         assert isinstance(self.pipe, WebSocketPipe)
         return self.pipe
 
@@ -308,13 +308,13 @@ class Client:
             await self.pipe.send_bytes(data)
 
     async def send(self, command: str, headers: Headers = (), body: bytes = b"") -> None:
-        """Send a frame; header text is escaped as the session's version wants."""
+        """Send a frame. Header text is escaped for the session's version."""
         plain = command in ("CONNECT", "STOMP")
         data = frame_bytes(command, headers, body, "1.0" if plain else self.version)
         await self.send_bytes(data)
 
     async def receive(self) -> Received:
-        """The next frame; fails the test if none comes, or the connection ends."""
+        """Return the next frame. Fail the test if none comes, or the connection ends."""
         with trio.fail_after(PATIENCE_S):
             while (frame := self.reader.next()) is None:
                 data = await self._read()
@@ -332,7 +332,7 @@ class Client:
         return [await self.receive() for _ in range(count)]
 
     async def connect(self, version: str = "1.2", headers: Headers = ()) -> Received:
-        """Open a session of ``version``; what CONNECTED said."""
+        """Open a session of ``version``, and return the CONNECTED."""
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
         if version != "1.0":
             pairs = [("accept-version", version), ("host", "test"), *pairs]
@@ -346,7 +346,7 @@ class Client:
     async def subscribe(
         self, destination: str, id: str = "1", headers: Headers = ()
     ) -> list[Received]:
-        """Subscribe and wait for the RECEIPT; what came before it."""
+        """Subscribe and wait for the RECEIPT. Return the frames before it."""
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
         receipt = self._new_receipt()
         every = [("destination", destination), ("id", id), ("receipt", receipt), *pairs]
@@ -356,7 +356,7 @@ class Client:
     async def publish(
         self, destination: str, *bodies: bytes, headers: Headers = (), receipt: bool = False
     ) -> list[Received]:
-        """SEND each body, in one write; with ``receipt`` wait until the last is processed."""
+        """SEND each body, in one write. With ``receipt``, wait until the last is processed."""
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
         data = b""
         name = ""
@@ -370,7 +370,7 @@ class Client:
         return await self.receive_until_receipt(name) if receipt else []
 
     async def fence(self) -> list[Received]:
-        """Wait until all that was sent before is processed; the frames that came meanwhile.
+        """Wait until all earlier frames are processed. Return the frames received meanwhile.
 
         By whatever client: which of two connections is read first nobody promises.
         """
@@ -399,7 +399,7 @@ class Client:
         return error
 
     async def expect_closed(self) -> None:
-        """Nothing more comes but heart-beats, and the broker closes."""
+        """Check that only heart-beats come, and the broker closes."""
         with trio.fail_after(PATIENCE_S):
             while not self.is_ended:
                 try:
@@ -411,7 +411,7 @@ class Client:
         assert self.reader.rest == b""
 
     async def read_to_end(self) -> list[Received]:
-        """Every frame until the broker closes."""
+        """Return all frames until the broker closes."""
         frames: list[Received] = []
         with trio.fail_after(PATIENCE_S):
             while not self.is_ended:
@@ -421,7 +421,7 @@ class Client:
         return frames
 
     async def disconnect(self) -> None:
-        """Leave in the orderly way."""
+        """Send DISCONNECT and wait for the end."""
         receipt = self._new_receipt()
         await self.send("DISCONNECT", {"receipt": receipt})
         await self.receive_until_receipt(receipt)
@@ -454,7 +454,7 @@ TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS)
 
 @define(eq=False)
 class Dial:
-    """A broker that is started when it is first dialled, and the way to it.
+    """A broker that starts with the first connection, and its clients.
 
     Args:
       transport: One of TRANSPORTS.
@@ -474,17 +474,17 @@ class Dial:
 
     @property
     def is_websocket(self) -> bool:
-        """Whether clients are WebSockets."""
+        """Return whether clients use WebSocket."""
         return self.transport in (WS_MEMORY, WS_TCP, WSS)
 
     @property
     def is_tcp(self) -> bool:
-        """Whether there are real sockets below."""
+        """Return whether there are real sockets."""
         return self.transport in (TCP, WS_TCP, TLS, WSS)
 
     @property
     def is_secret(self) -> bool:
-        """Whether clients speak TLS."""
+        """Return whether clients use TLS."""
         return self.transport in (TLS, WSS)
 
     def use(self, **options: object) -> None:
@@ -522,7 +522,7 @@ class Dial:
         self.ended.set()
 
     async def stream(self) -> trio.abc.Stream:
-        """A connection with nothing sent yet."""
+        """Return a new connection on which nothing was sent."""
         await self.start()
         stream: trio.abc.Stream
         if self.is_tcp:
@@ -537,7 +537,7 @@ class Dial:
         return stream
 
     async def open(self) -> Client:
-        """A client that has not sent CONNECT; its WebSocket, if any, is open."""
+        """Return a client that has not sent CONNECT. A WebSocket is open."""
         stream = await self.stream()
         pipe: Pipe = StreamPipe(stream)
         if self.is_websocket:
@@ -546,13 +546,13 @@ class Dial:
         return Client(pipe)
 
     async def connect(self, version: str = "1.2", headers: Headers = ()) -> Client:
-        """A client with an open session."""
+        """Return a client with an open session."""
         client = await self.open()
         await client.connect(version, headers)
         return client
 
     async def stop(self) -> None:
-        """Stop in the orderly way, and wait until the broker has ended."""
+        """Stop in order, and wait until the broker has ended."""
         self.handle.stop()
         with trio.fail_after(60):
             await self.ended.wait()
@@ -572,7 +572,7 @@ class Dial:
         self.assert_nothing_left()
 
     def assert_nothing_left(self) -> None:
-        """Every count of connections and bytes is back to where it began."""
+        """Check that all counts of connections and bytes are those of the beginning."""
         server = self.server
         assert server.connections == {}
         assert server.admission.admitted == 0
@@ -584,7 +584,7 @@ class Dial:
 
 @asynccontextmanager
 async def open_dial(transport: str = MEMORY, /, **options: object) -> AsyncIterator[Dial]:
-    """A broker to dial; hung up, stopped and checked at the end."""
+    """Yield a broker to connect to. At the end, disconnect, stop and check it."""
     async with trio.open_nursery() as nursery:
         dial = Dial(transport, options)
         dial._nursery = nursery
@@ -599,7 +599,7 @@ async def open_dial(transport: str = MEMORY, /, **options: object) -> AsyncItera
 
 
 def lose(delivery: Delivery) -> int:
-    """What the port says of a delivery that is thrown away: how many are lost, and where."""
+    """Discard a delivery. Return the number of lost messages."""
     if delivery.returns:
         return 0
     delivery.publication.destination.dropped += delivery.count
@@ -621,7 +621,7 @@ async def gather(*calls: Callable[[], Awaitable[object]]) -> None:
 
 
 async def until(condition: Callable[[], bool], step_s: float = 0.0, limit_s: float = 60) -> None:
-    """Wait for what the broker will do in its own time; fails the test if it never does.
+    """Wait until a condition holds. Fail the test if it never does.
 
     Args:
       step_s: Between two looks; 0 = look at each step of the scheduler, for real clocks.

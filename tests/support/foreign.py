@@ -29,7 +29,7 @@ NOTHING: Headers = {}
 
 @contextmanager
 def running_broker(*options: str) -> Iterator[int]:
-    """Run a broker in a process of its own; its port."""
+    """Run a broker in a process of its own, and yield its port."""
     command = [sys.executable, "-m", "trio_stomp", "--port", "0", *options]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -57,7 +57,7 @@ def node_or_skip() -> str:
 
 
 class Message(NamedTuple):
-    """A MESSAGE or ERROR as a client saw it; ``key`` is what the client needs to answer it."""
+    """A MESSAGE or ERROR as a client saw it. ``key`` is what the client needs to acknowledge it."""
 
     headers: Headers
     body: str
@@ -65,7 +65,7 @@ class Message(NamedTuple):
 
 
 class Peer:
-    """A connected client. Whatever it hears lies in queues, to be waited for."""
+    """A connected client. Received frames wait in queues."""
 
     def __init__(self) -> None:
         self.connected: Queue[Headers] = Queue()
@@ -96,7 +96,7 @@ class Peer:
         raise NotImplementedError
 
     def nack(self, message: Message, requeue: str = "") -> None:
-        """NACK; ``requeue`` is RabbitMQ's header."""
+        """Send NACK. ``requeue`` is RabbitMQ's header."""
         raise NotImplementedError
 
     def vanish(self) -> None:
@@ -161,11 +161,11 @@ class Peer:
         return [self.get().body for _ in range(count)]
 
     def settle(self) -> None:
-        """Wait until the broker has done all that was said, and what it answered has come."""
+        """Wait until the broker has processed all frames, and its answers have arrived."""
         self.send("/topic/settle", "")
 
     def is_quiet(self) -> bool:
-        """Whether nothing more came, once the broker has answered something later."""
+        """Return whether nothing more arrived before the answer to a later frame."""
         self.settle()
         return self.messages.empty()
 

@@ -1,7 +1,7 @@
-"""A store in memory whose disk is in the test's hand: it hangs, fails, and tells what it was given.
+"""A store in memory that hangs and fails on request, and records what it was given.
 
-The store's threads are real, so a clock that jumps by itself would jump while they work. Tests
-have a clock that stands still instead (``mock_clock``) and move it themselves.
+The store's threads are real, so a clock that jumps by itself would jump while they work. Tests use
+a clock that does not advance (``mock_clock``), and move it themselves.
 """
 
 import os
@@ -15,11 +15,11 @@ from attrs import define, field
 from trio_stomp.store import MemoryStore, Page, Streamed, StreamState, Turn
 
 PATIENCE_S = 30.0
-"""Of the real clock: a thread that takes longer hangs."""
+"""Seconds of the real clock. A thread that takes longer hangs."""
 
 
 async def eventually(condition: Callable[[], object]) -> None:
-    """Wait for what threads do, whatever the clock of the test says; fails if it never comes."""
+    """Wait for threads, independently of the test's clock. Fail if the condition never holds."""
     limit = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < limit, "it never came"
@@ -33,13 +33,13 @@ class GatedStore(MemoryStore):
 
     gate: threading.Event = field(factory=threading.Event)
     faults: list[Exception] = field(factory=list)
-    """What the next appends raise, each once."""
+    """Errors of the next appends, each raised once."""
     read_faults: list[Exception] = field(factory=list)
-    """What the next reads raise, each once."""
+    """Errors of the next reads, each raised once."""
     asked: list[tuple[list[Turn], int]] = field(factory=list)
     """Turns and expected number of each append, as soon as it begins."""
     capacities: list[int | Exception] = field(factory=lambda: [0])
-    """What it says that messages may take, each once but the last."""
+    """The capacities that it reports, each once except the last."""
     reads: int = 0
     closed: int = 0
     threads: set[threading.Thread] = field(factory=set)
@@ -58,7 +58,7 @@ class GatedStore(MemoryStore):
 
     @property
     def sizes(self) -> list[int]:
-        """How many turns each append was."""
+        """Return the number of turns in each append."""
         return [len(turns) for turns, _ in self.asked]
 
     @property

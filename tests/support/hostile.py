@@ -1,4 +1,4 @@
-"""What the tests of hostile input share: raw WebSocket frames and sockets, cuts, counted work.
+"""Helpers for tests of hostile input: raw WebSocket frames and sockets, cuts, counted work.
 
 Everything here is written from RFC 6455 and the STOMP specification alone; none of it calls the
 code under test, except that ``hear`` drives a ``WebSocketCodec``.
@@ -33,7 +33,7 @@ QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 
 
 def masked(payload: bytes, key: bytes = MASK) -> bytes:
-    """``payload`` under the mask ``key`` (RFC 6455 section 5.3); unmasked by the same call."""
+    """Return ``payload`` masked with ``key`` (RFC 6455 section 5.3). Twice returns the payload."""
     long_key = (key * (len(payload) // 4 + 1))[: len(payload)]
     mixed = int.from_bytes(payload, "big") ^ int.from_bytes(long_key, "big")
     return mixed.to_bytes(len(payload), "big")
@@ -72,7 +72,7 @@ def close_body(code: int, reason: bytes = b"") -> bytes:
 
 
 def fragments(opcode: int, parts: Sequence[bytes]) -> list[bytes]:
-    """One message, a frame for each part."""
+    """Return the frames of one message, one for each part."""
     last = len(parts) - 1
     return [
         ws(CONTINUATION if place else opcode, part, fin=place == last)
@@ -114,7 +114,7 @@ def split_server_frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
 
 
 def server_frames(data: bytes) -> list[tuple[int, bytes]]:
-    """The same for bytes that must be whole frames."""
+    """Return the broker's frames in bytes that must be complete frames."""
     frames, rest = split_server_frames(data)
     assert rest == b"", rest[:40]
     return frames
@@ -125,7 +125,7 @@ def server_frames(data: bytes) -> list[tuple[int, bytes]]:
 
 @frozen
 class Heard:
-    """What a codec made of some bytes.
+    """The output of a codec for some bytes.
 
     Args:
       data: Payload of the data messages.
@@ -190,7 +190,7 @@ def every_chop(frames: Sequence[bytes], single_cuts: int = 400) -> Iterator[list
 
 
 def send(body: bytes = b"", destination: str = "/t") -> bytes:
-    """A SEND; its body holds no NUL."""
+    """Return a SEND. Its body contains no NUL."""
     return frame_bytes("SEND", {"destination": destination}, body)
 
 
@@ -229,7 +229,7 @@ def request(line: bytes = b"GET /ws HTTP/1.1", **changes: bytes | None) -> bytes
 
 
 async def read_head(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
-    """The head of an HTTP answer, and what came behind it."""
+    """Return the head of an HTTP response, and the bytes after it."""
     data = b""
     with trio.fail_after(PATIENCE_S):
         while b"\r\n\r\n" not in data:
@@ -241,7 +241,7 @@ async def read_head(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
 
 
 async def read_all(stream: trio.abc.Stream) -> bytes:
-    """All until the broker closes."""
+    """Return all bytes until the broker closes."""
     data = b""
     with trio.fail_after(PATIENCE_S):
         while part := bytes(await stream.receive_some()):
@@ -269,7 +269,7 @@ class RawSocket:
                     await trio.testing.wait_all_tasks_blocked()
 
     async def read(self) -> None:
-        """Take what comes next."""
+        """Read once."""
         with trio.fail_after(PATIENCE_S):
             data = bytes(await self.stream.receive_some())
         self.is_ended = not data
@@ -289,7 +289,7 @@ class RawSocket:
                 self.reader.version = frame["version"]
 
     async def until(self, condition: Callable[["RawSocket"], bool]) -> None:
-        """Read until ``condition`` holds; fails if the broker closes before."""
+        """Read until ``condition`` holds. Fail if the broker closes before."""
         while not condition(self):
             assert not self.is_ended, self.frames[-3:]
             await self.read()
@@ -316,13 +316,13 @@ class RawSocket:
 
     @property
     def close_payload(self) -> bytes | None:
-        """The payload of the broker's Close, if it came."""
+        """Return the payload of the broker's Close, if it arrived."""
         first, payload = self.frames[-1] if self.frames else (0, b"")
         return payload if first == 0x88 else None
 
     @property
     def close_code(self) -> int | None:
-        """Its code; None = no Close, or one without a code."""
+        """Return the code of the broker's Close, or None."""
         payload = self.close_payload
         return struct.unpack(">H", payload[:2])[0] if payload else None
 
@@ -353,7 +353,7 @@ async def open_session(dial: Dial, destination: str = "/t") -> RawSocket:
 
 
 async def connect_narrow(dial: Dial) -> Client:
-    """A connected client whose broker waits with each write until the client has read the last."""
+    """Return a connected client whose broker waits with each write until the client has read."""
     await dial.start()
     stream = dial.listener.connect_narrow()
     dial._streams.append(stream)
@@ -363,7 +363,7 @@ async def connect_narrow(dial: Dial) -> Client:
 
 
 def endings(dial: Dial) -> dict[str, int]:
-    """How often connections ended for which reason."""
+    """Return the number of connections by close reason."""
     return {reason.text: count for reason, count in dial.server.ended.items() if count}
 
 
@@ -371,7 +371,8 @@ def endings(dial: Dial) -> dict[str, int]:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many calls ``work`` makes, Python's and C's: a measure that no busy machine disturbs."""
+    """Return the number of calls of ``work`` in Python and C, which other processes do not
+    affect."""
     calls = 0
 
     def count(*_: object) -> None:

@@ -24,7 +24,7 @@ def disk() -> Disk:
 
 @pytest.fixture
 def store(directory: str, disk: Disk) -> Iterator[JournalStore]:
-    """With small segments."""
+    """Open a journal with small segments."""
     store, _ = open_store(directory, disk)
     yield store
     store.close()
@@ -40,5 +40,5 @@ def bodies_of(messages: Messages) -> dict[int, bytes]:
 
 
 def killed(disk: Disk) -> Disk:
-    """All that was written is on the disk; nobody closed the store."""
+    """Return the disk with all writes, as if the store was killed."""
     return Disk({path: filled(bytes(file.data)) for path, file in disk.files.items()})

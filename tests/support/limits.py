@@ -23,12 +23,12 @@ TO_T = ("destination", "/t")
 IN_A = (TO_T, ("transaction", "a"))
 Act = Callable[[int], bytes]
 HEAD_CODES = ("headers-too-large", "header-line-too-long", "too-many-headers")
-"""Of a frame whose header block was never whole, which cannot tell its receipt."""
+"""Codes for frames without a complete header block, whose receipt is unknown."""
 
 
 @frozen
 class Limit:
-    """A limit, and how a client comes to it.
+    """A limit, and how a client reaches it.
 
     Args:
       act: Given how much there is.
@@ -102,7 +102,7 @@ def header_name(size: int) -> bytes:
 
 
 def escaped_line(size: int) -> bytes:
-    """Counted as it is written: an escape is two bytes."""
+    """Return a header line of a size. An escape counts as two bytes."""
     return last("SEND", TO_T, ("n", ":" * ((size - 2) // 2) + "x" * (size % 2)))
 
 
@@ -126,7 +126,7 @@ def actions(count: int) -> bytes:
 
 
 def actions_unlike(count: int) -> bytes:
-    """Of several kinds, so that no run of equal ones is counted at once."""
+    """Return actions of several kinds, so that no run of equal ones is counted together."""
     sent = (frame("SEND", *IN_A, ("n", f"{number}")) for number in range(count - 1))
     return frame("BEGIN", IN_A[1]) + b"".join(sent) + last("ACK", ("id", "none"), IN_A[1])
 
@@ -184,14 +184,14 @@ def selector_depth(depth: int) -> bytes:
 
 
 def options(at: str, name: str, most: int, code: str, *acts: Act) -> list[Limit]:
-    """The ways to come to the limit that an option sets."""
+    """Return the limits that an option sets."""
     return [Limit(act, name, most, code, at, {name: most}) for act in acts]
 
 
 def fixed(
     act: Act, name: str, most: int, code: str, reason: CloseReason = CloseReason.LIMIT_EXCEEDED
 ) -> Limit:
-    """A limit without an option."""
+    """Return a limit without an option."""
     return Limit(act, name, most, code, "wire", {}, reason)
 
 

@@ -16,14 +16,14 @@ from tests.support.foreign import ROOT, running_broker
 
 @contextmanager
 def rabbitmq() -> Iterator[OtherBroker]:
-    """Run RabbitMQ; skip the test where it is absent."""
+    """Run RabbitMQ. Skip the test if it is not installed."""
     with _or_skip(others.rabbitmq) as broker:
         yield broker
 
 
 @contextmanager
 def activemq() -> Iterator[OtherBroker]:
-    """Run ActiveMQ; skip the test where it is absent."""
+    """Run ActiveMQ. Skip the test if it is not installed."""
     with _or_skip(others.activemq) as broker:
         yield broker
 

@@ -1,4 +1,4 @@
-"""Users whose rights change while a core runs: what tests of owners and of what is left share."""
+"""Users with changing rights: helpers for tests of owners and of what users leave behind."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ LATER: dict[str, Any] = {"AMQ_SCHEDULED_DELAY": "5000"}
 
 
 def rules(*users: str, groups: frozenset[str] = frozenset()) -> AccessRules:
-    """Whoever is named may do everything, and nobody else anything."""
+    """Return rules that allow everything to named users, and nothing to others."""
     if not users and not groups:
         return AccessRules()
     return AccessRules((Rule(True, ANYTHING, ("**",), users, groups, place="r1"),))
@@ -47,7 +47,7 @@ def reads_all(core: DurableBench) -> Actor:
 
 
 def got(core: DurableBench, name: str) -> list[str]:
-    """What somebody new is given who may read everything."""
+    """Return the bodies that a new subscriber with all rights receives."""
     reader = reads_all(core)
     reader.subscribes(name)
     core.turn()

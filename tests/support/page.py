@@ -1,4 +1,4 @@
-"""Whether a page of HTML stands alone, and is whole."""
+"""Checks that an HTML page is well-formed and self-contained."""
 
 import re
 from html.parser import HTMLParser

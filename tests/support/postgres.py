@@ -21,7 +21,7 @@ FAST = "-c fsync=off -c full_page_writes=off -c listen_addresses= -c max_connect
 
 @define
 class PostgresServer:
-    """A running server; its only user is trusted."""
+    """A running server. Its only user needs no password."""
 
     binaries: Path
     directory: Path
@@ -39,7 +39,7 @@ class PostgresServer:
         self._control("start", "-l", log, "-o", f"{FAST} -k {self.directory}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it; who is connected is thrown out."""
+        """Stop the server, and disconnect its clients."""
         self._control("stop", "-m", mode)
 
     def _control(self, *arguments: str) -> None:
@@ -60,7 +60,7 @@ class PostgresServer:
 
 
 def _binaries() -> Path | None:
-    """Where initdb is: PATH, or the newest of those that Debian has put beside it."""
+    """Return the directory of initdb: from PATH, or the newest of Debian's."""
     if (found := shutil.which("initdb")) and shutil.which("pg_ctl", path=Path(found).parent):
         return Path(found).parent
     return max((path.parent for path in PACKAGES.glob("*/bin/initdb")), default=None)
@@ -79,7 +79,7 @@ def _account() -> tuple[int | None, int | None]:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """Run a server; skip the test, and say what to install, where there is none."""
+    """Run a server. Skip the test if PostgreSQL is not installed."""
     binaries = _binaries()
     if binaries is None:
         pytest.skip(f"NOT TESTED with PostgreSQL: there is no initdb; {INSTALL}")

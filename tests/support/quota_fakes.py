@@ -9,11 +9,11 @@ from trio_stomp.protocol import NO_HEARTBEATS, Opened
 KIB = 1024
 MIB = 1024 * KIB
 ALL = AccessRules((Rule(True, frozenset(Action), ("**",), ("*", "anonymous")),))
-"""Everybody may do everything, but must log in."""
+"""Rules that allow everything to all logged-in users."""
 
 
 def user(core: Bench, name: str, **told: str) -> Actor:
-    """Somebody logs in."""
+    """Return a logged-in client."""
     actor = core.actor()
     identity = Identity(name, method="passcode") if name else ANONYMOUS
     headers = tuple((key.replace("_", "-"), text) for key, text in told.items())

@@ -11,7 +11,7 @@ TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 BOOK = {TOPIC: DestinationPolicy(stream=True)}
 VERSIONS = ["1.0", "1.1", "1.2"]
 CHARGED = 257 + queue_head(TOPIC, ("kind", "n"))
-"""What a message of one byte is charged, each in a run of its own."""
+"""Bytes charged for a message of one byte in a run of its own."""
 
 
 def stream_of(bench: Bench) -> Stream:
@@ -19,7 +19,7 @@ def stream_of(bench: Bench) -> Stream:
 
 
 def filled(count: int, *, stored: bool = False, window: int = 0) -> Bench:
-    """A bench whose stream has bodies 0, 1, …; of these so many in memory, if told."""
+    """Return a bench with bodies 0, 1, … in its stream, ``window`` of them in memory."""
     bench = DurableBench(book=BOOK) if stored else Bench(book=BOOK)
     if window:
         stream_of(bench).window_limit_bytes = window * CHARGED
@@ -28,7 +28,7 @@ def filled(count: int, *, stored: bool = False, window: int = 0) -> Bench:
 
 
 def writes(bench: Bench, count: int) -> None:
-    """So many more messages, each with its offset as body."""
+    """Send ``count`` more messages, each with its offset as body."""
     sender = bench.actor()
     start = stream_of(bench).next
     for number in range(start, start + count):
@@ -37,7 +37,7 @@ def writes(bench: Bench, count: int) -> None:
 
 
 def reads(bench: Bench, version: str = "1.2", ack: str = "auto", **headers: str) -> Actor:
-    """A new reader."""
+    """Return a new reader."""
     actor = bench.actor(version)
     actor.subscribes(STREAM, ack=ack, **headers)
     return actor

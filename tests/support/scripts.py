@@ -11,7 +11,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def run_script(
     name: str, *arguments: str, path: str | None = None, patience_s: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``scripts/NAME.py``; where it finds programs is ``path``."""
+    """Run ``scripts/NAME.py``. ``path`` replaces PATH."""
     return subprocess.run(
         [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments],
         capture_output=True,

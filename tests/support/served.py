@@ -15,7 +15,7 @@ QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 
 @define
 class Served:
-    """The broker, and the clients that came to it."""
+    """A broker and its clients."""
 
     handle: ServerHandle
     clients: list[Client] = field(factory=list)
@@ -26,7 +26,7 @@ class Served:
         return await trio.open_tcp_stream(host, int(port))
 
     async def open(self, context: ssl.SSLContext | None = None) -> Client:
-        """A client that has said nothing, in the clear or over TLS."""
+        """Connect without sending anything, in the clear or over TLS."""
         stream: trio.abc.Stream = await self.stream()
         if context is not None:
             stream = trio.SSLStream(stream, context, server_hostname="127.0.0.1")
@@ -35,7 +35,7 @@ class Served:
         return client
 
     async def connect(self, headers: dict[str, str]) -> Client:
-        """A client with a session."""
+        """Connect and open a session."""
         client = await self.open()
         await client.connect("1.2", headers)
         return client

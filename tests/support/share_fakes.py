@@ -7,17 +7,17 @@ from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker.delivery._turns import PUMP_S, SHARE_S
 
 STEP_S = 0.0001
-"""What a piece of work takes."""
+"""The time of one piece of work."""
 MOST = round((2 * SHARE_S + PUMP_S) / STEP_S) + 9
 """Pieces of one batch, of those that wait, and of pumping, and a few more for each."""
 
 
 @define(eq=False, repr=False)
 class Clocked(Bench):
-    """A bench whose time passes with the work that is done."""
+    """A bench whose clock advances with each piece of work."""
 
     pieces: list[int] = field(factory=list)
-    """Of each turn."""
+    """The number of pieces in each turn."""
     _seen: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -25,7 +25,7 @@ class Clocked(Bench):
         self.broker.turns.clock = self.look
 
     def look(self) -> float:
-        """The clock; one piece of work is done."""
+        """Return the time, and count one piece of work."""
         self._seen += 1
         self.now += STEP_S
         return self.now
@@ -37,7 +37,7 @@ class Clocked(Bench):
         self._seen = 0
 
     def settles(self) -> int:
-        """Let everybody have what is theirs; how many turns that took."""
+        """Run until all work is done. Return the number of turns."""
         turns = 0
         while self.broker.has_more:
             self.turn()
@@ -46,7 +46,7 @@ class Clocked(Bench):
         return turns
 
     def queues(self, count: int, name: str = "/queue/z") -> Actor:
-        """Make ``count`` queues of one message each; who sent to them."""
+        """Create ``count`` queues of one message each. Return the sender."""
         sender = self.actor()
         for number in range(count):
             sender.sends(f"{name}{number:05}", f"{number}")
@@ -63,6 +63,6 @@ class ClockedDurable(DurableBench):
         self.broker.turns.clock = self.look
 
     def look(self) -> float:
-        """The clock; one piece of work is done."""
+        """Return the time, and count one piece of work."""
         self.now += STEP_S
         return self.now

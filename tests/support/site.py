@@ -1,4 +1,4 @@
-"""The broker's pages, asked without a wire, or over one."""
+"""Requests to the broker's pages, with or without a connection."""
 
 import json
 from collections.abc import AsyncIterator, Generator
@@ -42,7 +42,7 @@ class Reply:
 
 
 def whole(pieces: Generator[None, None, T]) -> T:
-    """Return what is made in pieces, all of them at once."""
+    """Run a generator of pieces to its end, and return the result."""
     try:
         while True:
             next(pieces)
@@ -79,7 +79,7 @@ def add_all(dial: Dial, *, limit: int = 50, data_dir: str = "") -> None:
 
 @pytest.fixture
 async def dial() -> AsyncIterator[Dial]:
-    """A quiet broker with all its pages."""
+    """Yield a quiet broker with all its pages."""
     async with open_dial(**QUIET) as dial:
         await dial.start()
         add_all(dial)
@@ -89,7 +89,7 @@ async def dial() -> AsyncIterator[Dial]:
 def ask(
     dial: Dial, target: str, method: str = "GET", headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Reply:
-    """What the site of a broker answers."""
+    """Return the response of a broker's site."""
     request = HttpRequest(method, target, headers)
     return parse(whole(dial.server.pages.respond(request)), method)
 
@@ -97,7 +97,7 @@ def ask(
 async def ask_over_wire(
     stream: trio.abc.Stream, target: str, method: str = "GET", host: str = "localhost"
 ) -> Reply:
-    """What comes over a connection until the broker closes it."""
+    """Return the response over a connection that the broker closes."""
     await stream.send_all(f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     answer = b""
     with trio.fail_after(5):

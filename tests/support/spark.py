@@ -40,7 +40,7 @@ def missing() -> list[str]:
 
 
 def require(*modules: str) -> None:
-    """Leave a test module out, loudly, where Spark or a module is missing; in CI, fail."""
+    """Skip a test module with a warning if Spark or a module is missing. In CI, fail."""
     absent = ", ".join(dict.fromkeys([*missing(), *filter(is_absent, modules)]))
     if not absent:
         return

@@ -47,10 +47,10 @@ class Message(NamedTuple):
 
 
 class Place(Protocol):
-    """Where a kind of store keeps its data."""
+    """The place of a store's data, by kind."""
 
     def make(self) -> Store:
-        """A new store, not yet recovered."""
+        """Return a new store, not yet recovered."""
 
     def crash(self, store: Store) -> None:
         """Have the process of ``store`` die, as it were: it is not closed, the data stay."""
@@ -71,7 +71,7 @@ class Memory:
 
 @define
 class Directory:
-    """Files; those who are left behind at a crash are a copy, taken while the store is open."""
+    """Files. After a crash, a copy is used that was made while the store was open."""
 
     path: Path
     kind: str
@@ -91,7 +91,7 @@ class Directory:
 
 @define
 class Schema:
-    """A schema of a PostgreSQL database; at a crash the server sees the connections end."""
+    """A schema of a PostgreSQL database. At a crash the server sees the connections end."""
 
     server: PostgresServer
     name: str
@@ -108,7 +108,7 @@ class Schema:
 def execute(
     server: PostgresServer, statement: str, schema: str = "public"
 ) -> list[tuple[Any, ...]]:
-    """Do something behind the store's back; return the rows, if there are any."""
+    """Execute a statement outside of the store. Return the rows, if there are any."""
     import psycopg
 
     with psycopg.connect(server.url(schema), autocommit=True) as connection:
@@ -138,7 +138,7 @@ def numbers() -> Iterator[int]:
 
 
 def make_place(kind: str, path: Path, request: pytest.FixtureRequest) -> Place:
-    """Return an empty place for a kind of store; skip the test if the kind cannot be had."""
+    """Return an empty place for a kind of store. Skip the test if the kind is not available."""
     if kind == "memory":
         return Memory()
     if kind == "journal":
@@ -159,7 +159,7 @@ def make_place(kind: str, path: Path, request: pytest.FixtureRequest) -> Place:
 
 @define
 class Opened:
-    """A store that is open, and what was said when it was opened."""
+    """An open store, and the result of opening it."""
 
     place: Place
     store: Store = field(init=False)
@@ -175,13 +175,13 @@ class Opened:
         self.commit = self.recovered.commit
 
     def restart(self) -> Recovered:
-        """Close the store, and open it anew."""
+        """Close the store, and open it again."""
         self.store.close()
         self.open()
         return self.recovered
 
     def crash(self) -> Recovered:
-        """Open the store anew without closing it before."""
+        """Open the store again without closing it."""
         self.place.crash(self.store)
         self.open()
         return self.recovered
@@ -199,7 +199,7 @@ class Opened:
     def read(
         self, place: str, level: int = 4, after: int = 0, limit_bytes: int = EVERYTHING
     ) -> dict[int, Message]:
-        """Read all pages; return the messages by id, in the order in which they came."""
+        """Read all pages. Return the messages by id, in order."""
         found: dict[int, Message] = {}
         last = after
         while True:
@@ -223,7 +223,7 @@ class Opened:
     def read_stream(
         self, stream: str, first: int = 0, limit_bytes: int = EVERYTHING
     ) -> dict[int, tuple[bytes, bytes, int]]:
-        """Read to the end; return (body, head, written_ms) by offset."""
+        """Read to the end. Return (body, head, written_ms) by offset."""
         found: dict[int, tuple[bytes, bytes, int]] = {}
         while runs := self.store.read_stream(stream, first, limit_bytes):
             for run in runs:
@@ -245,11 +245,11 @@ BODIES = [b"one", "zwei ü\n".encode(), b"\xff\x00three"]
 
 
 def ignore(done: int, total: int) -> None:
-    """Nobody looks at the progress."""
+    """Ignore the progress."""
 
 
 def fill(store: Store) -> None:
-    """Two places, interleaved; a stream that was begun late; settings; deliveries; what is done."""
+    """Fill two places in turn, a stream that began late, settings and deliveries; finish some."""
     commit = store.recover(ignore).commit
     records: list[Record] = [
         Put("queue:/queue/a", 1, HEAD, BODIES, received_ms=5, expires_ms=9),

@@ -1,4 +1,4 @@
-"""A disk for streams that can fail and crash at any step; and what their tests share.
+"""A disk for streams that can fail and crash at any step, and other helpers of their tests.
 
 The disk is the oracle's: what was written is in the cache, and on the disk only after ``sync``;
 names are there only after ``sync_directory``; and after a failed ``sync`` the cache takes for
@@ -31,7 +31,7 @@ class Crash(BaseException):
 
 @define(eq=False, slots=False)
 class DiskFake(Disk):
-    """The disk, whose steps are counted.
+    """A disk that counts its steps.
 
     Args:
       fails: Asked before each step; what it returns is raised, half the step done.
@@ -58,7 +58,7 @@ class DiskFake(Disk):
         self.directories.update(map(str, PurePosixPath(path).parents))
 
     def crashed(self, *, keeps_names: bool, keeps_data: bool) -> "DiskFake":
-        """The disk as it is after a crash, if the system had or had not written by itself."""
+        """Return the disk after a crash, with or without unsynced writes."""
         after = DiskFake(directories=set(self.directories))
         for path, file in (self.files if keeps_names else self.durable_names).items():
             after.files[path] = filled(bytes(file.data if keeps_data else file.durable))
@@ -95,12 +95,12 @@ def fails_at(step: int, error: Callable[[], BaseException]):
 
 
 def fails_from(step: int, error: Callable[[], BaseException]):
-    """Have one step fail, and all that come behind it."""
+    """Make a step fail, and all later ones."""
     return lambda number, what, path: error() if number >= step else None
 
 
 def body_at(offset: int) -> bytes:
-    """What the tests write at an offset, unless they say otherwise; of various sizes."""
+    """Return the body that tests write at an offset by default. Sizes vary."""
     return b"<%d>" % offset + b"." * (offset % 7)
 
 
@@ -128,7 +128,7 @@ def run(log: StreamLog, count: int, written_ms: int = 0) -> Append:
 
 
 def commit(log: StreamLog, *counts: int, written_ms: int = 0) -> None:
-    """Append runs of so many messages, each by a commit of its own."""
+    """Append runs of the given sizes, each with a commit of its own."""
     for count in counts:
         log.mark()
         log.append([run(log, count, written_ms)])
@@ -141,7 +141,7 @@ def by_offset(runs: Iterable[Streamed]) -> dict[int, bytes]:
 
 
 def read_all(log: StreamLog, first: int = 0, limit_bytes: int = EVERYTHING) -> dict[int, bytes]:
-    """Read to the end, as a reader does: on from behind what was got."""
+    """Read to the end as a reader does, each time from the next offset."""
     found: dict[int, bytes] = {}
     while runs := log.read(first, limit_bytes):
         for got in runs:
@@ -153,7 +153,7 @@ def read_all(log: StreamLog, first: int = 0, limit_bytes: int = EVERYTHING) -> d
 
 
 def expected(*offsets: int) -> dict[int, bytes]:
-    """What a log holds from one offset to another: ``range``'s arguments."""
+    """Return the expected content of a log between two offsets, given as for ``range``."""
     return {offset: body_at(offset) for offset in range(*offsets)}
 
 

@@ -29,7 +29,7 @@ Headers = dict[str, str]
 
 
 class Log:
-    """One stream: what is kept, where it begins, and its epoch."""
+    """One stream: its messages, its first offset, and its epoch."""
 
     def __init__(self, journal: Path | None = None) -> None:
         self.changed = threading.Condition()
@@ -46,7 +46,7 @@ class Log:
         return self.first + len(self.tails)
 
     def append(self, topic: str, body: bytes, headers: Headers | None = None) -> int:
-        """Keep a message, on disk first if there is a journal; return its offset."""
+        """Append a message, to the journal first if there is one. Return its offset."""
         with self.changed:
             offset, now = self.next, time.time()
             if self._file is not None:
@@ -138,7 +138,7 @@ class StreamServer:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def kill(self) -> None:
-        """Close everything at once."""
+        """Close everything immediately."""
         for opened in [self._listener, *self._sockets]:
             if opened is not None:
                 with contextlib.suppress(OSError):
@@ -191,7 +191,7 @@ class Session:
         return None
 
     def answer(self, headers: Headers) -> None:
-        """Tell the bounds of the stream."""
+        """Send the bounds of the stream."""
         with self.log.changed:
             told = {"epoch": self.log.epoch, "first": self.log.first, "next": self.log.next}
         lines = {f"x-stream-{name}": str(value) for name, value in told.items()}
@@ -201,7 +201,7 @@ class Session:
         self.send("MESSAGE", {"message-id": "a", **lines}, body)
 
     def replay(self, headers: Headers) -> None:
-        """Send the messages asked for, the end marker if there is an end, or go on for ever."""
+        """Send the requested messages, then the end marker or, without an end, new messages."""
         self.server.before_replay()
         log = self.log
         until = int(headers["x-stream-until"]) if "x-stream-until" in headers else None
@@ -234,7 +234,7 @@ class Session:
         return named[asked] if asked in named else int(number)
 
     def write_burst(self, prefix: bytes, at: int, burst: list[bytes]) -> None:
-        """Send MESSAGEs, or a part of them and no more if the connection is to be cut there."""
+        """Send MESSAGEs, or only a part of them if the connection is to be cut there."""
         data = prefix.join([b"", *burst])
         cut = self.server.cut_after
         if cut is not None and at <= cut < at + len(burst):
@@ -268,14 +268,14 @@ class Session:
 
 
 def escaped(text: str) -> str:
-    """A header's value as STOMP 1.2 writes it."""
+    """Return a header's value escaped for STOMP 1.2."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace(":", "\\c")
 
 
 def read_frame(
     readline: Callable[[], bytes], read: Callable[[int], bytes]
 ) -> tuple[str, Headers] | None:
-    """Return the next frame's command and headers; its body is read and forgotten."""
+    """Return the next frame's command and headers. Its body is discarded."""
     while (line := readline()) == b"\n":
         pass
     if not line:

@@ -21,7 +21,7 @@ def ends(faults: Faults | None = None) -> Ends:
 
 
 async def receive_all(stream: trio.abc.ReceiveStream) -> tuple[list[bytes], bool]:
-    """What arrives, piece by piece, and whether it ended by a reset."""
+    """Return what arrives, piece by piece, and whether a reset ended it."""
     pieces = []
     try:
         while data := await stream.receive_some():

@@ -23,11 +23,11 @@ class Authority:
 
     @property
     def certificate(self) -> str:
-        """Of the broker on this machine, with its key in the same file."""
+        """Return the path of the broker's certificate for this machine, with its key."""
         return str(self.directory / "broker.pem")
 
     def client_context(self, common_name: str = "") -> ssl.SSLContext:
-        """What a client trusts; with a certificate of its own if it has a name."""
+        """Return a client's context, with a certificate of its own if ``common_name`` is given."""
         context = ssl.create_default_context(cafile=self.file)
         if common_name:
             issued = self.ca.issue_cert(f"{common_name}@clients.example", common_name=common_name)

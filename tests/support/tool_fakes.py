@@ -1,4 +1,4 @@
-"""What the command line's tools are tested with: a web site to ask, and a way to run a tool."""
+"""Helpers for tests of the command line's tools: a web site to query, and a way to run a tool."""
 
 import io
 import os
@@ -22,7 +22,7 @@ Ran = subprocess.CompletedProcess[str]
 
 @contextmanager
 def running(*command: Any, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process that does not outlive the block, as it does where a check in it fails."""
+    """Run a process that is killed at the end of the block, also if a check fails."""
     with subprocess.Popen(*command, **options) as process:
         try:
             yield process
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 class Terminal(io.StringIO):
-    """What a person types at, or looks at."""
+    """A terminal for input or output."""
 
     def isatty(self) -> bool:
         return True
@@ -110,7 +110,7 @@ def run(*arguments: str, stdin: str = "", **more: str) -> Ran:
 
 
 def check_refused(ran: Ran, told: str, code: int = 2) -> None:
-    """It must have said one line, and nothing else."""
+    """Check that a tool printed one line of error, and nothing else."""
     assert ran.stdout == ""
     assert ran.stderr.startswith("trio-stomp"), ran.stderr
     assert told in ran.stderr

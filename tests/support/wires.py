@@ -11,7 +11,7 @@ from trio_stomp.transport import Wire, wire_over
 
 @asynccontextmanager
 async def socket_pair(buffer_bytes: int = 0) -> AsyncIterator[tuple[Wire, trio.SocketStream]]:
-    """A wire over a real TCP connection, and the peer."""
+    """Yield a wire over a real TCP connection, and the peer's stream."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         port = listener.socket.getsockname()[1]

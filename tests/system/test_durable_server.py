@@ -1,4 +1,4 @@
-"""A whole broker with a store: what clients are promised while the disk works, hangs and fails."""
+"""A whole broker with a store: its promises to clients while the disk works, hangs and fails."""
 
 import errno
 import json

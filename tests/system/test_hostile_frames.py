@@ -1,4 +1,4 @@
-"""Frames that were made to harm: smuggled ones, bombs of headers, HTTP in disguise.
+"""Hostile frames: smuggled ones, header bombs, HTTP in disguise.
 
 Smuggling is two readers who disagree where a frame ends. There is one reader here, so what counts
 is that each stream of bytes has one meaning, the same however it is cut, and that whatever is not

@@ -1,4 +1,4 @@
-"""Every limit that a peer can hit, one below the fault and one above.
+"""Every limit that a peer can reach, tested at the limit and one above.
 
 What a limit does where it is kept is tested beside that code; here a client runs into it over the
 wire: at the limit it is served, one above it is told the documented code, and its connection ends

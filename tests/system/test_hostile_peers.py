@@ -1,4 +1,4 @@
-"""Peers that mean harm, or have gone: slow, half-open, reset, never reading, and far too many.
+"""Hostile or vanished peers: slow, half-open, reset, never reading, and far too many.
 
 And what one client may ask for in bulk: subscriptions, patterns, selectors, transactions, receipts.
 Work is counted in steps and calls, never in seconds; time is virtual. After each attack nothing is

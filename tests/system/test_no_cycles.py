@@ -1,4 +1,4 @@
-"""Ended connections leave nothing to the collector of garbage, which comes rarely."""
+"""Ended connections leave no reference cycles to the garbage collector, which runs rarely."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""What a user leaves behind in a whole broker, and is removed: at SIGHUP, or while it is down."""
+"""What removed users leave behind in a whole broker, removed at SIGHUP or while it is down."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

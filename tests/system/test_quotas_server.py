@@ -1,4 +1,4 @@
-"""Shares of what all share, in a whole broker, over sockets (F9)."""
+"""Quotas of users in a whole broker, over sockets (F9)."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Security as a client meets it: login, TLS, proxies, pages; and as an operator does: reloading."""
+"""Security for clients (login, TLS, proxies, pages) and for operators (reloading)."""
 
 import base64
 import logging

@@ -1,4 +1,4 @@
-"""Readers of a stream: as fast as each likes, from the store or memory, with or without ACKs."""
+"""Readers of a stream, each at its own speed, from the store or memory, with or without ACKs."""
 
 import pytest
 
