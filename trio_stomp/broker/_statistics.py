@@ -30,7 +30,7 @@ class MessageFigures:
     Args:
       silent_drops: Messages dropped without an event, by reason.
       drops: Messages dropped, by reason, without those that expired.
-      expired: By the place where they waited.
+      expired: Expired messages, by the place where they waited.
       dead_letters: Messages that became dead letters, by reason.
     """
 

@@ -25,7 +25,7 @@ class TomlFile:
     """The content of a file, with its positions.
 
     Args:
-      lines: By path of keys.
+      lines: Line numbers by path of keys.
     """
 
     path: str

@@ -115,12 +115,12 @@ def buffers_record(server: "Server", census: Census) -> Record:
 def queue_record(
     server: "Server", thing: Queue | ParkedDestination | None, statistics: Statistics, now: float
 ) -> Record:
-    """Return the fields of the table ``queue``, of one thing.
+    """Return the fields of the table ``queue`` for a queue or parked messages.
 
     Args:
       server: The server.
-      thing: None = the input queue.
-      statistics: Of the broker.
+      thing: The queue or parked messages; None = the input queue.
+      statistics: The broker's statistics.
       now: Seconds of the broker's clock.
     """
     if thing is None:

@@ -17,7 +17,7 @@ REFUSALS_AT_ONCE = 256
 
 @define(eq=False, repr=False)
 class Admission:
-    """Counts connections, and says of each new one whether it may stay."""
+    """Counts connections, and decides whether a new one may stay."""
 
     limits: ServerLimits
     admitted: int = 0

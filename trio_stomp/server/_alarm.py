@@ -12,7 +12,7 @@ class Alarm:
     """The core's single timer, set after each turn to the time of the next event.
 
     Args:
-      ring: Has the dispatcher advance the core's time.
+      ring: Makes the dispatcher advance the core's time.
     """
 
     ring: Callable[[], Awaitable[None]]

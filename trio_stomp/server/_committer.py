@@ -45,7 +45,7 @@ class StreamsHost(Protocol):
     """The part of the server that keeps streams within their bounds."""
 
     def retentions(self, now: float) -> "list[Retention]":
-        """Of each stream that the store holds."""
+        """Return the retention limits of all stored streams."""
 
     def retain(self, name: str, state: "StreamState", before: int) -> None:
         """Take the state of a stream. Messages before an offset may be removed."""

@@ -48,7 +48,7 @@ class Dispatcher:
     committer: StoreCommitter | None = None
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
-    """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
+    """How long turns held the loop, output included. Each diagnostics interval has a new one."""
     _resumed: deque[Client] = field(factory=deque)
     _calls: deque[Callable[[float], None]] = field(factory=deque)
 

@@ -19,7 +19,7 @@ def check_session_id(session_id: str) -> str:
     """Return a session id of the embedding program's.
 
     Raises:
-      OptionError: it is none; the program's fault.
+      OptionError: it is invalid, which is a fault of the program.
     """
     if not isinstance(session_id, str) or not SESSION_ID.fullmatch(session_id):
         raise OptionError(
@@ -38,11 +38,11 @@ class ServerEvent:
         ``subscription-start``: a destination got its first subscription. ``subscription-stop``: its
         last one ended. ``lost``: events are missing here, as the channel was full. ``stop``: the
         last.
-      session_id, user: Of a session: the ``session`` header of CONNECTED, and the login.
-      destination: Of a subscription, as in its SUBSCRIBE, so perhaps a pattern.
+      session_id, user: For sessions: the ``session`` header of CONNECTED, and the login.
+      destination: For subscriptions: the name in SUBSCRIBE, which may be a pattern.
       reason: Why a session ended, as in ``CloseReason.text``.
-      detail: Of a session, for people: version, transport, address.
-      count: Of ``lost``: the number of events.
+      detail: For sessions, as text: version, transport, address.
+      count: For ``lost``: the number of events.
     """
 
     kind: Literal[
@@ -67,10 +67,10 @@ class EventFeed:
 
     channel: "trio.MemorySendChannel[ServerEvent] | None" = None
     lost: int = 0
-    """Since the start."""
+    """The number of lost events since the start."""
     _untold: int = 0
     _subscriptions: dict[str, int] = field(factory=dict)
-    """How many, by destination; bounded by the broker's limits of them."""
+    """The number of subscriptions by destination, bounded by the broker's limits."""
 
     def hear(self, event: BrokerEvent) -> None:
         """Take an event of the core, within its turn. Does not raise."""
@@ -141,7 +141,7 @@ class ServerHandle:
 
     addresses: tuple[str, ...]
     tls_addresses: tuple[str, ...] = ()
-    """Of the port where TLS is required."""
+    """The addresses where TLS is required."""
     on_reload: Callable[[Any], Awaitable[None]] = _nothing_to_reload
     on_connect: Callable[[trio.abc.Stream], None] = refuse
     feed: EventFeed = field(factory=EventFeed)
@@ -149,7 +149,7 @@ class ServerHandle:
 
     @property
     def events_lost(self) -> int:
-        """Events that found the channel full, since the start."""
+        """Return the number of events lost since the start because the channel was full."""
         return self.feed.lost
 
     async def connect(self) -> trio.abc.HalfCloseableStream:

@@ -119,7 +119,7 @@ class Server:
     accepted: int = 0
     clock: Clock = field(factory=Clock)
     new_session_id: Callable[[], str] | None = None
-    """Of the program that embeds the broker; None = ids are counted from ``boot_number``."""
+    """Returns ids chosen by the embedding program; None = ids are counted from ``boot_number``."""
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
     _poll: SlicedPoll = field(factory=SlicedPoll)
     _shared: ConnectionShared = field(init=False)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from trio_stomp.spark._tables import open_tables as open_tables
     from trio_stomp.spark.reporting import report as report
 else:
-    # Where each name lives: looked up when it is used, so that who reads a stream without Spark
-    # needs none, and an executor imports no more than its part.
+    # The modules of the names, which are imported on first use: reading a stream without Spark must
+    # not need Spark, and an executor imports only what it uses.
     _HOMES = {
         "Thresholds": "_analysis",
         "Bounds": "_client",

@@ -36,7 +36,7 @@ class Position(NamedTuple):
         """Parse ``first``, ``next``, ``offset=N`` or N, ``timestamp=S``.
 
         Raises:
-          StreamError: it is none of them.
+          StreamError: it has another form.
         """
         if text in ("first", "next"):
             return cls(text)

@@ -54,7 +54,7 @@ Families = Iterator[Metric | None]
 """Metrics; None = the end of a piece."""
 
 _OPENMETRICS, _END = "application/openmetrics-text", b"# EOF\n"
-"""Where there is an end, and it; the encoder puts it behind each piece."""
+"""The media type that has an end marker, and the marker. The encoder appends it to each piece."""
 
 
 def counter(name: str, help: str, value: float) -> Metric:

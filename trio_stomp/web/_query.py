@@ -28,7 +28,7 @@ class Query:
 
     Args:
       path: The path of the page.
-      told: The decoded names and values.
+      told: The decoded parameters by name.
     """
 
     path: str

@@ -21,7 +21,7 @@ class Monitor:
 
     Args:
       destinations: All destinations.
-      turns: Has the time of the turn.
+      turns: Provides the time of the turn.
       publish: Sends a message of the broker to a topic.
     """
 

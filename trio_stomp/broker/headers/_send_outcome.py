@@ -1,4 +1,4 @@
-"""What became of the messages of a SEND, and the header lines of its RECEIPT that say so."""
+"""The outcome of a SEND, and the header lines that report it in the RECEIPT."""
 
 from collections.abc import Sequence
 
@@ -95,11 +95,11 @@ class SendOutcome:
 
 
 NOTHING = SendOutcome()
-"""Nothing is to be said, or nothing yet."""
+"""Nothing to report, or not yet."""
 IN_MEMORY = SendOutcome(stored=MEMORY)
-"""For a message in a queue that is not durable."""
+"""Outcome for messages in a queue that are not durable."""
 DUPLICATE = SendOutcome(is_duplicate=True)
-"""For a duplicate, which was not accepted again."""
+"""Outcome for duplicates, which are not accepted again."""
 _MATCHED = tuple(SendOutcome(matched=count) for count in range(_SHARED + 1))
 _UNMATCHED = {near: SendOutcome(matched=0, hint=HINTS.get(near, "")) for near in ("", *HINTS)}
 _PARKED = {near: outcome | IN_MEMORY for near, outcome in _UNMATCHED.items()}

@@ -301,7 +301,7 @@ class Overflow:
         return cost > self.memory.limit_bytes * self.memory.kept_share
 
     def _stored_cost(self, queue: Queue, origin: Publication, size: int) -> int:
-        """Return the bytes of a message in the store; 0 = not stored."""
+        """Return the bytes of a message in the store, or 0 if it is not stored."""
         storage = self.queues.storage
         level = queue.level_of(origin.options.priority if origin.options else PRIORITY_DEFAULT)
         if storage is None or not storage.gets(queue, origin, level):

@@ -35,7 +35,7 @@ class Queue:
     """One queue. It exists while it has messages, consumers, or a durable subscription's name.
 
     Args:
-      destination: Has the counters. A topic for a subscription's own queue.
+      destination: Its counters. A topic for a subscription's own queue.
       policy: Limits and policies.
       host: The core.
       place: The key in the store; "" = never stored.

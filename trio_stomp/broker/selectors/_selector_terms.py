@@ -68,7 +68,7 @@ class Fault(Exception):
 
     Args:
       start: The index in the text; None = unknown.
-      rule: What is required there.
+      rule: The rule that is violated, for the error.
     """
 
     start: int | None

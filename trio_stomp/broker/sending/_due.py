@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class DueSender:
-    """Part of the scheduler: it sends what is due, and makes room for it."""
+    """Part of the scheduler: sends messages that are due, and makes room for them."""
 
     publisher: "Publisher"
     committer: "TransactionCommitter"
@@ -52,7 +52,7 @@ class DueSender:
             return publisher.send_for(run, quota, now)
 
     def is_long(self, quota: "Quota | None", run: "FrameRun") -> bool:
-        """Return whether a run must be sent in pieces (``sending``): its stored copies are many."""
+        """Return whether a run needs so many stored copies that it must be sent in pieces."""
         publisher = self.publisher
         try:
             _, plan = publisher.plan(None, run.head)
@@ -63,7 +63,7 @@ class DueSender:
         except ManyCopies:
             return True
         except ProtocolError:
-            pass  # it cannot be sent at all, as the attempt will tell
+            pass  # the attempt to send it fails, too
         return False
 
     def sending(
@@ -78,26 +78,26 @@ class DueSender:
         """Send scheduled messages in pieces, as one record of the store.
 
         Args:
-          owner: As of ``send``.
-          quota: As of ``send``.
-          run: As of ``send``.
-          now: As of ``send``.
-          note: Called at the end of the record, to note in it that they were sent.
+          owner: As for ``send``.
+          quota: As for ``send``.
+          run: As for ``send``.
+          now: As for ``send``.
+          note: Called at the end, to write to the same record that they were sent.
 
         Raises:
-          ProtocolError: They cannot be sent; ``note`` was not called.
+          ProtocolError: They cannot be sent. ``note`` has not been called.
         """
         client = Client("", NullOutbox(), identity=owner or ANONYMOUS, quota=quota)
         whole = Committed([run], None)
         return self.committer.commit(client, whole, now, noop, is_of_one=True, last=note)
 
     def making_room(self, quota: "Quota | None", run: "FrameRun", now: float) -> "Work | None":
-        """Return the work that makes room for a run of ``quota``; None if few must leave for it."""
+        """Return the work that makes room for a run, or None if few messages must leave for it."""
         publisher, needs = self.publisher, Needs(None, quota, now)
         try:
             head, plan = publisher.plan(None, run.head)
             for name, each in plan.heads_by_name(head):
                 needs.add(publisher.destinations.place(name, quota), each, run.bodies)
         except ProtocolError:
-            return None  # they cannot be sent at all, as the attempt will tell
+            return None  # the attempt to send them fails, too
         return publisher.making_room(needs)

@@ -92,7 +92,7 @@ class Planned:
 
     foresight: Foresight
     rights: "Rights | None" = None
-    """Those of its client when it was planned."""
+    """The rights of its client when it was planned."""
     names: dict[str, None] = field(factory=dict)
     topics: dict[str, None] = field(factory=dict)
     """The topics and work queues among them."""
@@ -130,7 +130,7 @@ class Planned:
         )
 
     def is_large(self, fan_out: FanOut) -> bool:
-        """Return whether a run of it goes to very many by now, who came while it was planned."""
+        """Return whether a run has very many subscribers by now: some may be new."""
         return any(
             fan_out.is_large(destination, put.bodies)
             for put in self.puts
@@ -170,7 +170,7 @@ class Planner:
             making_room = self._making_room(client, planned, now)
 
     def _check(self, client: Client, actions: Sequence[FrameRun | Acked], planned: Planned) -> None:
-        """See whether all that is planned can be done, or raise ``ProtocolError``."""
+        """Raise ``ProtocolError`` if the planned actions cannot all be carried out."""
         if client.rights is not planned.rights:  # changed meanwhile
             planned.rights = client.rights
             for head in [each.head for each in actions if isinstance(each, FrameRun)]:

@@ -249,9 +249,9 @@ class Publisher:
         options: SendOptions | None,
         bodies: list[bytes],
     ) -> None:
-        """Raise ``ManyCopies`` if a SEND, and no part of a COMMIT, is stored for very many.
+        """Raise ``ManyCopies`` if a SEND needs very many stored copies, outside of a COMMIT.
 
-        Or for durable subscriptions that may have to drop very many messages for it.
+        Also if durable subscriptions may have to drop very many messages for it.
         """
         if self.log is None or self.to_topics.binds:
             return

@@ -120,7 +120,7 @@ class SendsDue(Protocol):
         *,
         note: Callable[[], None],
     ) -> Work:
-        """Send messages in pieces, as one record of the store, which ``note`` adds to."""
+        """Send messages in pieces, as one record of the store. ``note`` writes to it at the end."""
 
     def making_room(self, quota: Quota | None, run: FrameRun, now: float) -> Work | None:
-        """Return the work that makes room for messages; None if few must leave for them."""
+        """Return the work that makes room for messages, or None if few must leave for them."""

@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 SCHEDULED = "scheduled:"
 """Their place in the store, and prefix of their settings."""
 SLIP_MS = 60_000
-"""A wall clock that is set back has no CRON fire again within so many ms: the least step of one."""
+"""After the wall clock is set back, no CRON schedule fires for this time, its minimum step."""
 DROPPED_AT_ONCE = 256
-"""Messages that a scheduled one pushes out between two looks at the clock."""
+"""Maximum number of messages dropped for a scheduled one before other timers run."""
 _SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
 """Prefixes of headers that are removed before a scheduled message is sent."""
 
 
 @define(eq=False, repr=False)
 class Scheduler:
-    """Keeps messages until their time. Each repeats by itself."""
+    """Keeps scheduled messages, and sends each when it is due, once or repeatedly."""
 
     memory: MemoryBudget
     timers: Timers
@@ -340,7 +340,7 @@ class Scheduler:
     def _sending(
         self, storage: Storage, item: Scheduled, run: FrameRun, following: int | None, now: float
     ) -> Work:
-        """Send an item in pieces, and note that in the same record."""
+        """Send an item in pieces, and write its progress to the same record."""
         note = partial(self._note, storage, item, following)
         try:
             yield from self.sender.sending(item.owner, item.quota, run, now, note=note)
@@ -351,7 +351,7 @@ class Scheduler:
         self._go_on(item, following)
 
     def _go_on(self, item: Scheduled, following: int | None) -> None:
-        """Wait for the next time, if there is any."""
+        """Set the timer for the next time, or drop the item after the last one."""
         if following is None:
             self.drop(item)
             return

@@ -124,14 +124,14 @@ class TopicSender:
 
 @define(eq=False, repr=False)
 class Passing:
-    """A run for the members of a work queue that may have to drop very many messages for it."""
+    """A run for members of a work queue that may have to drop very many messages for it."""
 
     to_topics: TopicSender
     publication: Publication
     now: float
 
     def pieces(self) -> Evidence:
-        """Implement ``Gift.pieces``: make room at each member that is to get some of it."""
+        """Implement ``Gift.pieces``: make room at each member that gets part of the run."""
         to_topics, publication = self.to_topics, self.publication
         outcome = NOTHING
         for member, bodies in to_topics.fan_out.turns(publication):

@@ -19,7 +19,7 @@ class BindingHost(Protocol):
         """Queue messages as far as the policy allows, and return the number queued."""
 
     def making_room(self, binding: "Binding", publication: Publication) -> Work:
-        """Drop, by policy and one in each step, what must leave a binding's queue."""
+        """Drop, by policy and one in each step, messages that must leave a binding's queue."""
 
 
 @define(eq=False, repr=False)
@@ -74,7 +74,7 @@ class Binding:
         return publication.is_stored and bool(self.durable)
 
     def receive(self, publication: Publication, _delivery: Delivery, _give: Give) -> int:
-        """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
+        """Queue the messages, and return how many. ``delivery`` is for plain subscriptions."""
         if self.has_copies(publication):
             return 0
         return self.take(publication, publication.bodies)
@@ -86,7 +86,7 @@ class Binding:
         return self.selector is None or self.selector.matches(publication.head)
 
     def making_room(self, publication: Publication) -> Work:
-        """Drop, by policy and one in each step, what must leave the queue for a publication."""
+        """Drop, by policy and one in each step, messages that must leave for a publication."""
         return self.host.making_room(self, publication) if self.wants(publication) else iter(())
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:

@@ -200,13 +200,13 @@ class Bindings:
         return True
 
     def _fits(self, binding: Binding, count: int, size: int) -> bool:
-        """Return whether a feed's queue takes messages by its limits, regardless of memory."""
+        """Return whether messages fit the limits of a binding's queue, regardless of memory."""
         queue = binding.queue
         bound = 0 if binding.durable else self.policies.max_backlog_bytes
         return queue.fits(count, size) and not (bound and queue.size + size > bound)
 
     def _could_take(self, binding: Binding, size: int) -> bool:
-        """Return whether a feed's queue would take so many bytes if it were empty."""
+        """Return whether a body of ``size`` bytes would fit into a binding's queue if empty."""
         bound = 0 if binding.durable else self.policies.max_backlog_bytes
         return all(size <= limit for limit in (bound, binding.queue.policy.max_bytes) if limit)
 
@@ -217,7 +217,7 @@ class Bindings:
         return cost > most or not self._could_take(binding, size)
 
     def making_room(self, binding: Binding, publication: Publication) -> Work:
-        """Drop a feed's oldest messages, by policy and one in each step, until others fit."""
+        """Drop a binding's oldest messages, by policy and one in each step, until others fit."""
         queue, bodies = binding.queue, publication.bodies
         if (queue.destination.slow_consumer or self.policies.slow_consumer) != DROP_OLDEST:
             return
@@ -226,7 +226,7 @@ class Bindings:
         if self._never_fits(binding, head, largest):
             return
         if not self._could_take(binding, size):
-            count, size = 1, largest  # they will push out each other
+            count, size = 1, largest  # the new messages push out each other
         cost = cost_alone(head, count, size)
         while (
             not self._fits(binding, count, size) or cost > self.memory.kept_room_for(binding.quota)

@@ -1,4 +1,4 @@
-"""How a connection ends: why, with which error, and when its reader stops."""
+"""The end of a connection: its reason, its error, and stopping the reader."""
 
 import trio
 from attrs import define, field
@@ -11,8 +11,8 @@ class Lifecycle:
     """The stages of a connection: opening, open, disconnected, finished.
 
     Handles: the reason of the end, the error that the peer is still to receive, stopping the
-    reader. Others read this state and call what happened; only this class assigns it.
-    Does not handle: the order in which the broker learns of it (``Connection``).
+    reader. Others read this state and report events; only this class assigns it.
+    Does not handle: notifying the broker (``Connection``).
     """
 
     core_released: trio.Event | None = field(init=False, default=None)

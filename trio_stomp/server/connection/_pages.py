@@ -1,4 +1,4 @@
-"""Plain HTTP on the port, with the check of who may see figures."""
+"""Plain HTTP requests on the port, and the check of who may see pages with figures."""
 
 import secrets
 from collections.abc import Generator
@@ -19,9 +19,9 @@ from trio_stomp.transport import (
 )
 
 WATCHING = "DIAG"
-"""The destination that one must be allowed to monitor to see pages with figures."""
+"""Pages with figures require the right to monitor this destination."""
 SHARE_S = 0.001
-"""How long a page is made before others have their turn, and the least that it then rests."""
+"""Time share for building a page, and minimum pause between two shares."""
 _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
 
 

@@ -47,7 +47,7 @@ class ConnectionShared:
     Args:
       pages: Answers plain HTTP requests.
       relieve: Frees memory that is held without being used. Takes the current time.
-      resume: Has the dispatcher give a client more of its backlog.
+      resume: Makes the dispatcher resume delivery to a client.
       tell_late: Reports a late heart-beat to the diagnostics, with the delay in seconds.
       tell_login: Reports a failed login to the diagnostics, with the code of the ERROR.
       authenticator: Identifies clients.

@@ -1,6 +1,6 @@
 """The framing of STOMP frames on the wire, which WebSocket headers provide.
 
-An outbox without a framing writes plain frames: most of TCP, which pays nothing for this.
+An outbox without a framing writes plain frames, as TCP mostly does, and has no overhead.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from trio_stomp.broker import Delivery
 from trio_stomp.transport import frame_message, splice
 
 JOIN_BYTES = 256 * 1024
-"""Most bytes in one write; also the most that is held in bytes of this connection's own."""
+"""Maximum number of bytes in one write, and in buffers that are not shared with others."""
 BIG_TAIL_BYTES = 64 * 1024
 """A message from this size on is not joined, but sent from the bytes that all subscribers share."""
 
 
 class Framing(Protocol):
-    """The framing of a transport, beside the frames' NULs."""
+    """The framing of a transport, in addition to the frames' NULs."""
 
     def frame(self, frame: bytes) -> bytes:
         """Return a frame of the broker's own as bytes for the wire, for which it is charged."""
@@ -27,7 +27,7 @@ class Framing(Protocol):
         """Return a run of MESSAGEs as bytes for the wire."""
 
     def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
-        """Yield the same in pieces, big tails as they are, since all subscribers share them."""
+        """Yield the same in pieces, with big tails uncopied, since all subscribers share them."""
 
 
 @define(eq=False, repr=False)

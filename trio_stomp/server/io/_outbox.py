@@ -63,14 +63,14 @@ class Outbox:
     frames_out: int = 0
     bytes_out: int = 0
     peak_bytes: int = 0
-    """The largest backlog at the end of a turn that the wire had no room for."""
+    """The largest backlog at the end of a turn that the wire did not accept."""
     blocked_s: float = 0.0
-    """How long the wire took nothing while something waited, until it last took some."""
+    """The time for which the wire accepted nothing while data waited, until it last did."""
     is_closed: bool = False
     is_broken: bool = False
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] | tuple[()] = ()
-    """A deque as soon as something waits: empty it takes 770 bytes, and most never need it."""
+    """A deque, created as needed: an empty one takes 770 bytes, and most connections need none."""
     _parts: deque[memoryview | bytes] | tuple[()] = ()
     """Buffers to be written next, already joined.
 

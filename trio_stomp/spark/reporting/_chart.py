@@ -278,7 +278,7 @@ def heat(
 
     Args:
       frame: The common properties of the plots.
-      cells: Where it begins, which of the names, and a share of 0 to 1.
+      cells: For each cell: its beginning, the index of its name, and a share from 0 to 1.
       names: The names of the rows.
       width: The time that a cell covers.
       label: A description for screen readers.
@@ -305,7 +305,7 @@ def heat(
 
 
 def lanes(frame: Frame, rows: Sequence[tuple[str, Sequence[Bar]]], label: str = "") -> str:
-    """Return stretches of time, a lane for each kind of thing."""
+    """Return bars of time, with a lane for each row."""
     high = (frame.bottom - TOP) / max(1, len(rows))
     parts = []
     for number, (name, bars) in enumerate(rows):
