@@ -54,9 +54,13 @@ def test_a_parent_that_may_not_be_read_is_no_hindrance(tmp_path: Path, monkeypat
     assert (tmp_path / "x" / "y").is_dir()
 
 
-def test_the_lock_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_the_lock_file_is_its_owners_alone_and_names_him(tmp_path: Path) -> None:
     store, _ = opened(tmp_path)
+    store.close()
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "lock").write_text("1234567890\n")  # of a broker before
+    store, _ = opened(tmp_path)
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
     store.close()
 
 

@@ -41,14 +41,16 @@ class DirectoryLock:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise self._used(path) from None
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, f"{os.getpid()}\n".encode(), 0)
+        owner = f"{os.getpid()}\n".encode()
+        os.pwrite(self._handle, owner, 0)
+        # Behind it, not before: a file that was cut to nothing ext4 writes out when it is closed.
+        os.ftruncate(self._handle, len(owner))
 
     def _used(self, path: str) -> StoreLocked:
         owner = b""
         with suppress(OSError), open(path, "rb") as file:
             owner = file.read(20)
-        name = owner.decode("ascii", "replace").strip() or "unknown"
+        name = owner.partition(b"\n")[0].decode("ascii", "replace").strip() or "unknown"
         return StoreLocked(
             f"{self._path} is used by process {name}: end it, or give this one another directory"
         )
