@@ -7,7 +7,6 @@ from pathlib import Path
 
 from trio_stomp.config import Settings, load, options
 from trio_stomp.config._acl_file import read_acl_file
-from trio_stomp.config._layers import load as load_file
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "conf" / "trio_stomp.toml"
@@ -62,15 +61,11 @@ def test_its_examples_are_valid(tmp_path: Path):
     assert set(tomllib.loads(examples)) == {"destinations", "groups", "certificates", "rule"}
     path = tmp_path / "x.toml"
     path.write_text(examples)
-    settings = load_file(str(path)).settings
+    settings = load(str(path)).settings
     assert settings.destinations[0][1].stream
     assert settings.rules is not None
 
 
 def test_the_rules_of_the_example_file_may_stand_in_settings():
-    acl = ROOT / "conf" / "acl.toml"
-    assert load(str(acl)).settings.rules == _placed(acl)
-
-
-def _placed(acl: Path) -> object:
-    return read_acl_file(str(acl))
+    acl = str(ROOT / "conf" / "acl.toml")
+    assert load(acl).settings.rules == read_acl_file(acl)

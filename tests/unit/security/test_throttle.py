@@ -74,47 +74,11 @@ def test_the_longer_of_the_two_waits_counts() -> None:
     assert local.wait_s(HOST, "bob", now) == 0.0
 
 
-def test_a_login_alone_is_no_key_or_its_owner_could_be_locked_out() -> None:
-    throttle = Throttle()
-    now = fail(throttle, 10, HOST, "ann")
-    assert throttle.wait_s(HOST, "ann", now) > 0
-    assert throttle.wait_s(OTHER, "ann", now) == 0.0
-    assert throttle.wait_s(LOCAL, "ann", now) == 0.0
-
-
-@given(st.floats(min_value=0, max_value=1e9), st.integers(min_value=4, max_value=12))
-def test_who_waits_as_long_as_was_told_may_try(start: float, failures: int) -> None:
-    throttle = Throttle()
-    now = fail(throttle, failures, LOCAL, "ann", start)
-    assert throttle.wait_s(LOCAL, "ann", now + throttle.wait_s(LOCAL, "ann", now)) == 0.0
-
-
 def test_who_keeps_to_rounded_milliseconds_is_not_sent_back() -> None:
     throttle = Throttle()
     now = fail(throttle, 4, LOCAL, "ann")
     assert throttle.wait_s(LOCAL, "ann", now + 0.5 - 2 * GRAIN_S) > 0
     assert throttle.wait_s(LOCAL, "ann", now + 0.5 - GRAIN_S / 2) == 0.0
-
-
-def test_asking_while_waiting_costs_nothing_and_is_counted() -> None:
-    throttle = Throttle()
-    now = fail(throttle, 4, HOST, "ann")
-    assert throttle.refused == 0
-    assert [throttle.wait_s(HOST, "ann", now + tenth / 10) for tenth in range(5)] == pytest.approx(
-        [0.5, 0.4, 0.3, 0.2, 0.1]
-    )
-    assert throttle.wait_s(HOST, "ann", now + 0.5) == 0.0
-    assert (throttle.failures, throttle.refused) == (4, 5)
-
-
-def test_what_was_under_way_as_the_wait_began_counts_but_does_not_lengthen_it() -> None:
-    throttle = Throttle()
-    now = fail(throttle, 4, LOCAL, "ann")
-    throttle.failed(LOCAL, "ann", now + 0.25)
-    assert throttle.wait_s(LOCAL, "ann", now + 0.25) == 0.25
-    throttle.failed(LOCAL, "ann", now + 0.5)
-    assert throttle.wait_s(LOCAL, "ann", now + 0.5) == 2.0  # the sixth
-    assert throttle.failures == 6
 
 
 def test_a_success_forgets_the_pair_and_not_the_address() -> None:
@@ -126,23 +90,6 @@ def test_a_success_forgets_the_pair_and_not_the_address() -> None:
     assert throttle.wait_s(HOST, "ann", now) == ADDRESS_FIRST_S
     throttle.succeeded(HOST, "carl")  # which never failed
     assert throttle.wait_s(HOST, "ann", now) == ADDRESS_FIRST_S
-
-
-def test_a_success_forgets_a_pair_that_has_no_delay_yet() -> None:
-    throttle = Throttle()
-    fail(throttle, PAIR_FREE, LOCAL, "ann")
-    throttle.succeeded(LOCAL, "ann")
-    throttle.failed(LOCAL, "ann", 1.0)
-    assert throttle.wait_s(LOCAL, "ann", 1.0) == 0.0
-
-
-@pytest.mark.parametrize("failures", [PAIR_FREE, 9])
-def test_all_is_forgotten_after_a_quiet_quarter_of_an_hour(failures: int) -> None:
-    throttle = Throttle()
-    now = fail(throttle, failures, LOCAL, "ann")
-    throttle.failed(LOCAL, "ann", now + FORGET_S)
-    assert throttle.wait_s(LOCAL, "ann", now + FORGET_S) == 0.0
-    assert throttle.entries == 1
 
 
 def test_what_is_old_is_dropped_by_the_failures_of_others() -> None:

@@ -213,11 +213,6 @@ class Frail:
                 process.send_signal(signal.SIGKILL)
 
 
-@pytest.fixture
-def link_of():
-    return lambda port: closing(Link(port))
-
-
 def saved(opened, name: str) -> str:
     """What comes of a persistent SEND: RECEIPT, or the ERROR's code; over a link of its own."""
     with opened as link:
@@ -249,28 +244,28 @@ def browsed(opened) -> list[str]:
     ],
 )
 def test_a_disk_that_fails_is_told_and_the_broker_goes_on(
-    shim: Path, link_of, tmp_path: Path, how: str
+    shim: Path, tmp_path: Path, how: str
 ) -> None:
     frail = Frail(shim, tmp_path)
     frail.fails("well")
     with frail.runs() as process:
-        told = [saved(link_of(frail.port), f"a{number}") for number in range(5)]
+        told = [saved(closing(Link(frail.port)), f"a{number}") for number in range(5)]
         assert told == ["RECEIPT"] * 5
         for number in range(2):
             frail.fails(how)
-            assert saved(link_of(frail.port), f"lost{number}") == "storage"
+            assert saved(closing(Link(frail.port)), f"lost{number}") == "storage"
             assert process.poll() is None
             frail.fails("well")
             until = time.monotonic() + 20
-            while saved(link_of(frail.port), f"b{number}") != "RECEIPT":
+            while saved(closing(Link(frail.port)), f"b{number}") != "RECEIPT":
                 assert time.monotonic() < until
         frail.fails(how)
-        saved(link_of(frail.port), "perhaps")
+        saved(closing(Link(frail.port)), "perhaps")
     frail.fails("well")  # it was killed while the disk failed
     with closing(sqlite3.connect(tmp_path / "broker.db")) as other:
         assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with frail.runs():
-        found = browsed(link_of(frail.port))
+        found = browsed(closing(Link(frail.port)))
     # What had an ERROR is not there, but what the disk had whole when it failed to sync may be.
     assert [body for body in found if body != "perhaps"] == [
         *(f"a{number}" for number in range(5)),

@@ -25,7 +25,6 @@ from trio_stomp.store import (
     Put,
     Recovered,
     StaleSequence,
-    StreamState,
     Turn,
     stored_cost,
 )
@@ -251,15 +250,6 @@ def test_what_nobody_waited_for_is_there_after_close(opened: Opened) -> None:
     assert opened.read_stream("s").keys() == {0}
 
 
-def test_what_nobody_waited_for_is_there_with_the_next_that_is_urgent(opened: Opened) -> None:
-    opened.append(put(1, b"1"), is_urgent=False)
-    opened.append(put(2, b"2"))
-    opened.append(Delivered([1]), is_urgent=False)
-    opened.append(Done([2]))
-    opened.crash()
-    assert {id: found.deliveries for id, found in opened.read("queue:/queue/a").items()} == {1: 1}
-
-
 def test_turns_are_counted(opened: Opened) -> None:
     turns = [Turn([put(id, b"x")], id % 2 == 0) for id in range(1, 8)]
     assert opened.store.append(turns[:3], 0) == 3
@@ -283,33 +273,6 @@ def test_another_commit_than_the_last_is_refused(opened: Opened, expected: int) 
     recovered = opened.restart()
     assert recovered.commit == 3
     assert recovered.settings == {}
-
-
-def test_a_stream_goes_on_where_it_was(opened: Opened) -> None:
-    opened.append(Begin("s", "e1"))
-    assert opened.store.stream_state("s") == StreamState("e1", 0, 0, 0)
-    opened.append(Append("s", 0, b"a\n", [b"0", b"1"], 10), Append("s", 2, b"b\n", [b"2"], 10))
-    opened.append(Append("s", 3, b"b\n", [b"3", b"4"], 20))
-    expected = {
-        0: (b"0", b"a\n", 10),
-        1: (b"1", b"a\n", 10),
-        2: (b"2", b"b\n", 10),
-        3: (b"3", b"b\n", 20),
-        4: (b"4", b"b\n", 20),
-    }
-    for how in ("restart", "crash", "restart"):
-        for first in range(6):
-            wanted = {offset: found for offset, found in expected.items() if offset >= first}
-            assert opened.read_stream("s", first) == wanted
-            assert opened.read_stream("s", first, 1) == wanted
-        state = opened.store.stream_state("s")
-        assert state is not None
-        assert (state.epoch, state.first, state.next) == ("e1", 0, len(expected))
-        assert state.bytes > 0
-        assert end(opened, how).streams["s"].next == len(expected)
-        body = b"%d" % len(expected)
-        opened.append(Append("s", len(expected), b"c\n", [body], 30))
-        expected[len(expected)] = (body, b"c\n", 30)
 
 
 def test_a_page_of_a_stream_is_about_as_large_as_asked_for(opened: Opened) -> None:

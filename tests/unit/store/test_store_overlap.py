@@ -152,16 +152,6 @@ def test_no_two_extents_overlap() -> None:
     assert [extents.find(first) for first, _ in found] == list(range(5))
 
 
-def test_what_came_one_after_the_other_is_one_extent() -> None:
-    extents = Extents()
-    assert extents.add(extent_of((1, 2), 7, 0, 100, 10), 8)
-    assert not extents.add(extent_of((5, 6), 7, 100, 200, 10), 8)
-    assert extents.add(extent_of((9, 9), 7, 200, 300, 10, is_copy=True), 8)
-    assert not extents.add(extent_of((10, 10), 7, 300, 400, 10, is_copy=True), 8)
-    assert extents.add(extent_of((12, 12), 7, 400, 500, 10), 8)
-    assert [(extent.first, extent.last) for extent in extents] == [(1, 6), (9, 10), (12, 12)]
-
-
 def test_what_is_between_the_ids_of_an_extent_is_mixed_in() -> None:
     extents = Extents()
     for id, start, end in ((4, 0, 100), (6, 100, 200), (5, 200, 400), (7, 200, 400), (9, 400, 500)):
@@ -169,22 +159,3 @@ def test_what_is_between_the_ids_of_an_extent_is_mixed_in() -> None:
     found = [(each.first, each.last, each.start, each.end, each.count) for each in extents]
     assert found == [(4, 7, 0, 400, 4), (9, 9, 400, 500, 1)]
     assert [each.is_mixed for each in extents] == [True, False]
-
-
-def test_an_extent_is_never_read_out_of_order() -> None:
-    extents = Extents()
-    # Two old messages were copied, and each time a new one came behind them.
-    for id, start, is_copy in ((1, 0, True), (8, 100, False), (3, 200, True), (9, 300, False)):
-        extents.add(extent_of((id,), 7, start, start + 100, 10, is_copy=is_copy), 8)
-    extents.coalesce(8)
-    found = [(extent.first, extent.last, extent.start, extent.end) for extent in extents]
-    assert found == [(1, 3, 0, 300), (8, 9, 100, 400)]
-
-
-def test_a_transaction_is_one_extent_with_what_stands_before_it() -> None:
-    extents = Extents()
-    for id, start, end in ((1, 0, 100), (2, 100, 300), (4, 100, 300), (5, 300, 400)):
-        extents.add(extent_of((id,), 7, start, end, 10), 8)
-    assert [(extent.first, extent.last) for extent in extents] == [(1, 5)]
-    extents.coalesce(8)
-    assert [(extent.first, extent.last) for extent in extents] == [(1, 5)]
