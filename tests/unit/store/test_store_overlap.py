@@ -152,6 +152,16 @@ def test_no_two_extents_overlap() -> None:
     assert [extents.find(first) for first, _ in found] == list(range(5))
 
 
+def test_an_extent_is_never_read_out_of_order() -> None:
+    extents = Extents()
+    # Two old messages were copied, and each time a new one came behind them.
+    for id, start, is_copy in ((1, 0, True), (8, 100, False), (3, 200, True), (9, 300, False)):
+        extents.add(extent_of((id,), 7, start, start + 100, 10, is_copy=is_copy), 8)
+    extents.coalesce(8)
+    found = [(extent.first, extent.last, extent.start, extent.end) for extent in extents]
+    assert found == [(1, 3, 0, 300), (8, 9, 100, 400)]
+
+
 def test_what_is_between_the_ids_of_an_extent_is_mixed_in() -> None:
     extents = Extents()
     for id, start, end in ((4, 0, 100), (6, 100, 200), (5, 200, 400), (7, 200, 400), (9, 400, 500)):
