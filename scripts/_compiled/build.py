@@ -30,6 +30,7 @@ MODULES = (
     "trio_stomp/broker/_acking.py",
     "trio_stomp/broker/_broker.py",
     "trio_stomp/broker/delivery/_event_history.py",
+    "trio_stomp/broker/delivery/_history_events.py",
     "trio_stomp/broker/queues/_consumer.py",
     "trio_stomp/broker/delivery/_delivery.py",
     "trio_stomp/broker/routing/_fanout.py",

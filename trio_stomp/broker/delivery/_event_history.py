@@ -1,16 +1,29 @@
 """The history of events for ``explain``, in two bounded rings.
 
-Normal events (sent, queued, delivered, acknowledged) are recorded once for each run, as a tuple.
+Normal events (sent, queued, delivered, acknowledged) are recorded once for each run.
 Losses have a ring of their own, so that heavy traffic does not push them out. Bodies are not kept.
 """
 
 from array import array
 from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.broker.delivery._history_events import (
+    Browsed,
+    Delivered,
+    Given,
+    Happened,
+    HistoryEvent,
+    Lost,
+    Queued,
+    Sent,
+    Settled,
+    Shown,
+    Span,
+)
 from trio_stomp.protocol import Acked
 
 if TYPE_CHECKING:
@@ -42,8 +55,6 @@ class DeliveryReason(StrEnum):
     PASSED_ON = "passed-on"
 
 
-Span = tuple[int, int]
-"""Consecutive numbers: the first, and their count."""
 MAX_SCATTERED = 256
 """Limit of numbers in one event that are not consecutive. It bounds the event's memory."""
 SAME_S = 0.002
@@ -61,8 +72,8 @@ class EventHistory:
     capacity: int
     now: float = 0.0
     """The time of the turn, set by the broker."""
-    routine: "deque[tuple[Any, ...]]" = field(init=False)
-    trouble: "deque[tuple[Any, ...]]" = field(init=False)
+    routine: deque[HistoryEvent] = field(init=False)
+    trouble: deque[Lost] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.routine = deque(maxlen=self.capacity)
@@ -85,22 +96,22 @@ class EventHistory:
         sender = publication.sender
         session = sender.session_id if sender is not None else ""
         count = count or len(publication.bodies)
-        self.routine.append(
-            ("sent", self.now, publication.destination.name, session, first, count, copies)
-        )
+        name = publication.destination.name
+        self.routine.append(Sent(self.now, name, session, first, count, copies))
 
     def queued(self, queue: str, sender: "Client | None", first: int, count: int) -> None:
         """Record messages that entered a queue. ``first`` is the number of the first one."""
         session = sender.session_id if sender is not None else ""
-        self.routine.append(("queued", self.now, queue, session, first, count))
+        self.routine.append(Queued(self.now, queue, session, first, count))
 
     def delivered(
         self, queue: str, subscription: "Subscription", first: int, numbers: list[int]
     ) -> None:
         """Record deliveries, from number ``first`` on, of a queue's messages to a consumer."""
-        session = subscription.client.session_id
-        details = (subscription.tag, first, len(numbers), _compact(numbers))
-        self.routine.append(("delivered", self.now, queue, session, *details))
+        session, tag, count = subscription.client.session_id, subscription.tag, len(numbers)
+        self.routine.append(
+            Delivered(self.now, queue, session, tag, first, count, _compact(numbers))
+        )
 
     def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
         """Record the message with number ``accepted``, shown to a browser as delivery ``first``.
@@ -108,18 +119,20 @@ class EventHistory:
         Adjacent deliveries form one event.
         """
         session, tag = subscription.client.session_id, subscription.tag
-        newest = self._before(("shown", self.now, queue, session, tag), first)
-        numbers = _followed(newest[7], accepted) if newest is not None else None
-        if newest is None or numbers is None:
-            single: Sequence[int] = range(accepted, accepted + 1)
-            self.routine.append(("shown", self.now, queue, session, tag, first, 1, single))
-        else:
-            self.routine[-1] = (*newest[:6], newest[6] + 1, numbers)
+        event = Shown(self.now, queue, session, tag, first, 1, range(accepted, accepted + 1))
+        newest = self.routine[-1] if self.routine else None
+        if isinstance(newest, Shown) and _follows(event, newest):
+            numbers = _followed(newest.numbers, accepted)
+            if numbers is not None:
+                newest.count += 1
+                newest.numbers = numbers
+                return
+        self.routine.append(event)
 
     def browsed(self, subscription: "Subscription", number: int) -> None:
         """Record the MESSAGE with delivery number ``number`` that ended a browser's listing."""
         session, destination = subscription.client.session_id, subscription.places[0][0]
-        self.routine.append(("browsed", self.now, destination, session, subscription.tag, number))
+        self.routine.append(Browsed(self.now, destination, session, subscription.tag, number))
 
     def given(
         self,
@@ -134,36 +147,36 @@ class EventHistory:
         Their delivery numbers begin with ``first``. Adjacent deliveries form one event.
         """
         session, tag = subscription.client.session_id, subscription.tag
-        newest = self._before(("given", self.now, destination, session, tag), first)
-        if newest is not None and newest[7] == cause:
-            self.routine[-1] = (*newest[:6], newest[6] + count, cause)
+        event = Given(self.now, destination, session, tag, first, count, cause)
+        newest = self.routine[-1] if self.routine else None
+        if isinstance(newest, Given) and newest.cause == cause and _follows(event, newest):
+            newest.count += count
         else:
-            begin = ("given", self.now, destination, session, tag)
-            self.routine.append((*begin, first, count, cause))
-
-    def _before(self, begin: tuple[Any, ...], first: int) -> tuple[Any, ...] | None:
-        """Return the newest event if it begins with ``begin`` and ends just before ``first``."""
-        newest = self.routine[-1] if self.routine else ()
-        if newest[:5] == begin and newest[5] + newest[6] == first:
-            return newest
-        return None
+            self.routine.append(event)
 
     def acknowledged(self, client: "Client", event: Acked) -> None:
         """Record ACKs or NACKs of a client. The first and last id stand for the run."""
         if not event.ids:
             return
-        names, subscription = event.ids, client.tags.get(event.ids[0].rpartition(b"-")[0])
+        ids, subscription = event.ids, client.tags.get(event.ids[0].rpartition(b"-")[0])
         consumer = subscription.consumer if subscription is not None else None
-        is_cumulative = consumer is not None and consumer.ack == "client"
-        word = "rejected" if event.negative else "acknowledged"
-        details = (names[0], names[-1], len(names), is_cumulative)
-        self.routine.append((word, self.now, client.session_id, *details))
+        self.routine.append(
+            Settled(
+                self.now,
+                session=client.session_id,
+                first=ids[0],
+                last=ids[-1],
+                count=len(ids),
+                is_cumulative=consumer is not None and consumer.ack == "client",
+                is_rejected=event.negative,
+            )
+        )
 
     def happened(
         self, name: str, *, session: str, destination: str, reason: str, user: str
     ) -> None:
         """Record an event of ``BrokerEvents``, such as a connect or SUBSCRIBE."""
-        self.routine.append(("event", self.now, name, session, destination, reason, user))
+        self.routine.append(Happened(self.now, name, session, destination, reason, user))
 
     def lost(
         self,
@@ -188,7 +201,16 @@ class EventHistory:
           rule: The option or policy that decided, as ``overflow = "drop-oldest"``.
         """
         self.trouble.append(
-            ("lost", self.now, str(fate), destination, session, count, deliveries, numbers, rule)
+            Lost(
+                self.now,
+                reason=str(fate),
+                destination=destination,
+                session=session,
+                count=count,
+                deliveries=deliveries,
+                numbers=numbers,
+                rule=rule,
+            )
         )
 
 
@@ -203,6 +225,16 @@ def lifetime_rule(publication: "Publication") -> str:
     if options is not None and options.expires_ms:
         return f"header expires = {options.expires_ms}"
     return ""
+
+
+def _follows(event: Shown | Given, newest: Shown | Given) -> bool:
+    """Return whether an event continues the newest one: adjacent deliveries at the same time."""
+    return (
+        newest.first + newest.count == event.first
+        and newest.tag == event.tag
+        and newest.destination == event.destination
+        and newest.at == event.at
+    )
 
 
 def _followed(numbers: "Sequence[int]", accepted: int) -> "Sequence[int] | None":

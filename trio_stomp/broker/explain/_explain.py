@@ -9,16 +9,29 @@ a quiet one, and states this horizon.
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import EventHistory, Turns
+from trio_stomp.broker.delivery import (
+    Browsed,
+    Delivered,
+    EventHistory,
+    Given,
+    Happened,
+    HistoryEvent,
+    Lost,
+    Numbered,
+    Queued,
+    Sent,
+    Shown,
+    Turns,
+)
 from trio_stomp.broker.durability import Log
-from trio_stomp.broker.explain._description import Event, describe, some
+from trio_stomp.broker.explain._description import describe, some
 from trio_stomp.broker.explain._outcome import (
     MAX_DIGITS,
     events_of,
@@ -53,10 +66,10 @@ MAX_LISTED = 400
 MAX_QUESTION_CHARS = 4096
 OWN = "what the broker tells of itself (DIAG, /queue/monitor)"
 
-Answer = tuple[list[str], list[Event]]
+Answer = tuple[list[str], list[HistoryEvent]]
 Facts = Generator[str | None, None, None]
 """Facts, and None between pieces of work."""
-_time = itemgetter(1)
+_time = attrgetter("at")
 
 
 class ExplainHost(Protocol):
@@ -134,9 +147,9 @@ class Explainer:
     def _began(self, now: float) -> float:
         """Return the time since which all events are known."""
         rings = [ring for ring in (self.event_history.routine, self.event_history.trouble) if ring]
-        forgetful = [ring[0][1] for ring in rings if len(ring) == ring.maxlen]
+        forgetful = [ring[0].at for ring in rings if len(ring) == ring.maxlen]
         # If no ring is full, this is the time of the first event.
-        return float(max(forgetful) if forgetful else min((r[0][1] for r in rings), default=now))
+        return max(forgetful) if forgetful else min((r[0].at for r in rings), default=now)
 
     def _policy_of(self, name: str, rule: str) -> str:
         """Return the policy that sets a rule now, or "" if an option did, or it has changed."""
@@ -161,7 +174,7 @@ class Explainer:
     def knows_all_of(self, at: float) -> bool:
         """Return whether all events at a time are known."""
         rings = (self.event_history.routine, self.event_history.trouble)
-        return all(len(ring) < self.event_history.capacity or ring[0][1] < at for ring in rings)
+        return all(len(ring) < self.event_history.capacity or ring[0].at < at for ring in rings)
 
     # By message id.
 
@@ -179,7 +192,7 @@ class Explainer:
         events = yield from self._all()
         # The last event with this number: a binding in a work queue numbers its messages again.
         claim = yield from last(events, lambda event: includes(event, number))
-        if claim is None or not _is_whole(claim, subscription):
+        if not isinstance(claim, Numbered) or not _is_whole(claim, subscription):
             return (yield from self._unknown(events, subscription, number)), []
         if tag_of(claim) not in ("", tag):
             other = f"{tag_of(claim)}-{number}"
@@ -191,9 +204,10 @@ class Explainer:
         """Return the answer for a message of a queue, by its number."""
         events = yield from self._all()
         claim = yield from last(
-            events, lambda event: event[0] in ("delivered", "shown") and accepted in event[7]
+            events,
+            lambda event: isinstance(event, Delivered | Shown) and accepted in event.numbers,
         )
-        if claim is None:
+        if not isinstance(claim, Delivered | Shown):
             found = yield from chosen(events, lambda event: is_of(event, accepted))
             if found:
                 return (yield from of_queue(found, accepted, self)), found
@@ -205,7 +219,7 @@ class Explainer:
         return (yield from outcome_of(found, claim, number, events, self)), found
 
     def _unknown(
-        self, events: Sequence[Event], subscription: "Subscription | None", number: int
+        self, events: Sequence[HistoryEvent], subscription: "Subscription | None", number: int
     ) -> Pieces[list[str]]:
         """Return the facts for a message id that occurs in no event."""
         newest = self.host.fan_out.messages
@@ -234,7 +248,7 @@ class Explainer:
             ]
         return [f"no message had that id, or it was of {OWN}, of which deliveries are not noted"]
 
-    def _first_known(self, events: Sequence[Event], newest: int) -> Pieces[int]:
+    def _first_known(self, events: Sequence[HistoryEvent], newest: int) -> Pieces[int]:
         """Return the first delivery number from which on all recorded deliveries are known."""
         if len(self.event_history.routine) < self.event_history.capacity:
             return 0
@@ -266,8 +280,11 @@ class Explainer:
         if session is not None:
             sessions.add(session)
         else:
-            named = yield from chosen(events, lambda each: each[0] == "event" and each[6] == user)
-            sessions |= {event[3] for event in named}
+            for index, event in enumerate(events, 1):
+                if isinstance(event, Happened) and event.user == user:
+                    sessions.add(event.session)
+                if index % LOOKS == 0:
+                    yield
         found = yield from chosen(events, lambda event: _concerns(event, wanted, sessions))
         if not clients:
             absent = " of ".join(
@@ -335,11 +352,11 @@ class Explainer:
             return "what it sent before is not stored yet"
         return "a full queue makes it wait (overflow = block)"
 
-    def _all(self) -> Pieces[list[Event]]:
+    def _all(self) -> Pieces[list[HistoryEvent]]:
         """Return all events of both rings, in order of time."""
-        routine: list[Event] = []
-        trouble: list[Event] = []
-        events: list[Event] = []
+        routine: list[HistoryEvent] = []
+        trouble: list[HistoryEvent] = []
+        events: list[HistoryEvent] = []
         self.host.turns.collect_young()  # while these lists are short
         routine += self.event_history.routine
         trouble += self.event_history.trouble
@@ -402,9 +419,11 @@ def _listed(subscriptions: "Iterable[Subscription]") -> str:
     return text[:MAX_LISTED]
 
 
-def _is_whole(claim: Event, subscription: "Subscription | None") -> bool:
+def _is_whole(claim: Numbered, subscription: "Subscription | None") -> bool:
     """Return whether a subscription, if it still exists, can have got the messages of an event."""
-    return claim[0] != "sent" or subscription is None or _reaches(subscription, claim[2])
+    if not isinstance(claim, Sent) or subscription is None:
+        return True
+    return _reaches(subscription, claim.destination)
 
 
 def _of_stream(subscription: "Subscription | None", digits: str) -> str:
@@ -457,20 +476,21 @@ def _state(subscription: "Subscription") -> Iterator[str]:
         yield "does not read what is sent to it: its outbox is full"
 
 
-def _concerns(event: Event, names: Collection[str], sessions: Collection[str] | None) -> bool:
+def _concerns(
+    event: HistoryEvent, names: Collection[str], sessions: Collection[str] | None
+) -> bool:
     """Return whether an event concerns destinations and sessions, given by name and id.
 
     None stands for all sessions.
     """
-    match event[0]:
-        case "sent" | "queued":
-            return event[2] in names
-        case "delivered" | "shown" | "given" | "browsed":
-            return event[2] in names and (sessions is None or event[3] in sessions)
-        case "event":
-            return sessions is not None and event[3] in sessions
-        case "lost":
-            return event[3] in names and (
-                sessions is None or event[4] == "" or event[4] in sessions
-            )
+    match event:
+        case Sent() | Queued():
+            return event.destination in names
+        case Delivered() | Shown() | Given() | Browsed():
+            return event.destination in names and (sessions is None or event.session in sessions)
+        case Happened():
+            return sessions is not None and event.session in sessions
+        case Lost():
+            is_theirs = sessions is None or event.session == "" or event.session in sessions
+            return event.destination in names and is_theirs
     return False

@@ -2,13 +2,27 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import DISCONNECT, DROP_NEWEST, DeliveryReason, LossReason
-from trio_stomp.broker.explain._description import Event, some, why
+from trio_stomp.broker.delivery import (
+    DISCONNECT,
+    DROP_NEWEST,
+    Browsed,
+    Delivered,
+    DeliveryReason,
+    Given,
+    HistoryEvent,
+    LossReason,
+    Lost,
+    Numbered,
+    Queued,
+    Sent,
+    Settled,
+    Shown,
+)
+from trio_stomp.broker.explain._description import some, why
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen
 from trio_stomp.broker.names import Kind, classify
 from trio_stomp.broker.queues import Consumer
@@ -43,34 +57,27 @@ class Present(Protocol):
         """Return whether all events at a time are known."""
 
 
-def first_of(event: Event) -> int:
+def first_of(event: HistoryEvent) -> int:
     """Return the first delivery number of an event, or 0 if it has none."""
-    match event[0]:
-        case "sent":
-            return int(event[4])
-        case "delivered" | "shown" | "given" | "browsed":
-            return int(event[5])
-    return 0
+    return event.first if isinstance(event, Numbered) else 0
 
 
-def includes(event: Event, number: int) -> bool:
+def includes(event: HistoryEvent, number: int) -> bool:
     """Return whether an event includes the delivery ``number``."""
-    first = first_of(event)
-    if not first:
-        return False
-    count = event[5] if event[0] == "sent" else 1 if event[0] == "browsed" else event[6]
-    return bool(first <= number < first + count)
+    return isinstance(event, Numbered) and event.first <= number < event.first + event.count
 
 
-def tag_of(event: Event) -> str:
+def tag_of(event: Numbered) -> str:
     """Return the subscription tag of an event, or "" if it is of several subscribers."""
-    return "" if event[0] == "sent" else str(event[4])
+    return "" if isinstance(event, Sent) else event.tag
 
 
 # The events of a message.
 
 
-def events_of(events: Sequence[Event], claim: Event, tag: str, number: int) -> Pieces[list[Event]]:
+def events_of(
+    events: Sequence[HistoryEvent], claim: Numbered, tag: str, number: int
+) -> Pieces[list[HistoryEvent]]:
     """Return all events of a message, in order.
 
     Args:
@@ -79,7 +86,7 @@ def events_of(events: Sequence[Event], claim: Event, tag: str, number: int) -> P
       tag: The subscription tag in the message id.
       number: The delivery number.
     """
-    if claim[0] in ("sent", "given"):
+    if isinstance(claim, Sent | Given):
         own = {tag: [number]}
         return (
             yield from chosen(
@@ -92,12 +99,10 @@ def events_of(events: Sequence[Event], claim: Event, tag: str, number: int) -> P
     accepted = accepted_by(claim, number)
     if not accepted:
         return [claim]
-    given = yield from chosen(
-        events, lambda event: event[0] == "delivered" and accepted in event[7]
-    )
     numbers: dict[str, list[int]] = {}
-    for index, event in enumerate(given, 1):
-        numbers.setdefault(tag_of(event), []).append(number_in(event, accepted))
+    for index, event in enumerate(events, 1):
+        if isinstance(event, Delivered) and accepted in event.numbers:
+            numbers.setdefault(event.tag, []).append(number_in(event, accepted))
         if index % LOOKS == 0:
             yield
     return (
@@ -105,59 +110,57 @@ def events_of(events: Sequence[Event], claim: Event, tag: str, number: int) -> P
     )
 
 
-def accepted_by(claim: Event, number: int) -> int:
+def accepted_by(claim: Numbered, number: int) -> int:
     """Return the number of the queue's message with the delivery ``number``, or 0."""
-    numbers = claim[7] if claim[0] in ("delivered", "shown") else ()
-    return int(numbers[number - claim[5]]) if numbers else 0
+    return claim.numbers[number - claim.first] if isinstance(claim, Delivered | Shown) else 0
 
 
-def number_in(event: Event, accepted: int) -> int:
+def number_in(event: Delivered | Shown, accepted: int) -> int:
     """Return the delivery number of a queue's message in an event."""
-    return int(event[5] + list(event[7]).index(accepted))
+    return event.first + list(event.numbers).index(accepted)
 
 
-def _is_loss(event: Event, claim: Event, number: int) -> bool:
+def _is_loss(event: HistoryEvent, claim: Sent | Given, number: int) -> bool:
     """Return whether an event is, or may be, a loss of the delivery for a subscription."""
-    if event[0] != "lost" or event[3] != claim[2]:
+    if not isinstance(event, Lost) or event.destination != claim.destination:
         return False
-    if claim[0] == "given" and event[4] != claim[3]:
+    if isinstance(claim, Given) and event.session != claim.session:
         return False
-    first, count = event[6]
+    first, count = event.deliveries
     if count:
-        return bool(first <= number < first + count)
+        return first <= number < first + count
     # Without numbers: losses at the same time may include it.
-    return bool(event[2] == LossReason.SLOW_CONSUMER and event[1] == claim[1])
+    return event.reason == LossReason.SLOW_CONSUMER and event.at == claim.at
 
 
-def is_of(event: Event, accepted: int) -> bool:
+def is_of(event: HistoryEvent, accepted: int) -> bool:
     """Return whether an event includes the queue's message with number ``accepted``."""
-    match event[0]:
-        case "queued":
-            return bool(event[4] <= accepted < event[4] + event[5])
-        case "delivered" | "shown":
-            return accepted in event[7]
-        case "lost":
-            first, count = event[7]
-            return bool(first <= accepted < first + count)
+    match event:
+        case Queued():
+            return event.first <= accepted < event.first + event.count
+        case Delivered() | Shown():
+            return accepted in event.numbers
+        case Lost():
+            first, count = event.numbers
+            return first <= accepted < first + count
     return False
 
 
-def _covers(event: Event, numbers: Mapping[str, list[int]]) -> bool:
+def _covers(event: HistoryEvent, numbers: Mapping[str, list[int]]) -> bool:
     """Return whether an event is an ACK or NACK of one of some deliveries.
 
     Args:
       event: Any event.
       numbers: The delivery numbers in order, by subscription tag.
     """
-    if event[0] not in ("acknowledged", "rejected"):
+    if not isinstance(event, Settled):
         return False
-    first, last, _, cumulative = event[3:7]
-    tag = first.rpartition(b"-")[0].decode(errors="replace")
-    begin, end, known = number_of(first, tag), number_of(last, tag), numbers.get(tag)
+    tag = event.first.rpartition(b"-")[0].decode(errors="replace")
+    begin, end, known = number_of(event.first, tag), number_of(event.last, tag), numbers.get(tag)
     if begin is None or end is None or known is None:
         return False
-    if cumulative:
-        return bool(known[0] <= end)
+    if event.is_cumulative:
+        return known[0] <= end
     index = bisect_left(known, min(begin, end))
     return index < len(known) and known[index] <= max(begin, end)
 
@@ -174,10 +177,10 @@ def number_of(name: bytes, tag: str) -> int | None:
 
 
 def outcome_of(
-    found: Sequence[Event],
-    claim: Event,
+    found: Sequence[HistoryEvent],
+    claim: Numbered,
     number: int,
-    events: Sequence[Event],
+    events: Sequence[HistoryEvent],
     present: Present,
 ) -> Pieces[list[str]]:
     """Return sentences on what happened to a message, or where it is. The first has the result.
@@ -189,38 +192,38 @@ def outcome_of(
       events: All known events.
       present: The present state of the broker.
     """
-    match claim[0]:
-        case "sent":
+    match claim:
+        case Sent():
             return (yield from _of_topic(found, claim, events, present))
-        case "given":
+        case Given():
             return (yield from _of_late(found, claim, events, present))
-        case "browsed":
+        case Browsed():
             return ["it is no message of a queue: it told a browser that there is no more"]
     accepted = accepted_by(claim, number)
-    if claim[0] == "delivered":
+    if isinstance(claim, Delivered):
         return (yield from of_queue(found, accepted, present))
-    seen = f"it was shown to a browser, session {claim[3]}"
+    seen = f"it was shown to a browser, session {claim.session}"
     return [*(yield from of_queue(found, accepted, present)), seen]
 
 
 def _of_topic(
-    found: Sequence[Event], sent: Event, events: Sequence[Event], present: Present
+    found: Sequence[HistoryEvent], sent: Sent, events: Sequence[HistoryEvent], present: Present
 ) -> Pieces[list[str]]:
     """Return the sentences for a message of a topic, with the losses of each subscriber."""
-    copies, reached = sent[6], sent[6]
+    copies = reached = sent.copies
     certain: list[str] = []
     unsure: list[str] = []
     losses: dict[tuple[str, str, bool], int] = {}
     for index, event in enumerate((yield from _lost(found)), 1):
-        key = (event[4], why(event), event[6][1] > 0)
-        losses[key] = losses.get(key, 0) + event[5]
+        key = (event.session, why(event), event.deliveries[1] > 0)
+        losses[key] = losses.get(key, 0) + event.count
         if index % LOOKS == 0:
             yield
     moment = yield from _moment(events, sent)
     for index, ((session, reason, is_numbered), count) in enumerate(losses.items(), 1):
         if index % LOOKS == 0:
             yield
-        is_known = present.knows_all_of(sent[1])
+        is_known = present.knows_all_of(sent.at)
         lost = 1 if is_numbered else _lost_copies(reason, count, *moment.of(session)) * is_known
         reached -= lost
         if lost:
@@ -249,30 +252,33 @@ class _Moment:
       given: Events of messages to one session, by session, with their index.
     """
 
-    sent: list[tuple[int, Event]] = field(factory=list)
-    given: dict[str, list[tuple[int, Event]]] = field(factory=dict)
+    sent: list[tuple[int, Sent]] = field(factory=list)
+    given: dict[str, list[tuple[int, Given]]] = field(factory=dict)
 
-    def of(self, session: str) -> tuple[Event, bool]:
+    def of(self, session: str) -> tuple[Sent | Given, bool]:
         """Return the first event that a session may have got, and whether it is the only one."""
         given = self.given.get(session, [])
-        _, first = min((*self.sent[:1], *given[:1]), key=itemgetter(0))
+        entries: list[tuple[int, Sent | Given]] = [*self.sent[:1], *given[:1]]
+        _, first = min(entries, key=lambda entry: entry[0])
         return first, len(self.sent) + len(given) == 1
 
 
-def _moment(events: Sequence[Event], claim: Event) -> Pieces[_Moment]:
+def _moment(events: Sequence[HistoryEvent], claim: Sent | Given) -> Pieces[_Moment]:
     """Return the deliveries from the destination at the time of ``claim``."""
     moment = _Moment()
     for index, event in enumerate(events):
-        if event[1:3] == claim[1:3] and event[0] in ("sent", "given"):
-            is_sent = event[0] == "sent"
-            entries = moment.sent if is_sent else moment.given.setdefault(event[3], [])
-            entries.append((index, event))
+        if event.at != claim.at:
+            pass
+        elif isinstance(event, Sent) and event.destination == claim.destination:
+            moment.sent.append((index, event))
+        elif isinstance(event, Given) and event.destination == claim.destination:
+            moment.given.setdefault(event.session, []).append((index, event))
         if index % LOOKS == 0:
             yield
     return moment
 
 
-def _lost_copies(reason: str, count: int, first: Event, is_all: bool) -> int:
+def _lost_copies(reason: str, count: int, first: Sent | Given, is_all: bool) -> int:
     """Return how many copies of one message were certainly lost, of ``count`` lost at one time.
 
     It is not recorded which ones were lost, so this is only certain for a single run.
@@ -283,51 +289,55 @@ def _lost_copies(reason: str, count: int, first: Event, is_all: bool) -> int:
       first: The first event of this time.
       is_all: Whether it is the only one.
     """
-    is_work = classify(first[2]) is Kind.WORK
+    is_work = classify(first.destination) is Kind.WORK
     if reason.endswith(f"slow_consumer = {DISCONNECT!r}"):
         # A disconnect loses waiting and later messages. Work may have gone to another member.
         return 0 if is_work and not is_all else 1
-    messages = int(first[5] if first[0] == "sent" else first[6])
     is_newest = reason.endswith(f"slow_consumer = {DROP_NEWEST!r}")
-    return count // messages if is_newest and is_all else 0
+    return count // first.count if is_newest and is_all else 0
 
 
 def _of_late(
-    found: Sequence[Event], given: Event, events: Sequence[Event], present: Present
+    found: Sequence[HistoryEvent], given: Given, events: Sequence[HistoryEvent], present: Present
 ) -> Pieces[list[str]]:
-    head = f"{_GIVEN[given[7]]} session {given[3]}"
+    head = f"{_GIVEN[given.cause]} session {given.session}"
     lost = yield from _lost(found)
     if not lost:
         return [head]
-    count, reason = sum(event[5] for event in lost), why(lost[0])
+    count, reason = sum(event.count for event in lost), why(lost[0])
     moment = yield from _moment(events, given)
-    lost_copies = _lost_copies(reason, count, *moment.of(given[3]))
-    if not (lost_copies and present.knows_all_of(given[1])):
+    lost_copies = _lost_copies(reason, count, *moment.of(given.session))
+    if not (lost_copies and present.knows_all_of(given.at)):
         return [head, f"{count} lost just then, perhaps this one too: {reason}"]
     return [f"{head}, but it did not arrive: {reason}"]
 
 
-def _lost(found: Sequence[Event]) -> Pieces[list[Event]]:
-    return chosen(found, lambda event: event[0] == "lost")
+def _lost(found: Sequence[HistoryEvent]) -> Pieces[list[Lost]]:
+    lost = yield from chosen(found, lambda event: isinstance(event, Lost))
+    return [event for event in lost if isinstance(event, Lost)]
 
 
-def of_queue(found: Sequence[Event], accepted: int, present: Present) -> Pieces[list[str]]:
-    steps = yield from chosen(found, lambda event: event[0] not in ("queued", "shown"))
-    times = len((yield from chosen(steps, lambda event: event[0] == "delivered")))
+def of_queue(found: Sequence[HistoryEvent], accepted: int, present: Present) -> Pieces[list[str]]:
+    """Return sentences on a queue's message, by its number. ``found`` are its events."""
+    steps = yield from chosen(found, lambda event: not isinstance(event, Queued | Shown))
+    times = len((yield from chosen(steps, lambda event: isinstance(event, Delivered))))
     delivered = "it was delivered" if times < 2 else f"it was delivered {times} times"
     if not steps:
-        return _waiting(present.queue_of(found[0][2]))
+        first = found[0]
+        assert isinstance(first, Queued | Shown)
+        return _waiting(present.queue_of(first.destination))
     last = steps[-1]
-    match last[0]:
-        case "acknowledged":
+    match last:
+        case Settled(is_rejected=False):
             return [f"{delivered} and acknowledged"]
-        case "rejected":
+        case Settled():
             return [f"{delivered} and rejected (NACK)", "no delivery of it since then is known"]
-        case "lost" if times or last[2] in AFTER_DELIVERY:
+        case Lost() if times or last.reason in AFTER_DELIVERY:
             return [f"{delivered}, and died: {why(last)}"]
-        case "lost":
+        case Lost():
             return [f"it did not arrive: {why(last)}"]
-    subscription = yield from present.subscription_of(tag_of(last))
+    assert isinstance(last, Delivered)
+    subscription = yield from present.subscription_of(last.tag)
     consumer = subscription.consumer if subscription is not None else None
     if not isinstance(consumer, Consumer):
         end = "that subscription has ended: unless it was ack:auto, the message went back"

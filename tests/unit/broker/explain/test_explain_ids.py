@@ -11,6 +11,7 @@ from tests.support.core import Core, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.delivery import Shown
 from trio_stomp.broker.delivery._event_history import MAX_SCATTERED, DeliveryReason, EventHistory
 from trio_stomp.broker.delivery._policies import BrokerPolicies
 from trio_stomp.broker.explain._outcome import first_of
@@ -51,8 +52,8 @@ def test_a_browse_is_one_event_whatever_it_shows() -> None:
     browser = core.peer(room=3)
     browser.subscribes("/queue/q", headers=BROWSER)
     browser.drains()
-    events = [event for event in core.broker.event_history.routine if event[0] == "shown"]
-    assert [event[6] for event in events] == [10]  # it never stopped: no time passed
+    events = [event for event in core.broker.event_history.routine if isinstance(event, Shown)]
+    assert [event.count for event in events] == [10]  # it never stopped: no time passed
     for name, place in zip(ids(browser), range(10, 0, -1), strict=False):
         assert asks(core, name)["events"][0]["first"] == place
 
@@ -106,15 +107,19 @@ def test_what_one_event_of_a_browse_remembers_is_bounded() -> None:
     (subscription,) = core.peers[0].client.subscriptions.values()
     for number in range(1, 2 * MAX_SCATTERED + 3):
         event_history.shown("/queue/q", subscription, number, 2 * number)
-    assert [event[6] for event in event_history.routine] == [MAX_SCATTERED, MAX_SCATTERED, 2]
+    assert [each.count for each in event_history.routine if isinstance(each, Shown)] == [
+        MAX_SCATTERED,
+        MAX_SCATTERED,
+        2,
+    ]
     # A long range is not made an array of.
     event_history = EventHistory(100)
     for number in range(1, 1001):
         event_history.shown("/queue/q", subscription, number, number)
     event_history.shown("/queue/q", subscription, 1001, 5000)
     event_history.shown("/queue/q", subscription, 1002, 5001)
-    assert [event[6] for event in event_history.routine] == [1000, 2]
-    assert [event[7] for event in event_history.routine] == [
+    assert [each.count for each in event_history.routine if isinstance(each, Shown)] == [1000, 2]
+    assert [each.numbers for each in event_history.routine if isinstance(each, Shown)] == [
         range(1, 1001),
         range(5000, 5002),
     ]
