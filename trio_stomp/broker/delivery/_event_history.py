@@ -97,7 +97,7 @@ class EventHistory:
         session = sender.session_id if sender is not None else ""
         count = count or len(publication.bodies)
         name = publication.destination.name
-        self.routine.append(Sent(self.now, name, session, first, count, copies))
+        self.routine.append(Sent(self.now, name, session, first, count=count, copies=copies))
 
     def queued(self, queue: str, sender: "Client | None", first: int, count: int) -> None:
         """Record messages that entered a queue. ``first`` is the number of the first one."""
@@ -110,7 +110,9 @@ class EventHistory:
         """Record deliveries, from number ``first`` on, of a queue's messages to a consumer."""
         session, tag, count = subscription.client.session_id, subscription.tag, len(numbers)
         self.routine.append(
-            Delivered(self.now, queue, session, tag, first, count, _compact(numbers))
+            Delivered(
+                self.now, queue, session, tag, first=first, count=count, numbers=_compact(numbers)
+            )
         )
 
     def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
@@ -119,7 +121,15 @@ class EventHistory:
         Adjacent deliveries form one event.
         """
         session, tag = subscription.client.session_id, subscription.tag
-        event = Shown(self.now, queue, session, tag, first, 1, range(accepted, accepted + 1))
+        event = Shown(
+            self.now,
+            queue,
+            session,
+            tag,
+            first=first,
+            count=1,
+            numbers=range(accepted, accepted + 1),
+        )
         newest = self.routine[-1] if self.routine else None
         if isinstance(newest, Shown) and _follows(event, newest):
             numbers = _followed(newest.numbers, accepted)
@@ -147,7 +157,7 @@ class EventHistory:
         Their delivery numbers begin with ``first``. Adjacent deliveries form one event.
         """
         session, tag = subscription.client.session_id, subscription.tag
-        event = Given(self.now, destination, session, tag, first, count, cause)
+        event = Given(self.now, destination, session, tag, first=first, count=count, cause=cause)
         newest = self.routine[-1] if self.routine else None
         if isinstance(newest, Given) and newest.cause == cause and _follows(event, newest):
             newest.count += count
@@ -176,7 +186,9 @@ class EventHistory:
         self, name: str, *, session: str, destination: str, reason: str, user: str
     ) -> None:
         """Record an event of ``BrokerEvents``, such as a connect or SUBSCRIBE."""
-        self.routine.append(Happened(self.now, name, session, destination, reason, user))
+        self.routine.append(
+            Happened(self.now, name, session, destination, reason=reason, user=user)
+        )
 
     def lost(
         self,
