@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from _compiled.build import compile_copy
+from _compiled.build import SHIPPED, compile_copy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,13 +23,22 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("target", type=Path, help="a directory, which is made anew")
-    target = parser.parse_args().target.resolve()
+    parser.add_argument(
+        "--quick",
+        action="store_const",
+        const="0",
+        default=SHIPPED,
+        dest="level",
+        help="for tests alone: let the C compiler optimize nothing",
+    )
+    options = parser.parse_args()
+    target = options.target.resolve()
     if target.exists() and not (target / "trio_stomp").is_dir():
         print(f"{target} is there, and is no copy of this project: name another", file=sys.stderr)
         return 2
     shutil.rmtree(target, ignore_errors=True)
     try:
-        made = compile_copy(ROOT, target)
+        made = compile_copy(ROOT, target, options.level)
     except subprocess.CalledProcessError as error:
         print(f"compiling failed with exit code {error.returncode}: see above", file=sys.stderr)
         return 1

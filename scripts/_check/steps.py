@@ -31,8 +31,11 @@ ABOVE = re.compile(
 )
 """Imports that exclude a file of tests from the tests of the synchronous floors."""
 
-PROCESSES = ("-n", "4", "--dist", "loadfile")
+PROCESSES = ("-n", "3", "--dist", "loadfile")
 """More processes than cores: many tests wait for sockets, not for a processor."""
+
+OTHERS = ("tests/foreign", "tests/house/test_docs_commands.py")
+"""Tests that wait for programs of others and of ours: beside the others, as they need no core."""
 
 FUZZ_S = {"push": 2, "full": 15}
 """Seconds for each target. docs/inside/lab-notes/reliability.md describes longer runs."""
@@ -110,9 +113,12 @@ def types_step() -> Step:
 
 def tests_steps(tier: str) -> Iterator[Step]:
     """Yield all tests but Spark's, in several processes, and the gate on the floors' coverage."""
+    # One process rewrites the asserts of all files: else each of the others does all of it again.
+    yield Step("collecting", (sys.executable, "-m", "pytest", "--collect-only", "-qqq"))
     sources = (f"--cov=trio_stomp/{floor}" for floor in SYNCHRONOUS_FLOORS)
     traced = (*sources, "--cov-branch", "--cov-report=")
-    yield pytest_step("tests", *PROCESSES, "-m", marked(tier, "not spark"), *traced)
+    elsewhere = (f"--ignore={path}" for path in OTHERS)
+    yield pytest_step("tests", *PROCESSES, "-m", marked(tier, "not spark"), *elsewhere, *traced)
     report = (sys.executable, "-m", "coverage", "report", f"--fail-under={FLOOR_COVERAGE}")
     yield Step("branch coverage of the synchronous floors", report)
 
@@ -136,7 +142,8 @@ def compiled_steps(tier: str) -> Iterator[Step]:
     """Yield the checks of the variant compiled by mypyc, or none without a C compiler."""
     if not has_compiler():
         return
-    yield Step("compile", (sys.executable, "scripts/compile.py", str(COMPILED)))
+    quick = () if tier == "full" else ("--quick",)
+    yield Step("compile", (sys.executable, "scripts/compile.py", str(COMPILED), *quick))
     files = map(test_file, COMPILED_TESTS)
     chosen = () if tier == "full" else ("-m", "not full")
     name = "tests of the compiled variant"
@@ -197,6 +204,7 @@ def lanes(tier: str) -> Iterator[Lane]:
     # The tests take longest: beside them stands one lane of what is left.
     yield tuple(lint_steps())
     yield tuple(tests_steps(tier))
+    yield (pytest_step("tests with other programs", "-m", marked(tier, "not spark"), *OTHERS),)
     yield (types_step(), audit, *compiled_steps(tier), spark_step(tier), *fuzz_steps(tier))
 
 

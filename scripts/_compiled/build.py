@@ -69,14 +69,18 @@ NEEDS = ("mypy>=1.18", "setuptools>=65")
 PROGRAM = "trio_stomp"
 """One library for all of them, ``trio_stomp__mypyc``, so that they call each other directly."""
 
+SHIPPED = "3"
+"""How far the C compiler optimizes what is installed and measured."""
+
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "node_modules", "*.so")
 
 
-def compile_copy(source: Path, target: Path) -> list[Path]:
+def compile_copy(source: Path, target: Path, level: str = SHIPPED) -> list[Path]:
     """Copy a tree and compile it there. Return the paths of the libraries, relative to ``target``.
 
     Args:
       target: Must not exist.
+      level: How far the C compiler optimizes, "0" to "3".
 
     Raises:
       subprocess.CalledProcessError: compiling failed; the compiler has said why.
@@ -85,7 +89,7 @@ def compile_copy(source: Path, target: Path) -> list[Path]:
     scripts = str(Path(__file__).resolve().parent.parent)
     # In front: what builds wheels has its own packages on that path.
     path = os.pathsep.join(filter(None, (scripts, os.environ.get("PYTHONPATH"))))
-    command = (sys.executable, "-m", "_compiled.build")
+    command = (sys.executable, "-m", "_compiled.build", level)
     subprocess.run(command, cwd=target, env={**os.environ, "PYTHONPATH": path}, check=True)
     shutil.rmtree(target / "build")
     return sorted(path.relative_to(target) for path in target.rglob("*.so"))
@@ -104,7 +108,7 @@ def plain_sources() -> Iterator[None]:
             Path(name).write_text(source, encoding="utf-8")
 
 
-def compile_here() -> None:
+def compile_here(level: str = SHIPPED) -> None:
     """Compile the tree in the current directory in place."""
     from mypyc.build import mypycify
     from setuptools import Distribution
@@ -113,7 +117,10 @@ def compile_here() -> None:
     checks = ("--config-file=", "--explicit-package-bases", "--follow-imports=silent")
     with plain_sources():
         extensions = mypycify(
-            [*checks, "--ignore-missing-imports", *MODULES], group_name=PROGRAM, debug_level="0"
+            [*checks, "--ignore-missing-imports", *MODULES],
+            group_name=PROGRAM,
+            opt_level=level,
+            debug_level="0",
         )
     command = build_ext(Distribution({"name": PROGRAM, "ext_modules": extensions}))
     command.inplace = True
@@ -122,4 +129,4 @@ def compile_here() -> None:
 
 
 if __name__ == "__main__":
-    compile_here()
+    compile_here(*sys.argv[1:])

@@ -83,14 +83,6 @@ def test_two_of_stomp_py_exchange_messages(port: int) -> None:
     check(for_two, "two")
 
 
-def test_two_of_stompjs_exchange_messages(port: int, node: str) -> None:
-    for_one, for_two = outputs(
-        node_client(node, "one", "two", port, "1.2"), node_client(node, "two", "one", port, "1.1")
-    )
-    check(for_one, "one")
-    check(for_two, "two")
-
-
 class Mailbox(stomp.ConnectionListener):  # type: ignore[misc]
     """Everything that a client of stomp.py hears, to be waited for."""
 
@@ -98,7 +90,6 @@ class Mailbox(stomp.ConnectionListener):  # type: ignore[misc]
         self.messages: Queue[stomp.utils.Frame] = Queue()
         self.receipts: Queue[str] = Queue()
         self.errors: Queue[stomp.utils.Frame] = Queue()
-        self.heartbeats: Queue[None] = Queue()
         self.ended: Queue[None] = Queue()
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
@@ -109,9 +100,6 @@ class Mailbox(stomp.ConnectionListener):  # type: ignore[misc]
 
     def on_error(self, frame: stomp.utils.Frame) -> None:
         self.errors.put(frame)
-
-    def on_heartbeat(self) -> None:
-        self.heartbeats.put(None)
 
     def on_disconnected(self) -> None:
         self.ended.put(None)
@@ -151,14 +139,6 @@ def test_stomp_py_subscribes_sends_and_leaves(client: type, port: int) -> None:
         connection.disconnect(receipt="left")
         assert mailbox.receipts.get(timeout=PATIENCE_S) == "left"
         mailbox.ended.get(timeout=PATIENCE_S)
-
-
-@pytest.mark.parametrize("client", [stomp.Connection11, stomp.Connection12])
-def test_stomp_py_keeps_its_heartbeats(client: type, port: int) -> None:
-    with connected(client, port, heartbeats=(200, 200)) as (connection, mailbox):
-        for _ in range(3):
-            mailbox.heartbeats.get(timeout=PATIENCE_S)
-        assert connection.is_connected()
 
 
 def test_stomp_py_is_told_what_was_wrong(port: int) -> None:

@@ -119,29 +119,6 @@ def name() -> str:
 # RabbitMQ: queue destinations, prefetch, ACK and NACK.
 
 
-def test_rabbitmq_queue_keeps_messages_until_a_subscriber_comes(
-    connect: Connect, name: str
-) -> None:
-    producer, consumer = connect(), connect()
-    for body in "abc":
-        assert producer.send(f"/queue/{name}", body)["stored"] == "memory"
-    consumer.subscribe(f"/queue/{name}")
-    assert consumer.bodies(3) == ["a", "b", "c"]
-    assert consumer.is_quiet()
-
-
-def test_rabbitmq_queue_delivers_each_message_to_at_most_one(connect: Connect, name: str) -> None:
-    producer, one, two = connect(), connect(), connect()
-    one.subscribe(f"/queue/{name}")
-    two.subscribe(f"/queue/{name}")
-    for number in range(10):
-        producer.send(f"/queue/{name}", str(number))
-    got = one.bodies(5) + two.bodies(5)
-    assert sorted(got) == [str(number) for number in range(10)]
-    assert one.is_quiet()
-    assert two.is_quiet()
-
-
 def test_rabbitmq_amq_queue_is_the_queue(connect: Connect, name: str) -> None:
     """There it has to exist before; here it exists from its first use."""
     peer = connect()
@@ -204,38 +181,6 @@ def test_rabbitmq_ack_client_is_cumulative(connect: Connect, name: str) -> None:
     assert heir.is_quiet()
 
 
-def test_rabbitmq_ack_client_individual_is_of_one_message(connect: Connect, name: str) -> None:
-    worker = connect()
-    for body in "abc":
-        worker.send(f"/queue/{name}", body)
-    worker.subscribe(f"/queue/{name}", ack=EACH)
-    messages = [worker.get() for _ in range(3)]
-    worker.ack(messages[1])
-    worker.settle()
-    worker.unsubscribe()
-    heir = connect()
-    heir.subscribe(f"/queue/{name}")
-    assert heir.bodies(2) == ["a", "c"]
-    assert heir.is_quiet()
-
-
-def test_rabbitmq_nack_requeues(connect: Connect, name: str) -> None:
-    """There without end; here five deliveries, with a back-off from the third on."""
-    worker = connect()
-    worker.send(f"/queue/{name}", "a")
-    worker.subscribe(f"/queue/{name}", ack=EACH)
-    first = worker.get()
-    assert "redelivered" not in first.headers
-    worker.nack(first)
-    again = worker.get()
-    assert again.body == "a"
-    assert again.headers["redelivered"] == "true"
-    assert again.headers["delivery-count"] == "2"
-    assert again.headers["message-id"] == first.headers["message-id"]
-    worker.ack(again)
-    assert worker.is_quiet()
-
-
 def test_rabbitmq_nack_with_requeue_false_dead_letters(connect: Connect, name: str) -> None:
     """There only with a policy; here to a dead-letter queue, with headers that can be read."""
     worker = connect()
@@ -277,22 +222,6 @@ def test_a_message_that_kills_its_consumers_is_dead_after_five(connect: Connect,
 
 
 # RabbitMQ: transactions.
-
-
-def test_rabbitmq_transaction_of_sends(connect: Connect, name: str) -> None:
-    """There replayed one by one at COMMIT; here all or nothing."""
-    producer, consumer = connect(), connect()
-    consumer.subscribe(f"/queue/{name}")
-    producer.begin("tx-1")
-    for body in "abc":
-        producer.send(f"/queue/{name}", body, {"transaction": "tx-1"})
-    assert consumer.is_quiet()
-    producer.commit("tx-1")
-    assert consumer.bodies(3) == ["a", "b", "c"]
-    producer.begin("tx-1")
-    producer.send(f"/queue/{name}", "never", {"transaction": "tx-1"})
-    producer.abort("tx-1")
-    assert consumer.is_quiet()
 
 
 def test_rabbitmq_transaction_of_acks(connect: Connect, name: str) -> None:

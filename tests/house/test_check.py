@@ -41,7 +41,12 @@ def test_without_options_it_is_the_push_tier() -> None:
 
 def test_each_push_runs_every_file_of_tests_but_what_is_marked() -> None:
     told = commands("push")
-    assert not [word for word in told["tests"] if word.endswith(".py")]
+    others = told["tests with other programs"]
+    assert "not spark and not full" in others
+    named = [word for word in others if word.startswith("tests/")]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    left_out = [word for word in told["tests"] if "tests/" in word]
+    assert sorted(left_out) == sorted(f"--ignore={name}" for name in named)
     assert "not spark and not full" in told["tests"]
     assert "spark and not full" in told["tests of Spark"]
 
@@ -49,6 +54,11 @@ def test_each_push_runs_every_file_of_tests_but_what_is_marked() -> None:
 def test_the_full_tier_leaves_nothing_out() -> None:
     assert commands("full").keys() == commands("push").keys()
     assert not [word for words in commands("full").values() for word in words if "not full" in word]
+
+
+def test_each_push_compiles_quickly_and_the_full_tier_what_is_shipped() -> None:
+    assert "--quick" in commands("push")["compile"]
+    assert "--quick" not in commands("full")["compile"]
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -15,7 +15,6 @@ from tests.support.spark import spark as spark
 
 require("pyspark", "nbclient", "matplotlib", "duckdb", "ipykernel")
 
-import nbformat  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
@@ -46,6 +45,8 @@ def outputs(notebook: Any, kind: str) -> list[str]:
 
 
 def test_it_is_kept_without_output() -> None:
+    import nbformat  # takes seconds, and each process of the tests imports this file
+
     notebook = nbformat.read(NOTEBOOK, 4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
@@ -61,6 +62,8 @@ def execute(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
         monkeypatch.setenv("DIAG_ROOT", str(root))
         monkeypatch.setenv("DIAG_DAY", "2026-03-14")
         monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[2]))
+        import nbformat
+
         notebook = nbformat.read(NOTEBOOK, 4)
         notebook.cells.append(nbformat.v4.new_code_cell(POINTS))
         # Starting a kernel and a second Spark may take longer than a test that hangs is given.

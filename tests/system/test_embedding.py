@@ -448,34 +448,6 @@ async def test_a_client_that_ends_its_stream_loses_nothing_and_its_subscriptions
         assert event.destination == "/mine"
 
 
-async def test_half_a_frame_at_the_end_is_ignored_by_the_broker() -> None:
-    async with broker() as handle, joined(handle) as reader:
-        await ask(reader, frames.subscribe("/t", id="1"))
-        stream = await handle.connect()
-        whole = frames.encode(frames.connect()) + frames.encode(frames.send("/t", b"1"))
-        await stream.send_all(whole + b"SEND\ndestination:/t\n\nhal")
-        await stream.aclose()
-        assert (await reader.receive.receive()).body == b"1"
-        await ask(reader, frames.send("/u"))
-
-
-async def test_bad_first_frames_are_refused_and_the_connection_ends() -> None:
-    async with broker() as handle:
-        for data in (b"BAD-COMMAND\nlogin:U\n\n\0", b"CONNECT\nno colon\n\n\0"):
-            stream = await handle.connect()
-            async with open_peer(stream) as peer:
-                await stream.send_all(data)
-                assert [frame.command async for frame in peer.receive] == ["ERROR"]
-
-
-async def test_the_same_subscription_twice_is_refused() -> None:
-    async with broker() as handle, joined(handle) as peer:
-        await ask(peer, frames.subscribe("/t", id="1"))
-        await peer.send.send(frames.subscribe("/u", id="1"))
-        (refused,) = [frame async for frame in peer.receive]
-        assert refused.command == "ERROR"
-
-
 # --- TLS ------------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,18 @@
 """What removed users leave behind in a whole broker, removed at SIGHUP or while it is down."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.support.fakes import Client, StreamPipe, bodies
-from trio_stomp import ServerHandle, Settings, serve
+from tests.support.fakes import Client, bodies
+from tests.support.served import Served, served
 from trio_stomp.base._identity import Identity
 from trio_stomp.cli import main
 from trio_stomp.security import Accounts, PasscodeChecker
 from trio_stomp.security._users import UserBook
 
-QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 ALICE, BOB = ("alice", "wonder-land"), ("bob", "builder")
 Q, T = "/queue/q", "/topic/t"
 STORES = ("journal", "sqlite")
@@ -33,28 +31,17 @@ def place(directory: Path, store: str) -> dict[str, str]:
     return {"data_dir": str(directory / "data")}
 
 
-@asynccontextmanager
-async def broker(directory: Path, store: str) -> AsyncIterator[ServerHandle]:
-    passwd_file = str(directory / "users")
-    settings = Settings.of(port=0, passwd_file=passwd_file, **place(directory, store), **QUIET)
-    async with trio.open_nursery() as nursery:
-        handle: ServerHandle = await nursery.start(serve, settings)
-        try:
-            yield handle
-        finally:
-            handle.stop()
+def broker(directory: Path, store: str) -> AbstractAsyncContextManager[Served]:
+    return served(passwd_file=str(directory / "users"), **place(directory, store))
 
 
-async def enter(handle: ServerHandle, who: tuple[str, str]) -> Client:
-    host, _, port = handle.addresses[0].rpartition(":")
-    client = Client(StreamPipe(await trio.open_tcp_stream(host, int(port))))
-    await client.connect("1.2", {"login": who[0], "passcode": who[1]})
-    return client
+async def enter(made: Served, who: tuple[str, str]) -> Client:
+    return await made.connect({"login": who[0], "passcode": who[1]})
 
 
-async def leave_things(handle: ServerHandle, who: tuple[str, str], delay_ms: int) -> None:
+async def leave_things(made: Served, who: tuple[str, str], delay_ms: int) -> None:
     """One scheduled message, and one last value; and be gone."""
-    client = await enter(handle, who)
+    client = await enter(made, who)
     saved, body = {"persistent": "true"}, who[0].encode()
     later = {"AMQ_SCHEDULED_DELAY": str(delay_ms)}
     await client.publish(Q, body, headers=saved | later, receipt=True)
@@ -62,9 +49,9 @@ async def leave_things(handle: ServerHandle, who: tuple[str, str], delay_ms: int
     await client.disconnect()
 
 
-async def found(handle: ServerHandle, wait_s: float) -> tuple[list[bytes], list[bytes]]:
+async def found(made: Served, wait_s: float) -> tuple[list[bytes], list[bytes]]:
     """What bob is given of schedules, and of last values."""
-    client = await enter(handle, BOB)
+    client = await enter(made, BOB)
     frames = []
     for name, id in ((f"{T}.alice", "t"), (f"{T}.bob", "u"), (Q, "q")):
         frames += await client.subscribe(name, id)
@@ -80,25 +67,25 @@ async def test_who_is_removed_while_the_broker_is_down_leaves_nothing(
     tmp_path: Path, store: str
 ) -> None:
     users(tmp_path, ALICE, BOB)
-    async with broker(tmp_path, store) as handle:
-        await leave_things(handle, ALICE, 1)
-        await leave_things(handle, BOB, 1)
-        assert await found(handle, 0.3) == ([b"alice", b"bob"], [b"alice", b"bob"])
-        await leave_things(handle, ALICE, 700)
-        await leave_things(handle, BOB, 700)
+    async with broker(tmp_path, store) as made:
+        await leave_things(made, ALICE, 1)
+        await leave_things(made, BOB, 1)
+        assert await found(made, 0.3) == ([b"alice", b"bob"], [b"alice", b"bob"])
+        await leave_things(made, ALICE, 700)
+        await leave_things(made, BOB, 700)
     users(tmp_path, BOB)
-    async with broker(tmp_path, store) as handle:
-        assert await found(handle, 1.2) == ([b"bob"], [b"bob"])
+    async with broker(tmp_path, store) as made:
+        assert await found(made, 1.2) == ([b"bob"], [b"bob"])
 
 
 async def test_who_is_removed_at_sighup_leaves_nothing(tmp_path: Path) -> None:
     users(tmp_path, ALICE, BOB)
-    async with broker(tmp_path, "journal") as handle:
-        await leave_things(handle, ALICE, 600)
-        await leave_things(handle, BOB, 600)
+    async with broker(tmp_path, "journal") as made:
+        await leave_things(made, ALICE, 600)
+        await leave_things(made, BOB, 600)
         users(tmp_path, BOB)
-        await handle.reload()
-        assert await found(handle, 1.0) == ([b"bob"], [b"bob"])
+        await made.handle.reload()
+        assert await found(made, 1.0) == ([b"bob"], [b"bob"])
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -106,16 +93,16 @@ async def test_what_is_exported_and_imported_is_still_theirs(tmp_path: Path, sto
     (tmp_path / "b").mkdir()
     users(tmp_path, ALICE, BOB)
     users(tmp_path / "b", BOB)
-    async with broker(tmp_path, store) as handle:
-        await leave_things(handle, ALICE, 1000)
-        await leave_things(handle, BOB, 1000)
+    async with broker(tmp_path, store) as made:
+        await leave_things(made, ALICE, 1000)
+        await leave_things(made, BOB, 1000)
     told = str(tmp_path / "told.jsonl")
     for verb, directory in (("export", tmp_path), ("import", tmp_path / "b")):
         (where,) = place(directory, store).values()
         code = await trio.to_thread.run_sync(main, ["store", verb, where, told])
         assert not code
-    async with broker(tmp_path / "b", store) as handle:
-        assert await found(handle, 1.5) == ([b"bob"], [b"bob"])
+    async with broker(tmp_path / "b", store) as made:
+        assert await found(made, 1.5) == ([b"bob"], [b"bob"])
 
 
 def test_who_exists_depends_on_how_he_came() -> None:

@@ -1,39 +1,35 @@
 """Quotas of users in a whole broker, over sockets (F9)."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-import trio
 
-from tests.support.fakes import Client, StreamPipe
-from trio_stomp import ServerHandle, Settings, serve
+from tests.support.fakes import Client
+from tests.support.served import Served, served
 from trio_stomp.store import SqlStore
 
-QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 LIMIT = {"max_memory_bytes": 4 * 1024 * 1024}
 MUCH = b"x" * 100_000
 
 
-@asynccontextmanager
-async def broker(**options: object) -> AsyncIterator[ServerHandle]:
-    settings = Settings.of(port=0, **{**QUIET, **LIMIT, **options})
-    async with trio.open_nursery() as nursery:
-        handle: ServerHandle = await nursery.start(serve, settings)
-        try:
-            yield handle
-        finally:
-            handle.stop()
+def broker(**options: object) -> AbstractAsyncContextManager[Served]:
+    return served(**{**LIMIT, **options})
 
 
-async def enter(handle: ServerHandle, name: str = "", proxied: bytes = b"") -> Client:
-    host, _, port = handle.addresses[0].rpartition(":")
-    stream = await trio.open_tcp_stream(host, int(port))
-    await stream.send_all(proxied)
-    client = Client(StreamPipe(stream))
+async def enter(made: Served, name: str = "", proxied: bytes = b"") -> Client:
+    client = await made.open()
+    await client.send_bytes(proxied)
     await client.connect("1.2", {"login": name, "passcode": "secret"} if name else {})
     return client
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> str:
+    path = tmp_path / "users"
+    path.write_text("mallory:secret\nvictim:secret\n")
+    path.chmod(0o600)
+    return str(path)
 
 
 async def fills(client: Client, name: str) -> str:
@@ -50,11 +46,8 @@ async def fills(client: Client, name: str) -> str:
     raise AssertionError("nothing was refused")
 
 
-async def test_a_user_who_fills_the_memory_leaves_room_for_others(tmp_path: Path) -> None:
-    users = tmp_path / "users"
-    users.write_text("mallory:secret\nvictim:secret\n")
-    users.chmod(0o600)
-    async with broker(passwd_file=str(users)) as handle:
+async def test_a_user_who_fills_the_memory_leaves_room_for_others(users: str) -> None:
+    async with broker(passwd_file=users) as handle:
         said = await fills(await enter(handle, "mallory"), "/queue/m")
         assert "mallory" in said
         victim = await enter(handle, "victim")
@@ -70,22 +63,19 @@ async def test_a_user_who_fills_the_memory_leaves_room_for_others(tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["journal", "sqlite"])
 async def test_a_user_who_fills_the_disk_leaves_room_for_others_after_a_restart_too(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    users: str, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, mallory was told "storage" when nothing was left, and so was everybody."""
-    users = tmp_path / "users"
-    users.write_text("mallory:secret\nvictim:secret\n")
-    users.chmod(0o600)
     most, memory = 16 * 1024 * 1024, {"max_memory_bytes": 256 * 1024 * 1024}
     if kind == "journal":
         store = {"data_dir": str(tmp_path / "data"), "max_store_bytes": most}
     else:
         store = {"store_url": f"sqlite:///{tmp_path}/queues.db"}
         monkeypatch.setattr(SqlStore, "capacity", lambda self: most, raising=False)
-    async with broker(passwd_file=str(users), **memory, **store) as handle:
+    async with broker(passwd_file=users, **memory, **store) as handle:
         code, count = await stores(await enter(handle, "mallory"), "/queue/m")
         assert (code, count > 50) == ("quota-exceeded", True)
-    async with broker(passwd_file=str(users), **memory, **store) as handle:
+    async with broker(passwd_file=users, **memory, **store) as handle:
         victim = await enter(handle, "victim")
         saved = {"persistent": "true"}
         for _ in range(20):
