@@ -142,45 +142,6 @@ def test_rabbitmq_prefetch_count_bounds_what_is_unacknowledged(connect: Connect,
     assert consumer.is_quiet()
 
 
-def test_rabbitmq_prefetch_count_1_leaves_work_to_who_is_free(connect: Connect, name: str) -> None:
-    producer, busy, free = connect(), connect(), connect()
-    busy.subscribe(f"/queue/{name}", ack=EACH, headers={"prefetch-count": "1"})
-    producer.send(f"/queue/{name}", "long")
-    assert busy.get().body == "long"
-    free.subscribe(f"/queue/{name}", ack=EACH, headers={"prefetch-count": "1"})
-    for body in "abc":
-        producer.send(f"/queue/{name}", body)
-        message = free.get()
-        assert message.body == body
-        free.ack(message)
-        free.settle()
-    assert busy.is_quiet()
-
-
-def test_rabbitmq_ack_client_is_cumulative(connect: Connect, name: str) -> None:
-    """There over all subscriptions of the connection, here within one, as STOMP has it."""
-    worker = connect()
-    for queue in ("x", "y"):
-        for body in "abc":
-            worker.send(f"/queue/{name}.{queue}", queue + body)
-    worker.subscribe(f"/queue/{name}.x", id="1", ack="client")
-    of_x = [worker.get() for _ in range(3)]
-    worker.subscribe(f"/queue/{name}.y", id="2", ack="client")
-    of_y = [worker.get() for _ in range(3)]
-    worker.ack(of_y[2])
-    worker.ack(of_x[1])
-    worker.settle()
-    worker.vanish()
-    heir = connect()
-    heir.subscribe(f"/queue/{name}.x", id="1")
-    heir.subscribe(f"/queue/{name}.y", id="2")
-    message = heir.get()
-    assert message.body == "xc"
-    assert message.headers["redelivered"] == "true"
-    assert message.headers["delivery-count"] == "2"
-    assert heir.is_quiet()
-
-
 def test_rabbitmq_nack_with_requeue_false_dead_letters(connect: Connect, name: str) -> None:
     """There only with a policy; here to a dead-letter queue, with headers that can be read."""
     worker = connect()
@@ -263,14 +224,6 @@ def test_rabbitmq_topic_wildcards(connect: Connect, name: str) -> None:
     assert three.bodies(3) == ["lazy.orange.elephant", "lazy.pink", "lazy"]
     assert one.is_quiet()
     assert two.is_quiet()
-
-
-def test_rabbitmq_topic_without_a_subscriber_discards(connect: Connect, name: str) -> None:
-    peer = connect()
-    assert peer.send(f"/topic/{name}", "lost")["matched"] == "0"
-    peer.subscribe(f"/topic/{name}")
-    assert peer.send(f"/topic/{name}", "heard")["matched"] == "1"
-    assert peer.bodies(1) == ["heard"]
 
 
 def test_rabbitmq_exchange_amq_topic_is_topic(connect: Connect, name: str) -> None:
@@ -600,16 +553,6 @@ def test_activemq_selector_on_a_queue(connect: Connect, name: str) -> None:
     assert rest.bodies(2) == ["b", "c"]
 
 
-def test_activemq_selector_on_a_topic(connect: Connect, name: str) -> None:
-    peer = connect()
-    peer.subscribe(f"/topic/{name}", headers={"selector": "symbol IN ('IBM', 'SUN') OR big"})
-    peer.send(f"/topic/{name}", "a", {"symbol": "IBM"})
-    peer.send(f"/topic/{name}", "b", {"symbol": "HP"})
-    peer.send(f"/topic/{name}", "c", {"big": "true"})
-    assert peer.bodies(2) == ["a", "c"]
-    assert peer.is_quiet()
-
-
 def test_activemq_message_groups(connect: Connect, name: str) -> None:
     producer, one, two = connect(), connect(), connect()
     for peer in (one, two):
@@ -783,18 +726,3 @@ def test_artemis_anycast_and_multicast(connect: Connect, name: str) -> None:
     assert peer.bodies(1) == ["kept"]
     sent = peer.send(f"news.{name}", "gone", {"destination-type": "MULTICAST"})
     assert sent["matched"] == "0"
-
-
-def test_a_message_sent_twice_with_one_id_is_taken_once(connect: Connect, name: str) -> None:
-    peer = connect()
-    peer.subscribe(f"/queue/{name}")
-    assert "duplicate" not in peer.send(f"/queue/{name}", "a", {"_AMQ_DUPL_ID": "1"})
-    assert peer.send(f"/queue/{name}", "a", {"x-dedup-id": "1"})["duplicate"] == "true"
-    assert peer.bodies(1) == ["a"]
-    assert peer.is_quiet()
-
-
-def test_a_selector_with_a_mistake_is_an_error(connect: Connect, name: str) -> None:
-    peer = connect()
-    peer._subscribe(f"/queue/{name}", {"id": "1", "ack": "auto", "selector": "price >"})
-    assert peer.refused().headers["code"] == "invalid-selector"
