@@ -2,11 +2,12 @@
 
 import errno
 import random
-from pathlib import Path
 
 import pytest
 from _oracle.store_disk import Disk, filled, open_store, read_all
 
+from tests.support.journals import directory as directory
+from tests.support.journals import killed
 from trio_stomp.store import (
     Append,
     Atomic,
@@ -30,11 +31,11 @@ def begun(directory: str) -> tuple[JournalStore, Disk, int]:
     return store, disk, store.append([Turn([*begin, Put("a", 1, b"", [b"one"])])], 0)
 
 
-def begun_and_failing(path: Path) -> tuple[str, JournalStore, Disk, int]:
+def begun_and_failing(directory: str) -> tuple[JournalStore, Disk, int]:
     """The journal's next sync fails; those of the streams, before it, do not."""
-    store, disk, commit = begun(str(path))
+    store, disk, commit = begun(directory)
     disk.fail("sync", 0, 0, errno.EIO)
-    return str(path), store, disk, commit
+    return store, disk, commit
 
 
 def unit() -> Atomic:
@@ -56,10 +57,6 @@ BEFORE = {b"one"}
 AFTER = {b"two", *(body + name.encode() for body in (b"streamed", b"twice") for name in NAMES)}
 
 
-def killed(disk: Disk) -> Disk:
-    return Disk({path: filled(bytes(file.data)) for path, file in disk.files.items()})
-
-
 def without_power(disk: Disk) -> Disk:
     return disk.cut_power(random.Random(1), 0.0)
 
@@ -76,9 +73,9 @@ def held_after(directory: str, store: JournalStore, disk: Disk) -> set[bytes]:
 
 @pytest.mark.parametrize("is_written", [True, False])
 def test_what_a_broken_journal_may_have_is_not_taken_from_the_streams(
-    tmp_path: Path, is_written: bool
+    directory: str, is_written: bool
 ) -> None:
-    directory, store, disk, commit = begun_and_failing(tmp_path)
+    store, disk, commit = begun_and_failing(directory)
     disk.fail("forget_cached", errno.EIO)
     with pytest.raises(StoreBroken):
         store.append([Turn([unit()])], commit)
@@ -88,24 +85,23 @@ def test_what_a_broken_journal_may_have_is_not_taken_from_the_streams(
     assert held_after(directory, store, after) == (AFTER if is_written else BEFORE)
 
 
-def test_what_a_failed_journal_does_not_have_is_taken_back(tmp_path: Path) -> None:
-    directory, store, disk, commit = begun_and_failing(tmp_path)
+def test_what_a_failed_journal_does_not_have_is_taken_back(directory: str) -> None:
+    store, disk, commit = begun_and_failing(directory)
     with pytest.raises(StoreUnavailable):
         store.append([Turn([unit()])], commit)
     assert store.append([Turn([unit()])], commit) == commit + 1
     assert held_after(directory, store, without_power(disk)) == AFTER
 
 
-def test_a_unit_is_on_the_disk_though_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_unit_is_on_the_disk_though_nobody_waits_for_it(directory: str) -> None:
     """Its streams are; so a reader may see it, and what holds with it must not be lost."""
-    directory = str(tmp_path)
     store, disk, commit = begun(directory)
     store.append([Turn([unit()], is_urgent=False)], commit)
     assert held_after(directory, store, without_power(disk)) == AFTER
 
 
-def test_streams_alone_cost_no_wait_for_the_journal(tmp_path: Path) -> None:
-    store, disk, commit = begun(str(tmp_path))
+def test_streams_alone_cost_no_wait_for_the_journal(directory: str) -> None:
+    store, disk, commit = begun(directory)
     disk.calls.clear()
     append = Append(NAMES[0], 0, b"", [b"x"], 1)
     store.append([Turn([append], is_urgent=False)], commit)
@@ -113,9 +109,8 @@ def test_streams_alone_cost_no_wait_for_the_journal(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_stands_behind_it_says_that_a_unit_held(tmp_path: Path) -> None:
+def test_what_stands_behind_it_says_that_a_unit_held(directory: str) -> None:
     """A journal that was lost takes no more of a stream than its end."""
-    directory = str(tmp_path)
     store, disk, commit = begun(directory)
     commit = store.append([Turn([unit()])], commit)
     store.append([Turn([Append(NAMES[0], 2, b"", [b"behind"], 2)])], commit)

@@ -3,13 +3,13 @@
 import copy
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from _oracle.power import STREAMS, Life, State, broken_promises, disk_of, found_in, states
 from _oracle.store_disk import Disk, open_store, read_all
 
 from tests.support.journals import bodies_of
+from tests.support.journals import directory as directory
 from trio_stomp.store import Append, Begin, Done, DropPlace, Forget, Keep, Put, Record, Turn
 
 
@@ -20,9 +20,9 @@ def some_states(seed: int, count: int) -> Iterator[State]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_promised_is_there_and_what_holds_together_is_whole(
-    tmp_path: Path, seed: int
+    directory: str, seed: int
 ) -> None:
-    directory, kept, torn_units = str(tmp_path), 0, 0
+    kept = torn_units = 0
     for state in some_states(seed, 60):
         disk = disk_of(directory, state)
         store, recovered = open_store(directory, disk)
@@ -68,10 +68,9 @@ def killed_disks(directory: str, seed: int, share: float) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_seen_after_a_kill_survives_a_power_cut(tmp_path: Path, seed: int) -> None:
+def test_what_is_seen_after_a_kill_survives_a_power_cut(directory: str, seed: int) -> None:
     """Recovery shows what was written, though nobody had waited for the disk."""
-    directory, chance, unsynced = str(tmp_path / "data"), random.Random(seed), 0
-    (tmp_path / "data").mkdir()
+    chance, unsynced = random.Random(seed), 0
     for disk in killed_disks(directory, seed, 0.1):
         unsynced += any(f.changes for p, f in disk.files.items() if "/streams/" in p)
         store, recovered = open_store(directory, disk)
@@ -85,8 +84,8 @@ def test_what_is_seen_after_a_kill_survives_a_power_cut(tmp_path: Path, seed: in
 
 
 @pytest.mark.parametrize("seed", range(10, 13))
-def test_the_power_fails_again_while_the_journal_is_opened(tmp_path: Path, seed: int) -> None:
-    directory, chance = str(tmp_path), random.Random(seed)
+def test_the_power_fails_again_while_the_journal_is_opened(directory: str, seed: int) -> None:
+    chance = random.Random(seed)
     for state in states(seed, 20):
         disk, again = disk_of(directory, state), dict[frozenset[tuple[str, bytes]], Disk]()
 
@@ -107,8 +106,8 @@ def test_the_power_fails_again_while_the_journal_is_opened(tmp_path: Path, seed:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_settings_that_were_promised_survive_a_power_cut(tmp_path: Path, seed: int) -> None:
-    chance, directory, disk = random.Random(seed), str(tmp_path), Disk()
+def test_settings_that_were_promised_survive_a_power_cut(directory: str, seed: int) -> None:
+    chance, disk = random.Random(seed), Disk()
     promised, asked = dict[str, str](), set[str]()
     cuts: list[tuple[Disk, dict[str, str], set[str]]] = []
 
@@ -137,9 +136,9 @@ def test_settings_that_were_promised_survive_a_power_cut(tmp_path: Path, seed: i
         store.close()
 
 
-def test_nothing_comes_back_when_old_files_are_deleted(tmp_path) -> None:
+def test_nothing_comes_back_when_old_files_are_deleted(directory: str) -> None:
     """A file's removal may be lost; then what finished with its messages must still be there."""
-    chance, directory, disk = random.Random(7), str(tmp_path), Disk()
+    chance, disk = random.Random(7), Disk()
     cuts: list[tuple[Disk, set[int]]] = []
     finished: set[int] = set()
 
