@@ -546,7 +546,7 @@ def test_what_cannot_be_explained_is_told(page: Page, port: int) -> None:
     known = peer.get().headers["message-id"]
     page.go("explain")
     ask_about(page, "what?")
-    shows(page, "#explain-status", "'what?' is no message-id")
+    shows(page, "#explain-status", "'what?' is not a message-id")
     shows(page, "#explain-status", "(invalid-question)")
     assert page.js("document.querySelector('#explain-status.wrong') !== null")
     ask_about(page, known.rpartition("-")[0] + "-999999")

@@ -129,7 +129,7 @@ def _certificate_user(place: str, subject: str, user: object) -> str:
 def _check_user(where: str, user: str) -> None:
     if user in ("", ANONYMOUS_NAME):
         raise OptionError(
-            f"{where} holds {user!r}, as which nobody can log in; a rule can say"
+            f"{where} holds {user!r}, which cannot be a user's name; a rule can say"
             f' user = "{ANONYMOUS_NAME}" for those who do not'
         )
 
@@ -243,7 +243,7 @@ class _Table:
 
     def _remedy(self, key: str) -> str:
         # An empty list must not turn a rule for a few into one for everybody.
-        return "; leave the key out for everybody" if key in ("user", "group") else ""
+        return "; leave the key out to match all users" if key in ("user", "group") else ""
 
 
 def _shown(value: object) -> str:

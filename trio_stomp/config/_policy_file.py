@@ -43,7 +43,7 @@ def read_policy_file(path: str) -> Policies:
     for pattern, values in tables.items():
         if not isinstance(values, dict):
             raise OptionError(
-                f"{path}: {pattern} stands outside of a table; write it under"
+                f"{path}: {pattern} is outside of a table; write it under"
                 ' ["/topic/name"], the pattern of destinations that it is for'
             )
         policies.append((pattern, _policy(path, pattern, values)))

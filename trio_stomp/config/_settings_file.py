@@ -74,7 +74,7 @@ def _unknown(name: str, content: object, tables: tuple[str, ...]) -> str:
             return f"unknown table [{toml(name)}]; write [destinations.{toml(name)}]"
         return f"unknown table [{name}]{hint(name, tables)}; there are {', '.join(tables)}"
     if group is not None:
-        return f"{name} stands outside of a table; write it under [{group}]"
+        return f"{name} is outside of a table; write it under [{group}]"
     names = [spec.name for spec in options()]
     return f"unknown key {name!r}{hint(name, names)}; keys belong in tables, as port under [listen]"
 
@@ -129,7 +129,7 @@ def _policies(file: TomlFile) -> Iterator[tuple[str, GivenPolicy]]:
         place = file.place(DESTINATIONS, pattern)
         if not isinstance(values, dict):
             raise OptionError(
-                f"{place}: {pattern} stands outside of a policy; write it under"
+                f"{place}: {pattern} is outside of a policy; write it under"
                 ' [destinations."/topic/name"], the pattern of destinations that it is for'
             )
         places = {name: file.place(DESTINATIONS, pattern, name) for name in values}

@@ -75,7 +75,7 @@ class Accounts:
             passwd_file = options.passwd_file
             told += warnings(passwd_file, self.users)
             if not self.users.users:
-                told += (f"{passwd_file}: has no users, so nobody can log in by a passcode",)
+                told += (f"{passwd_file}: has no users, so no client can log in with a passcode",)
         return told
 
     def certified(self, names: tuple[str, ...]) -> Identity | None:

@@ -47,7 +47,7 @@ CONTROL = re.compile(
 )
 
 TOOL = "python -m trio_stomp passwd"
-ANEW = f"remove it, and set the passcode anew: {TOOL} add FILE USER"
+ANEW = f"remove it, and set the passcode again: {TOOL} add FILE USER"
 
 
 @frozen

@@ -207,7 +207,7 @@ class TokenVerifier:
         if name is None:
             raise TokenRefused(f"{where} is not there")
         if name == ANONYMOUS_NAME:
-            raise TokenRefused(f"{where} is {ANONYMOUS_NAME!r}, which is nobody's name")
+            raise TokenRefused(f"{where} is {ANONYMOUS_NAME!r}, which cannot be a user's name")
         return _word(name, where)
 
     def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
@@ -236,7 +236,7 @@ def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable
             if mode & (stat.S_IROTH | stat.S_IWOTH):  # a dedicated group is as common as 0600
                 yield (
                     f"{path} has mode {mode:04o}, and holds a secret that tokens are signed with:"
-                    " every user of this machine can make tokens for anybody; chmod 600"
+                    " every user of this machine can make tokens for any user; chmod 600"
                     f" {shlex.quote(path)}"
                 )
     if not verifier.audience:
@@ -263,9 +263,9 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     try:
         is_number = isinstance(told, int | float) and not isinstance(told, bool)
         if not (is_number and math.isfinite(told)):
-            raise TokenRefused(f"its claim {name} is no number of seconds")
+            raise TokenRefused(f"its claim {name} is not a number of seconds")
     except OverflowError:
-        raise TokenRefused(f"its claim {name} is no time that comes") from None
+        raise TokenRefused(f"its claim {name} is not a valid time") from None
     return float(told) if name in claims else None
 
 

@@ -171,12 +171,12 @@ class Security:
                 f"{where} is reachable from other machines, and without a certificate logins "
                 "would be sent in the clear: give --tls-cert FILE (and --tls-key FILE), or "
                 "listen on 127.0.0.1, or set --tls off if TLS ends in front of the broker, or if "
-                "everybody on the network path may read passcodes and messages"
+                "others on the network path may read passcodes and messages"
             )
         if not self.demands_tls:
             logger.warning(
                 "%s accepts logins from other machines in the clear, since --tls is %s: "
-                "everybody on the network path can read passcodes and messages, unless TLS ends "
+                "others on the network path can read passcodes and messages, unless TLS ends "
                 "in front of the broker",
                 where,
                 self.settings.transport.tls,

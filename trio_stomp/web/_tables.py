@@ -256,7 +256,9 @@ class Tables:
         session = query.text("session")
         state = query.word("state", (ANY, CONNECTED, AWAY, DURABLE))
         if session and state not in (ANY, CONNECTED):
-            raise HttpError(400, f"session tells of one client, which has none of state {state}")
+            raise HttpError(
+                400, f"session selects one client, which has no subscriptions of state {state}"
+            )
         yield
         head, statistics = self.figures.head(), self.server.broker.statistics()
         kept = [] if session else (yield from self._durables(state))

@@ -869,7 +869,9 @@ def test_a_broker_explains_itself() -> None:
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.startswith("/queue/a: ")
         assert " s  queued: 1 from session " in ran.stdout
-        check_refused(run("explain", "nonsense", "--url", broker.url), "is no message-id", code=1)
+        check_refused(
+            run("explain", "nonsense", "--url", broker.url), "is not a message-id", code=1
+        )
 
 
 def test_an_answer_of_another_shape_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -233,7 +233,7 @@ BAD = [
     ("[listn]\n", "AT1: unknown table [listn]; did you mean listen?; there are listen, frames"),
     ("\n[zzz]\n", "AT2: unknown table [zzz]; there are listen, frames"),
     ('["/topic/a"]\n', 'AT1: unknown table ["/topic/a"]; write [destinations."/topic/a"]'),
-    ("port = 1\n", "AT1: port stands outside of a table; write it under [listen]"),
+    ("port = 1\n", "AT1: port is outside of a table; write it under [listen]"),
     ("prot = 1\n", "AT1: unknown key 'prot'; did you mean port?; keys belong in tables"),
     ("zzzzz = 1\n", "AT1: unknown key 'zzzzz'; keys belong in tables, as port under [listen]"),
     ("listen = 1\n", "AT1: listen must be a table, which begins with [listen]"),
@@ -255,7 +255,7 @@ BAD = [
     ("a = " + "[" * 5000, "is nested too deep"),
     # Policies.
     ("destinations = 1\n", "AT1: destinations must be a table; policies begin with [destinations"),
-    ("[destinations]\nttl_ms = 1\n", "AT2: ttl_ms stands outside of a policy"),
+    ("[destinations]\nttl_ms = 1\n", "AT2: ttl_ms is outside of a policy"),
     (
         "[destinations.'/topic/a']\nttl = 1\n",
         "AT2: policy '/topic/a': unknown field 'ttl'; did you mean ttl_ms?; there are ttl_ms, max",

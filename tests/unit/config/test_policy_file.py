@@ -28,7 +28,7 @@ def test_policies_keep_the_order_of_the_file(file: Path) -> None:
         ('["/topic/a"]\nttl = 5\n', "unknown field 'ttl'"),
         ('["/topic/a"]\nttl_ms = "5"\n', "must be a whole number"),
         ('["/topic/a"]\noverflow = "burn"\n', "burn"),
-        ("ttl_ms = 5\n", "ttl_ms stands outside of a table"),
+        ("ttl_ms = 5\n", "ttl_ms is outside of a table"),
         ("[/topic/a]\n", "is no TOML"),
         ('["/topic/>.b"]\n', "/topic/>.b"),
         ('[""]\n', "must not be empty"),

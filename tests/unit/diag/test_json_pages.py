@@ -266,7 +266,7 @@ async def test_durable_subscriptions_are_told_of_even_if_nobody_is_connected() -
         for state in ("away", "durable"):
             refused = ask(dial, f"/subsz?session={session}&state={state}")
             assert refused.status == 400
-            assert f"none of state {state}" in refused.text
+            assert f"no subscriptions of state {state}" in refused.text
         bindings = dial.server.broker.bindings
         for binding in list(bindings.durables):
             bindings.end_durable(binding, 0.0)

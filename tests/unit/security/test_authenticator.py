@@ -403,6 +403,6 @@ def test_accounts_from_files(tmp_path: Path) -> None:
     users.write_text("")
     empty = Accounts.read(SecurityOptions(passwd_file=str(users)), "off", {})
     assert empty.exist, "a file without users lets nobody in, rather than everybody"
-    assert "nobody can log in" in empty.warnings(options)[0]
+    assert "no client can log in" in empty.warnings(options)[0]
     assert not Accounts.read(SecurityOptions(), "off", {}).exist
     assert Accounts().warnings(SecurityOptions()) == ()

@@ -436,7 +436,7 @@ def test_a_commit_of_which_nothing_is_known_breaks_the_store(
 
     fail_commit(True, lose)
     for _ in range(2):
-        with pytest.raises(StoreBroken, match="start the broker anew"):
+        with pytest.raises(StoreBroken, match="restart the broker"):
             opened.append(put(1, b"1"))
     ask(file, "ALTER TABLE elsewhere RENAME TO trio_stomp_state")
     assert opened.restart().commit == 1

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Subscription
     from trio_stomp.broker.queues import Queue
 
-FORGETFUL = "nothing is known of it: nothing is to be remembered (option explain_events)"
+FORGETFUL = "nothing is known about it, as events are not recorded (option explain_events)"
 KEYS = ("message-id", "destination", "session", "user")
 MAX_EVENTS = 200
 """Limit of events in an answer, the newest ones."""
@@ -64,7 +64,7 @@ MAX_FACTS = 200
 MAX_LISTED = 400
 """Limit of characters of a list of destinations in a fact."""
 MAX_QUESTION_CHARS = 4096
-OWN = "what the broker tells of itself (DIAG, /queue/monitor)"
+OWN = "one of the broker's own messages (DIAG, /queue/monitor)"
 
 Answer = tuple[list[str], list[HistoryEvent]]
 Facts = Generator[str | None, None, None]
@@ -140,7 +140,7 @@ class Explainer:
         if not (tag and digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS + 1):
             raise ProtocolError(
                 "invalid-question",
-                f"{name[:80]!r} is no message-id; they look like {self.boot}.1-42",
+                f"{name[:80]!r} is not a message-id, which looks like {self.boot}.1-42",
             )
         return tag, digits
 
@@ -230,7 +230,7 @@ class Explainer:
         owner = f"session {subscription.client.session_id}" if subscription is not None else ""
         if subscription is not None and _hears(subscription):
             return [
-                f"what the broker tells of itself is not noted, so this may be of {owner},"
+                f"the broker's own messages are not recorded, so this may be one of {owner},"
                 f" subscribed to {subscription.destination}",
                 "/stream/DIAG can be read again",
             ]
@@ -246,7 +246,7 @@ class Explainer:
                 f"no message had that id: {owner} was not given that number"
                 f" by its subscription to {subscription.destination}"
             ]
-        return [f"no message had that id, or it was of {OWN}, of which deliveries are not noted"]
+        return [f"no message had that id, or it was {OWN}, whose deliveries are not recorded"]
 
     def _first_known(self, events: Sequence[HistoryEvent], newest: int) -> Pieces[int]:
         """Return the first delivery number from which on all recorded deliveries are known."""
@@ -434,7 +434,7 @@ def _of_stream(subscription: "Subscription | None", digits: str) -> str:
     mark = END_MARK.decode()
     if digits.startswith(mark) and digits != mark:
         offset = int(digits.removeprefix(mark))
-        return f"it is no message, but the end of what was asked of {name}: before offset {offset}"
+        return f"it is no message, but the end marker of a range of {name}, before offset {offset}"
     offset = int(digits)
     if reader is not None and offset >= reader.at:
         return f"no message had that id so far: the next one read from {name} is at {reader.at}"
@@ -471,7 +471,7 @@ def _state(subscription: "Subscription") -> Iterator[str]:
             f" {consumer.options.prefetch_count} (prefetch)"
         )
         if not consumer.is_ready:
-            yield "takes no more before it acknowledges"
+            yield "gets no more messages until it acknowledges some"
     if not subscription.outbox.has_room():
         yield "does not read what is sent to it: its outbox is full"
 

@@ -38,8 +38,8 @@ AFTER_DELIVERY = ("rejected", "delivery-limit", "max-exceptions")
 MAX_DIGITS = 19
 """Limit of digits of a delivery number."""
 _GIVEN = {
-    DeliveryReason.PARKED: "it was parked, for nobody was subscribed, and given to",
-    DeliveryReason.LAST_VALUE: "it was the last value when somebody subscribed, and given to",
+    DeliveryReason.PARKED: "it was parked, as there were no subscribers, and given to",
+    DeliveryReason.LAST_VALUE: "it was the last value at a later SUBSCRIBE, and given to",
     DeliveryReason.PASSED_ON: "another member of the work queue left it, and it was given to",
 }
 
@@ -198,7 +198,7 @@ def outcome_of(
         case Given():
             return (yield from _of_late(found, claim, events, present))
         case Browsed():
-            return ["it is no message of a queue: it told a browser that there is no more"]
+            return ["it is the end marker of a queue browser, not a message of the queue"]
     accepted = accepted_by(claim, number)
     if isinstance(claim, Delivered):
         return (yield from of_queue(found, accepted, present))
@@ -358,5 +358,5 @@ def _waiting(queue: "Queue | None") -> list[str]:
     if queue.held:
         return ["it waits in its queue"]
     dropped = some(queue.destination.dropped, "message")
-    gone = "it is in its queue no more, and no delivery of it is known"
+    gone = "it has left its queue, and no delivery of it is known"
     return [gone, f"the queue has dropped {dropped} so far"]

@@ -66,7 +66,7 @@ _HINTS = {
     "!": "not equal is written <>",
     "'": "a text ends with ', and holds a ' as ''",
     '"': 'a quoted name ends with "; texts stand in single quotes',
-    "NULL": "NULL stands in IS NULL and IS NOT NULL only",
+    "NULL": "NULL is only allowed in IS NULL and IS NOT NULL",
 }
 
 TOKEN_BYTES = 832

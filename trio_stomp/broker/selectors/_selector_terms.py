@@ -52,7 +52,7 @@ MAX_NUMBER_CHARS = 500
 """Longer texts, blanks included, are neither numbers nor TRUE or FALSE."""
 
 
-_REMEDY = "a header name with - stands in double quotes, a text in single ones"
+_REMEDY = "put a header name with - in double quotes, a text in single ones"
 
 
 class Kind(Enum):

@@ -122,6 +122,6 @@ def read_question(question: str) -> tuple[str, str | None, int]:
             return what, user, after
     raise ProtocolError(
         "invalid-question",
-        f"{question[:80]!r} is no question; ask for what is left, in JSON:"
+        f"{question[:80]!r} is not a request for DIAG/left; send JSON such as"
         ' {"what": "schedules", "user": "alice"}, {"what": "last-values"} or {"what": "quotas"}',
     )

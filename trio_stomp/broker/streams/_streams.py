@@ -253,7 +253,7 @@ class Streams:
             limit = f", and there are not {MAX_STREAMS} others" if self.refused else ""
             raise ProtocolError(
                 "unknown-stream",
-                f"{name[:80]} is no stream; a topic has one if its policy says stream = true"
+                f"{name[:80]} is not a stream; a topic has one if its policy has stream = true"
                 f"{limit}",
                 reason=CloseReason.UNSUPPORTED,
             )

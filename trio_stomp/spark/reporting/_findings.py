@@ -214,7 +214,7 @@ def _starts(results: Results, broker: str) -> Iterator[Finding]:
             f"{results.clock(start)} (not heard for {lasting(silent)})" for start, silent in again
         ]
         times = "once" if len(again) == 1 else f"{len(again)} times"
-        text = f"At {', '.join(told)}. Counters began anew; rates know of it."
+        text = f"At {', '.join(told)}. Counters started from 0, which rates take into account."
         yield Finding(NOTE if len(again) == 1 else WARN, f"The broker was restarted {times}", text)
 
 

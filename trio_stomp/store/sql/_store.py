@@ -205,7 +205,7 @@ class SqlStore:
                 raise
 
     def _has_committed(self, commit: int) -> bool:
-        doing = "the connection was lost in the middle of a commit, start the broker anew"
+        doing = "the connection was lost in the middle of a commit, restart the broker"
         try:
             with explained(self._database, doing, StoreBroken):
                 if self._writer is None:

@@ -228,7 +228,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
     except _EncryptedKeyError:
         raise OptionError(
-            f"{key} (tls_key) has a passphrase, which nobody can enter at start; remove it with "
+            f"{key} (tls_key) has a passphrase, which cannot be entered at start; remove it with "
             f"`openssl pkey -in {key} -out NEW.pem` and give NEW.pem the mode 0600"
         ) from None
     except ssl.SSLError as error:

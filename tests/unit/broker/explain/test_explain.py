@@ -138,7 +138,7 @@ def test_what_is_remembered_is_bounded_and_can_be_nothing() -> None:
     reader.subscribes("/topic/t")
     off.peer().sends("/topic/t", "x")
     assert asks(off, last_id(reader))["summary"] == (
-        "nothing is known of it: nothing is to be remembered (option explain_events)"
+        "nothing is known about it, as events are not recorded (option explain_events)"
     )
     assert not off.broker.event_history.routine
 
@@ -246,7 +246,7 @@ def test_what_stands_between_a_subscription_and_its_next_message() -> None:
     core.peer().sends("/queue/q", "a", "b")
     summary = asks(core, {"destination": "/queue/q", "session": "s1"})["summary"]
     assert "has 1 unacknowledged of 1 (prefetch)" in summary
-    assert "takes no more before it acknowledges" in summary
+    assert "gets no more messages until it acknowledges some" in summary
     picky = core.peer()
     picky.subscribes("/topic/t", headers=(("selector", "a = 1"), ("no-local", "true")))
     summary = asks(core, {"destination": "/topic/t", "session": "s3"})["summary"]

@@ -131,7 +131,7 @@ def test_the_end_of_a_browse_is_no_message() -> None:
     browser.subscribes("/queue/q", headers=(*BROWSER, ("browser-end", "true")))
     answer = asks(core, ids(browser)[-1])
     assert answer["facts"] == [
-        "it is no message of a queue: it told a browser that there is no more"
+        "it is the end marker of a queue browser, not a message of the queue"
     ]
     assert what(answer) == ["browsed"]
     assert answer["events"][0]["text"].startswith(
@@ -148,7 +148,9 @@ def test_what_was_parked_and_given_to_a_late_subscriber() -> None:
     late = core.peer()
     late.subscribes("/topic/t")
     answer = asks(core, ids(late)[2])
-    assert answer["facts"] == ["it was parked, for nobody was subscribed, and given to session s2"]
+    assert answer["facts"] == [
+        "it was parked, as there were no subscribers, and given to session s2"
+    ]
     (event,) = answer["events"]
     assert (event["what"], event["cause"], event["count"]) == ("given", "parked", 3)
     assert event["text"].endswith(": parked for a late subscriber")
@@ -174,7 +176,7 @@ def test_a_last_value() -> None:
     late = core.peer()
     late.subscribes("/topic/t")
     assert facts(core, ids(late)[0]) == [
-        "it was the last value when somebody subscribed, and given to session s2"
+        "it was the last value at a later SUBSCRIBE, and given to session s2"
     ]
     assert asks(core, ids(late)[0])["events"][0]["cause"] == "last-value"
 
@@ -231,14 +233,14 @@ def test_what_the_broker_tells_of_itself_is_never_called_old(name: str) -> None:
     core.broker.publish(place, b"{}", (), core.now)
     mine = ids(reader)
     assert facts(core, mine[0]) == [
-        "what the broker tells of itself is not noted, so this may be of session s1, subscribed"
+        "the broker's own messages are not recorded, so this may be one of session s1, subscribed"
         f" to {name}",
         "/stream/DIAG can be read again",
     ]
     reader.unsubscribes()
     assert facts(core, mine[0]) == [
-        "no message had that id, or it was of what the broker tells of itself (DIAG,"
-        " /queue/monitor), of which deliveries are not noted"
+        "no message had that id, or it was one of the broker's own messages (DIAG,"
+        " /queue/monitor), whose deliveries are not recorded"
     ]
 
 
@@ -298,7 +300,7 @@ def test_work_for_a_member_that_numbers_it_later() -> None:
 @pytest.mark.parametrize("digits", ["²", "1" * 21, "", "5x", "-5", "٣"])
 def test_what_only_looks_like_a_number(digits: str) -> None:
     core = Core()
-    with pytest.raises(Exception, match="is no message-id") as caught:
+    with pytest.raises(Exception, match="is not a message-id") as caught:
         asks(core, f"b7.1-{digits}" if digits != "-5" else "-5")
     assert getattr(caught.value, "code", "") == "invalid-question"
 
@@ -327,7 +329,7 @@ def test_messages_of_a_stream() -> None:
         "it was read from /stream/topic/t, at offset 0; its log tells all of it"
     ]
     assert "the next one read from" in asks(core, f"{tag}-7")["summary"]
-    assert "the end of what was asked of" in asks(core, f"{tag}-02")["summary"]
+    assert "the end marker of a range of" in asks(core, f"{tag}-02")["summary"]
     reader.unsubscribes()
     assert "read from a stream, at offset 1" in asks(core, names[1])["summary"]
 

@@ -247,7 +247,7 @@ def test_what_a_browser_saw_and_nobody_knows_the_end_of() -> None:
     assert facts(core, ids(browser)[0])[0] == "it waits in its queue, as far as is known"
     core.broker.queues.open("/queue/q")
     assert facts(core, ids(browser)[0])[:2] == [
-        "it is in its queue no more, and no delivery of it is known",
+        "it has left its queue, and no delivery of it is known",
         "the queue has dropped 2 messages so far",
     ]
 
