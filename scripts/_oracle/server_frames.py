@@ -119,6 +119,8 @@ def _read_line(line: str, version: str) -> tuple[str, str]:
 
 def unescape(text: str, version: str) -> str:
     """Return unescaped header text."""
+    if "\\" not in text:
+        return text  # letter by letter, a long one takes a while
     out, table = "", ESCAPES[version]
     while table and text:
         step = 2 if text[0] == "\\" else 1
