@@ -15,7 +15,7 @@ from trio_stomp.broker.queues._consumer import WIDENED
 from trio_stomp.broker.queues._settlement import SETTLED, claim_all
 from trio_stomp.protocol import Received
 
-HELD = 10_000
+HELD = 6000
 ALL = numbered("", HELD)
 TIMEOUT_S = 5.0
 PIECES = round(2 * SHARE_S / STEP_S) + 2

@@ -13,7 +13,7 @@ from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
 from trio_stomp.store import Atomic
 
-COUNT = 2000
+COUNT = 1400
 """Durable subscriptions: more than one turn writes copies for."""
 SOME = 800
 """The same, in one turn more."""
