@@ -34,6 +34,17 @@ ABOVE = re.compile(
 PROCESSES = ("-n", "3", "--dist", "loadfile")
 """More processes than cores: many tests wait for sockets, not for a processor."""
 
+TRACED = (
+    *(f"tests/unit/{floor}" for floor in SYNCHRONOUS_FLOORS),
+    "tests/model/test_stream_model.py",
+    "tests/system/test_stream_flow.py",
+    "tests/unit/diag/test_monitor.py",
+    "tests/unit/diag/test_queries.py",
+    "tests/unit/diag/test_tables.py",
+)
+"""Tests that go through every branch of the synchronous floors: the only ones that are traced, as
+tracing more than doubles what a test takes."""
+
 OTHERS = ("tests/foreign", "tests/house/test_docs_commands.py")
 """Tests that wait for programs of others and of ours: beside the others, as they need no core."""
 
@@ -116,11 +127,13 @@ def tests_steps(tier: str) -> Iterator[Step]:
     # One process rewrites the asserts of all files: else each of the others does all of it again.
     yield Step("collecting", (sys.executable, "-m", "pytest", "--collect-only", "-qqq"))
     sources = (f"--cov=trio_stomp/{floor}" for floor in SYNCHRONOUS_FLOORS)
-    traced = (*sources, "--cov-branch", "--cov-report=")
-    elsewhere = (f"--ignore={path}" for path in OTHERS)
-    yield pytest_step("tests", *PROCESSES, "-m", marked(tier, "not spark"), *elsewhere, *traced)
+    which = ("-m", marked(tier, "not spark"))
+    traced = (*sources, "--cov-branch", "--cov-report=", *TRACED)
+    yield pytest_step("traced tests", *PROCESSES, *which, *traced)
     report = (sys.executable, "-m", "coverage", "report", f"--fail-under={FLOOR_COVERAGE}")
     yield Step("branch coverage of the synchronous floors", report)
+    elsewhere = (f"--ignore={path}" for path in (*TRACED, *OTHERS))
+    yield pytest_step("tests", *PROCESSES, *which, *elsewhere)
 
 
 def spark_step(tier: str) -> Step:

@@ -41,9 +41,10 @@ def test_without_options_it_is_the_push_tier() -> None:
 
 def test_each_push_runs_every_file_of_tests_but_what_is_marked() -> None:
     told = commands("push")
-    others = told["tests with other programs"]
-    assert "not spark and not full" in others
-    named = [word for word in others if word.startswith("tests/")]
+    named: list[str] = []
+    for name in ("traced tests", "tests with other programs"):
+        named += [word for word in told[name] if word.startswith("tests/")]
+        assert "not spark and not full" in told[name]
     assert [name for name in named if not (ROOT / name).exists()] == []
     left_out = [word for word in told["tests"] if "tests/" in word]
     assert sorted(left_out) == sorted(f"--ignore={name}" for name in named)
