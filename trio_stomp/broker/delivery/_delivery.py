@@ -57,6 +57,8 @@ class Destination:
     quota: "Quota | None" = None
     """The quota charged: that of its first user."""
     generation: int = STALE_GENERATION
+    idle_since: int = 0
+    """Its place among the destinations that may be idle; 0 = it is in use."""
     exact: "dict[Member, None]" = field(factory=dict)
     is_asked: bool = False
     """Messages are requests to the broker that take long to answer."""

@@ -40,7 +40,10 @@ from trio_stomp.broker.routing._takers import sorting, takers_of
 LOOKING = -2
 """The ``generation`` of a destination whose subscribers are being looked up in pieces."""
 MAX_FORGOTTEN = 64
-"""Destinations forgotten at once. A refused frame cannot have named many more."""
+"""Destinations forgotten at once, 5 µs each. A refused frame cannot have named many more."""
+MAX_LOOKED = 512
+"""Destinations checked at once for being idle, 2 µs each. They are checked once for each time
+that they became idle."""
 
 
 def _sums() -> Destination:
@@ -353,26 +356,27 @@ class Destinations:
         destination.generation = self._generation
 
     def _evict(self, name: str, cost: int) -> None:
-        """Make room for ``name``: forget a tenth of the destinations, those idle longest first.
-
-        The time is amortized: a destination is checked once for each time it became idle.
+        """Make room for ``name``: forget some destinations, those idle longest first.
 
         Raises:
           ProtocolError: There is still no room, or no memory.
         """
-        limit = self.policies.max_destinations
-        wanted = max(1, min(limit, len(self._destinations)) // 10)
-        self._forget_idle(wanted + max(0, len(self._destinations) - limit))
-        if cost > self.memory.tables_room:
-            raise no_table_memory(self.memory, f"destination:{name[:80]}")
-        # Not ==: the broker's own topics may exceed the limit.
-        if len(self._destinations) >= limit:
-            raise ProtocolError(
-                "too-many-destinations",
-                f"{len(self._destinations)} destinations are in use, which is the limit"
-                " (option max_destinations)",
-                reason=CloseReason.LIMIT_EXCEEDED,
-            )
+        limit, memory = self.policies.max_destinations, self.memory
+
+        def has_room() -> bool:
+            # Not ==: the broker's own topics may exceed the limit.
+            return cost <= memory.tables_room and len(self._destinations) < limit
+
+        if self._forget_idle(has_room) or has_room():
+            return
+        if cost > memory.tables_room:
+            raise no_table_memory(memory, f"destination:{name[:80]}")
+        raise ProtocolError(
+            "too-many-destinations",
+            f"{len(self._destinations)} destinations are in use, which is the limit"
+            " (option max_destinations)",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
 
     def _evict_of(self, quota: Quota, name: str, cost: int) -> None:
         """Make room for ``name`` of a user who has reached the limit: forget idle destinations.
@@ -380,21 +384,38 @@ class Destinations:
         Raises:
           ProtocolError: There is still no room.
         """
-        self._forget_idle(max(1, quota.destinations // 10), quota)
-        if self._lacks(quota, cost):  # others' idle destinations may go as well
-            self._forget_idle(max(1, len(self._destinations) // 10))
-        if self._lacks(quota, cost):
-            raise no_names(self.memory, quota, f"destination:{name[:80]}")
 
-    def _forget_idle(self, wanted: int, quota: Quota | None = None) -> None:
-        """Forget up to ``wanted`` idle destinations, of all users or of one.
+        def has_room() -> bool:
+            return not self._lacks(quota, cost)
 
-        Those that have been idle longest go first.
+        if self._forget_idle(has_room, quota) or has_room():
+            return
+        if self._forget_idle(has_room) or has_room():  # others' idle destinations may go as well
+            return
+        raise no_names(self.memory, quota, f"destination:{name[:80]}")
+
+    def _forget_idle(self, has_room: Callable[[], bool], quota: Quota | None = None) -> bool:
+        """Forget a few idle destinations, of all users or of one, those idle longest first.
+
+        Args:
+          has_room: Return whether these were enough.
+          quota: The quota of the only user whose destinations are forgotten; None = all users.
+
+        Returns:
+          Whether it stopped early: so many are in use again that looking for idle ones takes
+          several calls. Meanwhile the table may exceed its limit slightly.
         """
-        while wanted > 0 and (destination := self._quiet.take(quota)) is not None:
+        wanted = min(MAX_FORGOTTEN, self.policies.max_destinations // 10)
+        for _ in range(MAX_LOOKED):
+            destination = self._quiet.take(quota)
+            if destination is None:
+                return False
             if destination.is_idle:
-                wanted -= 1
                 self._remove(destination)
+                wanted -= 1
+                if wanted <= 0 and has_room():
+                    return False
+        return True
 
     def _lacks(self, quota: Quota, cost: int) -> bool:
         """Return whether a quota has no room for one more name."""

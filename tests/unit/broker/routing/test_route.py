@@ -7,12 +7,12 @@ import pytest
 
 from tests.support.core import Actor, Bench, Core, OutboxFake, Pairs, Received, run_of
 from tests.support.durable_fakes import DurableBench
+from trio_stomp.base import Quota
 from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, Client, Destination, Subscription
 from trio_stomp.broker.names._kinds import Kind, check_sendable, classify, is_reserved
 from trio_stomp.broker.names._wildcards import compile_pattern
-from trio_stomp.broker.routing._destinations import Destinations
-from trio_stomp.broker.routing._idle import Quiet
+from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN, MAX_LOOKED, Destinations
 
 
 def subscription(destination: str, number: int) -> Subscription:
@@ -177,6 +177,30 @@ def test_a_full_table_forgets_the_oldest_tenth_of_what_nobody_subscribes_to():
     ]
 
 
+def test_a_large_full_table_forgets_a_few_for_a_new_name() -> None:
+    destinations = table(5_000)
+    for number in range(5_001):
+        destinations.open(str(number))
+    assert len(destinations) == 5_001 - MAX_FORGOTTEN
+    assert destinations.known("0") is None
+
+
+@pytest.mark.parametrize("of_one", [False, True])
+def test_while_very_many_are_in_use_again_a_full_table_takes_some_names_more(of_one: bool) -> None:
+    destinations = table(2_000)
+    quota = Quota("alice") if of_one else None
+    for number in range(2_000):
+        destinations.place(str(number), quota)
+    for number in range(2 * MAX_LOOKED):  # those idle longest
+        add(destinations, subscription(str(number), number))
+    for number in range(2):
+        destinations.place(f"new {number}", quota)
+        assert len(destinations) == 2_001 + number, "none of those checked so far is idle"
+    destinations.place("new 2", quota)
+    assert len(destinations) == 2_003 - MAX_FORGOTTEN
+    assert destinations.known(str(2 * MAX_LOOKED)) is None
+
+
 def test_a_table_full_of_subscriptions_takes_no_other_name():
     destinations = table()
     held = [subscription(str(number), number) for number in range(16)]
@@ -279,10 +303,16 @@ def test_what_a_forgotten_destination_counted_stays_in_the_totals():
 # Which routes are looked at to make room.
 
 
+def _take_all_idle(core: Core) -> None:
+    """What becomes idle is noted anew."""
+    while core.broker.destinations._quiet.take() is not None:
+        pass
+
+
 def used_and_left(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/a")
-    core.broker.destinations._quiet = Quiet()
+    _take_all_idle(core)
     reader.unsubscribes()
 
 
@@ -290,21 +320,21 @@ def consumed_and_left(core: Core) -> None:
     reader = core.peer()
     core.peer().sends("/queue/a", "x")
     reader.subscribes("/queue/a", ack="client")
-    core.broker.destinations._quiet = Quiet()
+    _take_all_idle(core)
     reader.acks(*reader.messages())
     reader.is_gone()
 
 
 def expired(core: Core) -> None:
     core.peer().sends("/queue/a", "x", headers=(("ttl", "1000"),))
-    core.broker.destinations._quiet = Quiet()
+    _take_all_idle(core)
     core.passes(2)
 
 
 def left_with_a_topic(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/a", "q")
-    core.broker.destinations._quiet = Quiet()
+    _take_all_idle(core)
     reader.is_gone()
 
 
@@ -322,7 +352,7 @@ def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
     core = Core(BrokerPolicies(max_destinations=40))
     sender = core.peer()
     sender.sends("a", "x", headers=(("retain", "set"),))
-    core.broker.destinations._quiet = Quiet()
+    _take_all_idle(core)
     sender.sends("a", "", headers=(("retain", "remove"),))
     destination = core.broker.destinations.known("a")
     assert destination is not None
