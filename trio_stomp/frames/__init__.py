@@ -13,6 +13,7 @@ from trio_stomp.frames._encoder import encode_frame as encode_frame
 from trio_stomp.frames._encoder import encode_header as encode_header
 from trio_stomp.frames._encoder import encode_receipt as encode_receipt
 from trio_stomp.frames._encoder import message_blocks as message_blocks
+from trio_stomp.frames._encoder import message_tail as message_tail
 from trio_stomp.frames._encoder import message_tails as message_tails
 from trio_stomp.frames._encoder import redelivered_head as redelivered_head
 from trio_stomp.frames._encoder import subscription_prefix as subscription_prefix

@@ -160,6 +160,21 @@ def _message_block(head: Head, rules: HeaderRules) -> bytes:
     return b"\n%b%b" % (b"".join(lines), _length_lines(head))
 
 
+def message_tail(lead: bytes, body: bytes) -> bytes:
+    """Return the back half of a MESSAGE whose SEND had no ``content-length`` (F33).
+
+    If the SEND had one, it is in the block, and the back half is the lead, the body and
+    ``FRAME_END``. Topics, queues and streams each write that in one step: it is the usual case.
+
+    Args:
+      lead: The number, headers of this delivery alone, and the block.
+      body: The body.
+    """
+    if body:
+        return b"%bcontent-length:%d\n\n%b\0\n" % (lead, len(body), body)
+    return b"%b\n\0\n" % lead
+
+
 def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> list[bytes]:
     """Return an empty tail and then the back halves of a run's messages.
 
@@ -175,12 +190,7 @@ def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> 
     if head.content_length >= 0:
         tails += [b"%d%b%b\0\n" % (n, block, body) for n, body in enumerate(bodies, first)]
     else:
-        tails += [
-            b"%d%bcontent-length:%d\n\n%b\0\n" % (n, block, len(body), body)
-            if body
-            else b"%d%b\n\0\n" % (n, block)
-            for n, body in enumerate(bodies, first)
-        ]
+        tails += [message_tail(b"%d%b" % (n, block), body) for n, body in enumerate(bodies, first)]
     return tails
 
 
@@ -190,6 +200,7 @@ __all__ = [
     "encode_header",
     "encode_receipt",
     "message_blocks",
+    "message_tail",
     "message_tails",
     "subscription_prefix",
 ]

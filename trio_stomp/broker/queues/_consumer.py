@@ -17,7 +17,7 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.headers import SubscribeOptions
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message
 from trio_stomp.broker.routing import FanOut
-from trio_stomp.frames import Head, message_blocks
+from trio_stomp.frames import Head, message_blocks, message_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -371,10 +371,8 @@ class Consumer:
                 lead += b"\nredelivered:false"
             if head.content_length >= 0:
                 tails.append(b"%b%b%b\0\n" % (lead, block, body))
-            elif body:
-                tails.append(b"%b%bcontent-length:%d\n\n%b\0\n" % (lead, block, len(body), body))
             else:
-                tails.append(b"%b%b\n\0\n" % (lead, block))
+                tails.append(message_tail(lead + block, body))
         return tails
 
 

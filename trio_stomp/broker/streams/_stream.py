@@ -7,7 +7,7 @@ from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.queues import cost_alone
-from trio_stomp.frames import Head, message_blocks
+from trio_stomp.frames import Head, message_blocks, message_tail
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
@@ -76,17 +76,13 @@ class StreamRun:
         lead = b"%d" + form
         bodies = self.bodies[start:stop]
         numbered = enumerate(bodies, self.first + start)
-        if self.head.content_length >= 0:
-            whole = lead + b"%b\0\n"
-            if repeat:
-                return [whole % (n, n, n, body) for n, body in numbered]
-            return [whole % (n, n, body) for n, body in numbered]
-        whole, empty = lead + b"content-length:%d\n\n%b\0\n", lead + b"\n\0\n"
-        repeats = 3 if repeat else 2
-        return [
-            whole % (*(n,) * repeats, len(body), body) if body else empty % ((n,) * repeats)
-            for n, body in numbered
-        ]
+        if self.head.content_length < 0:
+            times = 3 if repeat else 2
+            return [message_tail(lead % ((n,) * times), body) for n, body in numbered]
+        whole = lead + b"%b\0\n"
+        if repeat:
+            return [whole % (n, n, n, body) for n, body in numbered]
+        return [whole % (n, n, body) for n, body in numbered]
 
 
 @define(eq=False, repr=False)
