@@ -54,6 +54,7 @@ MODULES = (
     "trio_stomp/server/_dispatcher.py",
     "trio_stomp/server/io/_inbox.py",
     "trio_stomp/server/io/_items.py",
+    "trio_stomp/server/io/_joining.py",
     "trio_stomp/server/io/_outbox.py",
     "trio_stomp/server/io/_outbox_shared.py",
 )

@@ -32,13 +32,13 @@ from trio_stomp.frames import Head
 from trio_stomp.server.io._framing import BIG_TAIL_BYTES, JOIN_BYTES, Framing, WebSocketMessages
 from trio_stomp.server.io._outbox import (
     BULK_INLINE_BYTES,
-    CLEARED_AT_ONCE,
     COUNTED_AT_ONCE,
     INLINE_BYTES,
     STUCK_S,
     Outbox,
 )
 from trio_stomp.server.io._outbox_shared import LOW_WATER_BYTES, OutboxShared
+from trio_stomp.server.io._waste import CLEARED_AT_ONCE
 from trio_stomp.transport import MAX_BEHIND, frame_message
 from trio_stomp.transport.wire._wire import Piece
 

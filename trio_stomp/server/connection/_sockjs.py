@@ -11,7 +11,7 @@ from trio_stomp.base import CloseReason, ProtocolError, RemoteError, noop
 from trio_stomp.broker import Delivery
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
-from trio_stomp.server.io import Outbox
+from trio_stomp.server.io import Outbox, lose_some
 from trio_stomp.transport import (
     JSON_GROWTH,
     SOCKJS_HEARTBEAT,
@@ -68,13 +68,13 @@ class SockJsOutbox(Outbox):
         if self.is_closed:
             return True
         if self._is_unfit:
-            self._lose([(prefix, delivery)])
+            self.shared.unsent += lose_some(delivery, delivery.count)
             return True
         try:
             prefix = quote_sockjs(prefix)
             quoted = quote_delivery(delivery, len(prefix))
         except UnicodeDecodeError:
-            self._give_up(prefix, delivery)
+            self._give_up(delivery)
             return True
         return super().stage(prefix, quoted)
 
@@ -89,9 +89,9 @@ class SockJsOutbox(Outbox):
         self.on_unfit = noop
         super().end()
 
-    def _give_up(self, prefix: bytes, delivery: Delivery) -> None:
+    def _give_up(self, delivery: Delivery) -> None:
         self._is_unfit = True
-        self._lose([(prefix, delivery)])
+        self.shared.unsent += lose_some(delivery, delivery.count)
         error = ProtocolError(
             "not-text",
             f"a message of {delivery.publication.destination.name[:80]} is not UTF-8, and SockJS"

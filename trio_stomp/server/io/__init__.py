@@ -10,5 +10,6 @@ from trio_stomp.server.io._inbox import Control as Control
 from trio_stomp.server.io._inbox import Gone as Gone
 from trio_stomp.server.io._inbox import Inbox as Inbox
 from trio_stomp.server.io._inbox import Item as Item
+from trio_stomp.server.io._items import lose_some as lose_some
 from trio_stomp.server.io._outbox import Outbox as Outbox
 from trio_stomp.server.io._outbox_shared import OutboxShared as OutboxShared

@@ -6,8 +6,7 @@ shared by all subscribers, and are joined only just before they are sent.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator
 
 import trio
 from attrs import define, field
@@ -15,17 +14,17 @@ from attrs import define, field
 from trio_stomp.base import CloseReason, noop
 from trio_stomp.broker import Delivery
 from trio_stomp.server.io._framing import JOIN_BYTES as JOIN_BYTES
-from trio_stomp.server.io._framing import Framing, cut
+from trio_stomp.server.io._framing import Framing
 from trio_stomp.server.io._items import Item, cost_of, cut_off, is_bulk, lose, lose_some
+from trio_stomp.server.io._joining import join, pieces_of
 from trio_stomp.server.io._outbox_shared import OutboxShared
+from trio_stomp.server.io._waste import Waste
 from trio_stomp.transport import MAX_BEHIND, Wire
 
 INLINE_BYTES = 64 * 1024
 """Output up to this size is joined and sent by the dispatcher, if none is queued before it."""
 BULK_INLINE_BYTES = 1024 * 1024
 """The same limit for large messages, which need not be joined."""
-CLEARED_AT_ONCE = 64
-"""Runs freed at once. Runs that nobody else refers to take some 3 µs each."""
 COUNTED_AT_ONCE = 2048
 """Runs that will never be sent; they take some 0.1 µs each, and many connections may be lost at
 once that had 8 MiB each of the messages of a topic: 6 ms for each, and 3 only to copy the list."""
@@ -85,10 +84,8 @@ class Outbox:
     _wake: trio.Event | None = None
     _empty: trio.Event | None = None
     _wants_room: bool = False
-    _thrown: list[Item] | tuple[()] = ()
-    """Dropped items that wait to be freed: 8 MiB take milliseconds."""
-    _lost: deque[Item] | tuple[()] = ()
-    """Items of a lost connection, not yet counted as dropped: counting them takes time as well."""
+    _waste: Waste | None = None
+    """What was dropped and not freed yet, made as needed."""
     owner: object | None = None
     """The connection, until it has ended; for the diagnostics, not called here."""
 
@@ -174,7 +171,8 @@ class Outbox:
             self._ready, self._staged = deque(kept), []
         else:
             self._staged = kept
-        self._throw(waiting)
+        if waiting:
+            self._throw_away().thrown += waiting
         return lose(waiting)
 
     async def clear_away(self) -> None:
@@ -182,13 +180,8 @@ class Outbox:
 
         Checkpoint: only if there are any. Cancel: the rest is freed with the outbox.
         """
-        while self._lost:
-            count = min(CLEARED_AT_ONCE, len(self._lost))
-            self._lose([self._lost.popleft() for _ in range(count)])
-            await trio.lowlevel.checkpoint()
-        while self._thrown:
-            del self._thrown[-CLEARED_AT_ONCE:]
-            await trio.lowlevel.checkpoint()
+        if self._waste is not None:
+            await self._waste.clear_away()
 
     def has_room(self) -> bool:
         """Return whether a source that can wait should give more now."""
@@ -227,7 +220,9 @@ class Outbox:
                 self._block(now)
             return
         charged = self.waiting_bytes
-        data = self._join(staged, now)
+        slept_s = self.shared.clock.slept_s
+        data, frames = join(staged, self.framing, now + slept_s, self._expire)
+        self.frames_out += frames
         try:
             sent = self.wire.send_nowait(data)
         except trio.BrokenResourceError:
@@ -337,10 +332,10 @@ class Outbox:
         waiting = self._line()
         waiting.extend(self._staged)
         if len(waiting) > COUNTED_AT_ONCE:
-            self._lost = waiting
-        else:
-            self._lose(waiting)
-            self._throw(list(waiting))
+            self._throw_away().lost = waiting
+        elif waiting:
+            self.shared.unsent += lose(waiting)
+            self._throw_away().thrown += waiting
         self._ready = ()
         if self._staged or self._writing:
             self._staged, self._writing = [], []
@@ -364,13 +359,10 @@ class Outbox:
         assert isinstance(self._parts, deque)
         return self._parts
 
-    def _lose(self, items: Iterable[Item]) -> None:
-        """Give up items that will never be sent, as the peer is gone."""
-        self.shared.unsent += lose(items)
-
-    def _throw(self, items: list[Item]) -> None:
-        if items:
-            self._thrown = [*self._thrown, *items]
+    def _throw_away(self) -> Waste:
+        if self._waste is None:
+            self._waste = Waste(self._count_unsent)
+        return self._waste
 
     def _fill(self, now: float) -> bool:
         """Have something in ``_parts`` to send, or return False if nothing waits."""
@@ -404,10 +396,13 @@ class Outbox:
         self._charged = size
         self._writing = items
         is_alone = len(items) == 1 and size > JOIN_BYTES
+        now += self.shared.clock.slept_s
         if is_alone or (self.wire.gathers and any(map(is_bulk, items))):
-            self._pieces = self._cut(items, now)
+            self._pieces, frames = pieces_of(items, self.framing, now, self._expire)
         else:
-            self._pieces = iter((self._join(items, now),))
+            data, frames = join(items, self.framing, now, self._expire)
+            self._pieces = iter((data,))
+        self.frames_out += frames
 
     def _sent(self, sent: int, now: float) -> None:
         """``sent`` bytes of ``_parts`` are out."""
@@ -442,33 +437,6 @@ class Outbox:
             self._wake = None
         self.on_blocked()
 
-    def _join(self, items: Sequence[Item], now: float) -> bytes:
-        parts: list[bytes] = []
-        framing = self.framing
-        now += self.shared.clock.slept_s
-        for prefix, delivery in items:
-            if delivery is None:
-                parts.append(prefix)
-                continue
-            publication = delivery.publication
-            if publication.expires_at <= now and publication.is_over(now):
-                self._expire(delivery)
-                continue
-            self.frames_out += delivery.count
-            if delivery.observed_at != now:
-                self._observe(delivery, now)
-            if framing is None:
-                parts.append(prefix.join(delivery.tails))
-            else:
-                parts.append(framing.run(prefix, delivery))
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _observe(self, delivery: Delivery, now: float) -> None:
-        """Note how long it took: one sample for each moment of writing, so one for a whole turn."""
-        delivery.observed_at = now
-        publication = delivery.publication
-        publication.destination.observe_delivery(now - publication.received_at, delivery.count)
-
     def _expire(self, delivery: Delivery) -> None:
         """Drop a run that expired before it was written."""
         self.shared.expired += delivery.count
@@ -476,20 +444,5 @@ class Outbox:
         if delivery.ticket is not None:
             self.shared.on_unsent(delivery)
 
-    def _cut(self, items: Sequence[Item], now: float) -> Iterator[bytes]:
-        """Join as ``_join`` does, but in pieces, and large parts as they are."""
-        runs: list[Iterable[bytes]] = []
-        now += self.shared.clock.slept_s
-        for prefix, delivery in items:
-            if delivery is None:
-                runs.append((prefix,))
-            elif delivery.publication.is_over(now):
-                self._expire(delivery)
-            else:
-                self.frames_out += delivery.count
-                self._observe(delivery, now)
-                if self.framing is None:
-                    runs.append(cut(prefix, delivery.tails))
-                else:
-                    runs.append(self.framing.pieces(prefix, delivery))
-        return chain.from_iterable(runs)
+    def _count_unsent(self, messages: int) -> None:
+        self.shared.unsent += messages
