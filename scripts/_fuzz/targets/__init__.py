@@ -13,6 +13,7 @@ MODULES: Mapping[str, str] = MappingProxyType(
         "decoder-1.1": "decoder",
         "decoder-1.2": "decoder",
         "encoder": "encoder",
+        "nats": "nats",
         "session": "session",
         "websocket": "websocket",
         "handshake": "handshake",

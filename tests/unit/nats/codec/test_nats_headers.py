@@ -1,0 +1,49 @@
+"""Header blocks: what is written is read, what JetStream answers with is understood."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_stomp.nats.codec import (
+    Headers,
+    NatsError,
+    NatsProtocolError,
+    encode_headers,
+    parse_headers,
+)
+
+TEXT = st.text(st.characters(codec="ascii", exclude_characters="\r\n:\x1c\x1d\x1e\x1f\x0b\x0c"))
+NAMES = TEXT.map(lambda text: text.strip().encode()).filter(bool)
+
+
+@given(st.dictionaries(NAMES, TEXT.map(lambda text: text.strip().encode())))
+def test_what_is_written_is_read(fields: dict[bytes, bytes]) -> None:
+    assert parse_headers(encode_headers(fields)) == Headers(0, "", fields)
+
+
+@pytest.mark.parametrize(
+    ("block", "headers"),
+    [
+        (b"", Headers(0, "", {})),
+        (b"NATS/1.0 503\r\n\r\n", Headers(503, "", {})),
+        (
+            b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\nNats-Pending-Messages: 7\r\n\r\n",
+            Headers(409, "Message Size Exceeds MaxBytes", {b"Nats-Pending-Messages": b"7"}),
+        ),
+        (b"NATS/1.0\r\na:1\r\na: 2\r\nb:x:y\r\n\r\n", Headers(0, "", {b"a": b"1", b"b": b"x:y"})),
+    ],
+)
+def test_what_servers_send(block: bytes, headers: Headers) -> None:
+    assert parse_headers(block) == headers
+
+
+@pytest.mark.parametrize("block", [b"x", b"NATS/1.0", b"NATS/1.0\r\n", b"NATS/1.0\r\na\r\n\r\n"])
+def test_what_is_no_header_block(block: bytes) -> None:
+    with pytest.raises(NatsProtocolError):
+        parse_headers(block)
+
+
+@pytest.mark.parametrize("item", [(b"", b"x"), (b"a:", b"x"), (b"a", b"x\r\ny: z"), (b"a\n", b"")])
+def test_what_cannot_be_written(item: tuple[bytes, bytes]) -> None:
+    with pytest.raises(NatsError, match="cannot be a header"):
+        encode_headers(dict([item]))

@@ -1,0 +1,93 @@
+"""Where servers of NATS are, and how a client connects to them."""
+
+import ssl
+from collections.abc import Sequence
+from urllib.parse import unquote, urlsplit
+
+from attrs import field, frozen
+
+from trio_stomp.nats.codec import NatsError
+
+DEFAULT_PORT = 4222
+
+
+@frozen
+class Address:
+    """Where a server listens.
+
+    Args:
+      is_tls: TLS is required (``tls://``). Without it, TLS is used if the server requires it.
+    """
+
+    host: str
+    port: int
+    is_tls: bool = False
+    login: str = field(default="", repr=False)
+    passcode: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.is_tls else 'nats'}://{host}:{self.port}"
+
+
+def parse_address(text: str, like: Address | None = None) -> Address:
+    """Return the address in a URL such as ``nats://user:passcode@host:4222``.
+
+    Args:
+      text: The URL; host and port alone are enough.
+      like: Gives the scheme and credentials where ``text`` has none (addresses that servers tell).
+
+    Raises:
+      NatsError: It is no such URL.
+    """
+    parts = urlsplit(text if "://" in text else f"//{text}")
+    try:
+        port = DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        port = 0
+    if parts.scheme not in ("", "nats", "tls") or not parts.hostname or not port:
+        raise NatsError(
+            "a NATS server is written nats://host:port or tls://host:port, with user:passcode@"
+            f" before the host if need be, not {_without_passcode(text)!r}"
+        )
+    like = like or Address("", 0)
+    return Address(
+        parts.hostname,
+        port,
+        parts.scheme == "tls" if parts.scheme else like.is_tls,
+        unquote(parts.username or "") or like.login,
+        unquote(parts.password or "") or like.passcode,
+    )
+
+
+def _without_passcode(text: str) -> str:
+    start, _, rest = text.rpartition("@")
+    return f"…@{rest}" if start else text
+
+
+@frozen
+class NatsOptions:
+    """How a client connects.
+
+    Args:
+      servers: Addresses of one cluster; the others are learned from it.
+      name: Shown by the servers' monitoring.
+      token: Instead of login and passcode in the addresses.
+      tls: For ``tls://`` and servers that require TLS; None = the system's authorities.
+      connect_s: Longest time for one attempt, handshakes included.
+      ping_s: A connection without any data for twice this time is given up.
+      answer_s: Longest time for a server's answer to a request.
+      first_wait_s: Pause after each server failed once; it doubles up to ``last_wait_s``.
+      max_outgoing_bytes: Bytes that may wait to be sent.
+    """
+
+    servers: Sequence[Address]
+    name: str = "trio_stomp"
+    token: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
+    connect_s: float = 2.0
+    ping_s: float = 2.0
+    answer_s: float = 5.0
+    first_wait_s: float = 0.05
+    last_wait_s: float = 2.0
+    max_outgoing_bytes: int = 64 * 1024 * 1024

@@ -1,0 +1,287 @@
+"""Consumers of JetStream: one that is asked for messages, and one that follows a stream in order.
+
+Source: the NATS documentation, "JetStream wire API Reference", and ADR-13, ADR-17 and ADR-37.
+"""
+
+import json
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import trio
+from attrs import define, field
+
+from trio_stomp.base import value
+from trio_stomp.nats._client import NatsClient, Subscription
+from trio_stomp.nats._jetstream import JetStream
+from trio_stomp.nats.codec import (
+    Disconnected,
+    Headers,
+    JetStreamError,
+    Message,
+    NatsError,
+    NatsProtocolError,
+    NoAnswer,
+    NoResponders,
+    OutgoingFull,
+    parse_headers,
+)
+
+ACK = b"+ACK"
+"""Publish it to ``Message.reply`` to acknowledge a message."""
+SILENT_BEATS = 2.5
+"""A consumer without a message or heart-beat for so many intervals is given up."""
+_NS = 1_000_000_000
+_STATUS = b"NATS/1.0 "
+_HEARTBEAT = 100
+UNAVAILABLE = 503
+
+
+@value
+class Position:
+    """Where a message of a consumer stands, from its ``reply``.
+
+    Args:
+      sequence: In the stream.
+      delivery: Of this delivery in the consumer, from 1, without gaps.
+      time_ns: When the stream stored it, since 1970.
+      pending: Messages of the stream that follow for this consumer.
+    """
+
+    sequence: int
+    delivery: int
+    time_ns: int
+    pending: int
+
+
+def position_of(message: Message) -> Position:
+    """Return the position of a message that a consumer delivered.
+
+    Raises:
+      NatsProtocolError: It is not from a consumer.
+    """
+    words = message.reply.split(b".")
+    # $JS.ACK.STREAM.CONSUMER.delivered.sequence.delivery.time.pending, or with domain and account
+    # after ACK, and perhaps more at the end.
+    start = 4 if len(words) == 9 else 6
+    try:
+        _, sequence, delivery, time_ns, pending = map(int, words[start : start + 5])
+    except ValueError:
+        raise NatsProtocolError(f"{message.reply!r} is no position in a stream") from None
+    return Position(sequence, delivery, time_ns, pending)
+
+
+@define(eq=False, repr=False)
+class Puller:
+    """Asks a consumer for messages, a window at a time. ``open_puller`` makes it.
+
+    At most twice ``window`` messages wait here: it asks again when half of them were received.
+
+    Args:
+      next_subject: Where it asks.
+      window: Messages asked for at once.
+      window_bytes: Bytes asked for at once; more than the largest message.
+      beat_s: Interval of the consumer's heart-beats while it has no messages.
+    """
+
+    client: NatsClient
+    next_subject: bytes
+    window: int
+    window_bytes: int
+    beat_s: float
+    _inbox: bytes = field(factory=lambda: b"_INBOX." + secrets.token_hex(11).encode())
+    _subscription: Subscription = field(init=False)
+    _arrived: list[Message] = field(factory=list)
+    _asked: int = 0
+    """Messages asked for that have not arrived."""
+    _error: NatsError | None = None
+    _news: trio.Event = field(factory=trio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self._subscription = self.client.subscribe(self._inbox, self._take, on_lost=self._lose)
+
+    async def receive(self) -> list[Message]:
+        """Return the messages that have arrived, at least one, oldest first.
+
+        Raises:
+          Disconnected: The connection ended.
+          NoResponders: There is no such consumer (any more).
+          NoAnswer: The consumer is silent: its server is gone, or has no leader.
+          JetStreamError: The server refuses to go on.
+        """
+        while not self._arrived:
+            if self._error is not None:
+                raise self._error
+            self._ask()
+            self._news = trio.Event()
+            with trio.move_on_after(self.beat_s * SILENT_BEATS) as scope:
+                await self._news.wait()
+            if scope.cancelled_caught:
+                raise NoAnswer(f"{self.next_subject.decode()}: the consumer is silent")
+        arrived, self._arrived = self._arrived, []
+        if self._error is None:
+            self._ask()
+        return arrived
+
+    def close(self) -> None:
+        """End its subscription. The consumer stays."""
+        self.client.unsubscribe(self._subscription)
+
+    def _ask(self) -> None:
+        """Ask for another window if at most half of one is still to come."""
+        if self._asked > self.window // 2:
+            return
+        order = {
+            "batch": self.window,
+            "max_bytes": self.window_bytes,
+            "expires": int(self.beat_s * 20 * _NS),
+            "idle_heartbeat": int(self.beat_s * _NS),
+        }
+        payload = json.dumps(order).encode()
+        self.client.publish(self.next_subject, payload, reply=self._inbox)
+        self._asked += self.window
+
+    def _take(self, messages: list[Message]) -> None:
+        for message in messages:
+            if message.headers.startswith(_STATUS) and not message.payload:
+                self._take_status(parse_headers(message.headers))
+            else:
+                self._asked -= 1
+                self._arrived.append(message)
+        self._news.set()
+
+    def _take_status(self, headers: Headers) -> None:
+        """Take the end of a window, a heart-beat or a refusal."""
+        if headers.status == _HEARTBEAT:
+            return
+        unsent = headers.fields.get(b"Nats-Pending-Messages", b"")
+        if unsent.isdigit():
+            self._asked -= int(unsent)
+        elif headers.status == UNAVAILABLE:
+            self._error = NoResponders(f"{self.next_subject.decode()}: there is no such consumer")
+        else:
+            self._error = JetStreamError(headers.status, 0, headers.description)
+
+    def _lose(self) -> None:
+        self._error = Disconnected("the connection ended; messages may be missing")
+        self._news.set()
+
+
+@value
+class Entry:
+    """A message of a stream.
+
+    Args:
+      time_ns: When it was stored, since 1970.
+      pending: Messages that follow in the stream; 0 = it was the last.
+    """
+
+    sequence: int
+    time_ns: int
+    pending: int
+    message: Message
+
+
+@define(eq=False, repr=False)
+class Follower:
+    """Reads a stream in order, from one sequence on, without a gap. ``follow`` makes it.
+
+    When the connection, the consumer or its server is lost, it goes on with another. A jump in the
+    sequences means that the messages between were deleted.
+
+    Args:
+      last: The sequence of the last message received.
+    """
+
+    jetstream: JetStream
+    stream: str
+    last: int
+    window: int = 1024
+    window_bytes: int = 8 * 1024 * 1024
+    beat_s: float = 0.5
+    _puller: Puller | None = None
+    _delivery: int = 0
+
+    async def receive(self) -> list[Entry]:
+        """Return the next messages, at least one.
+
+        Raises:
+          NotFound: There is no such stream.
+          JetStreamError: The server refuses a consumer.
+        """
+        client = self.jetstream.client
+        while True:
+            await client.wait_until_connected()
+            try:
+                if self._puller is None:
+                    await self._open()
+                assert self._puller is not None
+                entries = self._in_order(await self._puller.receive())
+            except (Disconnected, NoResponders, NoAnswer, OutgoingFull):
+                await self._pause()
+            except JetStreamError as error:
+                if self._puller is None and error.code != UNAVAILABLE:
+                    raise
+                await self._pause()
+            else:
+                if entries:
+                    return entries
+
+    async def _pause(self) -> None:
+        """Give up the consumer, and wait a little before another is made."""
+        self.close()
+        await trio.sleep(self.beat_s / 4)
+
+    def close(self) -> None:
+        """End its subscription. Its consumer ends by itself."""
+        if self._puller is not None:
+            self._puller.close()
+            self._puller = None
+
+    async def _open(self) -> None:
+        """Create a consumer that begins after the last message."""
+        name = secrets.token_hex(11)
+        config = {
+            "name": name,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self.last + 1,
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": int(self.beat_s * 40 * _NS),
+        }
+        order = {"stream_name": self.stream, "config": config, "action": "create"}
+        jetstream = self.jetstream
+        await jetstream.call(f"CONSUMER.CREATE.{self.stream}.{name}", order)
+        subject = f"CONSUMER.MSG.NEXT.{self.stream}.{name}".encode()
+        self._delivery = 0
+        self._puller = Puller(
+            jetstream.client,
+            b"%b.%b" % (jetstream.prefix, subject),
+            window=self.window,
+            window_bytes=self.window_bytes,
+            beat_s=self.beat_s,
+        )
+
+    def _in_order(self, messages: list[Message]) -> list[Entry]:
+        """Return entries up to the first gap. After a gap, close the consumer."""
+        entries: list[Entry] = []
+        for message in messages:
+            position = position_of(message)
+            if position.delivery != self._delivery + 1:
+                self.close()
+                break
+            self._delivery = position.delivery
+            self.last = position.sequence
+            entries.append(Entry(position.sequence, position.time_ns, position.pending, message))
+        return entries
+
+
+@asynccontextmanager
+async def follow(jetstream: JetStream, stream: str, after: int) -> AsyncGenerator[Follower, None]:
+    """Follow a stream while the block runs, from the first message after a sequence."""
+    follower = Follower(jetstream, stream, after)
+    try:
+        yield follower
+    finally:
+        follower.close()

@@ -1,0 +1,33 @@
+"""The bytes between a client of NATS and its server, without I/O.
+
+Handles: operations, header blocks, their limits.
+Does not handle: connections, and what operations are allowed when.
+"""
+
+from trio_stomp.nats.codec._errors import Disconnected as Disconnected
+from trio_stomp.nats.codec._errors import JetStreamError as JetStreamError
+from trio_stomp.nats.codec._errors import NatsError as NatsError
+from trio_stomp.nats.codec._errors import NatsProtocolError as NatsProtocolError
+from trio_stomp.nats.codec._errors import NoAnswer as NoAnswer
+from trio_stomp.nats.codec._errors import NoResponders as NoResponders
+from trio_stomp.nats.codec._errors import NotFound as NotFound
+from trio_stomp.nats.codec._errors import OutgoingFull as OutgoingFull
+from trio_stomp.nats.codec._errors import Refused as Refused
+from trio_stomp.nats.codec._errors import WrongLastSequence as WrongLastSequence
+from trio_stomp.nats.codec._headers import Headers as Headers
+from trio_stomp.nats.codec._headers import encode_headers as encode_headers
+from trio_stomp.nats.codec._headers import parse_headers as parse_headers
+from trio_stomp.nats.codec._protocol import PING as PING
+from trio_stomp.nats.codec._protocol import PONG as PONG
+from trio_stomp.nats.codec._protocol import Event as Event
+from trio_stomp.nats.codec._protocol import Info as Info
+from trio_stomp.nats.codec._protocol import Message as Message
+from trio_stomp.nats.codec._protocol import NatsDecoder as NatsDecoder
+from trio_stomp.nats.codec._protocol import ServerFault as ServerFault
+from trio_stomp.nats.codec._protocol import Signal as Signal
+from trio_stomp.nats.codec._protocol import check_subject as check_subject
+from trio_stomp.nats.codec._protocol import encode_connect as encode_connect
+from trio_stomp.nats.codec._protocol import encode_publish as encode_publish
+from trio_stomp.nats.codec._protocol import encode_subscribe as encode_subscribe
+from trio_stomp.nats.codec._protocol import encode_unsubscribe as encode_unsubscribe
+from trio_stomp.nats.codec._protocol import parse_object as parse_object
