@@ -227,7 +227,7 @@ def test_lists_what_was_there_before_it_came(chromium: Chromium, port: int) -> N
         page.go("queues")
         waiting(page, "/queue/full", "1")
         page.fill("#queues-filter", "nothing is called so")
-        shows(page, "#queues-table", "Nothing waits anywhere")
+        shows(page, "#queues-table", "No messages are waiting")
         assert page.complaints == []
     anna.leave()
 
@@ -399,7 +399,7 @@ def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> Non
     waiting(page, grave, "4")
     act(page, "Retry", grave)
     shows(page, "#confirm-choices", "1 to /queue/trap")
-    shows(page, "#confirm-choices", "nobody is known to be subscribed")
+    shows(page, "#confirm-choices", "no known subscriber")
     ticked = page.js("[...document.querySelectorAll('#confirm input')].map((each) => each.checked)")
     assert ticked == [False, False, False, False]
     page.click("#confirm input")
@@ -566,7 +566,7 @@ def test_where_nothing_is_remembered_that_is_told(chromium: Chromium) -> None:
         chromium.page(f"{url(port)}#explain?destination=/topic/t") as page,
     ):
         shows(page, "#explain-summary", "nothing has been sent to /topic/t")
-        shows(page, "#explain-horizon", "option explain_events")
+        shows(page, "#explain-horizon", "or explain_events is 0")
 
 
 @pytest.mark.full
@@ -646,7 +646,7 @@ def test_who_may_not_watch_gets_no_explanation_and_is_told_so(
         shows(page, "#explain-status", "(not-authorized)")
         assert not page.js("document.getElementById('explain-answer').checkVisibility()")
     with chromium.page(f"{url(guarded)}#explain?destination=/topic/t") as page:
-        shows(page, "#login-why", "who you are")
+        shows(page, "#login-why", "requires a login")
         # Nothing is asked in nobody's name.
         assert page.requested.count(f"ws://127.0.0.1:{guarded}/ws") == 1
         # Who may not is followed by who may, on the same page.
@@ -864,7 +864,7 @@ def test_a_table_can_be_sorted_before_anything_has_come(page: Page) -> None:
 @pytest.mark.full
 def test_asks_for_a_login_and_keeps_it_to_itself(chromium: Chromium, guarded: int) -> None:
     with chromium.page(url(guarded)) as page:
-        shows(page, "#login", "who you are")
+        shows(page, "#login", "requires a login")
         assert page.js("document.getElementById('overview').hidden")
         log_in(page, "anna", "wrong")
         shows(page, "#login-why", "is wrong")
@@ -882,7 +882,7 @@ def test_asks_for_a_login_and_keeps_it_to_itself(chromium: Chromium, guarded: in
         assert "secret" not in page.js("document.querySelector('#login-form').outerHTML")
         assert page.js("document.querySelector('#login-form [name=passcode]').value") == ""
         page.call("Page.reload")
-        shows(page, "#login", "who you are")
+        shows(page, "#login", "requires a login")
         assert page.complaints == []
 
 
