@@ -181,8 +181,8 @@ def _measure(
         side.close()
         if side.name == OURS:
             raise
-        known = isinstance(error, NotInstalledError)
-        report.absent[side.name] = _line(error) if known else f"{side.name}: {_line(error)}"
+        is_expected = isinstance(error, NotInstalledError)
+        report.absent[side.name] = _line(error) if is_expected else f"{side.name}: {_line(error)}"
         say(f"  {side.name} IS MISSING: {error}")
         return
     report.servers[side.name] = standing.server
@@ -194,8 +194,8 @@ def _measure(
         say(f"  {side.name} FAILED: {error}")
         side.close()
         return
-    told = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
-    say(f"  {side.name}: {told}")
+    shown = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+    say(f"  {side.name}: {shown}")
     report.runs.append(Measurement(scenario.name, side.name, number, order, figures))
 
 

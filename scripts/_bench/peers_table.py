@@ -44,7 +44,7 @@ def lines(
     runs: Sequence[Measurement], scenarios: Sequence[Scenario], figures: Sequence[str] = ()
 ) -> Iterator[Line]:
     """Yield the lines of a table, or only those of some figures."""
-    known = dict([*RATES, *(each for kind in FIGURES.values() for each in kind)])
+    titles = dict([*RATES, *(each for kind in FIGURES.values() for each in kind)])
     for scenario in scenarios:
         of_kind = FIGURES[kind_of(scenario)]
         for figure in figures or [name for name, _ in of_kind]:
@@ -53,7 +53,7 @@ def lines(
                 if run.scenario == scenario.name and figure in run.figures:
                     values.setdefault(run.peer, {})[run.round] = run.figures[figure]
             if values:
-                yield Line(scenario, figure, known[figure], values)
+                yield Line(scenario, figure, titles[figure], values)
 
 
 def kind_of(scenario: Scenario) -> str:

@@ -154,9 +154,9 @@ def _ping(pipe: "Pipe", port: int) -> None:
                 pipe.recv()
                 pipe.send(longest)
                 longest = 0.0
-            asked = now()
+            sent_at = now()
             connection.ask(b"BEGIN\ntransaction:p\n\n\0ABORT\ntransaction:p\nreceipt:p\n\n\0", b"R")
-            longest = max(longest, now() - asked)
+            longest = max(longest, now() - sent_at)
     except EOFError:
         return
     except (BenchError, OSError) as error:

@@ -208,8 +208,8 @@ PEERS = (
 
 def peer_scenarios() -> Iterator[Scenario]:
     """Yield the scenarios for comparison with other brokers, in the order of the table."""
-    known = {each.name: each for each in scenarios()}
-    yield from (known[name] for name in PEERS[:-1])
+    by_name = {each.name: each for each in scenarios()}
+    yield from (by_name[name] for name in PEERS[:-1])
     yield Scenario(
         "latency-tcp",
         "1 publisher, 1 subscriber, TCP, 1000 messages/s",
@@ -217,7 +217,7 @@ def peer_scenarios() -> Iterator[Scenario]:
         Shape(1, 1, 10_000, rate=1000),
         Shape(1, 1, 200, rate=1000),
     )
-    yield known[PEERS[-1]]
+    yield by_name[PEERS[-1]]
 
 
 BESIDE = (

@@ -100,8 +100,8 @@ class TlsSocket:
             self._ciphertext = memoryview(self._outgoing.read())
         while self._ciphertext:
             self._ciphertext = self._ciphertext[self._socket.send(self._ciphertext) :]
-        held, self._held = self._held, 0
-        return held
+        pending, self._held = self._held, 0
+        return pending
 
     def sendall(self, data: bytes) -> None:
         """As a blocking socket's."""

@@ -123,9 +123,9 @@ class Ledger:
         """Compare what the store holds of a track, none of which was delivered yet."""
         if numbers != sorted(set(numbers)):
             self.wrong(f"{name} is in the store twice, or out of order")
-        held = set(numbers)
+        distinct = set(numbers)
         for number, receipted in enumerate(self.tracks[name].receipted):
-            if receipted and number not in held:
+            if receipted and number not in distinct:
                 self.wrong(f"{name} {number} had its RECEIPT, and is not in the store")
 
     def is_drained(self) -> bool:

@@ -26,20 +26,23 @@ def load(name: str) -> list[bytes]:
 def save(target: Target, grown: Sequence[bytes], files: Sequence[Path]) -> None:
     """Keep the inputs of former findings, and others that run a new line."""
     old = list(_entries(target.name))
-    kept = [entry for entry in old if entry[1]]
+    retained = [entry for entry in old if entry[1]]
     rest = {data for data, note in old if not note} | set(grown)
     lines = Lines(files)
     size = 0
-    for data in (*(data for data, _ in kept), *sorted(rest, key=lambda data: (len(data), data))):
+    for data in (
+        *(data for data, _ in retained),
+        *sorted(rest, key=lambda data: (len(data), data)),
+    ):
         before = len(lines.seen)
         with lines:
             target.run(data)
         is_new = len(lines.seen) > before and len(data) <= MOST_BYTES
-        if is_new and size < MOST_KEPT_BYTES and (data, "") not in kept:
+        if is_new and size < MOST_KEPT_BYTES and (data, "") not in retained:
             size += len(data)
-            kept.append((data, ""))
+            retained.append((data, ""))
     DIRECTORY.mkdir(parents=True, exist_ok=True)
-    written = "".join(f"{note}{data!r}\n" for data, note in kept)
+    written = "".join(f"{note}{data!r}\n" for data, note in retained)
     (DIRECTORY / f"{target.name}.txt").write_text(written, encoding="ascii")
 
 

@@ -71,8 +71,8 @@ class Lines:
         code = frame.f_code
         left = self._left.get(code)
         if left is None:
-            known = self.all.get(code.co_filename, set())
-            left = self._left[code] = set(_own_lines(code)) & known
+            lines = self.all.get(code.co_filename, set())
+            left = self._left[code] = set(_own_lines(code)) & lines
         return self._line if left else None
 
     def _line(self, frame: FrameType, event: str, _arg: object) -> Callable[..., Any]:

@@ -93,7 +93,7 @@ def _attack(assault: Assault, broker: Watched, longest: LongestTurn) -> Felt:
         attacker.send("begin")
         began = time.monotonic()
         peak = _wait(attacker, broker, bound)
-        took = time.monotonic() - began
+        duration_s = time.monotonic() - began
         done = _receive(attacker) if attacker.poll() else {"refusals": ["broker killed"]}
         time.sleep(AFTER_S)
         beside = [_end(pipe) for pipe in (ping, probe)]
@@ -106,7 +106,7 @@ def _attack(assault: Assault, broker: Watched, longest: LongestTurn) -> Felt:
             "peak_rss_bytes": peak,
             "turn_s": longest.seconds(),
             "broker_cpu_s": used.exact,
-            "took_s": took,
+            "took_s": duration_s,
             "ping_alone": alone[0],
             "ping": beside[0],
             "livez": beside[1],

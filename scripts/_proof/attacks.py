@@ -224,9 +224,9 @@ def commits(port: int, begin: Begin) -> list[Attacker]:
         ]
         attacker.ask(*frames)
     begin()
-    asked = [f"COMMIT\ntransaction:{number}\n\n" for number in range(8)]
+    commits = [f"COMMIT\ntransaction:{number}\n\n" for number in range(8)]
     for attacker in attackers:
-        attacker.say(*asked)
+        attacker.say(*commits)
     for attacker in attackers:
         attacker.ask()
     return attackers

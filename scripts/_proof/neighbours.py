@@ -58,13 +58,13 @@ def _serve(pipe: Pipe, measure: Callable[[], float], every_s: float) -> None:
         due = time.monotonic()
         while not pipe.poll(max(0.0, due - time.monotonic())):
             try:
-                took = measure()
+                duration_s = measure()
             except OSError:
-                took = LOST_S
-            longest, count = max(longest, took), count + 1
-            times.add(took)
+                duration_s = LOST_S
+            longest, count = max(longest, duration_s), count + 1
+            times.add(duration_s)
             due = max(due + every_s, time.monotonic())
-            if took == LOST_S:
+            if duration_s == LOST_S:
                 break
         pipe.recv()
         pipe.send({"count": count, "p50": times.percentile(0.5), "longest": longest})

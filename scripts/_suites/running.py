@@ -31,10 +31,10 @@ def run(
             timeout=patience_s,
             check=False,
         )
-        said = done.stdout
+        output = done.stdout
     except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
-    return said.decode("utf-8", "replace")
+        output = late.stdout or b""
+    return output.decode("utf-8", "replace")
 
 
 def run_pytest(

@@ -61,13 +61,13 @@ class Actor:
         receipt: float = 0.6,
     ) -> None:
         """Collect a frame, sometimes with a receipt."""
-        session, asked = self.session, ""
+        session, receipt_id = self.session, ""
         if self.dice.random() < receipt:
             self._receipts += 1
-            asked = headers["receipt"] = f"r{self._receipts}"
+            receipt_id = headers["receipt"] = f"r{self._receipts}"
         named = headers.get("destination", "") or headers.get("id", "")
         line = f"{command} {named} {headers.get('transaction', '')} {body[:40].partition(' x')[0]}"
-        session.tell(f"{line} {len(body)} bytes", time.monotonic(), asked, effect)
+        session.tell(f"{line} {len(body)} bytes", time.monotonic(), receipt_id, effect)
         lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
         self._out.append(f"{command}\n{lines}\n{body}\0".encode())
 
@@ -210,14 +210,14 @@ class Actor:
             sent.append(self.send(to, transaction=name))
             if self.dice.random() < 0.2:
                 self.send(self.dice.choice(QUEUES))
-        kept = [(sub, dict(sub.unacked)) for sub in self.session.subs.values()]
-        done = [each for sub, _ in kept for each in self.acknowledge(sub, 5, name, nack=0)]
+        snapshots = [(sub, dict(sub.unacked)) for sub in self.session.subs.values()]
+        done = [each for sub, _ in snapshots for each in self.acknowledge(sub, 5, name, nack=0)]
         if self.dice.random() < 0.7:
             self.put("COMMIT", {"transaction": name}, effect=partial(_committed, sent, done))
             return
         for place in sent:
             place.lane.state[place.number] = ABORTED
-        for sub, unacked in kept:
+        for sub, unacked in snapshots:
             sub.unacked = unacked | sub.unacked
         self.put("ABORT", {"transaction": name})
 

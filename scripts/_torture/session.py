@@ -120,12 +120,12 @@ class Session:
     def _receipt(self, receipt: str) -> None:
         """Process a RECEIPT, which confirms all frames before it, too."""
         while self.told:
-            told = self.told.popleft()
-            if told.receipt and told.receipt != receipt:
-                raise self.wrong("order", f"RECEIPT {receipt} came before {told.receipt}")
-            if told.effect is not None:
-                told.effect()
-            if told.receipt:
+            expected = self.told.popleft()
+            if expected.receipt and expected.receipt != receipt:
+                raise self.wrong("order", f"RECEIPT {receipt} came before {expected.receipt}")
+            if expected.effect is not None:
+                expected.effect()
+            if expected.receipt:
                 self.world.add("RECEIPTs")
                 return
         raise self.wrong("order", f"RECEIPT {receipt} came, which nothing asked for")

@@ -95,9 +95,9 @@ def exchange(version: str, name: str, peer: str, port: int, *, count: int, secon
     heard.wait(heard.said_all, seconds, "receipt for the last message")
     heard.wait(heard.complete, seconds, "last message and statistics")
     print(f"{name}: sent {count}, received {heard.received} in order")
-    told = json.loads(heard.statistics)
+    statistics = json.loads(heard.statistics)
     shown = ("clients", "websockets", "stomp_connected", "subscriptions")
-    print(f"{name}: {STATISTICS} says", {key: told[key] for key in shown}, flush=True)
+    print(f"{name}: {STATISTICS} says", {key: statistics[key] for key in shown}, flush=True)
     broker.disconnect()
 
 

@@ -98,9 +98,9 @@ def move(given: argparse.Namespace) -> int:
         passcode=passcodes[0],
         listener=arrivals,
     )
-    known = {"id": "move"} if given.version != "1.0" else {}
+    identity = {"id": "move"} if given.version != "1.0" else {}
     # Cumulative is as good as individual here: one after the other.
-    old.subscribe(given.queue, ack="client", **known, headers={"prefetch-count": "1"})
+    old.subscribe(given.queue, ack="client", **identity, headers={"prefetch-count": "1"})
     moved = 0
     while True:
         try:
@@ -109,8 +109,8 @@ def move(given: argparse.Namespace) -> int:
             break
         if frame is None:
             sys.exit(f"the old broker is gone; {moved} moved")
-        kept = {name: text for name, text in frame.headers.items() if name not in OF_ONE_HOP}
-        new.send(given.queue, frame.body, headers={**kept, "persistent": "true", "receipt": "1"})
+        headers = {name: text for name, text in frame.headers.items() if name not in OF_ONE_HOP}
+        new.send(given.queue, frame.body, headers={**headers, "persistent": "true", "receipt": "1"})
         if not receipts.stored.acquire(timeout=PATIENCE_S):
             sys.exit(f"no RECEIPT came; {moved} moved")
         acknowledge(old, given.version, frame)

@@ -171,16 +171,16 @@ def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
 
 def _keep_widths(out: Path, limits: Thresholds) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    said = {name: getattr(limits, name) for name in WIDTHS}
-    (out / WIDTHS_FILE).write_text(json.dumps(said) + "\n", encoding="utf-8")
+    widths = {name: getattr(limits, name) for name in WIDTHS}
+    (out / WIDTHS_FILE).write_text(json.dumps(widths) + "\n", encoding="utf-8")
 
 
 def _kept_widths(out: Path) -> dict[str, int]:
     try:
-        said = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
+        widths = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:  # results of an older version, cut as the thresholds say
         return {}
-    return {name: int(said[name]) for name in WIDTHS}
+    return {name: int(widths[name]) for name in WIDTHS}
 
 
 def _plain(row: Row) -> Row:

@@ -72,13 +72,13 @@ def compiled(text: str, is_seed: int) -> Pattern | None:
 
 def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
     """Names that it matches: with new words, and with those that the other one asks for."""
-    asked = [token for token in other.tokens if token and token not in "./"]
+    tokens = [token for token in other.tokens if token and token not in "./"]
     if other.glued:
-        asked += [part for part in split(other.glued) if part and part not in "./"]
-        asked += [part + NEW for part in asked]
+        tokens += [part for part in split(other.glued) if part and part not in "./"]
+        tokens += [part + NEW for part in tokens]
     # And those that it begins with itself, where the other one takes any.
-    asked += [part for part in split(pattern.glued or "") if part and part not in "./"]
-    words = list(dict.fromkeys([NEW, *asked]))
+    tokens += [part for part in split(pattern.glued or "") if part and part not in "./"]
+    words = list(dict.fromkeys([NEW, *tokens]))
     heads = product(*(words if token is ONE_WORD else [token] for token in pattern.tokens))
     for head in heads:
         start = "".join(head)

@@ -24,19 +24,19 @@ def generate(chance: random.Random) -> bytes:
 
 def run(data: bytes) -> None:
     """Ask byte by byte, and compare with the rule in words (X11, X12)."""
-    told: object = None
+    result: object = None
     for size in range(len(data) + 1):
         answer = sniff(data[:size])
-        if told is None:
-            told = answer
-        check(answer is told, f"changed: {told} is now {answer}")
+        if result is None:
+            result = answer
+        check(answer is result, f"changed: {result} is now {answer}")
     verb, space, _ = data.partition(b" ")
     if len(data) > MOST_BYTES:
-        check(told is not None, "undecided: it has all it needs")
+        check(result is not None, "undecided: it has all it needs")
         if data[0] == 0x16:
             expected: object = Speech.TLS
         else:
-            expected = Speech.HTTP if space and verb in VERBS else told
-        check_equal(told, expected, "speech")
-        if told is Speech.HTTP:
+            expected = Speech.HTTP if space and verb in VERBS else result
+        check_equal(result, expected, "speech")
+        if result is Speech.HTTP:
             check(bool(space) and verb in VERBS, "no verb: but HTTP")

@@ -167,8 +167,8 @@ def run(data: bytes) -> None:
         payload, closed, replies = feed(chunks, limit)
         if number == 0:
             first = closed
-        told = (closed.code, closed.by_peer) if closed else None
-        check_equal(told, (first.code, first.by_peer) if first else None, "closed when cut")
+        close = (closed.code, closed.by_peer) if closed else None
+        check_equal(close, (first.code, first.by_peer) if first else None, "closed when cut")
         check(
             (closed.code if closed else 0) in expected.codes, f"closed: {closed}, {expected.codes}"
         )
@@ -189,8 +189,8 @@ def feed(chunks: Iterable[bytes], limit: int) -> tuple[bytes, WebSocketClose | N
     for chunk in chunks:
         payload += codec.receive_data(chunk)
         replies += codec.take_replies()
-        held = codec.statistics().buffered_bytes
-        check(held <= WHOLE_BYTES + 14, f"buffers: {held} bytes")
+        buffered = codec.statistics().buffered_bytes
+        check(buffered <= WHOLE_BYTES + 14, f"buffers: {buffered} bytes")
     return payload, codec.closed, replies
 
 

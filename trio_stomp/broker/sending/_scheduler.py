@@ -160,9 +160,9 @@ class Scheduler:
             due_s = self.wall.clock_s(told_ms + self.wall.set_ms - progress.set_ms)
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.waiting += len(run.bodies)
-        kept = _unscheduled(head)
+        remaining = _unscheduled(head)
         item = Scheduled(
-            kept,
+            remaining,
             bodies=run.bodies,
             schedule=schedule,
             cost=cost,
@@ -280,12 +280,12 @@ class Scheduler:
         item.numbers = [*item.numbers[:begin], *item.numbers[end:]]
         if self.storage is None or not item.ids:
             return
-        log, known = self.storage.log, f"{SCHEDULED}{item.ids[0]}"
+        log, key = self.storage.log, f"{SCHEDULED}{item.ids[0]}"
         item.ids = item.numbers
         with log.together():
             log.finish_all(list(gone))
             if item.sent:  # its setting is named after the first message, which may have changed
-                log.forget(known)
+                log.forget(key)
                 self._note(self.storage, item, self.due_ms(item))
 
     def _arm(self, item: Scheduled) -> None:
@@ -389,10 +389,10 @@ class Scheduler:
     def _note(self, storage: Storage, item: Scheduled, following: int | None) -> None:
         key = f"{SCHEDULED}{item.ids[0]}"
         if following is not None:
-            told = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
+            record = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
             if self.wall.set_ms:
-                told["set_ms"] = self.wall.set_ms
-            storage.log.keep(key, json.dumps(told))
+                record["set_ms"] = self.wall.set_ms
+            storage.log.keep(key, json.dumps(record))
             return
         self._finish(storage, item, item.sent - 1)
 
@@ -451,5 +451,5 @@ def read_progress(settings: "Mapping[str, str]") -> list[Progress]:
 
 
 def _unscheduled(head: Head) -> Head:
-    kept = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
-    return Head(head.command, kept, head.content_length, head.destination)
+    remaining = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
+    return Head(head.command, remaining, head.content_length, head.destination)

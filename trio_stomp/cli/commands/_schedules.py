@@ -60,23 +60,23 @@ def main(argv: Sequence[str]) -> int:
 async def _list(what: str, user: str | None, client: Client) -> list[Row]:
     """Return the scheduled messages of all users, or of one user."""
     rows: list[Row] = []
-    asked: Row = {"what": what} if user is None else {"what": what, "user": user}
+    question: Row = {"what": what} if user is None else {"what": what, "user": user}
     async with client.subscribe(LEFT) as answers:
         while True:
             mine = secrets.token_hex(8)
-            await client.send(LEFT, json.dumps(asked), headers={"correlation-id": mine})
-            told: Row = {}
+            await client.send(LEFT, json.dumps(question), headers={"correlation-id": mine})
+            fields: Row = {}
             with trio.move_on_after(PATIENCE_S):
-                while "left" not in told:
+                while "left" not in fields:
                     answer = await answers.receive()
                     # Others may ask, too; an older broker forwards the question.
-                    told = answer.json() if answer.headers.get("correlation-id") == mine else {}
-            if "left" not in told:
+                    fields = answer.json() if answer.headers.get("correlation-id") == mine else {}
+            if "left" not in fields:
                 raise CannotDo(f"the broker does not answer at {LEFT}; is it an older version?")
-            rows += told["left"]
-            if "next" not in told:
+            rows += fields["left"]
+            if "next" not in fields:
                 return rows
-            asked["after"] = told["next"]
+            question["after"] = fields["next"]
 
 
 def _ls(given: argparse.Namespace) -> int:
