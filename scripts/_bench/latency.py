@@ -1,7 +1,7 @@
 """Latency of the broker and of the floor: the same paced loads through both, in turn.
 
 A round is one run of each side, in an order that goes round, each with a fresh process to measure
-and the same generator. What the machine does meanwhile is much the same for all of a round, so that
+and the same generator. Other load on the machine affects all runs of a round about equally, so that
 their ratio is worth more than the figures themselves.
 """
 

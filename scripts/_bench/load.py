@@ -20,7 +20,7 @@ class Shape(NamedTuple):
       groups: Publishers, each with a destination and subscribers of its own.
       subscribers: Of each group.
       messages: Of each publisher in one run.
-      receipt_every: A publisher writes so many at once, and asks a receipt for the last of them.
+      receipt_every: Messages that a publisher writes at once. The last one requests a receipt.
       window: Messages of a publisher that no receipt covers yet.
       lag: Messages of a publisher that its subscribers, on average, do not have yet.
       rate: Messages per second, one by one, instead of all this; 0 = as the windows allow.
@@ -103,7 +103,7 @@ class Group:
         return self.sent == self.shape.messages and self.publisher.received == self.shape.receipts
 
     def publish(self, due: int) -> None:
-        """Send as much as the windows allow or, in a paced run, what is due."""
+        """Send as many messages as the windows allow or, in a paced run, those that are due."""
         publisher, shape = self.publisher, self.shape
         if publisher.unsent:
             publisher.flush()

@@ -73,7 +73,7 @@ class Dimension(NamedTuple):
     Args:
       what: For the reader of the table.
       sizes: How much of it there is when the probe runs, ascending.
-      quick: The same for a check.
+      quick: Smaller numbers for a quick check.
       options: Of the broker, where the defaults would refuse, or not keep it at all.
       promised: How often the cost at the first size that at any other may be.
     """
@@ -91,14 +91,14 @@ class Point(NamedTuple):
     """The probe at one size.
 
     Args:
-      runs: Of the probe.
-      rss_bytes: Of the broker, after the fill.
-      added: How many were added since the size before.
-      filled: What adding them took the broker.
-      filling, probing, telling: What the broker told of these times; in the last one somebody
-        was subscribed to all DIAG topics, and the probe did not run.
-      rest_share: Processor time of the broker by time, while nobody does anything.
-      told_s: Processor time of each interval while all DIAG topics were told, beside that.
+      runs: The runs of the probe.
+      rss_bytes: Resident memory of the broker after the fill.
+      added: Number added since the previous size.
+      filled: Resources that the broker used for adding them.
+      filling, probing, telling: The broker's figures of these phases. In the last one a client is
+        subscribed to all DIAG topics, and the probe does not run.
+      rest_share: Share of a processor that the broker uses while no client is active.
+      told_s: Additional CPU seconds per interval while all DIAG topics have a subscriber.
     """
 
     dimension: Dimension
@@ -285,7 +285,7 @@ def _point(
     probe.run(LIMIT_S)  # The first one meets cold caches, and names not looked up yet.
     began = now()
     runs = [probe.run(LIMIT_S) for _ in range(1 if quick else RUNS)]
-    time.sleep(SETTLE_S)  # Acknowledgements and what is freed behind the last message.
+    time.sleep(SETTLE_S)  # Acknowledgements, and memory freed after the last message.
     cpu, rested = cpu_of(broker.pid), now()
     probing = watcher.phase(f"{dimension.name} {size}: probing", began)
     share = cpu_of(broker.pid).since(cpu).exact / (now() - rested)

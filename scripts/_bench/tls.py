@@ -53,7 +53,7 @@ class TlsSocket:
         """Receive like a socket, but return everything that has arrived.
 
         Raises:
-          BlockingIOError: what came is a part of a record; or nothing came, as a socket says it.
+          BlockingIOError: Only a part of a record, or nothing, has been received.
         """
         size = self._decrypt(buffer)
         if size:

@@ -38,7 +38,7 @@ class Harness:
     Args:
       seconds: How long.
       found: Directory for findings.
-      lines: What is counted for the report.
+      lines: The executed lines, for the report.
     """
 
     def __init__(self, target: Target, seconds: float, found: Path, lines: Lines) -> None:
@@ -69,7 +69,7 @@ class Harness:
             self._look_at_the_clock()
 
     def _fault_of(self, data: bytes) -> tuple[str, str] | None:
-        """Return the fault of an input: a short name, the same for the same fault, and a text."""
+        """Return the fault of an input: a short name that identifies the fault, and a text."""
         spent: list[float] = []
         # A busy machine is not the input's fault: processor time, and the best of three.
         while len(spent) < 3 and (not spent or min(spent) > SLOW_S):

@@ -25,7 +25,7 @@ from _proof.watched import ProofError, Watched, watched_broker
 
 IDLE_S = 3.0
 AFTER_S = 1.0
-"""The attacker has left, and that is still a part of it."""
+"""Time measured after the attacker has left."""
 PATIENCE_S = 300.0
 SAMPLE_S = 0.1
 GIVE_UP = 8
@@ -35,7 +35,7 @@ WAIT_S = 0.200
 LIVEZ_S = 1.0
 MOST_TIMES = 10.0
 MEDIAN_FLOOR_S, LONGEST_FLOOR_S = 0.001, 0.005
-"""Shorter waits with an idle broker count as these, as they are noise of the machine."""
+"""Minimum base of a ratio. Shorter waits with an idle broker are noise of the machine."""
 
 _fork = multiprocessing.get_context("fork")
 
@@ -52,7 +52,7 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
     """Attack a broker of a checkout once.
 
     Raises:
-      ProofError: the broker or one of those who are beside it failed before the attack.
+      ProofError: The broker or a measuring client failed before the attack.
     """
     with tempfile.TemporaryDirectory(dir=work) as directory:
         place = Path(directory)
@@ -71,7 +71,7 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
         except (ProofError, subprocess.TimeoutExpired) as error:
             if felt is None:
                 raise ProofError(f"{assault.name}: {error}") from None
-            # What was done to it was too much; that is in the figures.
+            # The broker failed under the attack, as the figures show.
         return felt
 
 

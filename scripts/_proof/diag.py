@@ -88,7 +88,7 @@ class Diag(Told):
 
     Args:
       port: Of the broker, on the loopback interface.
-      topics: What is listened to.
+      topics: The topics to subscribe to.
     """
 
     def __init__(self, port: int, topics: Sequence[str] = TOPICS) -> None:

@@ -39,7 +39,7 @@ def run_ping(port: int, pipe: Pipe) -> None:
 
 
 def run_probe(port: int, pipe: Pipe) -> None:
-    """Do the same for ``GET /livez``, with a connection each."""
+    """Measure ``GET /livez`` until told to end, with a new connection for each request."""
 
     def probe() -> float:
         began = time.monotonic()

@@ -22,7 +22,7 @@ SETTLE_S = 1.0
 PATIENCE_S = 240.0
 """Beyond the run itself, for the drain."""
 SKIP_SHARE = 0.1
-"""Share of the run before the times count, while the outboxes fill."""
+"""Share of the run that is not measured, while the outboxes fill."""
 
 _fork = multiprocessing.get_context("fork")
 
@@ -32,7 +32,7 @@ class Scenario(NamedTuple):
 
     Args:
       places: The load with ``stuck`` subscribers in each place.
-      stuck_lives: The broker ends who is stuck, who then comes again.
+      stuck_lives: The broker disconnects stuck subscribers, which then reconnect.
     """
 
     name: str
@@ -117,7 +117,7 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
         peak = max(*samples, broker.high_water_bytes())
         verdicts = [judge_rss(peak, shape.max_memory_bytes, idle)]
         verdicts += [verdict for ledger in ledgers for verdict in ledger.verdicts()]
-        # What a queue's stuck consumer had comes again, behind what came later: not looked at.
+        # Messages returned by a queue's stuck consumer arrive out of order, which is not checked.
         is_queue = any(place.acks for place in scenario.places)
         verdicts += _sanity(seen_side, at_end if is_queue else drained, diag)
         figures = {
@@ -168,7 +168,7 @@ def _tell(pipe: Pipe) -> None:
 
 
 def _sample(broker: Watched, loading: Pipe, seconds: float) -> list[int]:
-    """RSS each second, until the load says that it is over."""
+    """Return the RSS of each second until the load ends."""
     samples = []
     limit = time.monotonic() + seconds + PATIENCE_S
     while not loading.poll(SAMPLE_S):
@@ -185,9 +185,9 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
     waiting = int(reported.get("depth", 0)) + int(reported.get("unacked", 0))
     nobody = 0
     if not place.acks:
-        # The event tells no destination: nothing else in a topic's run is sent to nobody.
+        # The event has no destination, but only this topic's messages have no subscriber.
         nobody = reasons["no-subscriber"] = diag.drops["", "no-subscriber"]
-        # Nor do these: what a connection still had to write when it was ended.
+        # Nor have these events: messages not yet written when a connection ended.
         reasons |= {
             reason: reasons.get(reason, 0) + diag.drops["", reason]
             for reason in ("unsent", "queue-full", "backlog-full")

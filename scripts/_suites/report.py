@@ -56,8 +56,8 @@ def differences(
 def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> None:
     """Write the figures, and the names of tests that failed here, to the file of all suites.
 
-    What was left out is written, too, as far as somebody said why; else its suite decided so. If
-    theirs was not run this time, what was seen of it before stays.
+    Skipped tests are included if a reason is recorded; otherwise the suite itself skips them. If
+    the other side was not run this time, its earlier results stay.
     """
     explained = explanations(suite)
     left_out = [test for test, outcome in ours.items() if outcome == SKIPPED]

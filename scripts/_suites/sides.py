@@ -32,9 +32,9 @@ class Side(NamedTuple):
     """A running broker.
 
     Args:
-      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = none.
-      tls_port: Of STOMP over TLS; 0 = none.
-      authority: The certificate, in PEM, of who vouches for it there; empty = nobody.
+      web_port: The port of STOMP over WebSocket, at ``/ws``; 0 = none.
+      tls_port: The port of STOMP over TLS; 0 = none.
+      authority: The certificate of the CA for TLS, in PEM, or empty if there is none.
     """
 
     name: str
@@ -92,7 +92,7 @@ def ours(
 def _free(port: int) -> int:
     """Return a port if it is free. Otherwise return 0 and print that a test needs that port."""
     with socket.socket() as tried:
-        # What is left of closed connections is nobody who listens.
+        # The remains of closed connections do not occupy the port.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", port))

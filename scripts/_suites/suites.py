@@ -43,7 +43,7 @@ class Suite:
     run: Runs
 
     def lacks(self, sources: Path) -> str:
-        """Return a text that names what is missing to run it, or ""."""
+        """Return a text that names the missing requirements, or ""."""
         if not (sources / self.folder).is_dir():
             return f"{sources / self.folder} is missing: a checkout of {self.origin}"
         return next(filter(None, map(sides.missing, self.needs)), "")

@@ -179,7 +179,9 @@ class Actor:
         to = self.dice.choice((self.own, self.dice.choice(QUEUES), self.dice.choice(TOPICS)))
         acks = ["client", "client-individual"]
         if self.is_polite:
-            acks.append("auto")  # else what is on its way at the end would be lost, and rightly so
+            acks.append(
+                "auto"
+            )  # otherwise the broker would rightly drop messages in flight at the end
         if to in TOPICS:
             self.subscribe(to, "auto")
         elif to != self.own or not any(sub.is_own for sub in subs):

@@ -134,7 +134,7 @@ class Link:
         try:
             for piece in pieces:
                 data = self._tls.encrypt(piece) if self._tls else piece
-                # Most of what is cut above is not cut once more: that would be small change only.
+                # Data cut above is mostly not cut again: the pieces would be too small.
                 for part in cut(data, dice) if dice.random() < 0.15 else (data,):
                     self._socket.sendall(part)
                     if has_gaps and dice.random() < 0.5:

@@ -1,6 +1,7 @@
 """The expectations of one connection: its RECEIPTs in order, its MESSAGEs, and nothing else.
 
-No socket and no clock: the client tells what it is about to send and what came, and when.
+It uses no socket and no clock: the client reports each frame it is about to send or has received,
+with the time.
 """
 
 from collections import deque
@@ -13,11 +14,11 @@ from _torture.told import Effect, Sub, Told, delivery_of, last_unseen, mark_acke
 
 HISTORY = 40
 OF_ORDER = ("unknown-ack", "unknown-subscription", "unknown-transaction", "duplicate-subscription")
-"""Codes of an ERROR to frames that are right in the order in which they were sent."""
+"""Codes of ERRORs to frames that are valid only in the order in which they were sent."""
 
 
 class Wrong(Exception):
-    """A violation after which the connection is not used. It has been recorded."""
+    """A recorded violation, after which the connection is no longer used."""
 
 
 class Session:
@@ -44,7 +45,7 @@ class Session:
         """Add a line to the history."""
         self._history.append(f"  {now:10.3f} {text}")
 
-    # What is sent.
+    # Sent frames.
 
     def tell(self, line: str, now: float, receipt: str = "", effect: Effect | None = None) -> None:
         """Record a frame before it is sent. ``line`` is its text in the history."""
@@ -95,13 +96,13 @@ class Session:
             if sub.last.get(name, -1) < number:
                 raise self.wrong("lost", f"{name} {number} did not come to subscription {sub.id}")
 
-    # What comes.
+    # Received frames.
 
     def hear(self, reply: Reply, now: float) -> None:
         """Check a received frame.
 
         Raises:
-          Wrong: one that may not come.
+          Wrong: The frame is not permitted now.
         """
         headers = reply.headers
         name = headers.get("receipt-id") or headers.get("subscription") or headers.get("code", "")
@@ -118,7 +119,7 @@ class Session:
             raise self.wrong("error", f"{reply.command} came, which nothing called for")
 
     def _receipt(self, receipt: str) -> None:
-        """Process a RECEIPT, which confirms all frames before it, too."""
+        """Process a RECEIPT, which also confirms all earlier frames."""
         while self.told:
             expected = self.told.popleft()
             if expected.receipt and expected.receipt != receipt:
@@ -142,7 +143,7 @@ class Session:
         """Check that all earlier frames were answered, before a frame that ends the connection.
 
         Raises:
-          Wrong: it is not.
+          Wrong: A RECEIPT is missing.
         """
         left = [told.receipt for told in self.told if told.receipt]
         if left:

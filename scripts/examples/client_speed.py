@@ -38,7 +38,7 @@ def broker() -> Iterator[int]:
 
 
 async def send(client: Client, messages: int) -> float:
-    """Seconds of processor time to send so many, the last with a RECEIPT."""
+    """Return the CPU seconds to send ``messages`` messages, the last with a RECEIPT."""
     start = time.process_time()
     for _ in range(messages - 1):
         await client.send("/topic/nobody", BODY, receipt=False)
@@ -60,7 +60,7 @@ async def _feed(port: int, destination: str, messages: int) -> None:
 
 
 async def receive(client: Client, port: int, messages: int, *, in_batches: bool) -> float:
-    """Seconds of processor time to receive so many from a topic."""
+    """Return the CPU seconds to receive ``messages`` messages from a topic."""
     async with (
         client.subscribe("/topic/feed", prefetch=1000) as received,
         trio.open_nursery() as nursery,
@@ -78,7 +78,7 @@ async def receive(client: Client, port: int, messages: int, *, in_batches: bool)
 
 
 async def work(client: Client, port: int, messages: int) -> float:
-    """Seconds of processor time to take so many from a queue, and acknowledge each."""
+    """Return the CPU seconds to receive messages from a queue and acknowledge each."""
     await _feed(port, "/queue/work", messages)
     async with client.subscribe("/queue/work", ack="client-individual") as received:
         start, count = time.process_time(), 0

@@ -1,7 +1,7 @@
 """The whole analysis: from ``stats`` to small tables under ``analysis/<days>/<name>``.
 
 Each result is written before the next one is computed, and read back by those that depend on it.
-So none is computed twice, and reports show what is on disk.
+So none is computed twice, and reports show the stored results.
 """
 
 import json

@@ -7,7 +7,7 @@ from trio_stomp.transport import Speech, sniff
 
 VERBS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")
 MOST_BYTES = 8
-"""The length of the longest verb with its space. X12 bounds what is examined."""
+"""Length of the longest verb with its space. X12 limits the examined bytes."""
 WORDS = (*VERBS, *(verb + b" " for verb in VERBS), b"\x16\x03\x01", b"CONNECT\n", b"STOMP\r\n")
 WORDS += (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n", b"\n", b"\0", b"SEND\n")
 

@@ -61,7 +61,7 @@ class Duplicates:
         if original is None or self.log is None:
             return None if original is None else DUPLICATE
         if client is not None and original.commit > self.log.committed:
-            # The original, by whoever sent it, is not stored yet: the RECEIPT must wait for it.
+            # The original (of any client) is not stored yet: the RECEIPT must wait for it.
             self.log.when_safe(Callback(client, noop))
         return DUPLICATE | self.log.stored if original.stored else DUPLICATE
 

@@ -84,7 +84,7 @@ def read_back(
     """
     record = json.loads(text)
     name, selector = record["name"], record["selector"]
-    # A lowered limit must not reject what was accepted before.
+    # A lowered limit must not reject a subscription that was accepted before.
     places = [
         (each, compile_pattern(each, wildcards, max_words=None)) for each in record["destinations"]
     ]
