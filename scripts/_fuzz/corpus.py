@@ -1,7 +1,8 @@
-"""The corpora that are kept with the tests: few inputs, which run every line found so far.
+"""The corpora stored with the tests: few inputs, which execute every line reached so far.
 
-One text file for each target, an input a line as Python writes bytes, so that a change can be read.
-Lines that begin with ``#`` say what the input below them once found: those are never left out.
+Each target has a text file with one input per line, as a literal of bytes, so that changes are
+readable. Lines with ``#`` name the fault that the input below them once found. Such inputs are
+never removed.
 """
 
 import ast
@@ -13,9 +14,9 @@ from _fuzz.target import Target
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
 MOST_BYTES = 2000
-"""Maximum length of an input that is kept for its lines."""
+"""Maximum length of an input that is kept because of the lines it executes."""
 MOST_KEPT_BYTES = 10_000
-"""For all of a target, roughly."""
+"""Approximate limit of a target's corpus."""
 
 
 def load(name: str) -> list[bytes]:
@@ -24,7 +25,7 @@ def load(name: str) -> list[bytes]:
 
 
 def save(target: Target, grown: Sequence[bytes], files: Sequence[Path]) -> None:
-    """Keep the inputs of former findings, and others that run a new line."""
+    """Keep the inputs of former findings, and others that execute a new line."""
     old = list(_entries(target.name))
     retained = [entry for entry in old if entry[1]]
     rest = {data for data, note in old if not note} | set(grown)

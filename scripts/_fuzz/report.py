@@ -1,4 +1,4 @@
-"""The figures of a run, for people."""
+"""The figures of a run as text."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ HEAD = (
 
 
 def row(result: Result) -> str:
-    """Return a target's line, and one for each finding."""
+    """Return the line of a target, and one for each of its findings."""
     name = result["target"]
     if "skipped" in result:
         return f"{name:<16} skipped: {result['skipped']}"

@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 class Finding(AssertionError):
-    """A target saw what must not be. Any exception that it lets pass is one as well."""
+    """Raised for a violated expectation. Any other exception of a target is a finding, too."""
 
 
 @frozen
@@ -16,12 +16,12 @@ class Target:
     """A kind of external input, and the code that parses it.
 
     Args:
-      name: For the command line.
+      name: The name on the command line.
       run: Takes an input; raises only for a finding.
-      files: Source files whose lines are to be covered, below ``trio_stomp/``.
+      files: Source files below ``trio_stomp/`` whose lines are traced.
       generate: Makes an input from scratch, well-formed more often than not.
-      dictionary: Pieces that mean something to the code.
-      max_bytes: Longest input.
+      dictionary: Pieces with a meaning to the code.
+      max_bytes: Maximum length of an input.
     """
 
     name: str
@@ -45,9 +45,10 @@ def check_equal(found: object, expected: object, what: str) -> None:
 
 
 def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
-    """Cut an input where its first byte says.
+    """Cut an input at positions derived from its first byte.
 
-    Returns: the rest, and the ways in which it is to be fed.
+    Returns:
+      The rest of the input, and the sequences of pieces to feed.
     """
     if not data:
         return b"", [[b""]]
@@ -62,5 +63,5 @@ def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
 
 
 def pick_bytes(chance: random.Random, *, most: int = 12) -> bytes:
-    """Return some bytes, mostly few."""
+    """Return random bytes, mostly few."""
     return chance.randbytes(chance.choice((0, 1, 2, chance.randrange(most + 1))))

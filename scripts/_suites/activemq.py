@@ -1,9 +1,9 @@
 """ActiveMQ's STOMP tests (JUnit), with Debian's jars.
 
-They start a broker in their own process, and so they run for ActiveMQ, unchanged. For ours,
-``activemq_junit/`` has what they stand on, written anew: it leads to the broker outside, speaks the
-little JMS that they use beside STOMP in STOMP, and answers for ActiveMQ's beans from our figures
-(``/queuez``, ``/subsz``, ``/connz``). A test that asks for what has no such answer is left out.
+The tests start ActiveMQ in their own process, so they run against it unchanged. For our broker,
+``activemq_junit/`` replaces the classes that they build on: it connects to the broker outside,
+maps the few JMS calls of the tests to STOMP, and answers requests to ActiveMQ's beans from our
+figures (``/queuez``, ``/subsz``, ``/connz``). Tests that need other beans are left out.
 """
 
 import os
@@ -25,7 +25,7 @@ _TESTS = Path("src/test/java")
 _PACKAGE = "org/apache/activemq/transport/stomp"
 
 USERS = {"system": "manager", "user": "password", "guest": "password"}
-"""Login and passcode; the tests have them in their code."""
+"""Login and passcode, which the tests' code contains."""
 
 CLASSES = (
     "StompTest",
@@ -37,7 +37,7 @@ CLASSES = (
     "StompMissingMessageTest",
     "StompSubscriptionRemoveTest",
 )
-"""Those that look at frames. The others configure the broker in their process (limits, timeouts,
+"""The tests that check frames. The others configure the broker in their process (limits, timeouts,
 transports, plugins, virtual topics), or have no broker at all."""
 
 # In Debian: activemq, libactivemq-java and what they need, junit4, libhamcrest-java,
@@ -55,7 +55,7 @@ NEEDS = ("java", "javac", *_JARS)
 """Programs and files."""
 
 
-# As docs/migrate/activemq.md has it for who relies on these.
+# The settings that docs/migrate/activemq.md recommends to users of these features.
 _POLICIES = """\
 ["*"]
 max_redeliveries = 0
@@ -108,9 +108,9 @@ def theirs() -> Iterator[Side]:
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Compile the tests with their substitutes, and run them."""
+    """Compile the tests with the replaced classes, and run them."""
     stomp, broker = (sources / "activemq" / f"activemq-{part}" for part in ("stomp", "broker"))
-    # Theirs finds its keys from where its classes are.
+    # ActiveMQ finds its keys relative to its classes.
     classes = scratch / "target" / "classes"
     classes.mkdir(parents=True)
     (scratch / "src").mkdir()

@@ -1,4 +1,4 @@
-"""The Ruby gem's tests, those that take a minute each too."""
+"""The tests of the Ruby gem, including those that take a minute each."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +9,14 @@ from _suites.outcomes import Outcomes
 from _suites.sides import LOGIN, PASSCODE, Side
 
 PATIENCE_S = 120
-"""For one setting, which takes 15 s, and for one long test, which takes 65 s."""
+"""Time limit of one setting, which takes 15 s, and of one long test, which takes 65 s."""
 
 LONG = tuple(
     f"test_conn_1p_{number}" for number in ("0080", "0090", "0100", "0130", "0135", "0140")
 )
 """The tests of heart-beats, each of which sleeps for 65 s."""
 NO_CONTENT_LENGTH = "test_conn_1p_0210"
-"""Only there if told of ActiveMQ, which leaves out others' assertions: it is run by itself."""
+"""Exists only in the setting for ActiveMQ, which skips assertions elsewhere: run separately."""
 
 _ALL = 'Dir["./test/test_*.rb"].reject { |f| f =~ /helper/ }.sort.each { |f| require f }'
 _ONE = 'require "./test/test_connection1p.rb"'
@@ -26,9 +26,9 @@ Settings = Mapping[str, Mapping[str, str]]
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run them once in each version, each with STOMP and with CRLF where it may.
+    """Run the tests in each STOMP version, with STOMP frames and with CRLF where permitted.
 
-    The long ones sleep in processes of their own while the others run.
+    Long tests sleep in processes of their own while the others run.
     """
     del scratch
     folder, settings = sources / "stomp-gem", _settings(side)
@@ -80,7 +80,7 @@ def _settings(side: Side) -> Settings:
 def _ran(
     folder: Path, setting: str, environment: Mapping[str, str], load: str, only: str = ""
 ) -> Outcomes:
-    """Return what became of all that it loads, or of one test, FAILED if that says nothing."""
+    """Return the outcomes of all tests, or of one test, which is FAILED if it prints no outcome."""
     command = ["ruby", "-Ilib", "-Itest", "-e", load, "--", "--verbose", "--no-use-color"]
     if only:
         command += ["-n", only]

@@ -34,7 +34,7 @@ def of_junit_xml(text: str) -> Outcomes:
 
 
 def of_test_unit(text: str) -> Outcomes:
-    """Read what Ruby's test-unit prints with ``--verbose``."""
+    """Read the output of Ruby's test-unit with ``--verbose``."""
     found: dict[str, str] = {}
     group = name = ""
     for line in text.splitlines():
@@ -63,7 +63,7 @@ def of_spec_lines(text: str) -> Outcomes:
 
 
 def count(outcomes: Outcomes) -> tuple[int, int]:
-    """Return how many passed, and how many were run."""
+    """Return the numbers of passed and of executed tests."""
     ran = [each for each in outcomes.values() if each != SKIPPED]
     return ran.count(PASSED), len(ran)
 

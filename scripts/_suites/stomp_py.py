@@ -1,4 +1,4 @@
-"""stomp.py's tests, those over TLS too."""
+"""The tests of stomp.py, including those over TLS."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -71,11 +71,11 @@ def _prefixed(prefix: str, side: Side) -> Mapping[str, str]:
 
 
 def _write_certificates(folder: Path, side: Side, expired: Side) -> None:
-    """Write what its containers would make.
+    """Write the files that stomp.py's containers would create.
 
-    Where a file is missing stomp.py neither fails nor ends: ``attempt_connection`` connects, finds
-    no file, counts that as no attempt, and begins again, for ever and against any server. It never
-    gets as far as TLS.
+    If a file is missing, stomp.py retries for ever, whatever the server: ``attempt_connection``
+    connects, finds no file, does not count that as an attempt, and tries again before it begins
+    TLS.
     """
     folder.mkdir(exist_ok=True)
     client = trustme.CA().issue_cert("client")

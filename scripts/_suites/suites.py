@@ -15,7 +15,7 @@ class Runs(Protocol):
     """Run a suite from its sources against a broker."""
 
     def __call__(self, sources: Path, side: Side, scratch: Path) -> Outcomes:
-        """Return what became of each test."""
+        """Return the outcome of each test."""
 
 
 @frozen
@@ -23,14 +23,14 @@ class Suite:
     """A project's tests.
 
     Args:
-      name: As on the command line.
-      title: As in the documents.
-      folder: Of its checkout, in the folder of sources.
-      origin: Where that is had.
-      needs: Programs, and paths of files.
+      name: The name on the command line.
+      title: The title in the documents.
+      folder: The folder of its checkout, in the folder of sources.
+      origin: Where to get the checkout.
+      needs: Required programs, and paths of required files.
       ours: Starts our broker.
-      theirs: Starts the one that the suite was written for.
-      run: Runs it.
+      theirs: Starts the broker that the suite was written for.
+      run: Runs the suite.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Suite:
 
 
 def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run its Python suite, without tests that use AMQP or rabbitmqctl."""
+    """Run RabbitMQ's Python suite, without tests that use AMQP or rabbitmqctl."""
     folder = sources / "rabbitmq-server/deps/rabbitmq_stomp/test/python_SUITE_data/src"
     # As in its main_runner.py, less those that publish or look by AMQP.
     names = ["parsing", "errors", "connect_disconnect", "ack", "reliability", "transactions"]
@@ -66,7 +66,7 @@ def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
     return run_pytest(folder, ["-o", "python_files=*.py", *files], environment, scratch)
 
 
-# jasmine's own reporter names only what failed.
+# jasmine's own reporter names only failed tests.
 _JASMINE = """\
 import {createRequire} from 'node:module';
 const require = createRequire(process.env.SUITES_MODULES + '/');

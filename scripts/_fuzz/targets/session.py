@@ -50,11 +50,11 @@ STORY = (
     *(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n\0", b"UNSUBSCRIBE\nid:s\n\n\0"),
     *(b"DISCONNECT\nreceipt:9\n\n\0", b"\n"),
 )
-"""Frames that are right after one another, more often than not."""
+"""Frames that are mostly valid in this order."""
 
 
 def make(name: str) -> Target:
-    """The target."""
+    """Return the target."""
     files = (
         "protocol/_server_session.py",
         "protocol/_requests.py",
