@@ -1,4 +1,4 @@
-"""The load: publishers that keep to windows or to a pace, and subscribers that count."""
+"""The load: publishers limited by windows or by a rate, and subscribers that count messages."""
 
 import select
 import time
@@ -18,12 +18,13 @@ class Shape(NamedTuple):
 
     Args:
       groups: Publishers, each with a destination and subscribers of its own.
-      subscribers: Of each group.
-      messages: Of each publisher in one run.
+      subscribers: Subscribers of each group.
+      messages: Messages of each publisher in one run.
       receipt_every: Messages that a publisher writes at once. The last one requests a receipt.
-      window: Messages of a publisher that no receipt covers yet.
-      lag: Messages of a publisher that its subscribers, on average, do not have yet.
-      rate: Messages per second, one by one, instead of all this; 0 = as the windows allow.
+      window: Maximum number of a publisher's messages without a receipt.
+      lag: Maximum number of a publisher's messages that its subscribers, on average, have not
+        received.
+      rate: Messages per second, sent one by one, instead of these limits; 0 = no fixed rate.
     """
 
     groups: int
@@ -37,17 +38,17 @@ class Shape(NamedTuple):
 
     @property
     def deliveries(self) -> int:
-        """MESSAGEs that all subscribers get in one run."""
+        """Return the number of MESSAGEs that all subscribers get in one run."""
         return self.groups * self.subscribers * self.messages
 
     @property
     def receipts(self) -> int:
-        """RECEIPTs that each publisher gets in one run."""
+        """Return the number of RECEIPTs that each publisher gets in one run."""
         return self.messages // self.receipt_every if self.receipt_every else 0
 
 
 class Run(NamedTuple):
-    """What one run took. Latencies are in seconds, from when a message was due to be sent."""
+    """The cost of one run. Latencies are in seconds, from when a message was due to be sent."""
 
     deliveries: int
     wall_s: float
@@ -135,7 +136,7 @@ class Load:
     """Connections of one scenario, for any number of runs over them.
 
     Args:
-      topics: How the destinations begin; a number follows.
+      topics: The prefix of the destinations, which a number follows.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class Load:
     ) -> None:
         self.broker = broker
         self.shape = shape
-        # Before the connections: select(2) takes no descriptor beyond 1,023.
+        # Create it before the connections: select(2) takes no descriptor beyond 1,023.
         self._epoll = select.epoll()
         self.groups = [
             Group(broker.port, f"{topics}{number}", shape, websocket=websocket, visitors=visitors)
@@ -173,7 +174,7 @@ class Load:
         """Publish all messages and wait for all deliveries.
 
         Raises:
-          BenchError: something was lost or refused, or did not come within ``limit_s``.
+          BenchError: A message was lost, refused, or not received within ``limit_s``.
         """
         for group in self.groups:
             group.start()

@@ -1,7 +1,7 @@
 """Brokers that we did not write: RabbitMQ and ActiveMQ as Debian has them, each as a child process.
 
-Each has a directory, ports and, where there are such things, a node name and a port mapper of its
-own: an instance of the system's is neither needed nor disturbed. All listen on loopback alone.
+Each has its own directory and ports and, if applicable, its own node name and port mapper, so it
+neither needs nor disturbs an instance of the system. All listen on loopback only.
 """
 
 import os
@@ -27,7 +27,7 @@ LOGIN = "tester"
 PASSCODE = "secret"
 
 INSTALL = "scripts/install_other_brokers.sh"
-"""Installs both where there is apt-get."""
+"""The command that installs both on Debian."""
 
 # Only a broken broker takes this long.
 START_S = 120
@@ -42,7 +42,7 @@ ACTIVEMQ = Path("/usr/share/activemq")
 
 
 class NotInstalledError(BenchError):
-    """A broker is not there: its name, and what installs it."""
+    """Raised with a broker's name and how to install it, if it is not installed."""
 
     def __init__(self, name: str, package: str) -> None:
         super().__init__(f"{name} is not installed; {INSTALL} or apt-get install {package} does it")
@@ -52,8 +52,8 @@ class OtherBroker(NamedTuple):
     """A running broker. ``LOGIN`` with ``PASSCODE`` has all rights.
 
     Args:
-      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = it has none.
-      pid: Of its first process; others may descend from that.
+      web_port: The port of STOMP over WebSocket, at ``/ws``; 0 = none.
+      pid: The id of its first process, which may have children.
     """
 
     name: str
@@ -69,13 +69,13 @@ def rabbitmq(
     """Run RabbitMQ with rabbitmq_stomp and rabbitmq_web_stomp.
 
     Args:
-      login: Who may do everything.
-      passcode: Theirs.
-      anonymous: Who does not log in is that user.
+      login: The login of a user with all rights.
+      passcode: The user's passcode.
+      anonymous: Whether clients without a login act as that user.
 
     Raises:
-      NotInstalledError: it is not there.
-      BenchError: it did not start.
+      NotInstalledError: It is not installed.
+      BenchError: It did not start.
     """
     epmd = shutil.which("epmd")
     if not RABBITMQ.exists() or epmd is None:
@@ -111,15 +111,15 @@ def activemq(
     """Run ActiveMQ. Debian's has no WebSocket transport.
 
     Args:
-      login: Who may do everything.
-      passcode: Theirs.
-      persistent: It keeps messages in KahaDB, its default; else in memory.
-      anonymous: Who does not log in may do everything too.
-      port: Where it listens; 0 = on any free port.
+      login: The login of a user with all rights.
+      passcode: The user's passcode.
+      persistent: Store messages in KahaDB, the default of ActiveMQ; otherwise in memory.
+      anonymous: Whether clients without a login have all rights.
+      port: The port to listen on; 0 = any free port.
 
     Raises:
-      NotInstalledError: it is not there.
-      BenchError: it did not start.
+      NotInstalledError: It is not installed.
+      BenchError: It did not start.
     """
     java = shutil.which("java")
     jar = ACTIVEMQ / "bin" / "activemq.jar"
@@ -202,7 +202,7 @@ class _Child:
         """Return the match of the first line of output that matches.
 
         Raises:
-          BenchError: none came.
+          BenchError: There was none in time.
         """
         try:
             while (line := self._lines.get(timeout=START_S)) is not None:
@@ -239,7 +239,7 @@ def _running(
 
 
 def _account(name: str) -> pwd.struct_passwd | None:
-    """Whom to be, if not oneself: a broker needs no rights of root's."""
+    """Return the user to run a broker as, if this process is root's."""
     if os.geteuid() != 0:
         return None
     return pwd.getpwnam(name)
@@ -296,14 +296,14 @@ def _rabbitmq_environment(home: Path, mapper_port: int, node_port: int) -> dict[
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
-            # Its schedulers are not to spin while they have nothing to do.
+            # Idle schedulers must not spin.
             " +sbwt none +sbwtdcpu none +sbwtdio none"
         ),
     }
 
 
 def _rabbitmq_conf(port: int, web_port: int, login: str, passcode: str) -> str:
-    # ws_frame: its default, text, would have it send bodies as text that is none.
+    # ws_frame: with the default, text, it would send binary bodies as text.
     return f"""\
 listeners.tcp = none
 stomp.listeners.tcp.1 = 127.0.0.1:{port}

@@ -1,13 +1,12 @@
 """Comparison of this broker with others: the same loads through each of them, in turn.
 
 A round is one run of each scenario with each broker, in an order that goes round from round to
-round. Brokers are started anew for each round: those that hold idle connections for that alone,
-those that keep what must survive for that alone, else one for all loads. What the machine does
-meanwhile is much the same for all runs of a scenario in a round, so that their ratio is worth more
-than the figures themselves.
+round. Brokers are restarted for each round: one for idle connections, one for persistent messages,
+and one for all other loads. Other load on the machine affects all runs of a scenario in a round
+about equally, so that their ratio is worth more than the figures themselves.
 
-Loads are made as long as a broker needs: an interpreter that compiles as it goes has done so
-before a run counts, and one that needs a hundred times as long for a message gets fewer of them.
+The length of a load depends on the broker: a JIT compiler has finished before a run counts, and a
+broker that needs a hundred times as long for a message gets fewer of them.
 """
 
 import signal
@@ -37,7 +36,7 @@ WARMING = Shape(1, 1, 10_000, 64, window=256, lag=1024)
 MOST_GROWTH = 8.0
 """Maximum growth of the number of messages from one run to the next."""
 SKIPPED = 1000
-"""Messages at the beginning whose latency does not count."""
+"""Number of messages at the beginning whose latency is not measured."""
 REST_S = 0.25
 REST_SHARE = 0.05
 REST_LIMIT_S = 10.0
@@ -48,8 +47,8 @@ class Plan(NamedTuple):
     """The loads and brokers of a comparison.
 
     Args:
-      seconds: How long about a run is.
-      connections: That are idle.
+      seconds: Approximate length of a run.
+      connections: Number of idle connections.
     """
 
     peers: Sequence[Peer]
@@ -64,8 +63,8 @@ class Measurement(NamedTuple):
     """One run of one scenario with one broker.
 
     Args:
-      order: When it came within its round.
-      figures: By their names in the table.
+      order: Position of the run within its round.
+      figures: Figures by their names in the table.
     """
 
     scenario: str
@@ -81,7 +80,7 @@ class Report:
     def __init__(self) -> None:
         self.runs: list[Measurement] = []
         self.servers: dict[str, str] = {}
-        """What each broker calls itself."""
+        """The name that each broker reports."""
         self.absent: dict[str, str] = {}
         """Brokers that take no part, and why."""
         self.failures: dict[tuple[str, str], str] = {}
@@ -99,7 +98,7 @@ class _Side:
         self._standing: Standing | None = None
 
     def standing(self) -> Standing:
-        """Return it, running.
+        """Return the running broker.
 
         Raises:
           BenchError, OSError: it does not start.
@@ -122,11 +121,11 @@ class _Side:
 def measure_peers(plan: Plan, say: Say) -> Report:
     """Run all scenarios with all brokers, round by round.
 
-    A broker that is not there or does not start takes no further part; one that fails in a
-    scenario is not asked for it again.
+    A broker that is not installed or does not start takes no further part. One that fails in a
+    scenario does not run that scenario again.
 
     Raises:
-      BenchError: our own broker does not start.
+      BenchError: Our own broker does not start.
     """
     report = Report()
     for number in range(plan.rounds):
@@ -153,9 +152,9 @@ def measure_peers(plan: Plan, say: Say) -> Report:
 
 
 def _groups(scenarios: Sequence[Scenario]) -> Iterator[tuple[bool, list[Scenario]]]:
-    """Yield what shares its brokers: whether they keep messages, and the scenarios."""
+    """Yield the groups of scenarios that share brokers, each with whether these store messages."""
     idle = [each for each in scenarios if each.shape is None]
-    # Memory that a load left behind would make connections look cheaper.
+    # Memory freed by an earlier load would make connections look cheaper.
     yield False, idle
     yield False, [each for each in scenarios if each.shape is not None and not each.durable]
     yield True, [each for each in scenarios if each.durable]
@@ -209,7 +208,7 @@ def limited(seconds: float) -> Iterator[None]:
     """Limit the time of the block, including blocking calls. Only for the main thread.
 
     Raises:
-      BenchError: it took longer.
+      BenchError: It took longer.
     """
 
     def late(*_: object) -> None:
@@ -242,16 +241,16 @@ def _figures(plan: Plan, standing: Standing, scenario: Scenario, tag: str) -> di
 
 
 def _open(standing: Standing, scenario: Scenario, tag: str) -> Load | QueueLoad:
-    """Connect what a scenario needs, beginning by few messages."""
+    """Open the connections of a scenario, with a load of few messages."""
     shape, visitor = scenario.quick, standing.visitor
-    # A dot, and no slash: RabbitMQ takes none in a name.
+    # A dot, because RabbitMQ permits no slash in a name.
     if isinstance(shape, QueueShape):
         return QueueLoad(
             standing.broker,
             shape,
             queue=f"/queue/bench.{tag}",
             visitor=visitor,
-            # RabbitMQ confirms in whatever order it stored them.
+            # RabbitMQ confirms messages in the order in which it stored them.
             in_order=not shape.persistent,
         )
     broker = standing.web if scenario.websocket else standing.broker

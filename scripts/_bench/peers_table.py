@@ -35,7 +35,7 @@ class Line(NamedTuple):
     values: dict[str, dict[int, float]]
 
     def ratios(self, peer: str) -> list[float]:
-        """Return what a peer's figure is of ours, in each round that has both."""
+        """Return the ratio of a peer's figure to ours, in each round that has both."""
         ours, theirs = self.values.get(OURS, {}), self.values.get(peer, {})
         return [theirs[each] / ours[each] for each in sorted(ours.keys() & theirs.keys())]
 
@@ -57,14 +57,14 @@ def lines(
 
 
 def kind_of(scenario: Scenario) -> str:
-    """Return which lines a scenario has: a name of FIGURES."""
+    """Return the kind of a scenario's lines, a key of FIGURES."""
     if scenario.shape is None:
         return "idle"
     return "latency" if scenario.name.startswith("latency") else "load"
 
 
 def shown(value: float) -> str:
-    """Return a figure with some three digits that count."""
+    """Return a figure with about three significant digits."""
     if abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
@@ -86,7 +86,7 @@ def peers_table(
     """Return everything in Markdown.
 
     Args:
-      peers: All that were to be measured, ours first.
+      peers: All brokers of the comparison, ours first.
       machine: A description of the machine.
     """
     there = [OURS, *(each for each in peers if each not in (OURS, *report.absent))]
@@ -116,7 +116,7 @@ def _median(line: Line, peer: str) -> str:
 
 
 def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) -> Iterator[str]:
-    """Yield who was measured, who was not, and why a figure is missing."""
+    """Yield the measured brokers, the absent ones, and the reasons of missing figures."""
     named = (f"{each} ({report.servers[each]})" for each in there if report.servers.get(each))
     yield f"Measured: {', '.join(named) or 'nobody'}."
     for absent in report.absent.values():
@@ -129,7 +129,7 @@ def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) 
 
 
 def peers_figures(report: Report, scenarios: Sequence[Scenario]) -> dict[str, object]:
-    """Return what the file of figures has, each run included."""
+    """Return the content of the file of figures, with each run."""
     rows: list[Row] = []
     for line in lines(report.runs, scenarios):
         rows += [_row(line, peer) for peer in line.values]

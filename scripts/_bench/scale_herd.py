@@ -34,7 +34,7 @@ class Herd(NamedTuple):
 
     Args:
       phase: The broker's figures for it.
-      wait_s: The longest that another client waited for a RECEIPT meanwhile.
+      wait_s: Longest time that another client waited for a RECEIPT.
     """
 
     connections: int
@@ -44,7 +44,7 @@ class Herd(NamedTuple):
 
 
 class _Watch:
-    """Notes what happens from one moment to the next."""
+    """Measures a phase from its begin to its end."""
 
     def __init__(self, broker: Broker, watcher: Watcher, pinger: "Pinger") -> None:
         self._broker = broker
@@ -54,12 +54,12 @@ class _Watch:
         self.begin()
 
     def begin(self) -> None:
-        """Begin with what happens now."""
+        """Begin a phase."""
         self._pinger.longest_s()
         self._began, self._cpu = now(), cpu_of(self._broker.pid)
 
     def end(self, what: str, connections: int) -> Herd:
-        """Return what happened since the beginning."""
+        """Return the measurement of the phase."""
         used = cpu_of(self._broker.pid).since(self._cpu)
         phase = self._watcher.phase(what, self._began)
         # Afterwards, as the broker may close connections before it has cleaned up.
@@ -70,7 +70,7 @@ def measure_herd(broker: Broker, watcher: Watcher, fill: IdleConnections) -> Ite
     """Yield the phases in which all connections close, return, and close again.
 
     Raises:
-      BenchError: the broker refuses them, or keeps them.
+      BenchError: The broker refuses the connections, or does not close them.
     """
     count = fill.size
     with closing(Pinger(broker.port)) as pinger:
@@ -96,7 +96,7 @@ def measure_leaving(
       name: The name of the dimension.
 
     Raises:
-      BenchError: the broker keeps them.
+      BenchError: The broker does not close the connections.
     """
     with closing(Pinger(broker.port)) as pinger:
         count = fill.connections
@@ -108,7 +108,7 @@ def measure_leaving(
 
 
 class Pinger:
-    """A client, in a process of its own, that asks for one RECEIPT after the other.
+    """A client in its own process that requests one RECEIPT after the other.
 
     It takes no part in the load, so its waiting time shows how long the broker or the machine was
     blocked.
@@ -145,7 +145,7 @@ class Pinger:
 
 
 def _ping(pipe: "Pipe", port: int) -> None:
-    """Be the other process, until the pipe is closed."""
+    """Run the other process until the pipe is closed."""
     try:
         connection = Connection.open(port, websocket=False)
         longest = 0.0

@@ -15,9 +15,9 @@ class Scenario(NamedTuple):
     """One line of the table.
 
     Args:
-      what: For the reader of the table.
+      what: The description in the table.
       shape: The load; None = idle connections, ``idle`` of them.
-      durable: The broker has a data directory.
+      durable: Whether the broker has a data directory.
     """
 
     name: str
@@ -34,7 +34,7 @@ def open_load(broker: Broker, scenario: Scenario, *, quick: bool) -> Load | Queu
     """Open the connections of a scenario, which must have a load.
 
     Raises:
-      BenchError: the broker refuses it.
+      BenchError: The broker refuses a connection.
     """
     shape = scenario.quick if quick else scenario.shape
     if isinstance(shape, QueueShape):
@@ -158,7 +158,7 @@ def queue_scenarios() -> Iterator[Scenario]:
 
 
 def durable_scenarios() -> Iterator[Scenario]:
-    """Yield the loads of what survives, all over TCP: a RECEIPT means that it is on the disk."""
+    """Yield the persistent loads, all over TCP. A RECEIPT means that the message is on disk."""
     each = "client-individual"
     for name, what, shape in (
         (
