@@ -76,7 +76,7 @@ class Reporter:
         self._bar = open_bar()
 
     def look(self, query: "StreamingQuery") -> None:
-        """Report what is new since the last call."""
+        """Report the progress since the last call."""
         last = query.lastProgress
         if last is None or last.timestamp == self._seen:
             return

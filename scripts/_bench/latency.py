@@ -69,7 +69,7 @@ class Latencies(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How latency is measured.
+    """The parameters of a latency measurement.
 
     Args:
       program: The program of the floor.

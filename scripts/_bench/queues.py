@@ -101,7 +101,7 @@ class Producer:
         return self.sent == shape.messages and self.connection.received == shape.receipts
 
     def publish(self, missing: int) -> int:
-        """Send messages, as the windows allow, while ``missing`` messages have not been received."""
+        """Send messages, as the windows allow, while ``missing`` messages are not yet received."""
         connection, shape = self.connection, self.shape
         if connection.unsent:
             connection.flush()

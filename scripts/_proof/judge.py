@@ -21,7 +21,7 @@ with time, this does not."""
 
 
 class Verdict(NamedTuple):
-    """Whether one promise holds, with the figures."""
+    """The verdict on one promise, with the figures."""
 
     promise: str
     holds: bool
@@ -125,7 +125,7 @@ class Ledger(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Return the unaccounted copies; negative if some were reported twice."""
+        """Return the number of unaccounted copies, negative if some were reported twice."""
         return self.owed + self.unowed - self.received - self.dropped - self.waiting
 
     def verdicts(self) -> list[Verdict]:

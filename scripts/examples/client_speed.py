@@ -25,7 +25,7 @@ LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 @contextmanager
 def broker() -> Iterator[int]:
-    """Run a broker in a process of its own; its port."""
+    """Run a broker in a process of its own. Yield its port."""
     command = [sys.executable, "-m", "trio_stomp", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -22,7 +22,7 @@ CLIENTS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Co
 
 
 class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
-    """What this client has heard."""
+    """The frames that this client has received."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -35,7 +35,7 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
         self.error = ""
 
     def on_receipt(self, frame: stomp.utils.Frame) -> None:
-        """The broker has done what was asked."""
+        """Set the event of a confirmed request."""
         event = {"subscribed": self.subscribed, "said-all": self.said_all}
         if asked := event.get(frame.headers["receipt-id"]):
             asked.set()
@@ -69,7 +69,7 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
             event.set()
 
     def wait(self, event: threading.Event, seconds: float, what: str) -> None:
-        """Wait for an event; end the program with one line if it does not come."""
+        """Wait for an event. If it does not occur, end the program with a line of text."""
         if not event.wait(seconds):
             self.error = f"no {what} within {seconds:g} s; {self.received} messages so far"
         if self.error:

@@ -1,4 +1,4 @@
-"""Move what waits in a queue from another STOMP broker to this one, with stomp.py.
+"""Move the messages of a queue from another STOMP broker to this one, with stomp.py.
 
     python scripts/examples/move_queue.py /queue/orders old:61613 127.0.0.1:61613
 
@@ -35,35 +35,35 @@ OF_ONE_HOP = frozenset(
 
 
 class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]
-    """What comes from the old broker, or that it is gone."""
+    """Receives messages and the end of the connection from the old broker."""
 
     def __init__(self) -> None:
         self.frames: queue.Queue[stomp.utils.Frame | None] = queue.Queue()
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
-        """A message waits there."""
+        """Queue a message."""
         self.frames.put(frame)
 
     def on_disconnected(self) -> None:
-        """Nothing more comes."""
+        """Queue the end of the connection."""
         self.frames.put(None)
 
 
 class Receipts(stomp.ConnectionListener):  # type: ignore[misc]
-    """What the new broker has stored."""
+    """Counts the RECEIPTs of the new broker."""
 
     def __init__(self) -> None:
         self.stored = threading.Semaphore(0)
 
     def on_receipt(self, _frame: stomp.utils.Frame) -> None:
-        """One more."""
+        """Count a RECEIPT."""
         self.stored.release()
 
 
 def connected(
     address: str, version: str, vhost: str | None, *, login: str, passcode: str, listener: object
 ) -> stomp.connect.BaseConnection:
-    """A connection to ``host:port``; bodies stay bytes."""
+    """Return a connection to ``host:port``, which leaves bodies as bytes."""
     host, _, port = address.rpartition(":")
     options: dict[str, object] = {"auto_decode": False, "try_loopback_connect": False}
     if version != "1.0":
@@ -75,7 +75,7 @@ def connected(
 
 
 def acknowledge(old: stomp.connect.BaseConnection, version: str, frame: stomp.utils.Frame) -> None:
-    """ACK, as the version has it."""
+    """Acknowledge a message in the form of the STOMP version."""
     headers = frame.headers
     if version == "1.1":
         old.ack(headers["message-id"], headers["subscription"])
@@ -84,7 +84,7 @@ def acknowledge(old: stomp.connect.BaseConnection, version: str, frame: stomp.ut
 
 
 def move(given: argparse.Namespace) -> int:
-    """Move all that waits; how many."""
+    """Move all waiting messages, and return their number."""
     arrivals, receipts = Arrivals(), Receipts()
     passcodes = os.environ.get("OLD_PASSCODE", ""), os.environ.get("NEW_PASSCODE", "")
     new = connected(

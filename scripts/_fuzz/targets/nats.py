@@ -56,7 +56,7 @@ def read_back(block: bytes) -> None:
 
 
 def slowly(data: bytes) -> tuple[list[Event], bool | None]:
-    """Return the events, and whether the data is valid so far; None = undecided."""
+    """Return the events, and whether the data is valid so far, or None if undecided."""
     events: list[Event] = []
     while b"\n" in data:
         line, _, rest = data.partition(b"\n")
