@@ -297,8 +297,8 @@ def measure_duckdb(root: Path) -> None:
     for name, sql in questions.items():
         clock, used = time.monotonic(), time.process_time()
         found = len(connection.execute(sql.format(**files)).fetchall())
-        duration_s, used = time.monotonic() - clock, time.process_time() - used
-        say("DuckDB", result=name, s=round(duration_s, 2), cpu_s=round(used, 2), rows=found)
+        took, used = time.monotonic() - clock, time.process_time() - used
+        say("DuckDB", result=name, s=round(took, 2), cpu_s=round(used, 2), rows=found)
 
 
 def cpu_s(spark: "SparkSession") -> float:
@@ -314,18 +314,18 @@ def say(what: str, **figures: object) -> None:
     print(json.dumps({"what": what, **figures}), flush=True)
 
 
-def measure_spark(options: argparse.Namespace) -> None:
+def measure_spark(told: argparse.Namespace) -> None:
     """Measure what needs a session of this process."""
-    spark = open_session("bench_spark", conf={"spark.driver.memory": options.memory})
+    spark = open_session("bench_spark", conf={"spark.driver.memory": told.memory})
     spark.sparkContext.setLogLevel("ERROR")
-    root = options.root / options.what
+    root = told.root / told.what
     measure: dict[str, Callable[[], None]] = {
-        "day": lambda: measure_day(spark, root, options.latency),
-        "rows": lambda: measure_rows(spark, root, options.rows),
+        "day": lambda: measure_day(spark, root, told.latency),
+        "rows": lambda: measure_rows(spark, root, told.rows),
     }
-    measure[options.what]()
+    measure[told.what]()
     spark.stop()
-    if options.what == "rows" and importlib.util.find_spec("duckdb") is not None:
+    if told.what == "rows" and importlib.util.find_spec("duckdb") is not None:
         measure_duckdb(root)
 
 
@@ -345,15 +345,15 @@ def main() -> int:
     add("--rows", type=int, default=50_000_000)
     add("--latency", choices=("changed", "full"), default="changed")
     add("--memory", default="4g", help="day, rows: of the JVM")
-    options = parser.parse_args()
+    told = parser.parse_args()
     say("machine", python=platform.python_version(), system=platform.platform())
     try:
         check_installed()
-        if options.what == "source":
-            asked = Amount(options.messages, options.body_bytes, options.max_rows)
-            measure_source(options.root / "source", asked, options.runs, say)
+        if told.what == "source":
+            asked = Amount(told.messages, told.body_bytes, told.max_rows)
+            measure_source(told.root / "source", asked, told.runs, say)
         else:
-            measure_spark(options)
+            measure_spark(told)
     except (BenchError, SparkMissing) as error:
         print(error, file=sys.stderr)
         return 1

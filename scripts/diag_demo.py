@@ -122,8 +122,8 @@ def call(name: str, *arguments: str) -> str:
     """
     command = [sys.executable, str(SCRIPTS / name), *arguments]
     spark = f"--driver-java-options '{JAVA}' pyspark-shell"
-    environment = {"PYSPARK_SUBMIT_ARGS": spark} | os.environ
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=environment)
+    known = {"PYSPARK_SUBMIT_ARGS": spark} | os.environ
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=known)
     if done.returncode:
         raise BenchError(f"{name} failed with exit code {done.returncode}")
     return done.stdout.strip().rpartition("\n")[2]
@@ -163,12 +163,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
     parser.add_argument("--root", type=Path, default=Path("diag-demo"), help="of all files")
     parser.add_argument("--seconds", type=float, default=20.0, help="of load (default: 20)")
-    options = parser.parse_args(argv)
+    told = parser.parse_args(argv)
     began = time.monotonic()
     try:
         # Check for Java before the load, so that a missing one is reported immediately.
         check_installed()
-        report = run(options.root, options.seconds)
+        report = run(told.root, told.seconds)
     except SparkMissing as error:
         print(error, file=sys.stderr)
         return 2

@@ -76,7 +76,7 @@ class Reporter:
         self._bar = open_bar()
 
     def look(self, query: "StreamingQuery") -> None:
-        """Report the progress since the last call."""
+        """Report what is new since the last call."""
         last = query.lastProgress
         if last is None or last.timestamp == self._seen:
             return
@@ -163,7 +163,7 @@ def alone(root: str) -> Iterator[None]:
         yield
 
 
-def stream(spark: "SparkSession", options: argparse.Namespace, stop: threading.Event) -> None:
+def stream(spark: "SparkSession", told: argparse.Namespace, stop: threading.Event) -> None:
     """Run the query until its work is done, or ``stop`` is set.
 
     Raises:
@@ -173,20 +173,16 @@ def stream(spark: "SparkSession", options: argparse.Namespace, stop: threading.E
 
     from trio_stomp.spark import RawSink, StompDataSource
 
-    checkpoint = options.checkpoint or options.root.rstrip("/") + "/checkpoint"
+    checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
     spark.dataSource.register(StompDataSource)
-    rows = spark.readStream.format("stomp").options(**source_options(options)).load()
-    every = (
-        {"availableNow": True}
-        if options.once
-        else {"processingTime": f"{options.interval} seconds"}
-    )
+    rows = spark.readStream.format("stomp").options(**source_options(told)).load()
+    every = {"availableNow": True} if told.once else {"processingTime": f"{told.interval} seconds"}
     writer = rows.writeStream.queryName("diag_to_parquet").trigger(**every)
     writer = writer.option("checkpointLocation", checkpoint)
-    reporter = Reporter(sys.stdout, heartbeat_file(options))
-    query = writer.foreachBatch(RawSink(options.root, checkpoint)).start()
-    reporter.say(event="started", query=query.id, root=options.root, stream=options.stream)
+    reporter = Reporter(sys.stdout, heartbeat_file(told))
+    query = writer.foreachBatch(RawSink(told.root, checkpoint)).start()
+    reporter.say(event="started", query=query.id, root=told.root, stream=told.stream)
     reporter.beat()
     try:
         while not query.awaitTermination(POLL_S):
@@ -215,38 +211,38 @@ def finish(query: "StreamingQuery") -> None:
 
 def cause(text: str) -> str:
     """The line of a query's long error that says what happened."""
-    reasons = re.findall(r"(?:StreamAway|StreamError): (.*)", text)
-    return str(reasons[-1]) if reasons else text.strip().splitlines()[0]
+    known = re.findall(r"(?:StreamAway|StreamError): (.*)", text)
+    return str(known[-1]) if known else text.strip().splitlines()[0]
 
 
-def tables(spark: "SparkSession", options: argparse.Namespace) -> None:
+def tables(spark: "SparkSession", told: argparse.Namespace) -> None:
     """Build the tables of the requested days, then remove raw files that are no longer needed."""
     from trio_stomp.spark import compact, compact_closed, expire_raw
 
-    made = compact(spark, options.root, options.compact) if options.compact else []
-    if options.compact_closed:
-        made += compact_closed(spark, options.root)
+    made = compact(spark, told.root, told.compact) if told.compact else []
+    if told.compact_closed:
+        made += compact_closed(spark, told.root)
     for day in made:
         record = {"day": day.day, "messages": day.messages, "tables": day.tables}
         print(json.dumps({"event": "compacted", **record, "s": day.seconds}), flush=True)
-    if options.raw_retention is not None:
-        checkpoint = options.checkpoint or options.root.rstrip("/") + "/checkpoint"
-        removed = expire_raw(options.root, checkpoint, options.raw_retention)
+    if told.raw_retention is not None:
+        checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
+        removed = expire_raw(told.root, checkpoint, told.raw_retention)
         print(json.dumps({"event": "expired", "batches": removed}), flush=True)
 
 
-def source_options(options: argparse.Namespace) -> dict[str, str]:
+def source_options(told: argparse.Namespace) -> dict[str, str]:
     """The options of the source that were given."""
     names = ("url", "stream", "starting", "max_rows", "broker_id", "ca_file", "credentials_file")
-    values = {name: getattr(options, name) for name in (*names, "retry_s")}
+    values = {name: getattr(told, name) for name in (*names, "retry_s")}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def heartbeat_file(options: argparse.Namespace) -> Path | None:
+def heartbeat_file(told: argparse.Namespace) -> Path | None:
     """Return the path of the heart-beat file, or None."""
-    if options.heartbeat_file:
-        return Path(options.heartbeat_file)
-    return Path(options.root, "heartbeat.json") if is_local(options.root) else None
+    if told.heartbeat_file:
+        return Path(told.heartbeat_file)
+    return Path(told.root, "heartbeat.json") if is_local(told.root) else None
 
 
 def retention(text: str) -> timedelta:
@@ -286,25 +282,19 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--compact-closed", action="store_true", help="make the tables of all days that are over")
     add("--raw-retention", type=retention, metavar="3d", help="remove raw files older than that")
     add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
-    options = parser.parse_args(argv)
-    if options.interval is not None and (
-        options.compact or options.compact_closed or options.raw_retention
-    ):
+    told = parser.parse_args(argv)
+    if told.interval is not None and (told.compact or told.compact_closed or told.raw_retention):
         parser.error("--interval never ends: give the tables a call of their own")
-    if not (
-        options.once or options.interval is not None or options.compact or options.compact_closed
-    ):
+    if not (told.once or told.interval is not None or told.compact or told.compact_closed):
         parser.error("one of --once, --interval, --compact, --compact-closed is needed")
-    if (options.compact or options.compact_closed) and not is_local(
-        options.root.removeprefix("file://")
-    ):
+    if (told.compact or told.compact_closed) and not is_local(told.root.removeprefix("file://")):
         parser.error("the tables need a --root that is a directory, if one that machines share")
-    return options
+    return told
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code."""
-    options = parse(argv)
+    told = parse(argv)
     stop = threading.Event()
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -322,14 +312,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2
     try:
-        conf = dict(pair.split("=", 1) for pair in options.conf)
-        with alone(options.root):
+        conf = dict(pair.split("=", 1) for pair in told.conf)
+        with alone(told.root):
             spark = open_session("diag_to_parquet", conf=conf, conf_dir=CONF)
             try:
-                if (options.once or options.interval is not None) and not stop.is_set():
-                    stream(spark, options, stop)
-                if (options.compact or options.compact_closed) and not stop.is_set():
-                    tables(spark, options)
+                if (told.once or told.interval is not None) and not stop.is_set():
+                    stream(spark, told, stop)
+                if (told.compact or told.compact_closed) and not stop.is_set():
+                    tables(spark, told)
             finally:
                 spark.stop()
     except SparkMissing as error:

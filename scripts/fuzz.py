@@ -110,7 +110,7 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
         except subprocess.TimeoutExpired:
             end = f"hangs: still there after {patience:g} s"
         errors.seek(0)
-        output = errors.read()
+        said = errors.read()
     current = args.findings / f"current-{name}"
     result_path = args.findings / f"result-{name}.json"
     try:
@@ -118,8 +118,8 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
         result_path.unlink()
     except OSError:
         result = {"target": name, "seconds": time.monotonic() - began}
-        result["findings"] = {f"{end}: {output[-800:]}": keep_current(current, name)}
-    result["edges"] = report.edges(output)
+        result["findings"] = {f"{end}: {said[-800:]}": keep_current(current, name)}
+    result["edges"] = report.edges(said)
     current.unlink(missing_ok=True)
     return result
 

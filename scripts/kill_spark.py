@@ -156,10 +156,10 @@ class Follower(Background):
 
     def work(self, connection: Connection) -> None:
         """Remember all that comes."""
-        request = {"id": "0", "destination": self.place.stream, "x-stream-offset": "first"}
+        asked = {"id": "0", "destination": self.place.stream, "x-stream-offset": "first"}
         if self._epoch:
-            request |= {"x-stream-offset": f"offset={self._next}", "x-stream-epoch": self._epoch}
-        connection.send("SUBSCRIBE", request)
+            asked |= {"x-stream-offset": f"offset={self._next}", "x-stream-epoch": self._epoch}
+        connection.send("SUBSCRIBE", asked)
         for frames in connection.messages():
             if is_end(*frames[-1]):
                 # A new epoch: its offsets start from the beginning.
@@ -259,28 +259,22 @@ def counted_by_others(root: Path) -> dict[str, int | None]:
     return rows
 
 
-def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
+def experiment(told: argparse.Namespace, root: Path) -> dict[str, object]:
     """Run the experiment, and return its figures."""
-    chance = random.Random(options.seed)
+    chance = random.Random(told.seed)
     port = free_port()
     place = Place(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
-    command = [
-        *shlex.split(options.broker),
-        "--port",
-        str(port),
-        "--data-dir",
-        str(root / "broker"),
-    ]
+    command = [*shlex.split(told.broker), "--port", str(port), "--data-dir", str(root / "broker")]
     broker = Process(command, root / "broker.log")
-    job, load, follower = Job(place.url, root), Load(place, options.rate), Follower(place)
+    job, load, follower = Job(place.url, root), Load(place, told.rate), Follower(place)
     broker.start()
     started = time.monotonic()
     try:
         StreamClient(place).bounds()
         follower.start()
         load.start()
-        broker_rounds = chance.sample(range(options.kills), options.broker_kills)
-        for number in range(options.kills):
+        broker_rounds = chance.sample(range(told.kills), told.broker_kills)
+        for number in range(told.kills):
             killer = threading.Thread(target=kill_broker, args=(broker, chance.uniform(0, 20)))
             if number in broker_rounds:
                 killer.start()
@@ -300,12 +294,12 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
         job.last.wait()
         follower.end()
         return compare(root, truth, follower) | {
-            "kills": options.kills,
-            "broker_kills": options.broker_kills,
+            "kills": told.kills,
+            "broker_kills": told.broker_kills,
             "batches": job.commits(),
             "events_sent": load.sent,
             "seconds": round(loaded_s, 1),
-            "seed": options.seed,
+            "seed": told.seed,
         }
     finally:
         broker.kill()
@@ -373,12 +367,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--seed", type=int, default=random.randrange(10**6))
     add("--root", type=Path, help="keep the files there (default: a temporary directory)")
     add("--broker", default=f"{shlex.quote(sys.executable)} -m trio_stomp", help="its command")
-    options = parser.parse_args(argv)
+    told = parser.parse_args(argv)
     try:
         with contextlib.ExitStack() as stack:
-            root = options.root or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            root = told.root or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             root.mkdir(parents=True, exist_ok=True)
-            result = experiment(options, root)
+            result = experiment(told, root)
     except (HarnessError, StreamError, StreamAway) as error:
         print(f"the experiment failed: {error}", file=sys.stderr)
         return 2

@@ -57,7 +57,7 @@ def read(file: Path | None) -> dict[str, Result]:
 
 def try_all(options: argparse.Namespace, before: dict[str, Result]) -> dict[str, Result]:
     """Try the sample, and print each result as it comes."""
-    trace = Trace(options.data, options.tree)
+    known = Trace(options.data, options.tree)
     every = {mutant.name: mutant for mutant in all_mutants(options.tree)}
     chosen = sample(every.values(), options.seed, options.count)
     # Mutants that were killed before go first: survivors among them are what matters.
@@ -67,7 +67,7 @@ def try_all(options: argparse.Namespace, before: dict[str, Result]) -> dict[str,
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Tree(options.tree, Path(folder))
         for number, mutant in enumerate(chosen, 1):
-            tests = trace.tests_of(mutant, options.seconds)
+            tests = known.tests_of(mutant, options.seconds)
             first = before[mutant.name].test if mutant.name in before else ""
             result = try_mutant(tree, mutant, tests, options.seconds, first)
             results[mutant.name] = result

@@ -241,8 +241,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write everything to this file, too")
     parser.add_argument("--tree", type=Path, default=ROOT, help="whose broker is attacked")
     args = parser.parse_args(argv)
-    names = args.scenario or (*LOADS, *ATTACKS)
-    args.scenario = (*names, *ATTACKS) if "attacks" in names else tuple(names)
+    asked = args.scenario or (*LOADS, *ATTACKS)
+    args.scenario = (*asked, *ATTACKS) if "attacks" in asked else tuple(asked)
     if not 0 <= args.stuck < args.subscribers:
         parser.error("--stuck must be less than --subscribers")
     return args

@@ -149,7 +149,7 @@ class Soak:
 
     def _moment(self) -> Moment:
         diag = self.diag
-        fields = {
+        told = {
             "destinations": len(diag.items.get("DIAG/destinations", {})),
             "threads": diag.figure("DIAG/process", "threads"),
             "store_bytes": diag.figure("DIAG/process", "store_bytes"),
@@ -157,7 +157,7 @@ class Soak:
         }
         minute = (time.monotonic() - self.began) / MINUTE_S
         counts = counts_of(diag, self.broker.files())
-        return Moment(minute, rss_bytes(self.broker.pid), counts, fields)
+        return Moment(minute, rss_bytes(self.broker.pid), counts, told)
 
     def _is_back(self, moment: Moment) -> bool:
         if not self.moments:
@@ -167,8 +167,8 @@ class Soak:
     def _line(self, moment: Moment) -> str:
         differs = judge_exact(self.moments[0].counts, moment.counts, AT_MOST)
         rest = "; ".join(differs) or "all as at the base line"
-        counts = ", ".join(f"{name} {count}" for name, count in moment.told.items())
-        return f"minute {moment.minute:.1f}: RSS {moment.rss_bytes / MIB:.1f} MiB; {rest}; {counts}"
+        told = ", ".join(f"{name} {count}" for name, count in moment.told.items())
+        return f"minute {moment.minute:.1f}: RSS {moment.rss_bytes / MIB:.1f} MiB; {rest}; {told}"
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts."""

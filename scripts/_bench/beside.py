@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe
 
 SETTLE_S = 0.2
-"""Time for remaining work on the last messages, such as storing their end. It is measured, too."""
+"""Time for remaining work of the last messages, such as storing their end, which counts, too."""
 
 
 class Pair(NamedTuple):
@@ -41,11 +41,11 @@ class DurableLoad:
         self.wait()
 
     def begin(self) -> None:
-        """Begin one run."""
+        """Let one run begin."""
         self._pipe.send(True)
 
     def wait(self) -> None:
-        """Wait until the run has ended.
+        """Wait until it is over.
 
         Raises:
           BenchError: as ``QueueLoad.run``.
@@ -81,7 +81,7 @@ def run_pairs(
     """Run each load alone and both together, in turn, ``count`` times.
 
     Raises:
-      BenchError: A load failed.
+      BenchError: one of them failed.
     """
     one, other = Load(broker, fanout, websocket=False), DurableLoad(broker, durable, limit_s)
 

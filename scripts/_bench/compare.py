@@ -1,7 +1,7 @@
 """Two revisions of the broker with the same loads, in turn, and their ratio.
 
 A pair is one run with each, the first of them in turn, each with a fresh broker and the same
-generator. Other load on the machine affects both runs of a pair about equally, so that their
+generator. What the machine does meanwhile is much the same for both runs of a pair, so that their
 ratio is worth more than the figures themselves.
 """
 

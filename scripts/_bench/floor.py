@@ -21,7 +21,7 @@ def built_floor() -> Iterator[Path]:
     """Compile the floor into a temporary directory, and yield the program.
 
     Raises:
-      BenchError: There is no compiler, or it fails.
+      BenchError: there is no compiler, or it refuses.
     """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
@@ -46,11 +46,11 @@ def running_floor(program: Path, rest_us: int = 0) -> Iterator[Broker]:
     """Run the floor on a free port of the loopback interface, then kill it.
 
     Args:
-      program: The program that ``built_floor`` yields.
-      rest_us: Delay before each round of work, in microseconds.
+      program: As ``built_floor`` made it.
+      rest_us: Microseconds that it waits before it does what there is to do.
 
     Raises:
-      BenchError: It did not start, or ended early. The text has its output.
+      BenchError: it did not start, or ended by itself: with what it said.
     """
     with subprocess.Popen(
         [program, str(rest_us)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -64,7 +64,7 @@ def running_floor(program: Path, rest_us: int = 0) -> Iterator[Broker]:
             try:
                 yield Broker(int(line), process.pid)
             except (BenchError, OSError) as error:
-                # The generator only saw that a connection ended. This is the reason.
+                # What the generator saw is only that a connection ended: this is why.
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(END_S)
                 if process.returncode is not None:

@@ -1,4 +1,4 @@
-"""Brokers with increasing levels of security: their files and their users."""
+"""Brokers that are guarded, each a little more: the files they need, and who may come in."""
 
 import os
 import ssl
@@ -56,10 +56,10 @@ def settings_in(directory: Path, users: int) -> tuple[Settings, ...]:
     """Create users, rules and certificates. Return the settings to compare, the bare one first.
 
     Args:
-      users: Number of users besides publisher and subscriber.
+      users: How many there are beside publisher and subscriber.
 
     Raises:
-      BenchError: A required tool is missing.
+      BenchError: something is missing that they are made with.
     """
     book, rules = directory / "users", directory / "rules.toml"
     visitors = write_users(book, (PUBLISHER, SUBSCRIBER, *user_names(users)))
@@ -77,12 +77,12 @@ def settings_in(directory: Path, users: int) -> tuple[Settings, ...]:
 
 
 def user_names(count: int) -> list[str]:
-    """Return the names of users that only log in."""
+    """Return the names of those who only log in."""
     return [f"visitor-{number}" for number in range(count)]
 
 
 def passcode_of(name: str) -> str:
-    """Return the passcode of a user of the benchmark."""
+    """Return what a user of the benchmark logs in with."""
     return f"passcode of {name}"
 
 
@@ -108,9 +108,9 @@ def write_users(path: Path, names: Sequence[str]) -> list[Visitor]:
 
 
 def rules_text() -> Iterator[str]:
-    """Yield a file of 51 rules, nearly half of them with ``{user}``, as a larger site has.
+    """Yield a file of 51 rules, nearly half of them with ``{user}``, as a house of some size has.
 
-    The fourth rule matches for the publisher, the last one for subscribers.
+    The publisher goes by the fourth, the subscribers by the last.
     """
     yield '[groups]\nops = ["alice", "bob"]\nauditors = []\n'
     yield from map(_rule, FIRST_RULES)

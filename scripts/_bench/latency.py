@@ -1,7 +1,7 @@
 """Latency of the broker and of the floor: the same paced loads through both, in turn.
 
 A round is one run of each side, in an order that goes round, each with a fresh process to measure
-and the same generator. Other load on the machine affects all runs of a round about equally, so that
+and the same generator. What the machine does meanwhile is much the same for all of a round, so that
 their ratio is worth more than the figures themselves.
 """
 
@@ -22,7 +22,7 @@ from _bench.tables import percentile
 Say = Callable[[str], None]
 
 SKIPPED_S = 1.0
-"""Warm-up time of each run, which is not measured, in seconds."""
+"""Time at the beginning of each run that does not count, in seconds."""
 LIMIT_S = 120.0
 LOADS = {
     "1x1": Shape(1, 1, 0, rate=2000.0),
@@ -48,9 +48,9 @@ class Latencies(NamedTuple):
     """One run of one side. Latencies are in milliseconds.
 
     Args:
-      order: Position of the run within its round.
-      samples: Number of measured deliveries.
-      ended: Number of slow consumers that the broker disconnected meanwhile.
+      order: When it came within its round.
+      samples: Deliveries that counted.
+      ended: Slow consumers that the broker got rid of meanwhile.
     """
 
     load: str
@@ -69,14 +69,14 @@ class Latencies(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The parameters of a latency measurement.
+    """How latency is measured.
 
     Args:
-      program: The program of the floor.
-      options: Options of every broker.
-      pairs: Number of rounds.
-      seconds: Measured time of each run.
-      connections: Number of idle connections beside the load.
+      program: The floor.
+      options: Of every broker.
+      pairs: Rounds.
+      seconds: How long each run counts.
+      connections: That are idle beside the load.
     """
 
     program: Path
@@ -88,7 +88,7 @@ class Plan(NamedTuple):
 
     @property
     def skipped_s(self) -> float:
-        """Return the warm-up time of a run."""
+        """Return the time at the beginning of a run that does not count."""
         return 0.0 if self.quick else SKIPPED_S
 
 
@@ -96,7 +96,7 @@ def measure_latency(plan: Plan, say: Say) -> Iterator[Latencies]:
     """Yield each run: of each load, of each round, of each side.
 
     Raises:
-      BenchError: A run failed, or no slow consumer was disconnected although it had to be.
+      BenchError: a run was wrong, or no slow consumer was ended while it should have been.
     """
     steady()
     for name in LOADS:
@@ -117,7 +117,7 @@ def _run(plan: Plan, name: str, side: str) -> Latencies:
     messages = skipped + max(1, round(plan.seconds * LOADS[name].rate))
     shape = LOADS[name]._replace(messages=messages)
     with _measured(plan, side) as broker:
-        # Connect before all others: select(2) takes no descriptor beyond 1,023.
+        # Before all company: select(2) takes no descriptor beyond 1,023.
         load = StampedLoad(broker, shape, skipped)
         try:
             with _company(plan, side, broker) as slow:

@@ -8,7 +8,7 @@ from _bench.latency import BROKER, FLOOR, IDLE, LOADS, MEASURES, SHARES, SIDES, 
 from _bench.spread import Row, Spread, spread_row
 
 BESIDE = {BROKER: FLOOR, IDLE: BROKER, SLOW: BROKER}
-"""The side with which each other side is compared."""
+"""The side with which each one is compared."""
 
 
 class Promise(NamedTuple):
@@ -46,7 +46,7 @@ def ratios(
 
 
 def what_is(side: str, connections: int) -> str:
-    """Return the description of a side."""
+    """Return in words what a side is."""
     return {
         FLOOR: "a bare loop in C",
         BROKER: "the broker",
@@ -104,7 +104,7 @@ def _median(values: Iterator[float]) -> str:
 
 
 def promise_rows(runs: Sequence[Latencies]) -> list[Row]:
-    """Return a row for each promise, load and measure, with the verdict of the median round."""
+    """Return a row for each promise, load and measure: what the median round says of it."""
     rows: list[Row] = []
     for load in LOADS:
         for side, share, most in PROMISES:

@@ -1,4 +1,4 @@
-"""The load: publishers limited by windows or by a rate, and subscribers that count messages."""
+"""The load: publishers that keep to windows or to a pace, and subscribers that count."""
 
 import select
 import time
@@ -18,13 +18,12 @@ class Shape(NamedTuple):
 
     Args:
       groups: Publishers, each with a destination and subscribers of its own.
-      subscribers: Subscribers of each group.
-      messages: Messages of each publisher in one run.
-      receipt_every: Messages that a publisher writes at once. The last one requests a receipt.
-      window: Maximum number of a publisher's messages without a receipt.
-      lag: Maximum number of a publisher's messages that its subscribers, on average, have not
-        received.
-      rate: Messages per second, sent one by one, instead of these limits; 0 = no fixed rate.
+      subscribers: Of each group.
+      messages: Of each publisher in one run.
+      receipt_every: A publisher writes so many at once, and asks a receipt for the last of them.
+      window: Messages of a publisher that no receipt covers yet.
+      lag: Messages of a publisher that its subscribers, on average, do not have yet.
+      rate: Messages per second, one by one, instead of all this; 0 = as the windows allow.
     """
 
     groups: int
@@ -38,17 +37,17 @@ class Shape(NamedTuple):
 
     @property
     def deliveries(self) -> int:
-        """Return the number of MESSAGEs that all subscribers get in one run."""
+        """MESSAGEs that all subscribers get in one run."""
         return self.groups * self.subscribers * self.messages
 
     @property
     def receipts(self) -> int:
-        """Return the number of RECEIPTs that each publisher gets in one run."""
+        """RECEIPTs that each publisher gets in one run."""
         return self.messages // self.receipt_every if self.receipt_every else 0
 
 
 class Run(NamedTuple):
-    """The cost of one run. Latencies are in seconds, from when a message was due to be sent."""
+    """What one run took. Latencies are in seconds, from when a message was due to be sent."""
 
     deliveries: int
     wall_s: float
@@ -104,7 +103,7 @@ class Group:
         return self.sent == self.shape.messages and self.publisher.received == self.shape.receipts
 
     def publish(self, due: int) -> None:
-        """Send as many messages as the windows allow or, in a paced run, those that are due."""
+        """Send as much as the windows allow or, in a paced run, what is due."""
         publisher, shape = self.publisher, self.shape
         if publisher.unsent:
             publisher.flush()
@@ -136,7 +135,7 @@ class Load:
     """Connections of one scenario, for any number of runs over them.
 
     Args:
-      topics: The prefix of the destinations, which a number follows.
+      topics: How the destinations begin; a number follows.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class Load:
     ) -> None:
         self.broker = broker
         self.shape = shape
-        # Create it before the connections: select(2) takes no descriptor beyond 1,023.
+        # Before the connections: select(2) takes no descriptor beyond 1,023.
         self._epoll = select.epoll()
         self.groups = [
             Group(broker.port, f"{topics}{number}", shape, websocket=websocket, visitors=visitors)
@@ -174,7 +173,7 @@ class Load:
         """Publish all messages and wait for all deliveries.
 
         Raises:
-          BenchError: A message was lost, refused, or not received within ``limit_s``.
+          BenchError: something was lost or refused, or did not come within ``limit_s``.
         """
         for group in self.groups:
             group.start()

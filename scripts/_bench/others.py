@@ -1,7 +1,7 @@
 """Brokers that we did not write: RabbitMQ and ActiveMQ as Debian has them, each as a child process.
 
-Each has its own directory and ports and, if applicable, its own node name and port mapper, so it
-neither needs nor disturbs an instance of the system. All listen on loopback only.
+Each has a directory, ports and, where there are such things, a node name and a port mapper of its
+own: an instance of the system's is neither needed nor disturbed. All listen on loopback alone.
 """
 
 import os
@@ -27,7 +27,7 @@ LOGIN = "tester"
 PASSCODE = "secret"
 
 INSTALL = "scripts/install_other_brokers.sh"
-"""The command that installs both on Debian."""
+"""Installs both where there is apt-get."""
 
 # Only a broken broker takes this long.
 START_S = 120
@@ -42,7 +42,7 @@ ACTIVEMQ = Path("/usr/share/activemq")
 
 
 class NotInstalledError(BenchError):
-    """Raised with a broker's name and how to install it, if it is not installed."""
+    """A broker is not there: its name, and what installs it."""
 
     def __init__(self, name: str, package: str) -> None:
         super().__init__(f"{name} is not installed; {INSTALL} or apt-get install {package} does it")
@@ -52,8 +52,8 @@ class OtherBroker(NamedTuple):
     """A running broker. ``LOGIN`` with ``PASSCODE`` has all rights.
 
     Args:
-      web_port: The port of STOMP over WebSocket, at ``/ws``; 0 = none.
-      pid: The id of its first process, which may have children.
+      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = it has none.
+      pid: Of its first process; others may descend from that.
     """
 
     name: str
@@ -69,13 +69,13 @@ def rabbitmq(
     """Run RabbitMQ with rabbitmq_stomp and rabbitmq_web_stomp.
 
     Args:
-      login: The login of a user with all rights.
-      passcode: The user's passcode.
-      anonymous: Whether clients without a login act as that user.
+      login: Who may do everything.
+      passcode: Theirs.
+      anonymous: Who does not log in is that user.
 
     Raises:
-      NotInstalledError: It is not installed.
-      BenchError: It did not start.
+      NotInstalledError: it is not there.
+      BenchError: it did not start.
     """
     epmd = shutil.which("epmd")
     if not RABBITMQ.exists() or epmd is None:
@@ -83,7 +83,7 @@ def rabbitmq(
     user = _account("rabbitmq")
     mapper_port, node_port, port, web_port = _free_ports(4)
     with _directory(user) as home, ExitStack() as children:
-        environment = _rabbitmq_environment(home, mapper_port, node_port)
+        told = _rabbitmq_environment(home, mapper_port, node_port)
         conf = _rabbitmq_conf(port, web_port, login, passcode)
         if anonymous:
             conf += f"stomp.default_user = {login}\nstomp.default_pass = {passcode}\n"
@@ -91,8 +91,8 @@ def rabbitmq(
         _write(home / "plugins", "[rabbitmq_stomp,rabbitmq_web_stomp].\n")
         # Our own: a node would start one that outlives it.
         mapper = [epmd, "-port", str(mapper_port), "-address", "127.0.0.1"]
-        children.enter_context(_running(mapper, home, user, environment))
-        node = children.enter_context(_running([str(RABBITMQ)], home, user, environment))
+        children.enter_context(_running(mapper, home, user, told))
+        node = children.enter_context(_running([str(RABBITMQ)], home, user, told))
         node.wait_for(r"Server startup complete; 2 plugins started")
         _knock(port)
         _knock(web_port)
@@ -111,15 +111,15 @@ def activemq(
     """Run ActiveMQ. Debian's has no WebSocket transport.
 
     Args:
-      login: The login of a user with all rights.
-      passcode: The user's passcode.
-      persistent: Store messages in KahaDB, the default of ActiveMQ; otherwise in memory.
-      anonymous: Whether clients without a login have all rights.
-      port: The port to listen on; 0 = any free port.
+      login: Who may do everything.
+      passcode: Theirs.
+      persistent: It keeps messages in KahaDB, its default; else in memory.
+      anonymous: Who does not log in may do everything too.
+      port: Where it listens; 0 = on any free port.
 
     Raises:
-      NotInstalledError: It is not installed.
-      BenchError: It did not start.
+      NotInstalledError: it is not there.
+      BenchError: it did not start.
     """
     java = shutil.which("java")
     jar = ACTIVEMQ / "bin" / "activemq.jar"
@@ -127,8 +127,8 @@ def activemq(
         raise NotInstalledError("activemq", "activemq")
     user = _account("activemq")
     with _directory(user) as home:
-        xml = _activemq_xml(login, passcode, persistent=persistent, anonymous=anonymous, port=port)
-        _write(home / "activemq.xml", xml)
+        told = _activemq_xml(login, passcode, persistent=persistent, anonymous=anonymous, port=port)
+        _write(home / "activemq.xml", told)
         _write(home / "log4j.properties", _LOG4J)
         properties = {
             "java.io.tmpdir": home,
@@ -162,7 +162,7 @@ class _Child:
         user: pwd.struct_passwd | None,
         more: Mapping[str, str],
     ) -> None:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+        told = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
         self.name = Path(command[0]).name
         self.tail: deque[str] = deque(maxlen=60)
         self._lines: Queue[str | None] = Queue()
@@ -171,7 +171,7 @@ class _Child:
         self._process = subprocess.Popen(
             [*bound, *command],
             cwd=home,
-            env={**environment, **more},
+            env={**told, **more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -202,7 +202,7 @@ class _Child:
         """Return the match of the first line of output that matches.
 
         Raises:
-          BenchError: There was none in time.
+          BenchError: none came.
         """
         try:
             while (line := self._lines.get(timeout=START_S)) is not None:
@@ -239,7 +239,7 @@ def _running(
 
 
 def _account(name: str) -> pwd.struct_passwd | None:
-    """Return the user to run a broker as, if this process is root's."""
+    """Whom to be, if not oneself: a broker needs no rights of root's."""
     if os.geteuid() != 0:
         return None
     return pwd.getpwnam(name)
@@ -296,14 +296,14 @@ def _rabbitmq_environment(home: Path, mapper_port: int, node_port: int) -> dict[
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
-            # Idle schedulers must not spin.
+            # Its schedulers are not to spin while they have nothing to do.
             " +sbwt none +sbwtdcpu none +sbwtdio none"
         ),
     }
 
 
 def _rabbitmq_conf(port: int, web_port: int, login: str, passcode: str) -> str:
-    # ws_frame: with the default, text, it would send binary bodies as text.
+    # ws_frame: its default, text, would have it send bodies as text that is none.
     return f"""\
 listeners.tcp = none
 stomp.listeners.tcp.1 = 127.0.0.1:{port}

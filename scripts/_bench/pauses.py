@@ -34,8 +34,8 @@ class Phase(NamedTuple):
 
     Args:
       collections: Garbage collections of each generation.
-      paused: Total time of the collections.
-      longest: Time of the longest collection.
+      paused: Time in all of them.
+      longest: Of them.
       turn: The longest turn of the dispatcher.
     """
 
@@ -62,13 +62,13 @@ class Watcher:
         self._last = self._records()[-1]
 
     def phase(self, what: str, began: float) -> Phase:
-        """Return the figures since the last phase.
+        """Return what happened since the last phase.
 
         Args:
           began: When it began, by ``time.perf_counter``.
 
         Raises:
-          BenchError: The broker sends no record.
+          BenchError: the broker says nothing.
         """
         wall_s = time.perf_counter() - began
         # A record taken before the end may still arrive. The next one covers the rest.
@@ -137,7 +137,7 @@ def measure_pauses(
     with (
         running_broker((*OPTIONS, *options)) as broker,
         closing(Watcher(broker.port)) as watcher,
-        # Connect before the others: select(2) takes no descriptor beyond 1,023.
+        # Before the others: select(2) takes no descriptor beyond 1,023.
         closing(Load(broker, shape, websocket=False)) as load,
     ):
         began = time.perf_counter()

@@ -47,7 +47,7 @@ class Peer(NamedTuple):
     """A broker to be measured.
 
     Args:
-      start: Starts the broker, or uses a running one. The argument: must messages survive?
+      start: Starts it, or takes the one that runs; it is told whether messages have to survive.
     """
 
     name: str
@@ -165,7 +165,7 @@ def listener(port: int) -> int:
     """Return the process that listens at a port, the first of a family that shares it.
 
     Raises:
-      BenchError: There is none, there are several, or it belongs to another user.
+      BenchError: there is none, there are several, or it is somebody else's.
     """
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     if not sockets:

@@ -1,12 +1,13 @@
 """Comparison of this broker with others: the same loads through each of them, in turn.
 
 A round is one run of each scenario with each broker, in an order that goes round from round to
-round. Brokers are restarted for each round: one for idle connections, one for persistent messages,
-and one for all other loads. Other load on the machine affects all runs of a scenario in a round
-about equally, so that their ratio is worth more than the figures themselves.
+round. Brokers are started anew for each round: those that hold idle connections for that alone,
+those that keep what must survive for that alone, else one for all loads. What the machine does
+meanwhile is much the same for all runs of a scenario in a round, so that their ratio is worth more
+than the figures themselves.
 
-The length of a load depends on the broker: a JIT compiler has finished before a run counts, and a
-broker that needs a hundred times as long for a message gets fewer of them.
+Loads are made as long as a broker needs: an interpreter that compiles as it goes has done so
+before a run counts, and one that needs a hundred times as long for a message gets fewer of them.
 """
 
 import signal
@@ -36,7 +37,7 @@ WARMING = Shape(1, 1, 10_000, 64, window=256, lag=1024)
 MOST_GROWTH = 8.0
 """Maximum growth of the number of messages from one run to the next."""
 SKIPPED = 1000
-"""Number of messages at the beginning whose latency is not measured."""
+"""Messages at the beginning whose latency does not count."""
 REST_S = 0.25
 REST_SHARE = 0.05
 REST_LIMIT_S = 10.0
@@ -47,8 +48,8 @@ class Plan(NamedTuple):
     """The loads and brokers of a comparison.
 
     Args:
-      seconds: Approximate length of a run.
-      connections: Number of idle connections.
+      seconds: How long about a run is.
+      connections: That are idle.
     """
 
     peers: Sequence[Peer]
@@ -63,8 +64,8 @@ class Measurement(NamedTuple):
     """One run of one scenario with one broker.
 
     Args:
-      order: Position of the run within its round.
-      figures: Figures by their names in the table.
+      order: When it came within its round.
+      figures: By their names in the table.
     """
 
     scenario: str
@@ -80,7 +81,7 @@ class Report:
     def __init__(self) -> None:
         self.runs: list[Measurement] = []
         self.servers: dict[str, str] = {}
-        """The name that each broker reports."""
+        """What each broker calls itself."""
         self.absent: dict[str, str] = {}
         """Brokers that take no part, and why."""
         self.failures: dict[tuple[str, str], str] = {}
@@ -98,7 +99,7 @@ class _Side:
         self._standing: Standing | None = None
 
     def standing(self) -> Standing:
-        """Return the running broker.
+        """Return it, running.
 
         Raises:
           BenchError, OSError: it does not start.
@@ -121,11 +122,11 @@ class _Side:
 def measure_peers(plan: Plan, say: Say) -> Report:
     """Run all scenarios with all brokers, round by round.
 
-    A broker that is not installed or does not start takes no further part. One that fails in a
-    scenario does not run that scenario again.
+    A broker that is not there or does not start takes no further part; one that fails in a
+    scenario is not asked for it again.
 
     Raises:
-      BenchError: Our own broker does not start.
+      BenchError: our own broker does not start.
     """
     report = Report()
     for number in range(plan.rounds):
@@ -152,9 +153,9 @@ def measure_peers(plan: Plan, say: Say) -> Report:
 
 
 def _groups(scenarios: Sequence[Scenario]) -> Iterator[tuple[bool, list[Scenario]]]:
-    """Yield the groups of scenarios that share brokers, each with whether these store messages."""
+    """Yield what shares its brokers: whether they keep messages, and the scenarios."""
     idle = [each for each in scenarios if each.shape is None]
-    # Memory freed by an earlier load would make connections look cheaper.
+    # Memory that a load left behind would make connections look cheaper.
     yield False, idle
     yield False, [each for each in scenarios if each.shape is not None and not each.durable]
     yield True, [each for each in scenarios if each.durable]
@@ -180,8 +181,8 @@ def _measure(
         side.close()
         if side.name == OURS:
             raise
-        is_expected = isinstance(error, NotInstalledError)
-        report.absent[side.name] = _line(error) if is_expected else f"{side.name}: {_line(error)}"
+        known = isinstance(error, NotInstalledError)
+        report.absent[side.name] = _line(error) if known else f"{side.name}: {_line(error)}"
         say(f"  {side.name} IS MISSING: {error}")
         return
     report.servers[side.name] = standing.server
@@ -193,8 +194,8 @@ def _measure(
         say(f"  {side.name} FAILED: {error}")
         side.close()
         return
-    shown = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
-    say(f"  {side.name}: {shown}")
+    told = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+    say(f"  {side.name}: {told}")
     report.runs.append(Measurement(scenario.name, side.name, number, order, figures))
 
 
@@ -208,7 +209,7 @@ def limited(seconds: float) -> Iterator[None]:
     """Limit the time of the block, including blocking calls. Only for the main thread.
 
     Raises:
-      BenchError: It took longer.
+      BenchError: it took longer.
     """
 
     def late(*_: object) -> None:
@@ -241,16 +242,16 @@ def _figures(plan: Plan, standing: Standing, scenario: Scenario, tag: str) -> di
 
 
 def _open(standing: Standing, scenario: Scenario, tag: str) -> Load | QueueLoad:
-    """Open the connections of a scenario, with a load of few messages."""
+    """Connect what a scenario needs, beginning by few messages."""
     shape, visitor = scenario.quick, standing.visitor
-    # A dot, because RabbitMQ permits no slash in a name.
+    # A dot, and no slash: RabbitMQ takes none in a name.
     if isinstance(shape, QueueShape):
         return QueueLoad(
             standing.broker,
             shape,
             queue=f"/queue/bench.{tag}",
             visitor=visitor,
-            # RabbitMQ confirms messages in the order in which it stored them.
+            # RabbitMQ confirms in whatever order it stored them.
             in_order=not shape.persistent,
         )
     broker = standing.web if scenario.websocket else standing.broker

@@ -35,7 +35,7 @@ class Line(NamedTuple):
     values: dict[str, dict[int, float]]
 
     def ratios(self, peer: str) -> list[float]:
-        """Return the ratio of a peer's figure to ours, in each round that has both."""
+        """Return what a peer's figure is of ours, in each round that has both."""
         ours, theirs = self.values.get(OURS, {}), self.values.get(peer, {})
         return [theirs[each] / ours[each] for each in sorted(ours.keys() & theirs.keys())]
 
@@ -44,7 +44,7 @@ def lines(
     runs: Sequence[Measurement], scenarios: Sequence[Scenario], figures: Sequence[str] = ()
 ) -> Iterator[Line]:
     """Yield the lines of a table, or only those of some figures."""
-    titles = dict([*RATES, *(each for kind in FIGURES.values() for each in kind)])
+    known = dict([*RATES, *(each for kind in FIGURES.values() for each in kind)])
     for scenario in scenarios:
         of_kind = FIGURES[kind_of(scenario)]
         for figure in figures or [name for name, _ in of_kind]:
@@ -53,18 +53,18 @@ def lines(
                 if run.scenario == scenario.name and figure in run.figures:
                     values.setdefault(run.peer, {})[run.round] = run.figures[figure]
             if values:
-                yield Line(scenario, figure, titles[figure], values)
+                yield Line(scenario, figure, known[figure], values)
 
 
 def kind_of(scenario: Scenario) -> str:
-    """Return the kind of a scenario's lines, a key of FIGURES."""
+    """Return which lines a scenario has: a name of FIGURES."""
     if scenario.shape is None:
         return "idle"
     return "latency" if scenario.name.startswith("latency") else "load"
 
 
 def shown(value: float) -> str:
-    """Return a figure with about three significant digits."""
+    """Return a figure with some three digits that count."""
     if abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
@@ -86,8 +86,8 @@ def peers_table(
     """Return everything in Markdown.
 
     Args:
-      peers: All brokers of the comparison, ours first.
-      machine: A description of the machine.
+      peers: All that were to be measured, ours first.
+      machine: What is to be known of it.
     """
     there = [OURS, *(each for each in peers if each not in (OURS, *report.absent))]
     text = [*_table(list(lines(report.runs, scenarios)), there)]
@@ -116,7 +116,7 @@ def _median(line: Line, peer: str) -> str:
 
 
 def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) -> Iterator[str]:
-    """Yield the measured brokers, the absent ones, and the reasons of missing figures."""
+    """Yield who was measured, who was not, and why a figure is missing."""
     named = (f"{each} ({report.servers[each]})" for each in there if report.servers.get(each))
     yield f"Measured: {', '.join(named) or 'nobody'}."
     for absent in report.absent.values():
@@ -129,7 +129,7 @@ def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) 
 
 
 def peers_figures(report: Report, scenarios: Sequence[Scenario]) -> dict[str, object]:
-    """Return the content of the file of figures, with each run."""
+    """Return what the file of figures has, each run included."""
     rows: list[Row] = []
     for line in lines(report.runs, scenarios):
         rows += [_row(line, peer) for peer in line.values]

@@ -1,7 +1,7 @@
 """Loads on queues: competing consumers that acknowledge, and producers that use transactions.
 
-Each message has a unique number. Consumers check each message: none may arrive twice, those of one
-producer arrive in order at each consumer, and in the end all have arrived.
+Each message has a number of its own over all producers. A consumer looks at every one: none may
+come twice, those of one producer come to each consumer in order, and at the end all have come.
 """
 
 import re
@@ -30,7 +30,7 @@ BODY_BYTES = 117
 FILLER = b"x" * (BODY_BYTES - DIGITS - len(MARK))
 ACK_ID = re.compile(rb"\nack:([^\n]+)\n")
 PREFETCH = ("prefetch-count", "activemq.prefetchSize")
-"""One pattern for each family of brokers."""
+"""One for each family of brokers."""
 DRAIN_S = 30.0
 
 now = time.perf_counter
@@ -40,8 +40,8 @@ class QueueShape(NamedTuple):
     """The producers and consumers of a load on one queue.
 
     Args:
-      messages: Messages of each producer in one run.
-      ack: ``auto``, or ``client-individual`` to answer each MESSAGE by an ACK.
+      messages: Of each producer in one run.
+      ack: ``auto`` or ``client-individual``; the second answers each MESSAGE by an ACK.
       prefetch: The limit of unacknowledged messages; 0 = the broker's default.
       at_once: SENDs that a producer writes together, with a receipt for the last one.
       window: The limit of a producer's messages without a RECEIPT.
@@ -64,20 +64,20 @@ class QueueShape(NamedTuple):
 
     @property
     def deliveries(self) -> int:
-        """Return the number of MESSAGEs that all consumers together get in one run."""
+        """MESSAGEs that all consumers together get in one run."""
         return self.producers * self.messages
 
     @property
     def receipts(self) -> int:
-        """Return the number of RECEIPTs that each producer gets in one run."""
+        """RECEIPTs that each producer gets in one run."""
         return self.messages // self.at_once
 
 
 class Producer:
-    """Sends a share of the messages, as the windows allow.
+    """Sends its share, as the windows allow.
 
     Args:
-      number: The index of the producer.
+      number: Its place among the producers.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Producer:
         return self.sent == shape.messages and self.connection.received == shape.receipts
 
     def publish(self, missing: int) -> int:
-        """Send messages, as the windows allow, while ``missing`` messages are not yet received."""
+        """Send as much as the windows allow. ``missing`` messages have not been received so far."""
         connection, shape = self.connection, self.shape
         if connection.unsent:
             connection.flush()
@@ -160,7 +160,7 @@ class Consumer:
         self.connection.start()
 
     def flush(self) -> None:
-        """Send the pending ACKs."""
+        """Send ACKs that are still to be sent."""
         self.connection.flush()
         if self._pending and not self.connection.unsent:
             pending, self._pending = self._pending, b""
@@ -175,10 +175,10 @@ class Consumer:
         """Receive and acknowledge messages. Return their number.
 
         Args:
-          seen: One byte for each message of the run, set when it has arrived.
+          seen: One byte for each message of the run, set when it has come.
 
         Raises:
-          BenchError: The broker closed the connection, or a message arrived twice or out of order.
+          BenchError: the broker closed, or a message came twice or out of order.
         """
         try:
             size = self.connection.socket.recv_into(BUFFER)
@@ -218,7 +218,7 @@ class QueueLoad:
     """Connections of one scenario, for any number of runs over them.
 
     Args:
-      in_order: Whether RECEIPTs must arrive in the order of their requests, as from our broker.
+      in_order: Whether RECEIPTs have to come in the order of what they answer, as ours do.
     """
 
     def __init__(
@@ -254,10 +254,10 @@ class QueueLoad:
             each.shape = self.shape
 
     def run(self, limit_s: float) -> Run:
-        """Send all messages, and wait until all have arrived and are acknowledged.
+        """Send all messages and wait until all have come, and been acknowledged.
 
         Raises:
-          BenchError: A message was lost, refused, or not received within ``limit_s``.
+          BenchError: something was lost or refused, or did not come within ``limit_s``.
         """
         for each in self._by_file.values():
             each.start()
@@ -300,7 +300,7 @@ class QueueLoad:
         )
 
     def _settle(self) -> None:
-        """Wait until the broker has processed the last ACK of each consumer."""
+        """Wait until the broker has done the last ACK of each consumer."""
         for consumer in self.consumers:
             # A frame without effect. Its RECEIPT arrives after the effects of all earlier frames.
             frames = b"BEGIN\ntransaction:end\n\n\0ABORT\ntransaction:end\nreceipt:end\n\n\0"
@@ -308,7 +308,7 @@ class QueueLoad:
             connection.socket.settimeout(DRAIN_S)
             connection.socket.sendall(frames)
             answer = b"\n"
-            while answer == b"\n":  # some brokers end each frame with it, and it may arrive late
+            while answer == b"\n":  # which some end each frame by, and which may come late
                 answer = connection.socket.recv(4096)
             answer = answer.lstrip(b"\n")
             if not answer.startswith(b"RECEIPT\nreceipt-id:end\n"):

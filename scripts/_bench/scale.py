@@ -39,8 +39,8 @@ INTERVAL_S, QUICK_INTERVAL_S = 0.5, 0.02
 without subscribers, these intervals cost nothing else."""
 SETTLE_S = 0.1
 TOLD = ("session", "ws_buffer", "stale", "queues", "destinations", "latency", "connections")
-"""DIAG topics besides the watcher's own. Not ``DIAG*``, because a new wildcard makes the broker
-look up the subscribers of every destination again."""
+"""DIAG topics besides the watcher's own. Not as DIAG*: a new wildcard has the broker look again for
+the subscribers of every destination."""
 RUNS = 7
 SHAPE = Shape(1, 1, 128_000, 64, window=256, lag=1024)
 QUICK = Shape(1, 1, 640, 64, window=256, lag=1024)
@@ -68,14 +68,14 @@ Opened = tuple[Probe, Fill]
 
 
 class Dimension(NamedTuple):
-    """A kind of object whose number grows.
+    """Something that grows.
 
     Args:
-      what: The description in the table.
-      sizes: Numbers of objects at which the probe runs, ascending.
-      quick: Smaller numbers for a quick check.
-      options: Options of the broker, where its defaults would refuse or drop the objects.
-      promised: Maximum cost at any size, relative to the first.
+      what: For the reader of the table.
+      sizes: How much of it there is when the probe runs, ascending.
+      quick: The same for a check.
+      options: Of the broker, where the defaults would refuse, or not keep it at all.
+      promised: How often the cost at the first size that at any other may be.
     """
 
     name: str
@@ -91,14 +91,14 @@ class Point(NamedTuple):
     """The probe at one size.
 
     Args:
-      runs: The runs of the probe.
-      rss_bytes: Resident memory of the broker after the fill.
-      added: Number added since the previous size.
-      filled: Resources that the broker used for adding them.
-      filling, probing, telling: The broker's figures of these phases. In the last one a client is
-        subscribed to all DIAG topics, and the probe does not run.
-      rest_share: Share of a processor that the broker uses while no client is active.
-      told_s: Additional CPU seconds per interval while all DIAG topics have a subscriber.
+      runs: Of the probe.
+      rss_bytes: Of the broker, after the fill.
+      added: How many were added since the size before.
+      filled: What adding them took the broker.
+      filling, probing, telling: What the broker told of these times; in the last one somebody
+        was subscribed to all DIAG topics, and the probe did not run.
+      rest_share: Processor time of the broker by time, while nobody does anything.
+      told_s: Processor time of each interval while all DIAG topics were told, beside that.
     """
 
     dimension: Dimension
@@ -115,10 +115,10 @@ class Point(NamedTuple):
 
     @property
     def million_s(self) -> float:
-        """Return the broker's CPU seconds for a million deliveries, in the cheapest of the runs.
+        """Processor time of the broker for a million deliveries, in the cheapest of the runs.
 
-        Other runs include more periodic work of the broker, and more cache misses caused by other
-        processes.
+        In the others there is more of what the broker does from time to time, whether or not there
+        are messages, and of what the neighbours do to its caches.
         """
         return min(self.costs)
 
@@ -168,14 +168,14 @@ def _destinations(broker: Broker, quick: bool) -> Opened:
 
 
 class _Round(Messages):
-    """Number of destinations that the probe uses in turn."""
+    """Destinations that the probe goes round over."""
 
     def __init__(self, load: Load) -> None:
         super().__init__(load.broker.port, lambda n: f"/topic/round/{n}")
         self._load = load
 
     def to(self, size: int) -> None:
-        """Use all destinations once, and let the probe use them in turn."""
+        """Use them once, and let the probe go round over all of them."""
         subscribe_to(self._load, "/topic/bench/0")
         super().to(size)
         _spread(self._load, [self.name(n) for n in range(size)], "/topic/round/>")
@@ -208,10 +208,10 @@ def _stale(broker: Broker, quick: bool) -> Opened:
 
 
 def dimensions(connections: int) -> Iterator[Dimension]:
-    """Yield all dimensions, in the order of the table.
+    """Yield all of them, in the order of the table.
 
     Args:
-      connections: Maximum number of connections.
+      connections: The most that there may be.
     """
     thousands, quick = (0, 1000, 10_000, 100_000), (0, 100)
     millions = (1000, 10_000, 100_000, 1_000_000)
@@ -249,7 +249,7 @@ def measure(
     """Yield a point for each size, all with one broker, then what happens when many leave.
 
     Raises:
-      BenchError: The broker refused a frame, or a message was lost.
+      BenchError: the broker refused something, or a message was lost.
     """
     raise_file_limit(max(dimension.sizes) if dimension.open is _connections else 0)
     with (
@@ -282,10 +282,10 @@ def _point(
     fill.to(size)
     filled = cpu_of(broker.pid).since(cpu)
     filling = watcher.phase(f"{dimension.name} {size}: filling", began)
-    probe.run(LIMIT_S)  # The first run has cold caches, and names that were not looked up yet.
+    probe.run(LIMIT_S)  # The first one meets cold caches, and names not looked up yet.
     began = now()
     runs = [probe.run(LIMIT_S) for _ in range(1 if quick else RUNS)]
-    time.sleep(SETTLE_S)  # Acknowledgements, and memory freed after the last message.
+    time.sleep(SETTLE_S)  # Acknowledgements and what is freed behind the last message.
     cpu, rested = cpu_of(broker.pid), now()
     probing = watcher.phase(f"{dimension.name} {size}: probing", began)
     share = cpu_of(broker.pid).since(cpu).exact / (now() - rested)
@@ -328,10 +328,10 @@ def measure_idle(connections: int, *, quick: bool) -> Iterator[Row]:
     """Yield what idle connections cost over TCP and WebSocket, each in a broker of its own.
 
     Args:
-      connections: Maximum number of connections.
+      connections: The most that there may be.
 
     Raises:
-      BenchError: A connection was refused.
+      BenchError: one was refused.
     """
     count = min(QUICK_IDLE if quick else IDLE, connections)
     for websocket in (False, True):

@@ -49,15 +49,15 @@ class Probe(Protocol):
         """Send, wait until all messages have arrived, and return the measurement."""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close its connections."""
 
 
 class Fill:
-    """Objects of one kind that fill the broker. The base class adds none.
+    """Something of which there is more and more in the broker. This one is nothing at all.
 
     Args:
-      port: The broker's port.
-      name: Returns the destination of an object, by its number.
+      port: The broker's.
+      name: The destination of each, by its number.
     """
 
     def __init__(self, port: int, name: Name = str) -> None:
@@ -69,7 +69,7 @@ class Fill:
         """Add objects until there are ``size``. Blocks.
 
         Raises:
-          BenchError: The broker refused them.
+          BenchError: the broker refused.
         """
         while self.size < size:
             end = min(size, self.size - self.size % BATCH + BATCH)
@@ -77,21 +77,21 @@ class Fill:
             self.size = end
 
     def add(self, numbers: range) -> None:
-        """Add the objects of some numbers, BATCH at most, and wait for their RECEIPT."""
+        """Add these, some BATCH at most, and be sure of it."""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close its connections."""
 
 
 class Messages(Fill):
-    """A fill with one message for each number."""
+    """One message for each number."""
 
     def __init__(self, port: int, name: Name) -> None:
         super().__init__(port, name)
         self._connection = Connection.open(port, websocket=False)
 
     def add(self, numbers: range) -> None:
-        """Send the messages."""
+        """Send them."""
         frames = [
             b"SEND\ndestination:%b\ncontent-length:%d\n%b\n%b\0"
             % (
@@ -110,14 +110,14 @@ class Messages(Fill):
 
 
 class Subscriptions(Fill):
-    """A fill with one subscription for each number, PER_CONNECTION on a connection."""
+    """One subscription for each number, PER_CONNECTION on a connection."""
 
     def __init__(self, port: int, name: Name) -> None:
         super().__init__(port, name)
         self._connections: list[Connection] = []
 
     def add(self, numbers: range) -> None:
-        """Subscribe. A batch belongs to one connection, since BATCH divides PER_CONNECTION."""
+        """Subscribe. No batch is for two connections, since BATCH divides PER_CONNECTION."""
         if numbers[0] // PER_CONNECTION == len(self._connections):
             self._connections.append(Connection.open(self.port, websocket=False))
         frames = [
@@ -133,14 +133,14 @@ class Subscriptions(Fill):
         return len(self._connections)
 
     def close(self) -> None:
-        """Close all connections, which ends the subscriptions."""
+        """Close its connections, which ends the subscriptions."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
 
 
 class IdleConnections(Fill):
-    """A fill with idle connections."""
+    """Connections that do nothing."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker.port)
@@ -149,7 +149,7 @@ class IdleConnections(Fill):
         self.opened: list[Idle] = []
 
     def to(self, size: int) -> None:
-        """Open the missing connections."""
+        """Open those that are missing."""
         if size > self.size:
             idle = held_idle(self._broker, size - self.size, IDLE_AT_ONCE, LIMIT_S, websocket=False)
             self.opened.append(self._held.enter_context(idle))
@@ -162,7 +162,7 @@ class IdleConnections(Fill):
 
 
 def open_files(pid: int) -> int:
-    """Return the number of open files of a process."""
+    """Return how many files a process has open, without asking it."""
     files = f"/proc/{pid}/fd"
     # Newer kernels report the number. Listing 19,000 files takes 16 ms of processor time.
     return os.stat(files).st_size or len(os.listdir(files))
@@ -172,7 +172,7 @@ def wait_until_gone(broker: Broker, files: int) -> None:
     """Wait until the broker has no more than ``files`` files open.
 
     Raises:
-      BenchError: That takes too long.
+      BenchError: that takes too long.
     """
     start = now()
     while open_files(broker.pid) > files:
@@ -184,7 +184,7 @@ def wait_until_gone(broker: Broker, files: int) -> None:
 def pattern_of(base: str) -> Name:
     """Return names of patterns, PER_PATTERN times each: every form, and none matches BASE/NUMBER.
 
-    All have the prefix of the names, so that the broker compares each name with them.
+    All begin as the names do, so that a name is looked for among them.
 
     Args:
       base: A topic.
@@ -200,10 +200,10 @@ def pattern_of(base: str) -> Name:
 
 
 class RoundSends(Sends):
-    """SENDs to several destinations in turn.
+    """SENDs each of which goes to another destination than the one before.
 
     Args:
-      names: The destinations, in turn.
+      names: Of the destinations, in turn.
     """
 
     def __init__(self, names: Sequence[str], body_bytes: int) -> None:
@@ -219,7 +219,7 @@ class RoundSends(Sends):
         return b"SEND\n%b%b%010d\x7f\0" % (extra, head, number)
 
     def of(self, numbers: Iterable[int]) -> bytes:
-        """Return one SEND for each number, joined."""
+        """Return one SEND for each number, all in one piece."""
         return b"".join([self._frame(n) for n in numbers])
 
     def with_receipt(self, numbers: Sequence[int], receipt: int) -> bytes:
@@ -236,7 +236,7 @@ def subscribe_to(load: Load, name: str) -> None:
 
 
 class Matched(Subscriptions):
-    """A fill with subscriptions to patterns. If there are any, the probe uses a pattern, too."""
+    """Subscriptions to patterns. If there are any, the probe's is one, too."""
 
     def __init__(self, port: int, name: Name, load: Load, pattern: str) -> None:
         super().__init__(port, name)
@@ -244,14 +244,14 @@ class Matched(Subscriptions):
         self._pattern = pattern
 
     def to(self, size: int) -> None:
-        """Add the subscriptions, after moving the probe to a pattern."""
+        """Subscribe, the probe first."""
         if size and not self.size:
             subscribe_to(self._load, self._pattern)
         super().to(size)
 
 
 class Walk:
-    """A load whose destinations alternate, so that each message is matched against the patterns.
+    """A load whose every message goes to another destination, each looked for in the patterns.
 
     Before each run a client subscribes to a pattern and leaves, so that the broker's cache of
     destinations is out of date.
@@ -274,13 +274,13 @@ class Walk:
 
 
 class DeepQueue(Fill):
-    """A filled queue with a load on it: as many messages are sent as are consumed.
+    """A queue that is filled, and a load on it: as much is sent to its end as taken from its head.
 
-    All messages must arrive in order, over all runs.
+    Every message must come, in order, over all runs.
 
     Args:
-      messages: Messages in one run. The consumer acknowledges each, and may have 100 (the default)
-        unacknowledged.
+      messages: Of one run; the consumer acknowledges each, and may have 100 (the default) that it
+        has not.
     """
 
     def __init__(self, broker: Broker, messages: int) -> None:
@@ -310,10 +310,10 @@ class DeepQueue(Fill):
         self._sent = more.stop
 
     def run(self, limit_s: float) -> Run:
-        """Send and receive ``messages`` messages, and a few more that the broker had ready.
+        """Send and take ``messages``, and a few more that the broker had ready.
 
         Raises:
-          BenchError: A message is missing, duplicated, out of order or late.
+          BenchError: one is missing, or comes twice, out of order or too late.
         """
         self._producer.start()
         self._consumer.start()
@@ -373,7 +373,7 @@ class DeepQueue(Fill):
         self._acks += b"".join([b"ACK\nid:%b\n\n\0" % each for each in ids])
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close its connections."""
         self._epoll.close()
         self._producer.close()
         self._consumer.close()

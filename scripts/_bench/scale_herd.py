@@ -34,7 +34,7 @@ class Herd(NamedTuple):
 
     Args:
       phase: The broker's figures for it.
-      wait_s: Longest time that another client waited for a RECEIPT.
+      wait_s: The longest that another client waited for a RECEIPT meanwhile.
     """
 
     connections: int
@@ -44,7 +44,7 @@ class Herd(NamedTuple):
 
 
 class _Watch:
-    """Measures a phase from its begin to its end."""
+    """Notes what happens from one moment to the next."""
 
     def __init__(self, broker: Broker, watcher: Watcher, pinger: "Pinger") -> None:
         self._broker = broker
@@ -54,12 +54,12 @@ class _Watch:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a phase."""
+        """Begin with what happens now."""
         self._pinger.longest_s()
         self._began, self._cpu = now(), cpu_of(self._broker.pid)
 
     def end(self, what: str, connections: int) -> Herd:
-        """Return the measurement of the phase."""
+        """Return what happened since the beginning."""
         used = cpu_of(self._broker.pid).since(self._cpu)
         phase = self._watcher.phase(what, self._began)
         # Afterwards, as the broker may close connections before it has cleaned up.
@@ -70,7 +70,7 @@ def measure_herd(broker: Broker, watcher: Watcher, fill: IdleConnections) -> Ite
     """Yield the phases in which all connections close, return, and close again.
 
     Raises:
-      BenchError: The broker refuses the connections, or does not close them.
+      BenchError: the broker refuses them, or keeps them.
     """
     count = fill.size
     with closing(Pinger(broker.port)) as pinger:
@@ -96,7 +96,7 @@ def measure_leaving(
       name: The name of the dimension.
 
     Raises:
-      BenchError: The broker does not close the connections.
+      BenchError: the broker keeps them.
     """
     with closing(Pinger(broker.port)) as pinger:
         count = fill.connections
@@ -108,7 +108,7 @@ def measure_leaving(
 
 
 class Pinger:
-    """A client in its own process that requests one RECEIPT after the other.
+    """A client, in a process of its own, that asks for one RECEIPT after the other.
 
     It takes no part in the load, so its waiting time shows how long the broker or the machine was
     blocked.
@@ -145,7 +145,7 @@ class Pinger:
 
 
 def _ping(pipe: "Pipe", port: int) -> None:
-    """Run the other process until the pipe is closed."""
+    """Be the other process, until the pipe is closed."""
     try:
         connection = Connection.open(port, websocket=False)
         longest = 0.0
@@ -154,9 +154,9 @@ def _ping(pipe: "Pipe", port: int) -> None:
                 pipe.recv()
                 pipe.send(longest)
                 longest = 0.0
-            sent_at = now()
+            asked = now()
             connection.ask(b"BEGIN\ntransaction:p\n\n\0ABORT\ntransaction:p\nreceipt:p\n\n\0", b"R")
-            longest = max(longest, now() - sent_at)
+            longest = max(longest, now() - asked)
     except EOFError:
         return
     except (BenchError, OSError) as error:

@@ -15,9 +15,9 @@ class Scenario(NamedTuple):
     """One line of the table.
 
     Args:
-      what: The description in the table.
+      what: For the reader of the table.
       shape: The load; None = idle connections, ``idle`` of them.
-      durable: Whether the broker has a data directory.
+      durable: The broker has a data directory.
     """
 
     name: str
@@ -34,7 +34,7 @@ def open_load(broker: Broker, scenario: Scenario, *, quick: bool) -> Load | Queu
     """Open the connections of a scenario, which must have a load.
 
     Raises:
-      BenchError: The broker refuses a connection.
+      BenchError: the broker refuses it.
     """
     shape = scenario.quick if quick else scenario.shape
     if isinstance(shape, QueueShape):
@@ -158,7 +158,7 @@ def queue_scenarios() -> Iterator[Scenario]:
 
 
 def durable_scenarios() -> Iterator[Scenario]:
-    """Yield the persistent loads, all over TCP. A RECEIPT means that the message is on disk."""
+    """Yield the loads of what survives, all over TCP: a RECEIPT means that it is on the disk."""
     each = "client-individual"
     for name, what, shape in (
         (
@@ -208,8 +208,8 @@ PEERS = (
 
 def peer_scenarios() -> Iterator[Scenario]:
     """Yield the scenarios for comparison with other brokers, in the order of the table."""
-    by_name = {each.name: each for each in scenarios()}
-    yield from (by_name[name] for name in PEERS[:-1])
+    known = {each.name: each for each in scenarios()}
+    yield from (known[name] for name in PEERS[:-1])
     yield Scenario(
         "latency-tcp",
         "1 publisher, 1 subscriber, TCP, 1000 messages/s",
@@ -217,7 +217,7 @@ def peer_scenarios() -> Iterator[Scenario]:
         Shape(1, 1, 10_000, rate=1000),
         Shape(1, 1, 200, rate=1000),
     )
-    yield by_name[PEERS[-1]]
+    yield known[PEERS[-1]]
 
 
 BESIDE = (

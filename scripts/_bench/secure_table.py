@@ -94,5 +94,5 @@ def _words(costs: Costs) -> Iterator[str]:
     yield f"brokers with bodies of {LARGE_BYTES} bytes: {variables}"
     for settings, most in PROMISES.items():
         median = statistics.median(ratios(costs.runs, settings, SMALL_BYTES))
-        grade = "kept" if median <= most else "BROKEN"
-        yield f"{settings}: promised {most:.2f} times plain at most, measured {median:.2f}: {grade}"
+        kept = "kept" if median <= most else "BROKEN"
+        yield f"{settings}: promised {most:.2f} times plain at most, measured {median:.2f}: {kept}"

@@ -22,7 +22,7 @@ PROFILED = (
     *("thousand-tcp", "pairs-tcp", "paced-tcp"),
     *("queue-auto", "queue-ack-1000", "queue-4-4", "queue-ack-10", "queue-ack-1", "transactions"),
 )
-"""The default scenarios."""
+"""Measured where no scenarios are named."""
 LIMIT_S = 120.0
 FLOORS = ("frames", "protocol", "broker", "transport", "server")
 TRIO, REST = "Trio", "rest"
@@ -38,9 +38,9 @@ class Shares(NamedTuple):
     Args:
       million_s: Processor time for a million deliveries; the samples add a few percent.
       kernel: The kernel's part of it, 0 to 1.
-      parts: Shares of all samples, by column, 0 to 1.
-      hottest: Our functions outside ``transport`` with the largest shares.
-      samples: Number of samples.
+      parts: Of all samples, by column, 0 to 1.
+      hottest: The functions of ours outside ``transport`` that have most, and their parts.
+      samples: How many there were.
     """
 
     scenario: Scenario
@@ -103,10 +103,10 @@ def _run(broker: Broker, scenario: Scenario, cpu_s: float, *, quick: bool) -> tu
 def shares_of(
     scenario: Scenario, million_s: float, kernel: float, rows: Sequence[tuple[str, str, int]]
 ) -> Shares:
-    """Return the shares and the hottest functions of samples.
+    """Return what samples say.
 
     Args:
-      rows: File, function, and number of samples.
+      rows: File, function, and how often it was met.
     """
     columns: Counter[str] = Counter()
     functions: Counter[str] = Counter()
@@ -127,7 +127,7 @@ def shares_of(
 
 
 def column_of(file: str) -> str:
-    """Return the column of a file's code."""
+    """Return to whom a file's code belongs."""
     parts = Path(file).parts
     if "trio_stomp" in parts:
         floor = parts[len(parts) - parts[::-1].index("trio_stomp")]

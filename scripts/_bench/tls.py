@@ -53,7 +53,7 @@ class TlsSocket:
         """Receive like a socket, but return everything that has arrived.
 
         Raises:
-          BlockingIOError: Only a part of a record, or nothing, has been received.
+          BlockingIOError: what came is a part of a record; or nothing came, as a socket says it.
         """
         size = self._decrypt(buffer)
         if size:
@@ -100,8 +100,8 @@ class TlsSocket:
             self._ciphertext = memoryview(self._outgoing.read())
         while self._ciphertext:
             self._ciphertext = self._ciphertext[self._socket.send(self._ciphertext) :]
-        pending, self._held = self._held, 0
-        return pending
+        held, self._held = self._held, 0
+        return held
 
     def sendall(self, data: bytes) -> None:
         """As a blocking socket's."""

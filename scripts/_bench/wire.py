@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 
 MARK = b"\x7f"
 RECEIPT_MARK = b"\x1f"
-"""Marks a RECEIPT. Some brokers repeat all headers of a SEND in the MESSAGE."""
+"""The same for RECEIPTs: some brokers repeat all headers of a SEND in the MESSAGE."""
 DIGITS = 10
 END = re.compile(rb"(\d{%d})\x7f" % DIGITS)
 ENDS = {MARK: END, RECEIPT_MARK: re.compile(rb"(\d{%d})\x1f" % DIGITS)}

@@ -59,21 +59,21 @@ class Runner:
         with self._printing:
             say(f"=== {step.name}: begins")
         start = time.monotonic()
-        with tempfile.TemporaryFile() as output:
+        with tempfile.TemporaryFile() as said:
             run = subprocess.Popen(
-                step.command, cwd=step.cwd, stdout=output, stderr=subprocess.STDOUT
+                step.command, cwd=step.cwd, stdout=said, stderr=subprocess.STDOUT
             )
             _, status, used = os.wait4(run.pid, 0)
             run.returncode = code = os.waitstatus_to_exitcode(status)
-            duration_s = time.monotonic() - start
-            output.seek(0)
-            text = output.read().decode(errors="replace")
+            took = time.monotonic() - start
+            said.seek(0)
+            text = said.read().decode(errors="replace")
         worked = used.ru_utime + used.ru_stime
         result = "passed" if code == 0 else f"FAILED with exit code {code}"
         with self._printing:
-            self.took.append(Took(step.name, duration_s, worked, code))
+            self.took.append(Took(step.name, took, worked, code))
             say(f"\n=== {step.name}: {' '.join(step.command)}\n{shortened(text)}")
-            say(f"=== {step.name}: {result} in {duration_s:.1f} s, {worked:.1f} s of processor\n")
+            say(f"=== {step.name}: {result} in {took:.1f} s, {worked:.1f} s of processor\n")
         return code == 0
 
 
@@ -90,8 +90,8 @@ def slowest_files(results: Path, limit: int = 15) -> Iterator[str]:
         for case in ET.parse(file).iter("testcase"):
             module = case.get("classname", "").split(".Test")[0]
             seconds[f"{module} ({file.stem})"] += float(case.get("time", 0))
-    for name, duration_s in sorted(seconds.items(), key=lambda each: -each[1])[:limit]:
-        yield f"{duration_s:7.1f} s  {name}"
+    for name, took in sorted(seconds.items(), key=lambda each: -each[1])[:limit]:
+        yield f"{took:7.1f} s  {name}"
 
 
 def let_python_keep_what_it_compiles() -> None:

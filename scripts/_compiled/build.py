@@ -71,7 +71,7 @@ PROGRAM = "trio_stomp"
 """One library for all of them, ``trio_stomp__mypyc``, so that they call each other directly."""
 
 SHIPPED = "3"
-"""Optimization level of the C compiler for installed and measured builds."""
+"""How far the C compiler optimizes what is installed and measured."""
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "node_modules", "*.so")
 

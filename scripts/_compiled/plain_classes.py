@@ -93,8 +93,8 @@ class _Expansion:
         self.options = _options(decorator, KNOWN_OPTIONS, node.name)
 
     def write(self) -> None:
-        for name, source in self.options.items():
-            if ast.unparse(source) != "False":
+        for name, said in self.options.items():
+            if ast.unparse(said) != "False":
                 raise CannotExpand(f"{self.node.name}: {name} can be False only")
         if self.node.keywords or len(self.node.decorator_list) != 1:
             raise CannotExpand(f"{self.node.name}: has other decorators")

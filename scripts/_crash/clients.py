@@ -1,4 +1,4 @@
-"""Producers and consumers. Each runs as long as its connection, and records its observations."""
+"""Producers and consumers. Each lives as long as its connection, and records what it saw."""
 
 import random
 import threading
@@ -13,7 +13,7 @@ MAX_BODY = 2000
 WINDOW = 200
 MAX_GROUP = 8
 HELD = 0.1
-"""Share of the reads after which a consumer delays its ACKs."""
+"""Share of the reads after which a consumer keeps its ACKs to itself for a while."""
 
 
 class Client(threading.Thread):
@@ -31,7 +31,7 @@ class Client(threading.Thread):
         self.link: Link
 
     def run(self) -> None:
-        """Run until the connection is lost or a stop is requested."""
+        """Live."""
         try:
             self.link = Link(self._port, self._client_id)
         except Gone:
@@ -43,7 +43,7 @@ class Client(threading.Thread):
                     self.work()
             with suppress(Gone):
                 self.settle()
-                # A RECEIPT in flight at the kill counts, too.
+                # A RECEIPT that was on its way at the kill counts, too.
                 while replies := self.link.receive():
                     self.take(replies)
         except Exception as error:
@@ -52,10 +52,10 @@ class Client(threading.Thread):
             self.link.close()
 
     def begin(self) -> None:
-        """Subscribe, if the client is a consumer."""
+        """Subscribe, if need be."""
 
     def work(self) -> None:
-        """Do one step of the work. Called until the connection is lost."""
+        """Do a part of the work. Called until the connection is lost."""
         raise NotImplementedError
 
     def settle(self) -> None:
@@ -195,7 +195,7 @@ class Consumer(Client):
             self.link.send("".join(self.answer(*each) for each in waiting))
 
     def answer(self, ack: str, name: str, number: int) -> str:
-        """Return the ACK of a message."""
+        """The ACK of a message."""
         return f"ACK\nid:{ack}\nreceipt:{name} {number}\n\n\0"
 
     def receipt(self, reply: Reply) -> None:

@@ -1,7 +1,7 @@
-"""The record of what the clients observed, and checks of the broker's promises.
+"""The record of what the clients saw, and the promises that it must fulfil.
 
-A *track* is the sequence of messages of one producer, numbered from 0. Its flags are bytes by
-number, each set by one thread alone, so that a million messages cost little and need no lock.
+A *track* is all that one producer sent, numbered from 0. Its flags are bytes by number, each set by
+one thread alone: so that a million messages cost little, and no thread needs a lock.
 """
 
 import threading
@@ -16,10 +16,10 @@ OPEN, COMMITTING, COMMITTED, ABORTED = "open", "committing", "committed", "abort
 
 @dataclass
 class Group:
-    """A transaction: ``count`` messages from ``first`` on, and its state.
+    """A transaction: ``count`` messages from ``first`` on, and how far its client got with it.
 
     Args:
-      origin: Number of the message acknowledged in it; -1 = none.
+      origin: Number of the message that was acknowledged in it; -1 = none.
     """
 
     first: int
@@ -33,8 +33,9 @@ class Track:
     """The messages of one producer, and their outcomes.
 
     Args:
-      is_sure: Each message that had its RECEIPT must arrive. Otherwise (``ack:auto``) messages in
-        flight at a kill may be lost.
+      is_sure: Each message with a receipt must arrive; otherwise (``ack:auto``) what was on its
+        way at a kill may be lost.
+      is_acked_apart: Its messages are acknowledged with a receipt.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Ledger:
     """All tracks by name, and the violations.
 
     Args:
-      lazy_s: Maximum age, at a kill, of an ``auto`` delivery that may be repeated after it.
+      lazy_s: So long before a kill may an ``auto`` delivery have been that comes again.
     """
 
     lazy_s: float
@@ -76,11 +77,11 @@ class Ledger:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def track(self, name: str, *, is_sure: bool = True) -> Track:
-        """Return the track of that name. It is created if it does not exist."""
+        """Begin a track."""
         return self.tracks.setdefault(name, Track(name, is_sure))
 
     def wrong(self, text: str) -> None:
-        """Record a violation. Only the first ``MAX_VIOLATIONS`` are kept."""
+        """Record a violation. Of very many, only the first are kept."""
         with self._lock:
             self.found += 1
             if len(self.violations) < MAX_VIOLATIONS:
@@ -90,7 +91,7 @@ class Ledger:
         """Record that a message was received.
 
         Args:
-          is_marked: Whether it had ``redelivered:true``.
+          is_marked: It said ``redelivered:true``.
         """
         track = self.tracks[name]
         if number >= len(track.seen):
@@ -119,12 +120,12 @@ class Ledger:
                 self.wrong(f"{track.name} {number}, ack:auto, came again; {age:.1f} s before kill")
 
     def look(self, name: str, numbers: list[int]) -> None:
-        """Check the numbers of a track's messages in the store, none of which was delivered yet."""
+        """Compare what the store holds of a track, none of which was delivered yet."""
         if numbers != sorted(set(numbers)):
             self.wrong(f"{name} is in the store twice, or out of order")
-        distinct = set(numbers)
+        held = set(numbers)
         for number, receipted in enumerate(self.tracks[name].receipted):
-            if receipted and number not in distinct:
+            if receipted and number not in held:
                 self.wrong(f"{name} {number} had its RECEIPT, and is not in the store")
 
     def is_drained(self) -> bool:
@@ -132,7 +133,7 @@ class Ledger:
         return not any(self._missing(track) for track in self.tracks.values() if track.is_sure)
 
     def judge(self) -> None:
-        """Check all promises, after all queues were drained."""
+        """Compare, after everything was drained."""
         for track in self.tracks.values():
             missing = self._missing(track)
             if not track.is_sure:
@@ -152,8 +153,8 @@ class Ledger:
     def _was_on_its_way(self, track: Track, number: int) -> bool:
         """Return whether a kill was between the messages before and after it.
 
-        Without a message before it, the first life counts as the one before; without a message
-        after it, the last life counts as the one after, as for messages in flight at the last kill.
+        If none came before it, that is the first life's; if none came behind it, the end is the
+        last life's: what was on its way at the last kill has nothing behind it, as a rule.
         """
         before = next((life for life in reversed(track.life[:number]) if life >= 0), 1)
         after = next((life for life in track.life[number + 1 :] if life >= 0), self.life)
@@ -171,7 +172,7 @@ class Ledger:
                 self.wrong(f"{track.name}: a transaction had its RECEIPT, and is lost")
 
     def _judge_hops(self) -> None:
-        """Check that each message of ``hop`` was moved once, since its ACK and SEND are atomic."""
+        """Each message of ``hop`` must have been moved once: its ACK and the SEND are one."""
         hop, out = self.tracks["hop"], self.tracks["hop2"]
         moved = bytearray(len(hop.seen))
         for group in out.groups:
@@ -183,7 +184,7 @@ class Ledger:
                 self.wrong(f"hop {number} was not moved")
 
     def summary(self) -> dict[str, object]:
-        """Return the figures."""
+        """The figures."""
         tracks = self.tracks.values()
         groups = [group for track in tracks for group in track.groups]
         return {

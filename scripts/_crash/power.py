@@ -1,8 +1,8 @@
-"""Starts brokers on data directories as power cuts leave them, and checks them.
+"""Brokers that are started on data directories as power cuts leave them, and checked.
 
-Brokers run in this process (a few in a process of their own), and all messages are read from them:
-queues are browsed, streams read from offset 0 to their end. Each message that had its RECEIPT must
-be there, in order, and none that was not sent. A transaction is there whole, or not at all.
+A broker is started in this process (or, some, in one of their own), and asked for all that it has:
+queues are browsed, streams read from offset 0 to their end. What was receipted must be there,
+nothing may be that nobody sent, in no other order, and of a transaction all or nothing.
 """
 
 import os
@@ -30,7 +30,7 @@ from trio_stomp import Settings, serve
 from trio_stomp.broker import DestinationPolicy
 
 PROCESS_EVERY = 20
-"""One state in this many is checked by a broker in a process of its own."""
+"""One state in this number is given to a broker in a process of its own."""
 PATIENCE_S = 30.0
 
 Found = tuple[dict[str, list[bytes]], dict[str, list[bytes]]]
@@ -58,7 +58,7 @@ def judge(store: str, state: State, *, in_process: bool = True) -> list[str]:
             options = {"store_url": f"sqlite:///{data}/{NAME}"}
         try:
             found = (_inside if in_process else _apart)(options, Path(directory))
-        except Exception as error:  # any kind: a broker must start on every state
+        except Exception as error:  # whatever it is: a broker must start on any state
             return [f"the broker did not start, or not answer: {error!r}"]
         return broken_promises(state, *found)
     finally:
@@ -116,7 +116,7 @@ def _replies(link: Link, command: str) -> Iterator[Reply]:
 
 
 def _bodies(link: Link, last: tuple[str, str]) -> list[bytes]:
-    """Return the bodies received before the MESSAGE whose header marks the end."""
+    """The bodies that come before the MESSAGE with a header that says that it is the last."""
     name, text = last
     before = takewhile(lambda each: each.headers.get(name) != text, _replies(link, "MESSAGE"))
     return [reply.body.encode() for reply in before]
@@ -131,8 +131,8 @@ def _streamed(link: Link, topic: str) -> list[bytes]:
     """Return a topic's stream, up to the offset that a SEND reports. That message is left out."""
     link.send(f"SEND\ndestination:{topic}\npersistent:true\nreceipt:{topic}\n\nend\0")
     until = int(next(_replies(link, "RECEIPT")).headers["x-stream-offset"])
-    request = f"id:{topic}\ndestination:/stream{topic}\nx-stream-offset:0\nx-stream-until:{until}"
-    link.send(f"SUBSCRIBE\n{request}\n\n\0")
+    told = f"id:{topic}\ndestination:/stream{topic}\nx-stream-offset:0\nx-stream-until:{until}"
+    link.send(f"SUBSCRIBE\n{told}\n\n\0")
     return _bodies(link, ("x-stream-end", "true"))
 
 

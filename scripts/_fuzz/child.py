@@ -51,7 +51,7 @@ def run(name: str, kind: str, seconds: float, seed: int, *, found: Path, is_kept
 
 
 def files_of(target: Target) -> list[Path]:
-    """Return the files whose lines are traced."""
+    """Return the files whose lines are counted."""
     return [PACKAGE / name for name in target.files]
 
 
@@ -59,7 +59,7 @@ def replay(path: Path, name: str) -> int:
     """Run the input in ``path``. A finding is raised.
 
     Args:
-      name: The name of the target; empty = the beginning of the file's name.
+      name: Of the target; empty = as the file's name begins.
     """
     target = make_target(name or path.stem.rpartition("-")[0])
     data = path.read_bytes()

@@ -1,8 +1,7 @@
-"""The corpora stored with the tests: few inputs, which execute every line reached so far.
+"""The corpora that are kept with the tests: few inputs, which run every line found so far.
 
-Each target has a text file with one input per line, as a literal of bytes, so that changes are
-readable. Lines with ``#`` name the fault that the input below them once found. Such inputs are
-never removed.
+One text file for each target, an input a line as Python writes bytes, so that a change can be read.
+Lines that begin with ``#`` say what the input below them once found: those are never left out.
 """
 
 import ast
@@ -14,9 +13,9 @@ from _fuzz.target import Target
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
 MOST_BYTES = 2000
-"""Maximum length of an input that is kept because of the lines it executes."""
+"""Maximum length of an input that is kept for its lines."""
 MOST_KEPT_BYTES = 10_000
-"""Approximate limit of a target's corpus."""
+"""For all of a target, roughly."""
 
 
 def load(name: str) -> list[bytes]:
@@ -25,25 +24,22 @@ def load(name: str) -> list[bytes]:
 
 
 def save(target: Target, grown: Sequence[bytes], files: Sequence[Path]) -> None:
-    """Keep the inputs of former findings, and others that execute a new line."""
+    """Keep the inputs of former findings, and others that run a new line."""
     old = list(_entries(target.name))
-    retained = [entry for entry in old if entry[1]]
+    kept = [entry for entry in old if entry[1]]
     rest = {data for data, note in old if not note} | set(grown)
     lines = Lines(files)
     size = 0
-    for data in (
-        *(data for data, _ in retained),
-        *sorted(rest, key=lambda data: (len(data), data)),
-    ):
+    for data in (*(data for data, _ in kept), *sorted(rest, key=lambda data: (len(data), data))):
         before = len(lines.seen)
         with lines:
             target.run(data)
         is_new = len(lines.seen) > before and len(data) <= MOST_BYTES
-        if is_new and size < MOST_KEPT_BYTES and (data, "") not in retained:
+        if is_new and size < MOST_KEPT_BYTES and (data, "") not in kept:
             size += len(data)
-            retained.append((data, ""))
+            kept.append((data, ""))
     DIRECTORY.mkdir(parents=True, exist_ok=True)
-    written = "".join(f"{note}{data!r}\n" for data, note in retained)
+    written = "".join(f"{note}{data!r}\n" for data, note in kept)
     (DIRECTORY / f"{target.name}.txt").write_text(written, encoding="ascii")
 
 

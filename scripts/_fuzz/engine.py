@@ -1,7 +1,7 @@
-"""The engines that make inputs: atheris (libFuzzer, guided by edges), or our own.
+"""The engines that make inputs: atheris (libFuzzer, guided by edges), or one of our own.
 
 Ours needs nothing but Python: mutations by the target's grammar, and a corpus of all inputs that
-executed a line for the first time. Both run the same mutations and the same targets.
+ran a line which none had run before. Both run the same mutations and the same targets.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from _fuzz.harness import Harness
 from _fuzz.mutate import Mutator
 
 TRACE_EVERY = 3
-"""Tracing lines makes an input several times slower."""
+"""Watching lines makes an input several times slower."""
 MOST_KEPT = 4000
 FRESH_SEEDS = 60
 
@@ -71,7 +71,7 @@ def fuzz_with_atheris(
     """Run atheris until the time is up, call ``end`` with its corpus, and end the process.
 
     Args:
-      directory: An empty directory for the corpus.
+      directory: Empty, for the corpus.
     """
     atheris: Any = importlib.import_module("atheris")
     chance = random.Random(seed)

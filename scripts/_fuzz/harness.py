@@ -15,7 +15,7 @@ from _fuzz.lines import Lines
 from _fuzz.target import Target
 
 SLOW_S = 1.0
-"""An input that takes longer each time it is run is a finding."""
+"""An input that takes longer is a finding, if it does so each time."""
 HANG_S = 10.0
 MOST_FINDINGS = 10
 MINIMIZING_S = 3.0
@@ -23,22 +23,22 @@ WARM_UP = 0.4
 """Share of the run after which caches must be full and memory must no longer grow."""
 LEAK_BYTES = 48 * 1024 * 1024
 LEAK_BLOCKS = 150_000
-"""Permitted growth in Python objects, which do not include the memory of a C++ engine."""
+"""Objects of Python; what an engine of C++ keeps for itself is not among them."""
 CHECK_EVERY = 64
 CURRENT_BYTES = 1 << 17
 
 
 class Hang(BaseException):
-    """Raised when an input takes too long and is aborted."""
+    """The input took so long that it was aborted."""
 
 
 class Harness:
     """One target's run, until its time is up.
 
     Args:
-      seconds: The duration of the run.
+      seconds: How long.
       found: Directory for findings.
-      lines: The executed lines, for the report.
+      lines: What is counted for the report.
     """
 
     def __init__(self, target: Target, seconds: float, found: Path, lines: Lines) -> None:
@@ -59,7 +59,7 @@ class Harness:
     def run(self, data: bytes) -> None:
         """Run one input. A finding is recorded, not raised."""
         size = min(len(data), CURRENT_BYTES - 8)
-        # If this process is killed, the input that it was at must be known.
+        # Who kills us must be able to tell by what.
         self._current[: 8 + size] = size.to_bytes(8, "little") + data[:size]
         fault = self._fault_of(data)
         self.executions += 1
@@ -69,9 +69,9 @@ class Harness:
             self._look_at_the_clock()
 
     def _fault_of(self, data: bytes) -> tuple[str, str] | None:
-        """Return the fault of an input: a short name that identifies the fault, and a text."""
+        """Return the fault of an input: a short name, the same for the same fault, and a text."""
         spent: list[float] = []
-        # A busy machine is not the input's fault: measure CPU time, and take the best of three.
+        # A busy machine is not the input's fault: processor time, and the best of three.
         while len(spent) < 3 and (not spent or min(spent) > SLOW_S):
             began = time.thread_time()
             signal.setitimer(signal.ITIMER_VIRTUAL, HANG_S)
@@ -160,7 +160,7 @@ def _hang(_number: int, _frame: FrameType | None) -> None:
 def _name(error: BaseException) -> str:
     """Return the kind of an error and the innermost line of ours, which identify a finding."""
     if isinstance(error, AssertionError):
-        # The failed check tells more than the function that all checks call.
+        # The check that failed says more than the place of the function that all checks call.
         return f"{type(error).__name__} {str(error).partition(':')[0][:60]} {_places(error)[-2:]}"
     return f"{type(error).__name__} {_places(error)[-1:]}"
 
@@ -189,6 +189,6 @@ def _shared(path: Path) -> mmap.mmap:
 
 
 def read_current(path: Path) -> bytes:
-    """Return the input that a process was running when it ended."""
+    """The input that a process was at when it ended."""
     data = path.read_bytes()
     return data[8 : 8 + int.from_bytes(data[:8], "little")]

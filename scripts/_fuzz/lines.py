@@ -16,7 +16,7 @@ MONITOR_ID = 4
 class Lines:
     """Lines within functions. Lines that run on import do not count.
 
-    Used as a context manager around the code to trace.
+    Used as a context manager around what is to be watched.
 
     Args:
       files: Python files.
@@ -71,8 +71,8 @@ class Lines:
         code = frame.f_code
         left = self._left.get(code)
         if left is None:
-            lines = self.all.get(code.co_filename, set())
-            left = self._left[code] = set(_own_lines(code)) & lines
+            known = self.all.get(code.co_filename, set())
+            left = self._left[code] = set(_own_lines(code)) & known
         return self._line if left else None
 
     def _line(self, frame: FrameType, event: str, _arg: object) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Derives new inputs from old ones, more often by pieces of the grammar than by bits."""
+"""New inputs from old ones: by the pieces of the grammar more often than by the bit."""
 
 import random
 import re
@@ -11,7 +11,7 @@ NUMBERS = (
     *(b"65536", b"2147483648", b"4294967296", b"9223372036854775807", b"18446744073709551616"),
     *(b"1e9", b"0x10", b"1_0", b"1.5", b" 1", b"9" * 40, "\u0661".encode(), "\u00b2".encode()),
 )
-"""Numbers at limits, and texts that resemble numbers."""
+"""Numbers at some border, and what only looks like one."""
 FRESH = 0.25
 """Share of inputs that are generated from scratch."""
 MOST_CHANGES = 6
@@ -21,7 +21,7 @@ class Mutator:
     """Makes inputs for a target.
 
     Args:
-      others: The growing corpus, of which pieces may be inserted.
+      others: The corpus, which grows: a piece of another input may be put in.
     """
 
     def __init__(self, target: Target, others: Sequence[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a run as text."""
+"""The figures of a run, for people."""
 
 import re
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ HEAD = (
 
 
 def row(result: Result) -> str:
-    """Return the line of a target, and one for each of its findings."""
+    """Return a target's line, and one for each finding."""
     name = result["target"]
     if "skipped" in result:
         return f"{name:<16} skipped: {result['skipped']}"
     findings = result["findings"]
-    details = "".join(f"\n    {what}\n    {where}" for what, where in findings.items())
+    told = "".join(f"\n    {what}\n    {where}" for what, where in findings.items())
     if "executions" not in result:
-        return f"{name:<16} {len(findings)} findings{details}"
+        return f"{name:<16} {len(findings)} findings{told}"
     covered, total = result["lines_covered"], result["lines"]
     lines = f"{covered}/{total}"
     share = f"{100 * covered // total if total else 100}%"
     return (
         f"{name:<16} {result['executions']:>11,} {result['executions_per_s']:>8,.0f}"
         f" {result['edges'] or '-':>6} {lines:>11} {share:>4} {result['slowest_ms']:>6.0f} ms"
-        f" {result['growth_bytes'] / 1e6:>6.1f} MB {len(findings)}{details}"
+        f" {result['growth_bytes'] / 1e6:>6.1f} MB {len(findings)}{told}"
     )
 
 

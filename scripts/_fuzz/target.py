@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 class Finding(AssertionError):
-    """Raised for a violated expectation. Any other exception of a target is a finding, too."""
+    """A target saw what must not be. Any exception that it lets pass is one as well."""
 
 
 @frozen
@@ -16,12 +16,12 @@ class Target:
     """A kind of external input, and the code that parses it.
 
     Args:
-      name: The name on the command line.
+      name: For the command line.
       run: Takes an input; raises only for a finding.
-      files: Source files below ``trio_stomp/`` whose lines are traced.
+      files: Source files whose lines are to be covered, below ``trio_stomp/``.
       generate: Makes an input from scratch, well-formed more often than not.
-      dictionary: Pieces with a meaning to the code.
-      max_bytes: Maximum length of an input.
+      dictionary: Pieces that mean something to the code.
+      max_bytes: Longest input.
     """
 
     name: str
@@ -45,10 +45,9 @@ def check_equal(found: object, expected: object, what: str) -> None:
 
 
 def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
-    """Cut an input at positions derived from its first byte.
+    """Cut an input where its first byte says.
 
-    Returns:
-      The rest of the input, and the sequences of pieces to feed.
+    Returns: the rest, and the ways in which it is to be fed.
     """
     if not data:
         return b"", [[b""]]
@@ -63,5 +62,5 @@ def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
 
 
 def pick_bytes(chance: random.Random, *, most: int = 12) -> bytes:
-    """Return random bytes, mostly few."""
+    """Return some bytes, mostly few."""
     return chance.randbytes(chance.choice((0, 1, 2, chance.randrange(most + 1))))

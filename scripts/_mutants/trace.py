@@ -85,7 +85,7 @@ class Trace:
         return [(path, test, sorted(lines)) for (path, test), lines in found.items()]
 
     def of_line(self, mutant: Mutant) -> set[str]:
-        """Return the tests that run a mutant's line, or of its file if it is at module level."""
+        """Return the tests that run a mutant's line; for a module-level line the file's tests."""
         lines = self.lines.get(mutant.path, {})
         return (
             lines.get(mutant.line)

@@ -60,13 +60,13 @@ class State:
     """A data directory after a power cut. All bodies are different.
 
     Args:
-      contents: Contents of the files, by path within the data directory.
-      queues: Messages that must be there, by queue, in this order.
-      maybe: Messages that may be there as well, since their SEND or ACK was in flight.
-      order: Messages of both kinds, by queue, in the order of acceptance.
-      streams: Messages that must be there from offset 0 on, by topic.
-      maybe_streams: Messages that may follow them, in this order, without a gap.
-      units: Groups of changes in flight, each stored whole or not at all.
+      contents: By path within the data directory.
+      queues: What must be there, by queue, in this order.
+      maybe: What may be there as well: it was under way, as a SEND or as an ACK.
+      order: All of both, by queue, in the order of acceptance.
+      streams: By topic: what must be there, from offset 0 on.
+      maybe_streams: What may follow it, in this order, without a gap.
+      units: What was under way and holds together.
     """
 
     contents: Mapping[str, bytes]
@@ -224,7 +224,7 @@ class Life:
         if kind == "p":
             return Turn([self.put(), *([self.done()] if self.chance.random() < 0.5 else ())])
         if kind == "d":
-            # No client waits for some acknowledgements, nor for counts of deliveries.
+            # Nobody waits for some acknowledgements, nor for any count of deliveries.
             some = [id for id in self.waiting if self.chance.random() < 0.2]
             return Turn([Delivered(some), self.done()], self.chance.random() < 0.6)
         if kind == "s":

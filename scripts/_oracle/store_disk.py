@@ -1,4 +1,4 @@
-"""A disk that records syncs, fails on request, and can lose its power."""
+"""A disk that records what was synced, fails on request, and can lose its power."""
 
 import errno
 import os

@@ -25,7 +25,7 @@ from _proof.watched import ProofError, Watched, watched_broker
 
 IDLE_S = 3.0
 AFTER_S = 1.0
-"""Time measured after the attacker has left."""
+"""The attacker has left, and that is still a part of it."""
 PATIENCE_S = 300.0
 SAMPLE_S = 0.1
 GIVE_UP = 8
@@ -35,7 +35,7 @@ WAIT_S = 0.200
 LIVEZ_S = 1.0
 MOST_TIMES = 10.0
 MEDIAN_FLOOR_S, LONGEST_FLOOR_S = 0.001, 0.005
-"""Minimum base of a ratio. Shorter waits with an idle broker are noise of the machine."""
+"""Shorter waits with an idle broker count as these, as they are noise of the machine."""
 
 _fork = multiprocessing.get_context("fork")
 
@@ -52,7 +52,7 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
     """Attack a broker of a checkout once.
 
     Raises:
-      ProofError: The broker or a measuring client failed before the attack.
+      ProofError: the broker or one of those who are beside it failed before the attack.
     """
     with tempfile.TemporaryDirectory(dir=work) as directory:
         place = Path(directory)
@@ -71,7 +71,7 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
         except (ProofError, subprocess.TimeoutExpired) as error:
             if felt is None:
                 raise ProofError(f"{assault.name}: {error}") from None
-            # The broker failed under the attack, as the figures show.
+            # What was done to it was too much; that is in the figures.
         return felt
 
 
@@ -93,7 +93,7 @@ def _attack(assault: Assault, broker: Watched, longest: LongestTurn) -> Felt:
         attacker.send("begin")
         began = time.monotonic()
         peak = _wait(attacker, broker, bound)
-        duration_s = time.monotonic() - began
+        took = time.monotonic() - began
         done = _receive(attacker) if attacker.poll() else {"refusals": ["broker killed"]}
         time.sleep(AFTER_S)
         beside = [_end(pipe) for pipe in (ping, probe)]
@@ -106,7 +106,7 @@ def _attack(assault: Assault, broker: Watched, longest: LongestTurn) -> Felt:
             "peak_rss_bytes": peak,
             "turn_s": longest.seconds(),
             "broker_cpu_s": used.exact,
-            "took_s": duration_s,
+            "took_s": took,
             "ping_alone": alone[0],
             "ping": beside[0],
             "livez": beside[1],

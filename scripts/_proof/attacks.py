@@ -224,9 +224,9 @@ def commits(port: int, begin: Begin) -> list[Attacker]:
         ]
         attacker.ask(*frames)
     begin()
-    commits = [f"COMMIT\ntransaction:{number}\n\n" for number in range(8)]
+    asked = [f"COMMIT\ntransaction:{number}\n\n" for number in range(8)]
     for attacker in attackers:
-        attacker.say(*commits)
+        attacker.say(*asked)
     for attacker in attackers:
         attacker.ask()
     return attackers

@@ -95,10 +95,9 @@ class Churn(Regular, Unruly):
 
 
 async def tidy(port: int, drain_s: float) -> None:
-    """Drain queues (for ``drain_s``), end durable subscriptions, and clear last values.
+    """Empty what is kept on purpose: queues (for ``drain_s``), durable subscriptions, last values.
 
-    Ids for duplicate detection cannot be removed: their windows are filled, so that they always
-    take the same memory.
+    What cannot be emptied, the ids for duplicate detection, is filled: so it is always as much.
     """
     async with dialled(port, websocket=False) as peer:
         await peer.connect()

@@ -1,7 +1,7 @@
-"""Clients of the load generator: consumers with a limited rate and producers with a fixed one.
+"""Clients of the load generator: consumers that read as slowly as told, producers that keep a pace.
 
-Every body is ``<10 digits: number><20 digits: nanoseconds when it was due>xxx…\\x7f``. Messages are
-counted by their last byte, which occurs nowhere else, so that no frame has to be parsed.
+Every body is ``<10 digits: number><20 digits: nanoseconds when it was due>xxx…\\x7f``. A MESSAGE is
+counted by its last byte, which stands nowhere else, so that no frame has to be looked for.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class Reader:
     Args:
       port: Of the broker.
       frames: What it says after CONNECT.
-      acks: Whether it acknowledges each message.
+      acks: It acknowledges each message.
     """
 
     def __init__(self, port: int, frames: str, *, acks: bool = False) -> None:
@@ -140,7 +140,7 @@ class Reader:
         return not self._unsent
 
     def close(self) -> None:
-        """Close the connection without DISCONNECT."""
+        """Leave without a word."""
         if self.is_open:
             self.is_open = False
             self.socket.close()
@@ -150,13 +150,13 @@ class Producer:
     """Offers messages at a fixed rate, each with a RECEIPT. Unsent ones are kept.
 
     Args:
-      port: The broker's port.
-      destination: The destination of the messages.
-      number: The producer's number, 0-9.
+      port: Of the broker.
+      destination: Where they go.
+      number: Its own, 0-9.
       rate: Messages per second.
-      body_bytes: Size of each body.
-      is_steady: Whether a message's age counts from when it was due, which includes the wait to
-        send it. Otherwise it counts from when it was sent.
+      body_bytes: Of each body.
+      is_steady: Nothing shall hold it back: a message's age counts from when it was due, so that
+        waiting to send it is in the times. Else from when it was sent.
     """
 
     AT_ONCE = 32
@@ -196,10 +196,10 @@ class Producer:
         self._unsent = self._rest = b""
 
     def work(self, since_s: float, *, stop: bool = False) -> None:
-        """Send the messages due after ``since_s`` seconds, if possible, and read the answers.
+        """Send what is due after ``since_s`` seconds, as far as possible, and read the answers.
 
         Args:
-          stop: Offer no more messages, but complete the one being sent.
+          stop: Nothing more is offered; what was begun is sent to its end.
         """
         if not self.is_open:
             self.connect()
@@ -262,6 +262,6 @@ class Producer:
         return not self._unsent
 
     def close(self) -> None:
-        """Close the connection."""
+        """Leave."""
         if self.is_open:
             self._close()

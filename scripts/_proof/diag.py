@@ -53,32 +53,32 @@ class Told:
     def take(self, topic: bytes, body: bytes) -> None:
         """Note one message."""
         name = topic.decode()
-        record = json.loads(body)
+        told = json.loads(body)
         if name == "DIAG/event/drop":
-            self._take_drop(record)
+            self._take_drop(told)
         elif name == "DIAG/event/disconnect":
-            self.ends[record["reason"]] += 1
-        elif "items" in record:
-            self._take_items(name, record)
+            self.ends[told["reason"]] += 1
+        elif "items" in told:
+            self._take_items(name, told)
         else:
-            self.latest[name] = record
+            self.latest[name] = told
 
-    def _take_drop(self, record: dict[str, Any]) -> None:
-        count = int(record["detail"])
-        self.drops[record["destination"], record["reason"]] += count
-        if record["reason"] == _LOST or record["destination"] == "DIAG":
+    def _take_drop(self, told: dict[str, Any]) -> None:
+        count = int(told["detail"])
+        self.drops[told["destination"], told["reason"]] += count
+        if told["reason"] == _LOST or told["destination"] == "DIAG":
             self.events_lost += count
 
-    def _take_items(self, name: str, record: dict[str, Any]) -> None:
-        if record["part"] == 1:
+    def _take_items(self, name: str, told: dict[str, Any]) -> None:
+        if told["part"] == 1:
             self._parts[name] = []
         parts = self._parts.setdefault(name, [])
-        parts.extend(record["items"])
-        if record["part"] < record["parts"]:
+        parts.extend(told["items"])
+        if told["part"] < told["parts"]:
             return
         key = "session_id" if name == "DIAG/connections" else "destination"
         whole = {str(each[key]): each for each in parts}
-        self.items[name] = whole if record["full"] else self.items.get(name, {}) | whole
+        self.items[name] = whole if told["full"] else self.items.get(name, {}) | whole
         if name == "DIAG/destinations":
             self.ticks += 1
 
@@ -88,7 +88,7 @@ class Diag(Told):
 
     Args:
       port: Of the broker, on the loopback interface.
-      topics: The topics to subscribe to.
+      topics: What is listened to.
     """
 
     def __init__(self, port: int, topics: Sequence[str] = TOPICS) -> None:

@@ -1,4 +1,4 @@
-"""The pure part of the proofs: times, sums that must balance, bounds, and verdicts."""
+"""The pure part of the proofs: times, sums that must come out even, bounds, and verdicts."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ SLACK = 1.2
 MOST_TIMES = 3.0
 """Maximum p99 with a stuck subscriber, relative to the run without one."""
 FLOOR_S = 0.005
-"""Minimum base of a ratio. A p99 below this is noise of the machine."""
+"""Below this a p99 is the machine's own noise: a ratio is taken to at least this."""
 RSS_SHARE, RSS_BYTES = 0.10, 8 * MIB
 """Permitted growth of RSS from the warm base line. CPython frees memory in arenas of 1 MiB, and the
 system's allocator in chunks, only if nothing in them is in use, so a peak leaves some. A leak grows
@@ -21,14 +21,14 @@ with time, this does not."""
 
 
 class Verdict(NamedTuple):
-    """The verdict on one promise, with the figures."""
+    """Whether one promise holds, with the figures."""
 
     promise: str
     holds: bool
     figures: str
 
     def line(self) -> str:
-        """Return the verdict as a line of text."""
+        """For people."""
         return f"{'ok  ' if self.holds else 'FAIL'} {self.promise}: {self.figures}"
 
 
@@ -60,7 +60,7 @@ class Times:
 
     @classmethod
     def sum_of(cls, many: Iterable["Times"]) -> "Times":
-        """Return the sum of several histograms."""
+        """Return the sum of several."""
         whole = cls()
         for each in many:
             for bucket, count in each.buckets.items():
@@ -88,8 +88,8 @@ def judge_latency(what: str, alone: Times, beside: Times) -> Verdict:
     """Return whether a stuck subscriber delays others only within the limit.
 
     Args:
-      alone: Times of the runs without it.
-      beside: Times of the runs with it.
+      alone: Of the runs without it.
+      beside: Of the runs with it.
     """
     p99, base = beside.percentile(0.99), alone.percentile(0.99)
     ratio = p99 / max(base, FLOOR_S)
@@ -105,13 +105,13 @@ class Ledger(NamedTuple):
     """The copies of one destination's messages, once the broker is at rest.
 
     Args:
-      owed: Copies that the broker announced (topics), or messages that it accepted (queues).
-      received: Copies that arrived (topics), or messages that were acknowledged (queues).
-      dropped: Messages dropped according to DIAG/destinations.
-      waiting: Messages that still wait according to DIAG.
-      told: Messages dropped according to the events DIAG/event/drop, by reason.
-      events_lost: Number of events that DIAG reports as lost.
-      unowed: Dropped messages without a subscriber, of which no copy was owed.
+      owed: Copies that the broker said that it would make, or messages that it took.
+      received: Of them, what came (topics), or was acknowledged (queues).
+      dropped: What DIAG/destinations tells as thrown away.
+      waiting: What DIAG tells as still there.
+      told: What the events DIAG/event/drop tell, by reason.
+      events_lost: DIAG told that not all events were told.
+      unowed: Messages among the dropped that nobody was subscribed to: no copy was owed.
     """
 
     destination: str
@@ -125,12 +125,12 @@ class Ledger(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Return the number of unaccounted copies, negative if some were reported twice."""
+        """Return the unaccounted copies. A negative number was reported twice."""
         return self.owed + self.unowed - self.received - self.dropped - self.waiting
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts on drops: the total, and the totals by reason."""
-        reported = sum(self.told.values())
+        told = sum(self.told.values())
         reasons = ", ".join(f"{name} {count}" for name, count in sorted(self.told.items()))
         return [
             Verdict(
@@ -141,8 +141,8 @@ class Ledger(NamedTuple):
             ),
             Verdict(
                 f"every drop told with its reason, {self.destination}",
-                reported == self.dropped and not self.events_lost,
-                f"dropped {self.dropped}, told {reported} ({reasons or 'nothing'}),"
+                told == self.dropped and not self.events_lost,
+                f"dropped {self.dropped}, told {told} ({reasons or 'nothing'}),"
                 f" events lost {self.events_lost}",
             ),
         ]
@@ -154,7 +154,7 @@ def judge_exact(
     """Return the figures that differ from the base line, as texts.
 
     Args:
-      at_most: Names of figures that may be below the base line.
+      at_most: Names of what may be less than at the base line.
     """
     return [
         f"{name} {now.get(name, 0)}, base line {base.get(name, 0)}"
@@ -165,7 +165,7 @@ def judge_exact(
 
 
 def soak_rss_bound(base_bytes: int) -> int:
-    """Return the maximum RSS after quiescing: the warm base line + 10 % + 8 MiB."""
+    """The most RSS after quiescing: the warm base line + 10 % + 8 MiB."""
     return int(base_bytes * (1 + RSS_SHARE)) + RSS_BYTES
 
 

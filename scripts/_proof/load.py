@@ -74,7 +74,7 @@ class Crowd:
         self._renew_at = STUCK_LIFE_S
 
     def work(self, since_s: float) -> None:
-        """Send and read everything due ``since_s`` seconds after the start."""
+        """Do what is due ``since_s`` seconds after the start."""
         for producer in self.producers:
             producer.work(since_s)
         count = len(self.readers)

@@ -39,7 +39,7 @@ def run_ping(port: int, pipe: Pipe) -> None:
 
 
 def run_probe(port: int, pipe: Pipe) -> None:
-    """Measure ``GET /livez`` until told to end, with a new connection for each request."""
+    """Do the same for ``GET /livez``, with a connection each."""
 
     def probe() -> float:
         began = time.monotonic()
@@ -58,13 +58,13 @@ def _serve(pipe: Pipe, measure: Callable[[], float], every_s: float) -> None:
         due = time.monotonic()
         while not pipe.poll(max(0.0, due - time.monotonic())):
             try:
-                duration_s = measure()
+                took = measure()
             except OSError:
-                duration_s = LOST_S
-            longest, count = max(longest, duration_s), count + 1
-            times.add(duration_s)
+                took = LOST_S
+            longest, count = max(longest, took), count + 1
+            times.add(took)
             due = max(due + every_s, time.monotonic())
-            if duration_s == LOST_S:
+            if took == LOST_S:
                 break
         pipe.recv()
         pipe.send({"count": count, "p50": times.percentile(0.5), "longest": longest})

@@ -22,7 +22,7 @@ SETTLE_S = 1.0
 PATIENCE_S = 240.0
 """Beyond the run itself, for the drain."""
 SKIP_SHARE = 0.1
-"""Share of the run that is not measured, while the outboxes fill."""
+"""Share of the run before the times count, while the outboxes fill."""
 
 _fork = multiprocessing.get_context("fork")
 
@@ -32,7 +32,7 @@ class Scenario(NamedTuple):
 
     Args:
       places: The load with ``stuck`` subscribers in each place.
-      stuck_lives: The broker disconnects stuck subscribers, which then reconnect.
+      stuck_lives: The broker ends who is stuck, who then comes again.
     """
 
     name: str
@@ -117,7 +117,7 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
         peak = max(*samples, broker.high_water_bytes())
         verdicts = [judge_rss(peak, shape.max_memory_bytes, idle)]
         verdicts += [verdict for ledger in ledgers for verdict in ledger.verdicts()]
-        # Messages returned by a queue's stuck consumer arrive out of order, which is not checked.
+        # What a queue's stuck consumer had comes again, behind what came later: not looked at.
         is_queue = any(place.acks for place in scenario.places)
         verdicts += _sanity(seen_side, at_end if is_queue else drained, diag)
         figures = {
@@ -168,7 +168,7 @@ def _tell(pipe: Pipe) -> None:
 
 
 def _sample(broker: Watched, loading: Pipe, seconds: float) -> list[int]:
-    """Return the RSS of each second until the load ends."""
+    """RSS each second, until the load says that it is over."""
     samples = []
     limit = time.monotonic() + seconds + PATIENCE_S
     while not loading.poll(SAMPLE_S):
@@ -180,14 +180,14 @@ def _sample(broker: Watched, loading: Pipe, seconds: float) -> list[int]:
 
 
 def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
-    reported = diag.items.get("DIAG/destinations", {}).get(place.destination, {})
+    told = diag.items.get("DIAG/destinations", {}).get(place.destination, {})
     reasons = {reason: n for (name, reason), n in diag.drops.items() if name == place.destination}
-    waiting = int(reported.get("depth", 0)) + int(reported.get("unacked", 0))
+    waiting = int(told.get("depth", 0)) + int(told.get("unacked", 0))
     nobody = 0
     if not place.acks:
-        # The event has no destination, but only this topic's messages have no subscriber.
+        # The event tells no destination: nothing else in a topic's run is sent to nobody.
         nobody = reasons["no-subscriber"] = diag.drops["", "no-subscriber"]
-        # Nor have these events: messages not yet written when a connection ended.
+        # Nor do these: what a connection still had to write when it was ended.
         reasons |= {
             reason: reasons.get(reason, 0) + diag.drops["", reason]
             for reason in ("unsent", "queue-full", "backlog-full")
@@ -198,7 +198,7 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
         place.destination,
         seen["receipts"] if place.acks else seen["matched"],
         seen["acked"] if place.acks else seen["received"],
-        int(reported.get("dropped_total", 0)),
+        int(told.get("dropped_total", 0)),
         waiting,
         reasons,
         diag.events_lost,

@@ -103,7 +103,7 @@ async def dialled(port: int, *, websocket: bool, small: bool = False) -> AsyncIt
 
     Args:
       websocket: The upgrade is done.
-      small: Use a small receive buffer, so that the kernel holds little unread data.
+      small: The kernel keeps little of what is not read.
     """
     raw = trio.socket.socket()
     if small:

@@ -22,7 +22,7 @@ def run_side(
     """Send ``ready``, wait for the start, publish at ``rate`` for ``seconds``, send the results.
 
     Args:
-      skip_s: Messages received in the first ``skip_s`` seconds are not measured.
+      skip_s: What comes within so many seconds of the start is not in the times.
     """
     readers = [Reader(port, SUBSCRIBE) for _ in range(subscribers)]
     poll = select.epoll()

@@ -1,9 +1,9 @@
 """ActiveMQ's STOMP tests (JUnit), with Debian's jars.
 
-The tests start ActiveMQ in their own process, so they run against it unchanged. For our broker,
-``activemq_junit/`` replaces the classes that they build on: it connects to the broker outside,
-maps the few JMS calls of the tests to STOMP, and answers requests to ActiveMQ's beans from our
-figures (``/queuez``, ``/subsz``, ``/connz``). Tests that need other beans are left out.
+They start a broker in their own process, and so they run for ActiveMQ, unchanged. For ours,
+``activemq_junit/`` has what they stand on, written anew: it leads to the broker outside, speaks the
+little JMS that they use beside STOMP in STOMP, and answers for ActiveMQ's beans from our figures
+(``/queuez``, ``/subsz``, ``/connz``). A test that asks for what has no such answer is left out.
 """
 
 import os
@@ -25,7 +25,7 @@ _TESTS = Path("src/test/java")
 _PACKAGE = "org/apache/activemq/transport/stomp"
 
 USERS = {"system": "manager", "user": "password", "guest": "password"}
-"""Login and passcode, which the tests' code contains."""
+"""Login and passcode; the tests have them in their code."""
 
 CLASSES = (
     "StompTest",
@@ -37,7 +37,7 @@ CLASSES = (
     "StompMissingMessageTest",
     "StompSubscriptionRemoveTest",
 )
-"""The tests that check frames. The others configure the broker in their process (limits, timeouts,
+"""Those that look at frames. The others configure the broker in their process (limits, timeouts,
 transports, plugins, virtual topics), or have no broker at all."""
 
 # In Debian: activemq, libactivemq-java and what they need, junit4, libhamcrest-java,
@@ -55,7 +55,7 @@ NEEDS = ("java", "javac", *_JARS)
 """Programs and files."""
 
 
-# The settings that docs/migrate/activemq.md recommends to users of these features.
+# As docs/migrate/activemq.md has it for who relies on these.
 _POLICIES = """\
 ["*"]
 max_redeliveries = 0
@@ -94,10 +94,10 @@ def ours() -> Iterator[Side]:
         users.chmod(0o600)
         rules.write_text(_RULES)
         policies.write_text(_POLICIES)
-        options = ["--passwd-file", users, "--acl-file", rules, "--policies", policies]
+        told = ["--passwd-file", users, "--acl-file", rules, "--policies", policies]
         # StompTelnetTest does not log in.
         more = ["--anonymous", "loopback", "--dialect", "activemq"]
-        with sides.ours(*map(str, options), *more, login="") as side:
+        with sides.ours(*map(str, told), *more, login="") as side:
             yield side
 
 
@@ -108,9 +108,9 @@ def theirs() -> Iterator[Side]:
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Compile the tests with the replaced classes, and run them."""
+    """Compile the tests with their substitutes, and run them."""
     stomp, broker = (sources / "activemq" / f"activemq-{part}" for part in ("stomp", "broker"))
-    # ActiveMQ finds its keys relative to its classes.
+    # Theirs finds its keys from where its classes are.
     classes = scratch / "target" / "classes"
     classes.mkdir(parents=True)
     (scratch / "src").mkdir()
@@ -120,13 +120,13 @@ def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
     files = [*support, *(stomp / _TESTS / _PACKAGE / f"{each}.java" for each in CLASSES)]
     found_by = os.pathsep.join(str(part / _TESTS) for part in (broker, stomp))
     compiler = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(classes)]
-    output = _run([*compiler, "-cp", path, "-sourcepath", found_by, *map(str, files)], scratch)
+    said = _run([*compiler, "-cp", path, "-sourcepath", found_by, *map(str, files)], scratch)
     if not (classes / _PACKAGE / "RunTests.class").exists():
-        raise BenchError(f"the tests do not compile:\n{output}")
+        raise BenchError(f"the tests do not compile:\n{said}")
     java = ["java", "-cp", path, f"-Dsuites.port={side.port}"]
-    output = _run([*java, f"{_PACKAGE.replace('/', '.')}.RunTests", *CLASSES], scratch)
-    print("\n".join(line for line in output.splitlines() if line.startswith("WHY ")), flush=True)
-    return outcomes.of_spec_lines(output)
+    said = _run([*java, f"{_PACKAGE.replace('/', '.')}.RunTests", *CLASSES], scratch)
+    print("\n".join(line for line in said.splitlines() if line.startswith("WHY ")), flush=True)
+    return outcomes.of_spec_lines(said)
 
 
 def _run(command: Sequence[str], folder: Path) -> str:

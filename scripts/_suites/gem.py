@@ -1,4 +1,4 @@
-"""The tests of the Ruby gem, including those that take a minute each."""
+"""The Ruby gem's tests, those that take a minute each too."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +9,14 @@ from _suites.outcomes import Outcomes
 from _suites.sides import LOGIN, PASSCODE, Side
 
 PATIENCE_S = 120
-"""Time limit of one setting, which takes 15 s, and of one long test, which takes 65 s."""
+"""For one setting, which takes 15 s, and for one long test, which takes 65 s."""
 
 LONG = tuple(
     f"test_conn_1p_{number}" for number in ("0080", "0090", "0100", "0130", "0135", "0140")
 )
 """The tests of heart-beats, each of which sleeps for 65 s."""
 NO_CONTENT_LENGTH = "test_conn_1p_0210"
-"""Exists only in the setting for ActiveMQ, which skips assertions elsewhere: run separately."""
+"""Only there if told of ActiveMQ, which leaves out others' assertions: it is run by itself."""
 
 _ALL = 'Dir["./test/test_*.rb"].reject { |f| f =~ /helper/ }.sort.each { |f| require f }'
 _ONE = 'require "./test/test_connection1p.rb"'
@@ -26,31 +26,25 @@ Settings = Mapping[str, Mapping[str, str]]
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run the tests in each STOMP version, with STOMP frames and with CRLF where permitted.
+    """Run them once in each version, each with STOMP and with CRLF where it may.
 
-    Long tests sleep in processes of their own while the others run.
+    The long ones sleep in processes of their own while the others run.
     """
     del scratch
     folder, settings = sources / "stomp-gem", _settings(side)
-    later = {
-        name: environment
-        for name, environment in settings.items()
-        if "STOMP_TEST11p" in environment
-    }
+    later = {name: told for name, told in settings.items() if "STOMP_TEST11p" in told}
     load = _ALL if side.tls_port else _ALL.replace("helper", "helper|ssl")
     found: dict[str, str] = {}
     with ThreadPoolExecutor(len(later) * len(LONG)) as pool:
         long = [
-            pool.submit(_ran, folder, name, {**environment, "STOMP_HB11LONG": "1"}, _ONE, test)
-            for name, environment in later.items()
+            pool.submit(_ran, folder, name, {**told, "STOMP_HB11LONG": "1"}, _ONE, test)
+            for name, told in later.items()
             for test in LONG
         ]
-        for name, environment in settings.items():
-            found |= _ran(folder, name, environment, load)
-        for name, environment in later.items():
-            found |= _ran(
-                folder, name, {**environment, "STOMP_AMQ11": "1"}, _ONE, NO_CONTENT_LENGTH
-            )
+        for name, told in settings.items():
+            found |= _ran(folder, name, told, load)
+        for name, told in later.items():
+            found |= _ran(folder, name, {**told, "STOMP_AMQ11": "1"}, _ONE, NO_CONTENT_LENGTH)
         for each in long:
             found |= each.result()
     return found
@@ -71,21 +65,21 @@ def _settings(side: Side) -> Settings:
         base |= {"STOMP_RABBIT": "1", "STOMP_DOTQUEUE": "1", "STOMP_NOWILD": "1"}
     settings = {"1.0": base}
     for version in ("1.1", "1.2"):
-        environment = {**base, "STOMP_TEST11p": version}
-        settings |= {version: environment, f"{version} STOMP": {**environment, "STOMP_CONN": "1"}}
+        told = {**base, "STOMP_TEST11p": version}
+        settings |= {version: told, f"{version} STOMP": {**told, "STOMP_CONN": "1"}}
     crlf = {**base, "STOMP_TEST11p": "1.2", "STOMP_CRLF": "1"}
     return settings | {"1.2 CRLF": crlf, "1.2 CRLF STOMP": {**crlf, "STOMP_CONN": "1"}}
 
 
 def _ran(
-    folder: Path, setting: str, environment: Mapping[str, str], load: str, only: str = ""
+    folder: Path, setting: str, told: Mapping[str, str], load: str, only: str = ""
 ) -> Outcomes:
-    """Return the outcomes of all tests, or of one test, which is FAILED if it prints no outcome."""
+    """Return what became of all that it loads, or of one test, FAILED if that says nothing."""
     command = ["ruby", "-Ilib", "-Itest", "-e", load, "--", "--verbose", "--no-use-color"]
     if only:
         command += ["-n", only]
-    results = outcomes.of_test_unit(running.run(command, folder, environment, PATIENCE_S))
+    said = outcomes.of_test_unit(running.run(command, folder, told, PATIENCE_S))
     if only:
         name = f"TestConnection1P.{only}"
-        results = {name: results.get(name, outcomes.FAILED)}
-    return {f"{name} [{setting}]": each for name, each in results.items()}
+        said = {name: said.get(name, outcomes.FAILED)}
+    return {f"{name} [{setting}]": each for name, each in said.items()}

@@ -25,16 +25,16 @@ def of_junit_xml(text: str) -> Outcomes:
     found: dict[str, str] = {}
     for case in ElementTree.fromstring(text).iter("testcase"):
         name = f"{_last_word(case.get('classname', ''))}.{case.get('name', '')}"
-        tags = {child.tag for child in case}
-        if tags & {"failure", "error"}:
+        said = {child.tag for child in case}
+        if said & {"failure", "error"}:
             found[name] = FAILED
         else:
-            found.setdefault(name, SKIPPED if "skipped" in tags else PASSED)
+            found.setdefault(name, SKIPPED if "skipped" in said else PASSED)
     return found
 
 
 def of_test_unit(text: str) -> Outcomes:
-    """Read the output of Ruby's test-unit with ``--verbose``."""
+    """Read what Ruby's test-unit prints with ``--verbose``."""
     found: dict[str, str] = {}
     group = name = ""
     for line in text.splitlines():
@@ -44,8 +44,8 @@ def of_test_unit(text: str) -> Outcomes:
         elif test := _RUBY_TEST.match(line):
             name, mark = f"{group}.{test[1]}", test if test[2] else None
         if name and mark:
-            outcome = mark[mark.re.groups]
-            found[name] = {".": PASSED, "F": FAILED, "E": FAILED}.get(outcome, SKIPPED)
+            said = mark[mark.re.groups]
+            found[name] = {".": PASSED, "F": FAILED, "E": FAILED}.get(said, SKIPPED)
             name = ""
     return found
 
@@ -63,7 +63,7 @@ def of_spec_lines(text: str) -> Outcomes:
 
 
 def count(outcomes: Outcomes) -> tuple[int, int]:
-    """Return the numbers of passed and of executed tests."""
+    """Return how many passed, and how many were run."""
     ran = [each for each in outcomes.values() if each != SKIPPED]
     return ran.count(PASSED), len(ran)
 

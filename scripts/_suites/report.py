@@ -13,13 +13,13 @@ EXPLAINED = HERE / "explained.toml"
 FIGURES = HERE / "figures.json"
 
 Explanations = Mapping[str, str]
-"""Explanations of failures, by name of the test. ``*`` at the end stands for any rest."""
+"""Test, or how its name begins with ``*`` behind -> why it fails here."""
 
 
 def explanations(suite: str) -> Explanations:
-    """Return the explained failures of a suite, by name of the test."""
-    entries = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
-    found: Mapping[str, str] = entries.get(suite, {})
+    """Return why which tests of a suite fail."""
+    told = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
+    found: Mapping[str, str] = told.get(suite, {})
     return found
 
 
@@ -40,7 +40,7 @@ def unexplained(ours: Outcomes, explained: Explanations) -> list[str]:
 def differences(
     title: str, ours: Outcomes, theirs: Outcomes | None, explained: Explanations
 ) -> Iterator[str]:
-    """Yield a table of the tests that either broker failed."""
+    """Yield a table of what one of the two did not pass."""
     yield f"## {title}: ours {figure(ours)}, theirs {figure(theirs)}\n"
     yield "| test | ours | theirs | why |"
     yield "|---|---|---|---|"
@@ -56,8 +56,8 @@ def differences(
 def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> None:
     """Write the figures, and the names of tests that failed here, to the file of all suites.
 
-    Skipped tests are included if a reason is recorded; otherwise the suite itself skips them. If
-    the other side was not run this time, its earlier results stay.
+    What was left out is written, too, as far as somebody said why; else its suite decided so. If
+    theirs was not run this time, what was seen of it before stays.
     """
     explained = explanations(suite)
     left_out = [test for test, outcome in ours.items() if outcome == SKIPPED]
@@ -75,7 +75,7 @@ def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> N
 
 
 def section() -> Iterator[str]:
-    """Yield the section of docs/reference/interoperability.md."""
+    """Yield the part of docs/reference/interoperability.md."""
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))
     yield "| suite | here | the broker that it was written for |"
     yield "|---|---|---|"
@@ -86,7 +86,7 @@ def section() -> Iterator[str]:
 
 
 def _reasons(figures: Mapping[str, Any], key: str, title: str) -> Iterator[str]:
-    """Yield a table of the tests below a key of each suite, grouped by reason."""
+    """Yield a table of the tests below that key of each suite, those with one reason together."""
     yield ""
     yield f"| suite | {title} | why |"
     yield "|---|---|---|"
@@ -100,5 +100,5 @@ def _reasons(figures: Mapping[str, Any], key: str, title: str) -> Iterator[str]:
 
 
 def figure(found: Outcomes | None) -> str:
-    """Return the numbers of passed and executed tests as text."""
+    """Return how many passed of those that were run."""
     return "not run" if found is None else "{} of {}".format(*count(found))

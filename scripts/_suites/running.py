@@ -10,10 +10,10 @@ from pathlib import Path
 from _suites import outcomes
 from _suites.outcomes import Outcomes
 
-# A suite that hangs is killed. Its output so far counts.
+# A suite that hangs is ended; what it said until then counts.
 PATIENCE_S = 1500
 TEST_PATIENCE_S = 90
-"""Time limit of one test, if its runner can end it."""
+"""For one test, where its runner can end it."""
 
 
 def run(
@@ -31,21 +31,21 @@ def run(
             timeout=patience_s,
             check=False,
         )
-        output = done.stdout
+        said = done.stdout
     except subprocess.TimeoutExpired as late:
-        output = late.stdout or b""
-    return output.decode("utf-8", "replace")
+        said = late.stdout or b""
+    return said.decode("utf-8", "replace")
 
 
 def run_pytest(
     folder: Path, arguments: Sequence[str], more: Mapping[str, str], scratch: Path
 ) -> Outcomes:
-    """Run tests with pytest, and return their outcomes.
+    """Return what became of tests that pytest runs.
 
-    With the plugin pytest-timeout, a test that hangs fails. Without it, the suite ends there.
+    With the plugin pytest-timeout one that hangs has failed; without it the suite ends there.
 
     Raises:
-      FileNotFoundError: pytest ended before it wrote its report.
+      FileNotFoundError: it did not get as far as to write its report.
     """
     report = scratch / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]

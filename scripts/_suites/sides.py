@@ -32,9 +32,9 @@ class Side(NamedTuple):
     """A running broker.
 
     Args:
-      web_port: The port of STOMP over WebSocket, at ``/ws``; 0 = none.
-      tls_port: The port of STOMP over TLS; 0 = none.
-      authority: The certificate of the CA for TLS, in PEM, or empty if there is none.
+      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = none.
+      tls_port: Of STOMP over TLS; 0 = none.
+      authority: The certificate, in PEM, of who vouches for it there; empty = nobody.
     """
 
     name: str
@@ -62,21 +62,21 @@ def ours(
     with tempfile.TemporaryDirectory(prefix="suites-") as name:
         home = Path(name)
         python = [sys.executable, "-m", "trio_stomp"]
-        arguments = list(options)
+        told = list(options)
         if login:
             users = str(home / "users")
             add = [*python, "passwd", "add", users, login, "--stdin"]
             subprocess.run(
                 add, cwd=ROOT, input=PASSCODE, text=True, check=True, capture_output=True
             )
-            arguments += ["--passwd-file", users]
+            told += ["--passwd-file", users]
         pem = home / "broker.pem"
         authority = trustme.CA()
         certificate = authority.issue_cert("localhost", "127.0.0.1", not_after=not_after)
         certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
-        arguments += ["--port", str(_free(port)), "--tls-cert", str(pem)]
+        told += ["--port", str(_free(port)), "--tls-cert", str(pem)]
         with subprocess.Popen(
-            [*python, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
+            [*python, *told], cwd=ROOT, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
                 bound = _port(process)
@@ -92,7 +92,7 @@ def ours(
 def _free(port: int) -> int:
     """Return a port if it is free. Otherwise return 0 and print that a test needs that port."""
     with socket.socket() as tried:
-        # The remains of closed connections do not occupy the port.
+        # What is left of closed connections is nobody who listens.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", port))
@@ -105,13 +105,13 @@ def _free(port: int) -> int:
 def _port(process: subprocess.Popen[str]) -> int:
     """Return the port that the broker reports. A thread then empties the pipe of its log."""
     assert process.stderr is not None
-    output = ""
+    said = ""
     for line in process.stderr:
-        output += line
+        said += line
         if found := _LISTENING.search(line):
             threading.Thread(target=process.stderr.read, daemon=True).start()
             return int(found[1])
-    raise BenchError(f"the broker did not start:\n{output}")
+    raise BenchError(f"the broker did not start:\n{said}")
 
 
 @contextmanager

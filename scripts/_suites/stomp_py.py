@@ -1,4 +1,4 @@
-"""The tests of stomp.py, including those over TLS."""
+"""stomp.py's tests, those over TLS too."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -66,16 +66,16 @@ def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
 
 
 def _prefixed(prefix: str, side: Side) -> Mapping[str, str]:
-    environment = {"HOST": "127.0.0.1", "PORT": side.port, "USER": LOGIN, "PASSWORD": PASSCODE}
-    return {prefix + name: str(value) for name, value in environment.items()}
+    told = {"HOST": "127.0.0.1", "PORT": side.port, "USER": LOGIN, "PASSWORD": PASSCODE}
+    return {prefix + name: str(value) for name, value in told.items()}
 
 
 def _write_certificates(folder: Path, side: Side, expired: Side) -> None:
-    """Write the files that stomp.py's containers would create.
+    """Write what its containers would make.
 
-    If a file is missing, stomp.py retries for ever, whatever the server: ``attempt_connection``
-    connects, finds no file, does not count that as an attempt, and tries again before it begins
-    TLS.
+    Where a file is missing stomp.py neither fails nor ends: ``attempt_connection`` connects, finds
+    no file, counts that as no attempt, and begins again, for ever and against any server. It never
+    gets as far as TLS.
     """
     folder.mkdir(exist_ok=True)
     client = trustme.CA().issue_cert("client")

@@ -15,7 +15,7 @@ class Runs(Protocol):
     """Run a suite from its sources against a broker."""
 
     def __call__(self, sources: Path, side: Side, scratch: Path) -> Outcomes:
-        """Return the outcome of each test."""
+        """Return what became of each test."""
 
 
 @frozen
@@ -23,14 +23,14 @@ class Suite:
     """A project's tests.
 
     Args:
-      name: The name on the command line.
-      title: The title in the documents.
-      folder: The folder of its checkout, in the folder of sources.
-      origin: Where to get the checkout.
-      needs: Required programs, and paths of required files.
+      name: As on the command line.
+      title: As in the documents.
+      folder: Of its checkout, in the folder of sources.
+      origin: Where that is had.
+      needs: Programs, and paths of files.
       ours: Starts our broker.
-      theirs: Starts the broker that the suite was written for.
-      run: Runs the suite.
+      theirs: Starts the one that the suite was written for.
+      run: Runs it.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Suite:
     run: Runs
 
     def lacks(self, sources: Path) -> str:
-        """Return a text that names the missing requirements, or ""."""
+        """Return a text that names what is missing to run it, or ""."""
         if not (sources / self.folder).is_dir():
             return f"{sources / self.folder} is missing: a checkout of {self.origin}"
         return next(filter(None, map(sides.missing, self.needs)), "")
 
 
 def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run RabbitMQ's Python suite, without tests that use AMQP or rabbitmqctl."""
+    """Run its Python suite, without tests that use AMQP or rabbitmqctl."""
     folder = sources / "rabbitmq-server/deps/rabbitmq_stomp/test/python_SUITE_data/src"
     # As in its main_runner.py, less those that publish or look by AMQP.
     names = ["parsing", "errors", "connect_disconnect", "ack", "reliability", "transactions"]
@@ -66,7 +66,7 @@ def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
     return run_pytest(folder, ["-o", "python_files=*.py", *files], environment, scratch)
 
 
-# jasmine's own reporter names only failed tests.
+# jasmine's own reporter names only what failed.
 _JASMINE = """\
 import {createRequire} from 'node:module';
 const require = createRequire(process.env.SUITES_MODULES + '/');
@@ -96,14 +96,14 @@ def _stompjs(sources: Path, side: Side, scratch: Path) -> Outcomes:
     runner, helper = scratch / "run.mjs", scratch / "helper.cjs"
     runner.write_text(_JASMINE, encoding="utf-8")
     helper.write_text(_JASMINE_HELPER, encoding="utf-8")
-    environment = {
+    told = {
         "SUITES_MODULES": str(packages),
         "SUITES_FOLDER": str(sources / "stompjs"),
         "SUITES_HELPER": str(helper),
         "SUITES_URL": f"ws://127.0.0.1:{side.web_port}/ws",
         "NODE_PATH": str(packages / "node_modules"),
     }
-    return outcomes.of_spec_lines(run(["node", str(runner)], scratch, environment))
+    return outcomes.of_spec_lines(run(["node", str(runner)], scratch, told))
 
 
 def _our(*options: str) -> Start:

@@ -61,13 +61,13 @@ class Actor:
         receipt: float = 0.6,
     ) -> None:
         """Collect a frame, sometimes with a receipt."""
-        session, receipt_id = self.session, ""
+        session, asked = self.session, ""
         if self.dice.random() < receipt:
             self._receipts += 1
-            receipt_id = headers["receipt"] = f"r{self._receipts}"
+            asked = headers["receipt"] = f"r{self._receipts}"
         named = headers.get("destination", "") or headers.get("id", "")
         line = f"{command} {named} {headers.get('transaction', '')} {body[:40].partition(' x')[0]}"
-        session.tell(f"{line} {len(body)} bytes", time.monotonic(), receipt_id, effect)
+        session.tell(f"{line} {len(body)} bytes", time.monotonic(), asked, effect)
         lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
         self._out.append(f"{command}\n{lines}\n{body}\0".encode())
 
@@ -179,9 +179,7 @@ class Actor:
         to = self.dice.choice((self.own, self.dice.choice(QUEUES), self.dice.choice(TOPICS)))
         acks = ["client", "client-individual"]
         if self.is_polite:
-            acks.append(
-                "auto"
-            )  # otherwise the broker would rightly drop messages in flight at the end
+            acks.append("auto")  # else what is on its way at the end would be lost, and rightly so
         if to in TOPICS:
             self.subscribe(to, "auto")
         elif to != self.own or not any(sub.is_own for sub in subs):
@@ -212,14 +210,14 @@ class Actor:
             sent.append(self.send(to, transaction=name))
             if self.dice.random() < 0.2:
                 self.send(self.dice.choice(QUEUES))
-        snapshots = [(sub, dict(sub.unacked)) for sub in self.session.subs.values()]
-        done = [each for sub, _ in snapshots for each in self.acknowledge(sub, 5, name, nack=0)]
+        kept = [(sub, dict(sub.unacked)) for sub in self.session.subs.values()]
+        done = [each for sub, _ in kept for each in self.acknowledge(sub, 5, name, nack=0)]
         if self.dice.random() < 0.7:
             self.put("COMMIT", {"transaction": name}, effect=partial(_committed, sent, done))
             return
         for place in sent:
             place.lane.state[place.number] = ABORTED
-        for sub, unacked in snapshots:
+        for sub, unacked in kept:
             sub.unacked = unacked | sub.unacked
         self.put("ABORT", {"transaction": name})
 

@@ -91,16 +91,16 @@ class Link:
             raise LinkError("ended", f"no connection: {error!r}") from error
 
     def _shake_hands(self, tls: Tls) -> None:
-        output, is_done = tls.shake(b"")
+        said, is_done = tls.shake(b"")
         while True:
-            for piece in cut(output, self.dice) if output else ():
+            for piece in cut(said, self.dice) if said else ():
                 self._socket.sendall(piece)
             if is_done:
                 break
             data = self._socket.recv(READ_BYTES)
             if not data:
                 raise ConnectionError("the broker left in the middle of the handshake")
-            output, is_done = tls.shake(data)
+            said, is_done = tls.shake(data)
         self._tls = tls
 
     def _upgrade(self) -> None:
@@ -134,7 +134,7 @@ class Link:
         try:
             for piece in pieces:
                 data = self._tls.encrypt(piece) if self._tls else piece
-                # Data cut above is mostly not cut again: the pieces would be too small.
+                # Most of what is cut above is not cut once more: that would be small change only.
                 for part in cut(data, dice) if dice.random() < 0.15 else (data,):
                     self._socket.sendall(part)
                     if has_gaps and dice.random() < 0.5:

@@ -1,8 +1,8 @@
 """The messages of all clients, as sent and received, and the violations.
 
-A *lane* is the sequence of messages that one connection sends to one destination, either all in
-transactions or all outside, numbered from 0. The broker handles the frames of a connection in
-order, so a lane arrives in order. A gap in it was aborted, or is lost.
+A *lane* is what one connection sends to one destination, in transactions or outside of them,
+numbered from 0. The broker handles frames of a connection in order, so a lane comes in order, and
+what is missing in its middle was aborted, or is lost.
 """
 
 import threading
@@ -36,9 +36,9 @@ class Lane:
     """The messages of one connection to one destination. Flags are bytes by number.
 
     Args:
-      born: Number of lanes that began before it.
-      acked: Delivery count that was acknowledged, by message; 0 if none was.
-      came: Number and delivery count of each message received from a queue.
+      born: How many lanes there were before it.
+      acked: Which delivery of each was the last: it was acknowledged; 0 = none was.
+      came: Number and delivery of each that came from a queue.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Violation:
 
 
 class World:
-    """All lanes by name, and the violations. Thread-safe."""
+    """All lanes by name, and the violations. For use by any thread."""
 
     def __init__(self) -> None:
         self.lanes: dict[str, Lane] = {}
@@ -101,7 +101,7 @@ class World:
         self._lock = threading.Lock()
 
     def lane(self, name: str, destination: str) -> Lane:
-        """Return the lane of that name. It is created if it does not exist."""
+        """The lane of that name, which is begun if it is not there."""
         with self._lock:
             lane = self.lanes.get(name)
             if lane is None:
@@ -110,18 +110,18 @@ class World:
             return lane
 
     def retire(self, lanes: Iterable[Lane]) -> None:
-        """Record that no more messages are sent in these lanes."""
+        """Note that nothing more is sent in these lanes."""
         with self._lock:
             for lane in lanes:
                 self._live[lane.destination].pop(lane.name, None)
 
     def live(self, destination: str) -> list[Lane]:
-        """Return the lanes of open connections to a destination."""
+        """The lanes to there of connections that are open."""
         with self._lock:
             return list(self._live.get(destination, {}).values())
 
     def wrong(self, kind: str, who: str, text: str, history: Iterable[str] = ()) -> None:
-        """Record a violation. Only the first ``MAX_VIOLATIONS`` of a kind are kept."""
+        """Record a violation. Of very many of a kind, only the first are kept."""
         assert kind in KINDS, kind
         with self._lock:
             self.found[kind] += 1
@@ -145,8 +145,8 @@ class World:
     def deliver(self, place: Place) -> tuple[str, str] | None:
         """Record a delivery from a queue. Return the violation's kind and text, or None.
 
-        A slow client may read an earlier delivery after another client has read the next one, so
-        only the delivery count tells them apart.
+        Who reads late may read an earlier delivery after somebody else has had the next one: each
+        is known by its count alone.
         """
         lane, number, delivery = place
         with self._lock:
@@ -165,10 +165,10 @@ class World:
         return None
 
     def judge(self) -> None:
-        """Check, after all queues were drained, that each accepted message has arrived."""
+        """Compare, when everything was drained: what the broker took must have come."""
         for lane in self.lanes.values():
             if not lane.destination.startswith("/queue/"):
-                continue  # checked by each subscriber
+                continue  # whoever was subscribed has compared
             for number, (state, seen) in enumerate(zip(lane.state, lane.seen, strict=True)):
                 if state == SURE and not seen:
                     self.wrong("lost", lane.name, f"{lane.name} {number} had its RECEIPT")

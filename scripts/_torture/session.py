@@ -1,7 +1,6 @@
 """The expectations of one connection: its RECEIPTs in order, its MESSAGEs, and nothing else.
 
-It uses no socket and no clock: the client reports each frame it is about to send or has received,
-with the time.
+No socket and no clock: the client tells what it is about to send and what came, and when.
 """
 
 from collections import deque
@@ -14,11 +13,11 @@ from _torture.told import Effect, Sub, Told, delivery_of, last_unseen, mark_acke
 
 HISTORY = 40
 OF_ORDER = ("unknown-ack", "unknown-subscription", "unknown-transaction", "duplicate-subscription")
-"""Codes of ERRORs to frames that are valid only in the order in which they were sent."""
+"""Codes of an ERROR to frames that are right in the order in which they were sent."""
 
 
 class Wrong(Exception):
-    """A recorded violation, after which the connection is no longer used."""
+    """A violation after which the connection is not used. It has been recorded."""
 
 
 class Session:
@@ -45,7 +44,7 @@ class Session:
         """Add a line to the history."""
         self._history.append(f"  {now:10.3f} {text}")
 
-    # Sent frames.
+    # What is sent.
 
     def tell(self, line: str, now: float, receipt: str = "", effect: Effect | None = None) -> None:
         """Record a frame before it is sent. ``line`` is its text in the history."""
@@ -96,13 +95,13 @@ class Session:
             if sub.last.get(name, -1) < number:
                 raise self.wrong("lost", f"{name} {number} did not come to subscription {sub.id}")
 
-    # Received frames.
+    # What comes.
 
     def hear(self, reply: Reply, now: float) -> None:
         """Check a received frame.
 
         Raises:
-          Wrong: The frame is not permitted now.
+          Wrong: one that may not come.
         """
         headers = reply.headers
         name = headers.get("receipt-id") or headers.get("subscription") or headers.get("code", "")
@@ -119,14 +118,14 @@ class Session:
             raise self.wrong("error", f"{reply.command} came, which nothing called for")
 
     def _receipt(self, receipt: str) -> None:
-        """Process a RECEIPT, which also confirms all earlier frames."""
+        """Process a RECEIPT, which confirms all frames before it, too."""
         while self.told:
-            expected = self.told.popleft()
-            if expected.receipt and expected.receipt != receipt:
-                raise self.wrong("order", f"RECEIPT {receipt} came before {expected.receipt}")
-            if expected.effect is not None:
-                expected.effect()
-            if expected.receipt:
+            told = self.told.popleft()
+            if told.receipt and told.receipt != receipt:
+                raise self.wrong("order", f"RECEIPT {receipt} came before {told.receipt}")
+            if told.effect is not None:
+                told.effect()
+            if told.receipt:
                 self.world.add("RECEIPTs")
                 return
         raise self.wrong("order", f"RECEIPT {receipt} came, which nothing asked for")
@@ -143,7 +142,7 @@ class Session:
         """Check that all earlier frames were answered, before a frame that ends the connection.
 
         Raises:
-          Wrong: A RECEIPT is missing.
+          Wrong: it is not.
         """
         left = [told.receipt for told in self.told if told.receipt]
         if left:

@@ -13,11 +13,11 @@ class Sub:
     """A subscription.
 
     Args:
-      is_own: The destination is the connection's own queue, which no other connection uses.
-      is_there: The RECEIPT of the SUBSCRIBE has arrived.
-      born: Of a topic: number of lanes when it began. Every message of a later lane must arrive.
-      base: Of a topic: for each lane that existed when it began, the first number that must arrive.
-      unacked: Unacknowledged messages, by ack id, in order of arrival.
+      is_own: To the connection's own queue, which nobody else takes from or sends to.
+      is_there: Its RECEIPT has come.
+      born: Of a topic: so many lanes were there then; from those that are younger all must come.
+      base: Likewise: of each lane that was there, the first number that must come.
+      unacked: What is to be acknowledged, in the order in which it came.
     """
 
     id: str
@@ -32,15 +32,15 @@ class Sub:
     last: dict[str, int] = field(default_factory=dict)
     unacked: dict[str, Place] = field(default_factory=dict)
     owed: dict[str, int] = field(default_factory=dict)
-    """By lane, the last message that must have arrived when the subscription or browse ends."""
+    """By lane, the last that must have come when the subscription, or the browsing, has ended."""
 
     @property
     def is_topic(self) -> bool:
-        """Return whether the destination is a topic."""
+        """Return whether it is to a topic."""
         return self.destination.startswith("/topic/")
 
     def reaches(self, destination: str) -> bool:
-        """Return whether it receives messages sent to a destination."""
+        """Return whether it receives what is sent to a destination."""
         stem, is_pattern, _ = self.destination.partition(">")
         return destination.startswith(stem) if is_pattern else destination == stem
 
@@ -57,8 +57,8 @@ class Told:
     """A sent frame.
 
     Args:
-      receipt: The requested receipt id, or "" without one.
-      effect: Called when the RECEIPT confirms that the broker has processed the frame.
+      receipt: What it asked for; "" = nothing.
+      effect: What is true once the broker has carried it out.
     """
 
     receipt: str
@@ -74,19 +74,19 @@ def last_unseen(lane: Lane) -> int:
 
 
 def delivery_of(reply: Reply) -> int:
-    """Return the delivery count of a MESSAGE, from 1."""
+    """Which delivery of its message a MESSAGE is."""
     if reply.headers.get("redelivered") != "true":
         return 1
     return int(reply.headers.get("delivery-count", "2"))
 
 
 def mark_sure(places: list[Place]) -> None:
-    """Mark messages that the broker has accepted."""
+    """The broker has taken these."""
     for place in places:
         place.lane.state[place.number] = SURE
 
 
 def mark_acked(places: list[Place]) -> None:
-    """Mark deliveries whose acknowledgement the broker has confirmed."""
+    """The broker knows that these deliveries were the last."""
     for place in places:
         place.lane.acked[place.number] = place.delivery

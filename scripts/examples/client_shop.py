@@ -45,7 +45,7 @@ class InMemory(trio.abc.Listener[trio.abc.Stream]):
 
 @asynccontextmanager
 async def broker() -> AsyncGenerator[Connector]:
-    """Run a broker in memory. Yield the link to it."""
+    """Run a broker in memory; the way to it."""
     async with trio.open_nursery() as nursery:
         listener = InMemory()
         handle = await nursery.start(partial(trio_stomp.serve, listeners=[listener]))
@@ -54,12 +54,12 @@ async def broker() -> AsyncGenerator[Connector]:
 
 
 async def answer_prices(client: Client) -> None:
-    """Answer requests for prices until cancelled."""
+    """Answer whoever asks for a price, until cancelled."""
     async with client.subscribe(PRICES) as questions:
         async for question in questions:
             price = PRICE_LIST.get(question.text, 0)
-            headers = {"correlation-id": question.headers["correlation-id"]}
-            await client.send(question.headers["reply-to"], str(price), headers=headers)
+            told = {"correlation-id": question.headers["correlation-id"]}
+            await client.send(question.headers["reply-to"], str(price), headers=told)
 
 
 async def bill(client: Client, orders: Subscription) -> None:

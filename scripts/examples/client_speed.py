@@ -25,7 +25,7 @@ LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 @contextmanager
 def broker() -> Iterator[int]:
-    """Run a broker in a process of its own. Yield its port."""
+    """Run a broker in a process of its own; its port."""
     command = [sys.executable, "-m", "trio_stomp", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -38,7 +38,7 @@ def broker() -> Iterator[int]:
 
 
 async def send(client: Client, messages: int) -> float:
-    """Return the CPU seconds to send ``messages`` messages, the last with a RECEIPT."""
+    """Seconds of processor time to send so many, the last with a RECEIPT."""
     start = time.process_time()
     for _ in range(messages - 1):
         await client.send("/topic/nobody", BODY, receipt=False)
@@ -60,7 +60,7 @@ async def _feed(port: int, destination: str, messages: int) -> None:
 
 
 async def receive(client: Client, port: int, messages: int, *, in_batches: bool) -> float:
-    """Return the CPU seconds to receive ``messages`` messages from a topic."""
+    """Seconds of processor time to receive so many from a topic."""
     async with (
         client.subscribe("/topic/feed", prefetch=1000) as received,
         trio.open_nursery() as nursery,
@@ -78,7 +78,7 @@ async def receive(client: Client, port: int, messages: int, *, in_batches: bool)
 
 
 async def work(client: Client, port: int, messages: int) -> float:
-    """Return the CPU seconds to receive messages from a queue and acknowledge each."""
+    """Seconds of processor time to take so many from a queue, and acknowledge each."""
     await _feed(port, "/queue/work", messages)
     async with client.subscribe("/queue/work", ack="client-individual") as received:
         start, count = time.process_time(), 0

@@ -22,7 +22,7 @@ CLIENTS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Co
 
 
 class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
-    """The frames that this client has received."""
+    """What this client has heard."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -35,7 +35,7 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
         self.error = ""
 
     def on_receipt(self, frame: stomp.utils.Frame) -> None:
-        """Set the event of a confirmed request."""
+        """The broker has done what was asked."""
         event = {"subscribed": self.subscribed, "said-all": self.said_all}
         if asked := event.get(frame.headers["receipt-id"]):
             asked.set()
@@ -69,7 +69,7 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
             event.set()
 
     def wait(self, event: threading.Event, seconds: float, what: str) -> None:
-        """Wait for an event. If it does not occur, end the program with a line of text."""
+        """Wait for an event; end the program with one line if it does not come."""
         if not event.wait(seconds):
             self.error = f"no {what} within {seconds:g} s; {self.received} messages so far"
         if self.error:
@@ -95,9 +95,9 @@ def exchange(version: str, name: str, peer: str, port: int, *, count: int, secon
     heard.wait(heard.said_all, seconds, "receipt for the last message")
     heard.wait(heard.complete, seconds, "last message and statistics")
     print(f"{name}: sent {count}, received {heard.received} in order")
-    statistics = json.loads(heard.statistics)
+    told = json.loads(heard.statistics)
     shown = ("clients", "websockets", "stomp_connected", "subscriptions")
-    print(f"{name}: {STATISTICS} says", {key: statistics[key] for key in shown}, flush=True)
+    print(f"{name}: {STATISTICS} says", {key: told[key] for key in shown}, flush=True)
     broker.disconnect()
 
 

@@ -1,4 +1,4 @@
-"""Move the messages of a queue from another STOMP broker to this one, with stomp.py.
+"""Move what waits in a queue from another STOMP broker to this one, with stomp.py.
 
     python scripts/examples/move_queue.py /queue/orders old:61613 127.0.0.1:61613
 
@@ -35,35 +35,35 @@ OF_ONE_HOP = frozenset(
 
 
 class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]
-    """Receives messages and the end of the connection from the old broker."""
+    """What comes from the old broker, or that it is gone."""
 
     def __init__(self) -> None:
         self.frames: queue.Queue[stomp.utils.Frame | None] = queue.Queue()
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
-        """Queue a message."""
+        """A message waits there."""
         self.frames.put(frame)
 
     def on_disconnected(self) -> None:
-        """Queue the end of the connection."""
+        """Nothing more comes."""
         self.frames.put(None)
 
 
 class Receipts(stomp.ConnectionListener):  # type: ignore[misc]
-    """Counts the RECEIPTs of the new broker."""
+    """What the new broker has stored."""
 
     def __init__(self) -> None:
         self.stored = threading.Semaphore(0)
 
     def on_receipt(self, _frame: stomp.utils.Frame) -> None:
-        """Count a RECEIPT."""
+        """One more."""
         self.stored.release()
 
 
 def connected(
     address: str, version: str, vhost: str | None, *, login: str, passcode: str, listener: object
 ) -> stomp.connect.BaseConnection:
-    """Return a connection to ``host:port``, which leaves bodies as bytes."""
+    """A connection to ``host:port``; bodies stay bytes."""
     host, _, port = address.rpartition(":")
     options: dict[str, object] = {"auto_decode": False, "try_loopback_connect": False}
     if version != "1.0":
@@ -75,7 +75,7 @@ def connected(
 
 
 def acknowledge(old: stomp.connect.BaseConnection, version: str, frame: stomp.utils.Frame) -> None:
-    """Acknowledge a message in the form of the STOMP version."""
+    """ACK, as the version has it."""
     headers = frame.headers
     if version == "1.1":
         old.ack(headers["message-id"], headers["subscription"])
@@ -84,7 +84,7 @@ def acknowledge(old: stomp.connect.BaseConnection, version: str, frame: stomp.ut
 
 
 def move(given: argparse.Namespace) -> int:
-    """Move all waiting messages, and return their number."""
+    """Move all that waits; how many."""
     arrivals, receipts = Arrivals(), Receipts()
     passcodes = os.environ.get("OLD_PASSCODE", ""), os.environ.get("NEW_PASSCODE", "")
     new = connected(
@@ -98,9 +98,9 @@ def move(given: argparse.Namespace) -> int:
         passcode=passcodes[0],
         listener=arrivals,
     )
-    identity = {"id": "move"} if given.version != "1.0" else {}
+    known = {"id": "move"} if given.version != "1.0" else {}
     # Cumulative is as good as individual here: one after the other.
-    old.subscribe(given.queue, ack="client", **identity, headers={"prefetch-count": "1"})
+    old.subscribe(given.queue, ack="client", **known, headers={"prefetch-count": "1"})
     moved = 0
     while True:
         try:
@@ -109,8 +109,8 @@ def move(given: argparse.Namespace) -> int:
             break
         if frame is None:
             sys.exit(f"the old broker is gone; {moved} moved")
-        headers = {name: text for name, text in frame.headers.items() if name not in OF_ONE_HOP}
-        new.send(given.queue, frame.body, headers={**headers, "persistent": "true", "receipt": "1"})
+        kept = {name: text for name, text in frame.headers.items() if name not in OF_ONE_HOP}
+        new.send(given.queue, frame.body, headers={**kept, "persistent": "true", "receipt": "1"})
         if not receipts.stored.acquire(timeout=PATIENCE_S):
             sys.exit(f"no RECEIPT came; {moved} moved")
         acknowledge(old, given.version, frame)

@@ -26,6 +26,7 @@ FLOORS = {
     "client": 4,
     "peer": 4,
     "server": 4,
+    "cluster": 4,
     "diag": 5,
     "web": 5,
     "config": 6,

@@ -447,7 +447,7 @@ class DurableModel(RuleBasedStateMachine):
         assert core.store.statistics().live_messages == 0
 
 
-EXAMPLES = {"memory": 60, "sqlite": 6, "postgresql": 4, "journal": 12}
+EXAMPLES = {"memory": 60, "sqlite": 6, "postgresql": 4, "journal": 12, "replicated": 6}
 
 
 @pytest.mark.parametrize("kind", KINDS)

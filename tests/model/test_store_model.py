@@ -274,7 +274,7 @@ class StoreMachine(RuleBasedStateMachine):
                 assert self.opened.store.find_offset(stream, time_ms) == expected
 
 
-EXAMPLES = {"memory": 60, "sqlite": 25, "postgresql": 10, "journal": 25}
+EXAMPLES = {"memory": 60, "sqlite": 25, "postgresql": 10, "journal": 25, "replicated": 10}
 
 
 @pytest.mark.parametrize("kind", KINDS)

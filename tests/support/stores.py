@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 from attrs import define, field
 
+from tests.support.cluster import Node
 from tests.support.postgres import PostgresServer, postgres_server
 from trio_stomp import store as stores
 from trio_stomp.store import (
@@ -29,7 +30,7 @@ from trio_stomp.store import (
     Turn,
 )
 
-KINDS = ("memory", "sqlite", "postgresql", "journal")
+KINDS = ("memory", "sqlite", "postgresql", "journal", "replicated")
 EVERYTHING = 1 << 30
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operate" / "sql.md"
@@ -141,10 +142,9 @@ def make_place(kind: str, path: Path, request: pytest.FixtureRequest) -> Place:
     """Return an empty place for a kind of store. Skip the test if the kind is not available."""
     if kind == "memory":
         return Memory()
-    if kind == "journal":
-        if not hasattr(stores, "JournalStore"):
-            pytest.skip("the journal is not there yet")
-    else:
+    if kind == "replicated":
+        return Node(path)
+    if kind != "journal":
         pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
     if kind == "postgresql":
         pytest.importorskip("psycopg", reason="pip install 'trio-stomp[postgresql]'")

@@ -23,12 +23,12 @@ def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Set
         listeners are in memory.
       settings: The settings of the broker.
     """
-    bound = [*addresses, *(f"{each} (TLS)" for each in tls_addresses)]
+    told = [*addresses, *(f"{each} (TLS)" for each in tls_addresses)]
     transports = "TCP and WebSocket"
     if settings.transport.tls_cert:
         transports = "TCP, TLS and WebSocket"
     parts = [
-        f"trio_stomp {__version__}{told_variant()} listening on {', '.join(bound) or 'no address'}",
+        f"trio_stomp {__version__}{told_variant()} listening on {', '.join(told) or 'no address'}",
         f"STOMP 1.0, 1.1, 1.2 over {transports} on the same port",
         f"limits: {_limits(settings)}",
     ]

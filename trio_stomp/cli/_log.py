@@ -41,15 +41,15 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, object] = {
+        told: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
         }
-        entry |= {key: value for key, value in vars(record).items() if key not in _USUAL}
+        told |= {key: value for key, value in vars(record).items() if key not in _USUAL}
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
 
 
 class LineHandler(logging.StreamHandler[TextIO]):

@@ -175,9 +175,9 @@ class Core:
 
     # --- input ----------------------------------------------------------------------------
 
-    def _receive(self, events: list[Told]) -> None:
+    def _receive(self, told: list[Told]) -> None:
         subscriptions, number = self.subscriptions, self.link_number
-        for each in events:
+        for each in told:
             if type(each) is Delivered:
                 subscription = subscriptions.get(each.subscription or "")
                 if subscription is not None:

@@ -77,10 +77,10 @@ async def open_client(
       ClientError: connecting failed, or an error ended the client later.
     """
     way = way_to(where, ssl_context)
-    fields = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
+    told = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
     options = CoreOptions(
         way,
-        headers=fields,
+        headers=told,
         protocol=ProtocolOptions(*_milliseconds(heart_beat)),
         limits=limits or FrameLimits(),
         versions=_known(versions),
@@ -95,10 +95,10 @@ async def open_client(
 
 
 def _known(versions: tuple[str, ...]) -> tuple[str, ...]:
-    supported = tuple(name for name in VERSIONS if name in versions)
-    if not supported or len(supported) != len(versions):
+    known = tuple(name for name in VERSIONS if name in versions)
+    if not known or len(known) != len(versions):
         raise OptionError(f"versions={versions!r} must be some of {', '.join(VERSIONS)}")
-    return supported
+    return known
 
 
 @asynccontextmanager
@@ -143,11 +143,11 @@ def _connect_headers(
         raise OptionError("login= with passcode=, or token=: not both")
 
     def told() -> tuple[tuple[str, str], ...]:
-        fields = {"host": host, "login": login.name, "passcode": login.passcode}
-        fields["client-id"] = client_id
+        said = {"host": host, "login": login.name, "passcode": login.passcode}
+        said["client-id"] = client_id
         if token is not None:
-            fields["Authorization"] = f"Bearer {token() if callable(token) else token}"
-        present = tuple((name, text) for name, text in fields.items() if text is not None)
-        return (*present, *(headers or {}).items())
+            said["Authorization"] = f"Bearer {token() if callable(token) else token}"
+        known = tuple((name, text) for name, text in said.items() if text is not None)
+        return (*known, *(headers or {}).items())
 
     return told

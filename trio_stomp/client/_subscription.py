@@ -109,8 +109,8 @@ class Subscription:
 
     def __attrs_post_init__(self) -> None:
         destination = self.headers["destination"]
-        is_stored = self.is_durable or destination.startswith(_KEPT_BY_BROKER)
-        self._comes_again = self.tracks and is_stored
+        kept = self.is_durable or destination.startswith(_KEPT_BY_BROKER)
+        self._comes_again = self.tracks and kept
 
     # --- for the application --------------------------------------------------------------
 

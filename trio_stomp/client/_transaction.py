@@ -43,9 +43,9 @@ class Transaction:
           OptionError: a header cannot be sent.
         """
         data = body.encode() if isinstance(body, str) else body
-        fields = send_headers(headers, persistent)
+        told = send_headers(headers, persistent)
         link = await self._alive()
-        link.say(link.frames.send(destination, data, fields, transaction=self.name))
+        link.say(link.frames.send(destination, data, told, transaction=self.name))
 
     async def ack(self, message: Message) -> None:
         """Acknowledge a message at COMMIT.

@@ -218,13 +218,13 @@ class _Table:
         )
 
     def _actions(self, key: str) -> frozenset[Action]:
-        choices = [action.value for action in Action]
+        known = [action.value for action in Action]
         words = self._texts(key)
         for word in words:
-            if word != ALL and word not in choices:
+            if word != ALL and word not in known:
                 raise OptionError(
-                    f"{self.place}: unknown action {word!r} in {key}{hint(word, [*choices, ALL])};"
-                    f" there are {', '.join(choices)}, and {ALL}"
+                    f"{self.place}: unknown action {word!r} in {key}{hint(word, [*known, ALL])};"
+                    f" there are {', '.join(known)}, and {ALL}"
                 )
         return frozenset(Action) if ALL in words else frozenset(map(Action, words))
 

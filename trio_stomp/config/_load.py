@@ -103,8 +103,8 @@ def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> 
 
 def _place_of(message: str, chosen: Iterable[str], places: Mapping[str, str]) -> str:
     """Return the position of the first option named in an error, or ""."""
-    words = re.findall(r"\w+", message)
-    at = [(words.index(name), places[name]) for name in chosen if name in words and name in places]
+    told = re.findall(r"\w+", message)
+    at = [(told.index(name), places[name]) for name in chosen if name in told and name in places]
     return f"{min(at)[1]}: " if at else ""
 
 

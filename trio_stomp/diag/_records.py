@@ -54,9 +54,7 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
       wall_now: Unix time at that moment.
     """
     client, outbox, session = connection.client, connection.outbox, connection.session
-    is_reported = (
-        connection.lifecycle.pending_error is not None or connection.reason not in _WITHOUT_ERROR
-    )
+    told = connection.lifecycle.pending_error is not None or connection.reason not in _WITHOUT_ERROR
     return {
         "session_id": client.session_id,
         "user": client.user,
@@ -70,7 +68,7 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
         "frames_out_total": outbox.frames_out,
         "bytes_in_total": connection.bytes_in,
         "bytes_out_total": outbox.bytes_out,
-        "errors_total": int(is_reported),
+        "errors_total": int(told),
         "heartbeats_missed_total": connection.heartbeats_missed,
         "heartbeat_rtt_ms": None,
         "last_in_age_s": max(0.0, now - connection.last_received),

@@ -13,7 +13,7 @@ DEFAULT_PORT = 4222
 
 @frozen
 class Address:
-    """The address of a server.
+    """Where a server listens.
 
     Args:
       is_tls: TLS is required (``tls://``). Without it, TLS is used if the server requires it.
@@ -67,7 +67,7 @@ def _without_passcode(text: str) -> str:
 
 @frozen
 class NatsOptions:
-    """The parameters of a client's connection.
+    """How a client connects.
 
     Args:
       servers: Addresses of one cluster; the others are learned from it.

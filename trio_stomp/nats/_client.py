@@ -79,12 +79,12 @@ class NatsClient:
 
     @property
     def info(self) -> Mapping[str, object]:
-        """Return the last INFO of the connected server, or {} without a connection."""
+        """What the connected server said of itself last; {} = none is connected."""
         return self._link.info if self._link is not None else {}
 
     @property
     def is_connected(self) -> bool:
-        """Return whether a server is connected."""
+        """Whether a server is connected."""
         return self._link is not None
 
     async def wait_until_connected(self) -> None:
@@ -201,8 +201,8 @@ class NatsClient:
         Raises:
           Disconnected: No server is connected, or the connection ended. If it ended, the request
             may have been carried out.
-          NoResponders: The subject has no subscribers.
-          NoAnswer: No answer arrived within ``answer_s``. It may have been carried out.
+          NoResponders: Nobody subscribes to the subject.
+          NoAnswer: Nobody answered within ``answer_s``. It may have been carried out.
           NatsError: As ``publish``.
         """
         answers: list[Answer] = []

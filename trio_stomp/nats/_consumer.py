@@ -39,7 +39,7 @@ UNAVAILABLE = 503
 
 @value
 class Position:
-    """The position of a consumer's message, read from its ``reply``.
+    """Where a message of a consumer stands, from its ``reply``.
 
     Args:
       sequence: In the stream.

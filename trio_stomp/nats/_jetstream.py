@@ -120,7 +120,7 @@ class JetStream:
         await self.call(f"STREAM.DELETE.{name}")
 
     async def purge(self, name: str, below: int) -> int:
-        """Delete a stream's messages with sequences below ``below``, and return their number.
+        """Delete a stream's messages with sequences less than ``below``; return how many.
 
         Raises as ``call``.
         """

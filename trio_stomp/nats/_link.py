@@ -37,7 +37,7 @@ MAX_PINGS = 64
 
 @define(eq=False, repr=False)
 class Link:
-    """An open connection, made by ``open_link``. It ends once and is never reopened.
+    """An open connection. ``open_link`` makes it; it ends once and is never opened again.
 
     Args:
       receive: Called with the messages of each read, in order. It must not raise.
@@ -150,7 +150,7 @@ class Link:
         await trio.aclose_forcefully(self._stream)
 
     async def run(self) -> NatsError:
-        """Read and write until the connection ends, and return the reason."""
+        """Read and write until the connection ends; return why it did."""
         with self._scope:
             async with trio.open_nursery() as tasks:
                 tasks.start_soon(self._write)

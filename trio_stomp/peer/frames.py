@@ -71,14 +71,14 @@ def connect(
       versions: The versions offered, as ``1.0,1.1,1.2``; empty = as a client of STOMP 1.0.
       headers: Further headers.
     """
-    pairs = (("accept-version", versions), ("host", host), ("login", login), ("passcode", passcode))
-    return Frame(CONNECT, (*_told(pairs), *_pairs(headers)))
+    told = (("accept-version", versions), ("host", host), ("login", login), ("passcode", passcode))
+    return Frame(CONNECT, (*_told(told), *_pairs(headers)))
 
 
 def connected(session: str = "", *, version: str = "1.2", headers: Pairs = ()) -> Frame:
     """Return a server's CONNECTED. ``session`` and ``version`` are left out if empty."""
-    pairs = (("version", version), ("session", session))
-    return Frame(CONNECTED, (*_told(pairs), *_pairs(headers)))
+    told = (("version", version), ("session", session))
+    return Frame(CONNECTED, (*_told(told), *_pairs(headers)))
 
 
 def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
@@ -88,22 +88,22 @@ def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
 
 def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
     """Return a SEND with a text in UTF-8, as ``text/plain`` unless ``headers`` say otherwise."""
-    pairs = _pairs(headers)
-    if all(name != "content-type" for name, _ in pairs):
-        pairs = (("content-type", "text/plain"), *pairs)
-    return send(destination, text.encode(), pairs)
+    told = _pairs(headers)
+    if all(name != "content-type" for name, _ in told):
+        told = (("content-type", "text/plain"), *told)
+    return send(destination, text.encode(), told)
 
 
 def subscribe(destination: str, *, id: str = "", ack: str = "", headers: Pairs = ()) -> Frame:
     """Return a SUBSCRIBE. ``id`` (needed since STOMP 1.1) and ``ack`` are left out if empty."""
-    pairs = (("id", id), ("destination", destination), ("ack", ack))
-    return Frame(SUBSCRIBE, (*_told(pairs), *_pairs(headers)))
+    told = (("id", id), ("destination", destination), ("ack", ack))
+    return Frame(SUBSCRIBE, (*_told(told), *_pairs(headers)))
 
 
 def unsubscribe(destination: str = "", *, id: str = "", headers: Pairs = ()) -> Frame:
     """Return an UNSUBSCRIBE, by id or (STOMP 1.0) by destination. Empty values are left out."""
-    pairs = (("id", id), ("destination", destination))
-    return Frame(UNSUBSCRIBE, (*_told(pairs), *_pairs(headers)))
+    told = (("id", id), ("destination", destination))
+    return Frame(UNSUBSCRIBE, (*_told(told), *_pairs(headers)))
 
 
 def disconnect(receipt: str = "") -> Frame:
@@ -122,8 +122,8 @@ def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
     text = f"{body}\n".encode() if body else b""
     if frame is not None:
         text = b"The frame\n-----\n%b\n-----\n%b" % (_quoted(frame), text)
-    pairs = (("message", message), ("content-type", "text/plain" if text else ""))
-    return Frame(ERROR, _told(pairs), text)
+    told = (("message", message), ("content-type", "text/plain" if text else ""))
+    return Frame(ERROR, _told(told), text)
 
 
 def needed(frame: Frame, name: str) -> str:

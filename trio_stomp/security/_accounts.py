@@ -67,16 +67,16 @@ class Accounts:
 
     def warnings(self, options: SecurityOptions) -> tuple[str, ...]:
         """Return warnings about the files that ``read`` has read."""
-        found: tuple[str, ...] = ()
+        told: tuple[str, ...] = ()
         if self.tokens is not None:
             files = options.token_key_file, options.token_jwks_file
-            found = tuple(token_warnings(self.tokens, *files))
+            told = tuple(token_warnings(self.tokens, *files))
         if self.users is not None:
             passwd_file = options.passwd_file
-            found += warnings(passwd_file, self.users)
+            told += warnings(passwd_file, self.users)
             if not self.users.users:
-                found += (f"{passwd_file}: has no users, so no client can log in with a passcode",)
-        return found
+                told += (f"{passwd_file}: has no users, so no client can log in with a passcode",)
+        return told
 
     def certified(self, names: tuple[str, ...]) -> Identity | None:
         """Return the identity of a client with a certificate, or None if it maps to no user.

@@ -138,8 +138,8 @@ class TokenVerifier:
         if self.issuer and claims.get("iss") != self.issuer:
             raise TokenRefused("its issuer (iss) is not that of the option token_issuer")
         if self.audience:
-            audience = claims.get("aud")
-            if self.audience not in (audience if isinstance(audience, list) else [audience]):
+            told = claims.get("aud")
+            if self.audience not in (told if isinstance(told, list) else [told]):
                 raise TokenRefused("its audience (aud) lacks that of the option token_audience")
         name, roles = self._name(claims), self._roles(claims)
         return Identity(name, roles, expires_at, "token", self.proofs[key])
@@ -212,8 +212,8 @@ class TokenVerifier:
 
     def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
         where = f"its claim {self.roles_claim} (option token_roles_claim)"
-        claim = _claim(claims, self.roles_claim) if self.roles_claim else None
-        roles = claim.split() if isinstance(claim, str) else claim or []
+        told = _claim(claims, self.roles_claim) if self.roles_claim else None
+        roles = told.split() if isinstance(told, str) else told or []
         if not isinstance(roles, list):
             raise TokenRefused(f"{where} is neither text nor a list of texts")
         return frozenset(_word(role, where) for role in roles)
@@ -259,14 +259,14 @@ def _object(segment: str, what: str) -> dict[str, Any]:
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    value = claims.get(name, 0)
+    told = claims.get(name, 0)
     try:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value)):
+        is_number = isinstance(told, int | float) and not isinstance(told, bool)
+        if not (is_number and math.isfinite(told)):
             raise TokenRefused(f"its claim {name} is not a number of seconds")
     except OverflowError:
         raise TokenRefused(f"its claim {name} is not a valid time") from None
-    return float(value) if name in claims else None
+    return float(told) if name in claims else None
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> object:

@@ -1,7 +1,7 @@
 """Passes the core's records to the store in other threads, and returns its answers.
 
 The dispatcher never waits for the store. Turns are handed over, and all that arrive during a sync
-form the next append (group commit without a timer). Records that no client waits for join the next
+form the next append (group commit without a timer). Records that nobody waits for join the next
 urgent append, or are written after a delay.
 """
 
@@ -90,7 +90,7 @@ class StoreCommitter:
     """The store's task.
 
     Args:
-      store: The recovered store. Nothing else appends to it.
+      store: The recovered store. Nobody else appends to it.
       commit: Its last commit number.
       host: Receives the answers.
       call_soon: Schedules an answer for the dispatcher's next turn.

@@ -1,7 +1,7 @@
 """One task that watches the deadlines of all connections.
 
 A deadline around each read would cost as much as the read. Instead readers and writers leave time
-stamps, and this task checks a connection when it may be due: ``look`` acts on late connections, and
+stamps, and this task checks a connection when it may be due: ``look`` acts on what is late, and
 returns the time of the next check.
 """
 

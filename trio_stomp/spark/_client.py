@@ -114,8 +114,8 @@ class Place(NamedTuple):
             values: list[str | None] = [*lines, None, None]
         else:
             values = [environ.get(self.login_env), environ.get(self.passcode_env)]
-        pairs = zip(("login", "passcode"), values, strict=False)
-        return {name: value.strip() for name, value in pairs if value}
+        told = zip(("login", "passcode"), values, strict=False)
+        return {name: value.strip() for name, value in told if value}
 
 
 class Patience:
@@ -324,8 +324,8 @@ class Replay:
                 patience.wait(error)
 
     def _replay(self, connection: Connection) -> Iterator[list[Message]]:
-        request = subscription(self._place, self._epoch, self._hi)
-        connection.send("SUBSCRIBE", request | {"x-stream-offset": f"offset={self._at}"})
+        asked = subscription(self._place, self._epoch, self._hi)
+        connection.send("SUBSCRIBE", asked | {"x-stream-offset": f"offset={self._at}"})
         for frames in connection.messages():
             ending = frames.pop() if is_end(*frames[-1]) else None
             if messages := list(numbered(frames)):

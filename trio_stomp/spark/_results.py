@@ -1,7 +1,7 @@
 """The whole analysis: from ``stats`` to small tables under ``analysis/<days>/<name>``.
 
 Each result is written before the next one is computed, and read back by those that depend on it.
-So none is computed twice, and reports show the stored results.
+So none is computed twice, and reports show what is on disk.
 """
 
 import json
@@ -171,16 +171,16 @@ def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
 
 def _keep_widths(out: Path, limits: Thresholds) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    widths = {name: getattr(limits, name) for name in WIDTHS}
-    (out / WIDTHS_FILE).write_text(json.dumps(widths) + "\n", encoding="utf-8")
+    said = {name: getattr(limits, name) for name in WIDTHS}
+    (out / WIDTHS_FILE).write_text(json.dumps(said) + "\n", encoding="utf-8")
 
 
 def _kept_widths(out: Path) -> dict[str, int]:
     try:
-        widths = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
+        said = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:  # results of an older version, cut as the thresholds say
         return {}
-    return {name: int(widths[name]) for name in WIDTHS}
+    return {name: int(said[name]) for name in WIDTHS}
 
 
 def _plain(row: Row) -> Row:

@@ -111,13 +111,13 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
     The row of an item repeats the common fields of its message. A message without items yields no
     row, unless it has common fields, which would be lost: then one row with nulls.
     """
-    frame = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
+    said = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
     item = "m"
     if table.is_list:
         # Never the inner one: for that Spark would parse each body three times, to leave out empty
         # lists before it explodes them.
-        frame = frame.select("*", F.posexplode_outer("m.items").alias("pos", "item"))
-        frame = frame if table.beside else frame.where("pos IS NOT NULL")
+        said = said.select("*", F.posexplode_outer("m.items").alias("pos", "item"))
+        said = said if table.beside else said.where("pos IS NOT NULL")
         item = "item"
     own = {field.name for field in table.fields}
     from_raw = {field.name for field in RAW}
@@ -138,7 +138,7 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
             F.coalesce(F.col(f"m.{name}"), F.col(name)) if name in from_raw else F.col(f"m.{name}")
         )
 
-    return frame.select(*(value(field).alias(field.name) for field in columns(table)))
+    return said.select(*(value(field).alias(field.name) for field in columns(table)))
 
 
 def read_table(spark: SparkSession, root: Path | str, kind: str) -> DataFrame:

@@ -139,9 +139,9 @@ async def _use(
 ) -> None:
     # With thousands of policies each step takes long, so a thread runs the pure part.
     copy = own(settings)
-    changed = await trio.to_thread.run_sync(adopt, copy, new)  # raises if it cannot be applied
+    told = await trio.to_thread.run_sync(adopt, copy, new)  # raises if it cannot be applied
     book = await trio.to_thread.run_sync(policy_book, new)
-    for place, change in enumerate(changed):
+    for place, change in enumerate(told):
         level = logging.INFO if change.is_live else logging.WARNING
         logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
         if place % LOGGED == LOGGED - 1:
@@ -177,8 +177,8 @@ def _assemble(
     address = handle.addresses[0] if handle.addresses else "this address"
 
     is_shown = not settings.protocol.hide_server
-    shown = (__version__, address) if is_shown else ("", "this address")
-    site = Site(*shown, lambda: server.why_unready())
+    told = (__version__, address) if is_shown else ("", "this address")
+    site = Site(*told, lambda: server.why_unready())
     server = Server(
         settings.server,
         codecs=Codecs(

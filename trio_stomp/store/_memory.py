@@ -124,16 +124,14 @@ class MemoryStore:
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``Store.recover``."""
         with self._lock:
-            self._remove([id for id, message in self._held() if message.put.transient])
+            self._remove([id for id, held in self._held() if held.put.transient])
             progress(self._bytes, self._bytes)
             return Recovered(
                 self._commit,
                 next_id=self._next_id,
                 places={key: _state_of(lane) for key, lane in self._lanes.items()},
                 settings=dict(self._settings),
-                deliveries={
-                    id: message.deliveries for id, message in self._held() if message.deliveries
-                },
+                deliveries={id: held.deliveries for id, held in self._held() if held.deliveries},
                 streams={stream: _stream_state_of(log) for stream, log in self._logs.items()},
             )
 
@@ -255,11 +253,11 @@ class MemoryStore:
 
 
 def _state_of(lane: SortedDict[int, _Held]) -> PlaceState:
-    size = sum(len(message.body) for message in lane.values())
+    size = sum(len(held.body) for held in lane.values())
     charged: Counter[bytes] = Counter()
-    for message in lane.values():
-        if line := charged_to(message.put.head):
-            charged[line] += stored_cost(len(message.put.head), 1, len(message.body))
+    for held in lane.values():
+        if line := charged_to(held.put.head):
+            charged[line] += stored_cost(len(held.put.head), 1, len(held.body))
     return PlaceState(len(lane), size, lane.peekitem(0)[0], dict(charged))
 
 

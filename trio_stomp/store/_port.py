@@ -195,7 +195,7 @@ class Store(Protocol):
         Raises:
           StaleSequence: the store's last commit is not ``expected``; nothing was stored.
           StoreUnavailable: nothing of the turns was stored; a retry may succeed.
-          StoreBroken: The outcome of the write is unknown. The store must not be used again.
+          StoreBroken: it is unknown what was stored; the store must not be used again.
         """
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:

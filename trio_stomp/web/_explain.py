@@ -23,18 +23,18 @@ def explain_page(
       explain: Of the core.
       request: The request.
     """
-    query = parse_qs(request.target.partition("?")[2])
-    fields = {key: values[0] for key, values in query.items()}
-    question = fields.pop("q", "")
-    if bool(question) == bool(fields):
+    asked = parse_qs(request.target.partition("?")[2])
+    known = {key: values[0] for key, values in asked.items()}
+    question = known.pop("q", "")
+    if bool(question) == bool(known):
         return _answer(request, 400, {"error": USAGE})
     try:
-        answer = yield from explain(question or json.dumps(fields))
+        told = yield from explain(question or json.dumps(known))
     except RemoteError as error:
         return _answer(request, 400, {"error": error.message})
-    return _answer(request, 200, answer)
+    return _answer(request, 200, told)
 
 
-def _answer(request: HttpRequest, status: int, answer: dict[str, object]) -> bytes:
-    body = json.dumps(answer, indent=1).encode()
+def _answer(request: HttpRequest, status: int, told: dict[str, object]) -> bytes:
+    body = json.dumps(told, indent=1).encode()
     return encode_response(status, _JSON, body, head_only=request.method == "HEAD")

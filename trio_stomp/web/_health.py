@@ -183,8 +183,8 @@ class Health:
         status = _status(memory.charged_bytes, memory.limit_bytes)
         detail = "bytes of messages (option max_memory_bytes)"
         if status == OK and memory.is_short:
-            stored = f"{memory.kept_bytes} bytes in queues, the stale queue and schedules"
-            status, detail = DEGRADED, f"{stored}: nearly their limit"
+            kept = f"{memory.kept_bytes} bytes in queues, the stale queue and schedules"
+            status, detail = DEGRADED, f"{kept}: nearly their limit"
         return Check("memory", status, memory.charged_bytes, memory.limit_bytes, detail)
 
     def _input(self) -> Check:

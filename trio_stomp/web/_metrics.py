@@ -170,8 +170,8 @@ class BrokerCollector:
         return Counted(present, times, (yield from queues.figures()), counted)
 
     def _about(self) -> Families:
-        labels = (__version__, platform.python_version())
-        yield from gauges("build_info", "What runs.", ("version", "python"), [(labels, 1)])
+        said = (__version__, platform.python_version())
+        yield from gauges("build_info", "What runs.", ("version", "python"), [(said, 1)])
         is_ready = not self.server.why_unready()
         yield gauge("ready", "Whether the broker is ready for more clients (/readyz).", is_ready)
         times = self.figures.turns()

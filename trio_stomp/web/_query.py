@@ -49,15 +49,15 @@ class Query:
             raise HttpError(
                 400, f"the query has more than {MAX_PARAMETERS} parameters; leave some out"
             ) from None
-        values: dict[str, str] = {}
+        told: dict[str, str] = {}
         for name, value in pairs:
             # Values are not quoted here: the parameter may be a misspelt token.
             if name not in names and name != TOKEN:
                 raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, names)}")
-            if name in values:
+            if name in told:
                 raise HttpError(400, f"the parameter {name} is given twice; leave one out")
-            values[name] = value
-        return cls(request.path, values)
+            told[name] = value
+        return cls(request.path, told)
 
     def number(self, name: str, default: int, *, least: int, most: int) -> int:
         """Return a whole number.
@@ -144,8 +144,8 @@ def as_list(
     return 200, JSON, f"{text[:-2]}{', '.join(items)}]}}\n".encode()
 
 
-def _hint(name: str, choices: list[str]) -> str:
-    near = difflib.get_close_matches(name[:40], choices, n=1)
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name[:40], known, n=1)
     if near:
         return f"; did you mean {near[0]}?"
-    return f"; known are {', '.join(choices)}" if choices else "; this page has none"
+    return f"; known are {', '.join(known)}" if known else "; this page has none"

@@ -69,29 +69,26 @@ class QueueCount:
         self._unacked += sum(unacked)
         self._consumers += sum(consumers)
         self._bytes += sum([queue.size for queue in queues])
-        counts = list(map(add, depths, unacked))
+        held = list(map(add, depths, unacked))
         self._fullest.add(
             [
-                (
-                    count,
-                    (queues[place].name, Filling(depths[place], unacked[place], consumer_count)),
-                )
-                for place, (count, consumer_count) in enumerate(zip(counts, consumers, strict=True))
+                (count, (queues[place].name, Filling(depths[place], unacked[place], takers)))
+                for place, (count, takers) in enumerate(zip(held, consumers, strict=True))
                 if count > self._fullest.least
             ]
         )
 
     def figures(self) -> Pieces[QueueFigures]:
         """Return the figures of all counted queues."""
-        filling: dict[str, Filling] = {}
+        told: dict[str, Filling] = {}
         ready, unacked, consumers = self._ready, self._unacked, self._consumers
         for place, (name, each) in enumerate((yield from self._fullest.found())):
             # A queue named "other" would appear twice, so it counts as one of the others.
             if name != OTHER:
-                filling[name] = each
+                told[name] = each
                 ready, unacked = ready - each.ready, unacked - each.unacked
                 consumers -= each.consumers
             if place % LOOKS == LOOKS - 1:
                 yield
-        filling[OTHER] = Filling(ready, unacked, consumers)
-        return QueueFigures(self._count, self._ready, self._unacked, self._bytes, filling)
+        told[OTHER] = Filling(ready, unacked, consumers)
+        return QueueFigures(self._count, self._ready, self._unacked, self._bytes, told)

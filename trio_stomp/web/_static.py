@@ -61,8 +61,8 @@ class StaticFile:
         """Return the answer to a GET or HEAD: 304 if the client has the file (RFC 9110, 13.1.2)."""
         offers = b",".join(request.values(b"if-none-match")).split(b",")
         # A weak comparison: a tag that a proxy changed to W/"…" matches.
-        tags = {offer.strip().removeprefix(b"W/") for offer in offers}
-        is_known = self.tag.encode() in tags or tags == {b"*"}
+        known = {offer.strip().removeprefix(b"W/") for offer in offers}
+        is_known = self.tag.encode() in known or known == {b"*"}
         return encode_response(
             304 if is_known else 200,
             self.headers,

@@ -1,4 +1,4 @@
-"""ACL files: a file is read or refused, and its decisions equal those of a naive reader."""
+"""Rules of who may do what: a file is read or refused, and decides as a slow reader of it does."""
 
 import random
 import re
@@ -54,7 +54,7 @@ WILDCARDS = ("**", "/topic/*", "/topic/>", "/topic/a.*.c", "/topic/ann/**", "DIA
 
 
 def make(name: str) -> Target:
-    """Return the target."""
+    """The target."""
     path = own_file("acl.toml")
 
     def run(data: bytes) -> None:
@@ -68,7 +68,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return a file with groups, then rules."""
+    """Groups, then rules."""
     lines = [SECTIONS[0]] if chance.random() < 0.7 else chance.choices(SECTIONS, k=1)
     for _ in range(chance.randint(1, 5)):
         lines.append(b"[[rule]]\n")
@@ -115,7 +115,7 @@ def judge_wildcards(rights: Rights, action: Action, allowed: set[str]) -> None:
 
 
 def decide(rules: AccessRules, client: Identity, action: Action, name: str) -> bool:
-    """Return the first matching rule, found by checking each."""
+    """The first rule that matches, found by looking at each."""
     user = "" if client.name == "anonymous" else client.name
     groups = client.roles | {
         group for group, users in rules.groups.items() if user and user in users

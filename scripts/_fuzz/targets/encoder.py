@@ -52,10 +52,10 @@ def encode(data: bytes) -> None:
     left = iter(pairs)
     for name, text in headers:
         if rules is V1_0:  # leading space is padding there
-            found = any(name == key and text == said.lstrip(" \t") for key, said in left)
+            known = any(name == key and text == said.lstrip(" \t") for key, said in left)
         else:
-            found = (name, text) in left
-        check(found, f"header that nobody sent: {name!r}:{text!r}")
+            known = (name, text) in left
+        check(known, f"header that nobody sent: {name!r}:{text!r}")
     if rules in (V1_1, V1_2):
         lost = [pair for pair in pairs if pair not in headers]
         check(not any("\0" not in name + text for name, text in lost), f"lost: {lost}")

@@ -1,4 +1,4 @@
-"""Data from a NATS server: the events do not depend on cuts, and equal those of a naive reader."""
+"""What a server of NATS sends: the same events however it is cut, and as a slow reader reads it."""
 
 import json
 import random
@@ -25,13 +25,13 @@ WORDS = (
 
 
 def make(name: str) -> Target:
-    """Return the target."""
+    """The target."""
     files = ("nats/codec/_protocol.py", "nats/codec/_headers.py")
     return Target(name, run, files, generate, WORDS)
 
 
 def run(data: bytes) -> None:
-    """Decode the input with every sequence of cuts."""
+    """Decode in every way in which the input is cut."""
     rest, ways = cut(data)
     expected, is_sound = slowly(rest)
     for way in ways:
@@ -46,7 +46,7 @@ def run(data: bytes) -> None:
 
 
 def read_back(block: bytes) -> None:
-    """Check that a parsed header block, written again, is parsed to the same headers."""
+    """What is understood of a header block, written again, is understood in the same way."""
     try:
         headers = parse_headers(block)
         again = parse_headers(encode_headers(headers.fields))
@@ -56,7 +56,7 @@ def read_back(block: bytes) -> None:
 
 
 def slowly(data: bytes) -> tuple[list[Event], bool | None]:
-    """Return the events, and whether the data is valid so far, or None if undecided."""
+    """Return the events, and whether no rule is broken; None = what follows could tell."""
     events: list[Event] = []
     while b"\n" in data:
         line, _, rest = data.partition(b"\n")
@@ -100,7 +100,7 @@ def slowly(data: bytes) -> tuple[list[Event], bool | None]:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return a byte that selects the cuts, and some operations, mostly well-formed."""
+    """A few operations, mostly well-formed, behind the byte that says where to cut."""
     parts = [bytes((chance.randrange(256),))]
     for _ in range(chance.randint(1, 6)):
         body = pick_bytes(chance, most=40)

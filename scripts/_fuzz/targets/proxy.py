@@ -82,13 +82,13 @@ def parsed(data: bytes) -> Proxied | str | None:
 def read_header(data: bytes) -> None:
     """Check that parsing byte by byte gives the same result, which the specification permits."""
     found = parsed(data)
-    result: Proxied | str | None = None
+    told: Proxied | str | None = None
     for size in range(min(len(data), 400) + 1):
         answer = parsed(data[:size])
-        check(result is None or answer == result, f"changed: {result} is now {answer}")
-        result = answer
+        check(told is None or answer == told, f"changed: {told} is now {answer}")
+        told = answer
     if len(data) <= 400:
-        check_equal(result, found, "byte by byte")
+        check_equal(told, found, "byte by byte")
     check(found is not None or len(data) < MOST_BYTES, "undecided: it has all that is taken")
     if isinstance(found, Proxied):
         check(0 < found.size <= len(data), f"size: {found.size}")

@@ -1,4 +1,4 @@
-"""Patterns as sets of names, and globs, against brute force over distinguishing names."""
+"""Patterns as sets of names, and globs, against brute force over the names that could tell."""
 
 import random
 import re
@@ -13,21 +13,21 @@ from trio_stomp.broker.names._wildcards import ONE_WORD, Pattern, compile_patter
 from trio_stomp.broker.rules._rules import glob_matches
 
 NEW = "ÿ"
-"""A word that occurs in no pattern."""
+"""A word that no pattern holds."""
 ENDS = ("", NEW, f"{NEW}.{NEW}", f"/{NEW}", f".{NEW}", "/", ".")
 MOST_NAMES = 4000
 GLOBS = (b"*", b"?", b"**", b"a*b", b"app-*", b"a", b"b", b"\xc3\xa9", b"*?*", b"")
 
 
 def make(name: str) -> Target:
-    """Return the target."""
+    """The target."""
     words = (*wildcards.WORDS, *GLOBS, b"\n", b".", b"/", b"/topic/", b"prices.>", b"a" * 50)
     files = ("broker/names/_pattern_sets.py",)
     return Target(name, run, files, generate, words, 200)
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return two patterns, a glob and a text."""
+    """Two patterns, a glob and a text."""
     one = wildcards.text(chance)
     other = wildcards.text(chance) if chance.random() < 0.6 else one + wildcards.text(chance)
     glob = b"".join(chance.choices(GLOBS, k=chance.randrange(5)))
@@ -48,7 +48,7 @@ def run(data: bytes) -> None:
     if one is None or other is None or len(one.tokens) + len(other.tokens) > 14:
         return
     for left, right in ((one, other), (other, one)):
-        # Every name that right matches, as far as left can tell them apart.
+        # Every way to be within right, as far as left could care.
         within = list(islice(names(right, left), MOST_NAMES))
         if len(within) == MOST_NAMES:
             return
@@ -71,14 +71,14 @@ def compiled(text: str, is_seed: int) -> Pattern | None:
 
 
 def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
-    """Yield names that a pattern matches, with new words and with words of the other pattern."""
-    tokens = [token for token in other.tokens if token and token not in "./"]
+    """Names that it matches: with new words, and with those that the other one asks for."""
+    asked = [token for token in other.tokens if token and token not in "./"]
     if other.glued:
-        tokens += [part for part in split(other.glued) if part and part not in "./"]
-        tokens += [part + NEW for part in tokens]
-    # Also its own first words, for wildcards of the other pattern.
-    tokens += [part for part in split(pattern.glued or "") if part and part not in "./"]
-    words = list(dict.fromkeys([NEW, *tokens]))
+        asked += [part for part in split(other.glued) if part and part not in "./"]
+        asked += [part + NEW for part in asked]
+    # And those that it begins with itself, where the other one takes any.
+    asked += [part for part in split(pattern.glued or "") if part and part not in "./"]
+    words = list(dict.fromkeys([NEW, *asked]))
     heads = product(*(words if token is ONE_WORD else [token] for token in pattern.tokens))
     for head in heads:
         start = "".join(head)
@@ -87,7 +87,7 @@ def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
             continue
         if pattern.rest:
             yield start
-        # The rest of the other pattern's words may follow, up to the maximum length.
+        # The rest of what the other asks for may follow, as far as there is room for it.
         base = start + (pattern.rest if pattern.rest else pattern.glued or "")
         for way in wanted(other, words):
             for size in range(len(way) + 1):

@@ -50,11 +50,11 @@ STORY = (
     *(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n\0", b"UNSUBSCRIBE\nid:s\n\n\0"),
     *(b"DISCONNECT\nreceipt:9\n\n\0", b"\n"),
 )
-"""Frames that are mostly valid in this order."""
+"""Frames that are right after one another, more often than not."""
 
 
 def make(name: str) -> Target:
-    """Return the target."""
+    """The target."""
     files = (
         "protocol/_server_session.py",
         "protocol/_requests.py",
@@ -69,8 +69,8 @@ def generate(chance: random.Random) -> bytes:
     """Return a greeting, then frames."""
     if chance.random() < 0.6:
         places = sorted(chance.choices(range(len(STORY)), k=chance.randint(1, 9)))
-        data = b"".join(STORY[place] for place in places)
-        return chance.randbytes(2) + chance.choice(GREETINGS[:4]) + data
+        told = b"".join(STORY[place] for place in places)
+        return chance.randbytes(2) + chance.choice(GREETINGS[:4]) + told
     rest = b"".join(stomp.stream(chance) for _ in range(chance.randint(1, 3)))
     return chance.randbytes(2) + chance.choice(GREETINGS) + rest
 
@@ -98,17 +98,17 @@ def run(data: bytes) -> None:
 def feed(codecs: Codecs, may_ask: bool, chunks: Iterable[bytes]) -> list[tuple[object, ...]]:
     """Return the events of a session. They do not depend on where runs are split."""
     session = ServerSession(codecs, may_ask)
-    observed: list[tuple[object, ...]] = []
+    said: list[tuple[object, ...]] = []
     is_over = False
     for chunk in chunks:
         for event in session.receive_data(chunk):
             check(not is_over, f"after the end: {event!r}")
-            observed += flat(event)
+            said += flat(event)
             is_end = isinstance(event, Refused) and not codecs.survives_errors
             is_over = is_end or (isinstance(event, Left) and not codecs.reopens)
     session.close()
     check_equal(codecs.memory.used_bytes, 0, "memory held by a closed session")
-    return observed
+    return said
 
 
 def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
@@ -120,14 +120,14 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
                 for frame in event.frames()
             ]
         case Acked():
-            receipts = dict(event.receipts)
+            asked = dict(event.receipts)
             kind = (event.header, event.subscription, event.negative, event.requeue)
-            return [("ack", *kind, id, receipts.get(n)) for n, id in enumerate(event.ids, 1)]
+            return [("ack", *kind, id, asked.get(n)) for n, id in enumerate(event.ids, 1)]
         case Committed():
             parts = [part for action in event.actions for part in flat(action)]
             return [("commit", tuple(parts), event.receipt)]
         case Received():
-            return [("received", receipts) for _, receipts in event.receipts]
+            return [("received", asked) for _, asked in event.receipts]
         case Refused():
             code = event.error.code
             check(code in SESSION_CODES, f"unknown code: {code}")
@@ -135,8 +135,8 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
         case Opened():
             return [("opened", event.version.name, repr(event.heartbeats), event.headers)]
         case Subscribed():
-            fields = (event.id, event.destination, event.ack, event.headers)
-            return [("subscribed", *fields, event.receipt)]
+            told = (event.id, event.destination, event.ack, event.headers)
+            return [("subscribed", *told, event.receipt)]
         case Unsubscribed():
             return [("unsubscribed", event.id, event.destination, event.receipt)]
         case Left():
@@ -146,10 +146,10 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
     raise AssertionError(f"unknown event: {event!r}")
 
 
-def compare(stream: bytes, observed: list[tuple[object, ...]]) -> None:
+def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
     """Check that SENDs outside of transactions are those of the naive decoder, in order."""
     greeting = naive_decode(stream, OPENING, FrameLimits()).frames[:1]
-    opened = [each for each in observed if each[0] == "opened"]
+    opened = [each for each in said if each[0] == "opened"]
     if not opened or not greeting or greeting[0].command not in ("CONNECT", "STOMP"):
         return
     offered = (greeting[0].get("accept-version") or "1.0").split(",")
@@ -164,9 +164,9 @@ def compare(stream: bytes, observed: list[tuple[object, ...]]) -> None:
         for frame in frames
         if frame.command == "SEND" and frame.get("transaction") is None
     ]
-    shown = [(each[4], each[2]) for each in observed if each[0] == "send"]
+    shown = [(each[4], each[2]) for each in said if each[0] == "send"]
     check_equal(shown[: len(wanted)], wanted[: len(shown)], "SENDs")
-    if not any(each[0] in ("refused", "left") for each in observed):
+    if not any(each[0] in ("refused", "left") for each in said):
         check(len(shown) >= len(wanted), f"SENDs lost: {wanted[len(shown) :]}")
 
 

@@ -7,7 +7,7 @@ from trio_stomp.transport import Speech, sniff
 
 VERBS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")
 MOST_BYTES = 8
-"""Length of the longest verb with its space. X12 limits the examined bytes."""
+"""The length of the longest verb with its space. X12 bounds what is examined."""
 WORDS = (*VERBS, *(verb + b" " for verb in VERBS), b"\x16\x03\x01", b"CONNECT\n", b"STOMP\r\n")
 WORDS += (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n", b"\n", b"\0", b"SEND\n")
 
@@ -24,19 +24,19 @@ def generate(chance: random.Random) -> bytes:
 
 def run(data: bytes) -> None:
     """Ask byte by byte, and compare with the rule in words (X11, X12)."""
-    result: object = None
+    told: object = None
     for size in range(len(data) + 1):
         answer = sniff(data[:size])
-        if result is None:
-            result = answer
-        check(answer is result, f"changed: {result} is now {answer}")
+        if told is None:
+            told = answer
+        check(answer is told, f"changed: {told} is now {answer}")
     verb, space, _ = data.partition(b" ")
     if len(data) > MOST_BYTES:
-        check(result is not None, "undecided: it has all it needs")
+        check(told is not None, "undecided: it has all it needs")
         if data[0] == 0x16:
             expected: object = Speech.TLS
         else:
-            expected = Speech.HTTP if space and verb in VERBS else result
-        check_equal(result, expected, "speech")
-        if result is Speech.HTTP:
+            expected = Speech.HTTP if space and verb in VERBS else told
+        check_equal(told, expected, "speech")
+        if told is Speech.HTTP:
             check(bool(space) and verb in VERBS, "no verb: but HTTP")

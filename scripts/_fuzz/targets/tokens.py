@@ -1,4 +1,4 @@
-"""Bearer tokens: only tokens signed with our key are accepted, and only refusals are raised."""
+"""Bearer tokens: none that our key did not sign is taken, and only refusals are raised."""
 
 import base64
 import hashlib
@@ -105,12 +105,12 @@ def generate(chance: random.Random) -> bytes:
 
 
 def encode(part: bytes) -> bytes:
-    """Return the Base64 form used in tokens."""
+    """Base64 as in tokens."""
     return base64.urlsafe_b64encode(part).rstrip(b"=")
 
 
 def verify(verifier: TokenVerifier, data: bytes) -> None:
-    """Sign the claims of an input, correctly or not, and check the resulting identity."""
+    """Sign what the input says, rightly or not, and see who that is."""
     header, _, claims = data[1:].partition(b"\n")
     signed = encode(header) + b"." + encode(claims)
     kind = HASHES["HS256"]
@@ -146,7 +146,7 @@ def judge(found: Identity, token: bytes) -> None:
 
 
 def read_keys(path: str) -> None:
-    """Read both forms of a key file."""
+    """Both forms of a file of keys."""
     for key_file, jwks_file in ((path, ""), ("", path)):
         try:
             verifier = TokenVerifier.load(key_file, jwks_file)

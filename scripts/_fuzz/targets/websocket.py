@@ -1,4 +1,4 @@
-"""Frames of an open WebSocket, against a naive reader of the format in RFC 6455 section 5.2."""
+"""Frames of an open WebSocket, against a reader by the picture of RFC 6455 section 5.2."""
 
 import codecs
 import random
@@ -24,7 +24,7 @@ FIRSTS = (0x81, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88, 0x09, 0xC1, 0x83
 
 
 def make(name: str) -> Target:
-    """Return the target."""
+    """The target."""
     files = ("transport/websocket/_websocket.py", "transport/websocket/_websocket_frames.py")
     words = [frame(first, text) for first in FIRSTS for text in (b"", b"a\0", b"\xc3")]
     words += [frame(0x88, payload) for payload in CLOSES]
@@ -66,9 +66,9 @@ class Reading:
     """The expected results for the bytes of a client.
 
     Args:
-      whole: The payload of complete data frames before any fault.
-      begun: The same payload, and the received part of an incomplete frame.
-      codes: The permitted close codes; 0 = the connection may stay open.
+      whole: Payload of data frames that are there as a whole, before any fault.
+      begun: Likewise, and what is there of one that is not.
+      codes: With which of these the connection may be closed; 0 = it need not be.
     """
 
     whole: bytes = b""
@@ -94,7 +94,7 @@ def frames_in(data: bytes) -> Iterator[tuple[int, int, int, bool, bytes, int]]:
 
 
 def read(data: bytes, limit: int) -> Reading:
-    """Read all bytes of a client."""
+    """Read all that a client ever sends."""
     found = Reading()
     decoder = codecs.getincrementaldecoder("utf-8")()
     is_open, is_text, size = False, False, 0
@@ -167,8 +167,8 @@ def run(data: bytes) -> None:
         payload, closed, replies = feed(chunks, limit)
         if number == 0:
             first = closed
-        close = (closed.code, closed.by_peer) if closed else None
-        check_equal(close, (first.code, first.by_peer) if first else None, "closed when cut")
+        told = (closed.code, closed.by_peer) if closed else None
+        check_equal(told, (first.code, first.by_peer) if first else None, "closed when cut")
         check(
             (closed.code if closed else 0) in expected.codes, f"closed: {closed}, {expected.codes}"
         )
@@ -189,8 +189,8 @@ def feed(chunks: Iterable[bytes], limit: int) -> tuple[bytes, WebSocketClose | N
     for chunk in chunks:
         payload += codec.receive_data(chunk)
         replies += codec.take_replies()
-        buffered = codec.statistics().buffered_bytes
-        check(buffered <= WHOLE_BYTES + 14, f"buffers: {buffered} bytes")
+        held = codec.statistics().buffered_bytes
+        check(held <= WHOLE_BYTES + 14, f"buffers: {held} bytes")
     return payload, codec.closed, replies
 
 

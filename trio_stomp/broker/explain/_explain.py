@@ -303,11 +303,11 @@ class Explainer:
             return
         queue = queue_of(destination)
         if queue is None:
-            receivers = some(self.destinations.takers_count(destination), "subscriber")
+            takers = some(self.destinations.takers_count(destination), "subscriber")
         else:
-            receivers = some(len(queue.consumers), "consumer")
+            takers = some(len(queue.consumers), "consumer")
         yield (
-            f"{name}: {receivers}, {destination.enqueued} sent, {destination.delivered} delivered,"
+            f"{name}: {takers}, {destination.enqueued} sent, {destination.delivered} delivered,"
             f" {destination.dropped} dropped, {destination.expired} expired"
         )
         prefix = f"{name}: " if is_one_of_many else ""

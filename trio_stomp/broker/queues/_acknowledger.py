@@ -208,21 +208,21 @@ class Acknowledger:
 
     def narrowing(self, client: Client, events: Sequence[Acked]) -> "Work":
         """Let the deliveries of aborted ACKs and NACKs use credit again."""
-        pairs = [each for event in events for each in self._held(client, event)]
-        for consumer, number in without_covered(pairs):
+        held = [each for event in events for each in self._held(client, event)]
+        for consumer, number in without_covered(held):
             yield from consumer.narrowing(number, cumulative=consumer.ack == CLIENT)
 
     def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
         """Return the unacknowledged deliveries among those that ``event`` names."""
-        pairs: list[tuple[Consumer, int]] = []
+        held: list[tuple[Consumer, int]] = []
         for name in self.resolve(client, event).ids:
             try:
                 found = self.find(client, event, name, forgiving=True)
             except ProtocolError:
                 continue
             if found is not None:
-                pairs.append(found)
-        return pairs
+                held.append(found)
+        return held
 
     def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
         """Apply an ACK or NACK to a delivery that was taken from its consumer."""
@@ -374,13 +374,13 @@ class Acknowledger:
             queue.give_back(message, delay_s, now)
 
 
-def without_covered(pairs: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:
+def without_covered(held: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:
     """Return deliveries without those that a cumulative ACK of a later one covers."""
     last: dict[Consumer, int] = {}
-    for consumer, number in pairs:
+    for consumer, number in held:
         if consumer.ack == CLIENT:
             last[consumer] = max(number, last.get(consumer, 0))
-    return [each for each in pairs if each[0].ack != CLIENT] + list(last.items())
+    return [each for each in held if each[0].ack != CLIENT] + list(last.items())
 
 
 def _note_lent(client: Client) -> None:

@@ -12,7 +12,7 @@ class Begun(Exception):
 
 
 class ManyCopies(Exception):
-    """Raised when a SEND needs too many stored copies to be done in one turn. It becomes a COMMIT.
+    """Raised when a SEND needs so many stored copies that it must be done as a COMMIT.
 
     Nothing has been changed.
     """

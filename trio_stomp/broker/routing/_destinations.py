@@ -402,7 +402,7 @@ class Destinations:
           quota: The quota of the only user whose destinations are forgotten; None = all users.
 
         Returns:
-          Whether it stopped early: too many are in use again, so that looking for idle ones takes
+          Whether it stopped early: so many are in use again that looking for idle ones takes
           several calls. Meanwhile the table may exceed its limit slightly.
         """
         wanted = min(MAX_FORGOTTEN, self.policies.max_destinations // 10)

@@ -90,12 +90,12 @@ class Foresight:
     _holders: int = 1
     """Users of the results: the transaction, and its parts that wait for the store."""
 
-    def ask(self, head: Head, delivered: Head, destination: "Destination") -> Work:
+    def ask(self, head: Head, told: Head, destination: "Destination") -> Work:
         """Evaluate the selectors of the subscribers to ``destination``, if there are many.
 
         Args:
           head: The header block as sent.
-          delivered: The header block that the subscribers get.
+          told: The header block that the subscribers get.
           destination: The destination.
         """
         results = self._said.setdefault(head, {})
@@ -109,7 +109,7 @@ class Foresight:
         takers: list[Member] = []
         for member in members:
             selector = member.selector
-            if selector is None or selector.matches(delivered):
+            if selector is None or selector.matches(told):
                 takers.append(member)
             yield
         count = len(takers)
@@ -117,7 +117,7 @@ class Foresight:
         if asked is None or asked.members is not members:
             asked = self._asked[destination.name] = Asked(members)
             count += len(members)
-        results[destination.name] = Said(delivered, asked, takers)
+        results[destination.name] = Said(told, asked, takers)
         self.memory.force_kept(PLACE_BYTES * count)
         self._count += count
 

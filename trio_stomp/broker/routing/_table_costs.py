@@ -92,7 +92,7 @@ def hold_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | Non
 
 
 def force_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> None:
-    """Charge for a selector that must not be refused."""
+    """Do the same for a selector that must not be refused."""
     if not selector.users:
         memory.force_table(selector.cost, quota)
         selector.payer = quota

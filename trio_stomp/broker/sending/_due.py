@@ -52,7 +52,7 @@ class DueSender:
             return publisher.send_for(run, quota, now)
 
     def is_long(self, quota: "Quota | None", run: "FrameRun") -> bool:
-        """Return whether a run needs too many stored copies to be sent in one piece."""
+        """Return whether a run needs so many stored copies that it must be sent in pieces."""
         publisher = self.publisher
         try:
             _, plan = publisher.plan(None, run.head)

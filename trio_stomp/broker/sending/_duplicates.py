@@ -57,13 +57,13 @@ class Duplicates:
         self, client: "Client | None", destination: Destination, name: str
     ) -> SendOutcome | None:
         """Return the outcome for messages whose id is known, or None if it is not."""
-        original = destination.seen.get(name)
-        if original is None or self.log is None:
-            return None if original is None else DUPLICATE
-        if client is not None and original.commit > self.log.committed:
-            # The original (of any client) is not stored yet: the RECEIPT must wait for it.
+        known = destination.seen.get(name)
+        if known is None or self.log is None:
+            return None if known is None else DUPLICATE
+        if client is not None and known.commit > self.log.committed:
+            # The original, by whoever sent it, is not stored yet: the RECEIPT must wait for it.
             self.log.when_safe(Callback(client, noop))
-        return DUPLICATE | self.log.stored if original.stored else DUPLICATE
+        return DUPLICATE | self.log.stored if known.stored else DUPLICATE
 
     def remember(
         self,
@@ -86,10 +86,10 @@ class Duplicates:
         window, log = self.window_of(destination.name), self.log
         if not window:
             return
-        original = self._enter(destination, name, 0, quota)
+        known = self._enter(destination, name, 0, quota)
         if log is not None and is_stored:
             place, is_kept = SEEN + destination.name, client is None
-            original.stored = log.put(
+            known.stored = log.put(
                 place,
                 head=b"",
                 bodies=[name.encode()],
@@ -100,7 +100,7 @@ class Duplicates:
             )
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if log is not None and client is not None and log.is_awaited_by(client):
-            original.commit = client.awaited
+            known.commit = client.awaited
             log.when_safe(_Remembering(client, self.memory, destination, name, oldest))
 
     def restore(self, destination: Destination, name: str, id: int) -> None:
@@ -116,27 +116,27 @@ class Duplicates:
 
     def forget(self, destination: Destination) -> None:
         """Forget all ids of a destination."""
-        if self.log is not None and any(original.stored for original in destination.seen.values()):
+        if self.log is not None and any(known.stored for known in destination.seen.values()):
             # In a group of its own: it must not depend on the group being written.
             with self.log.together():
                 self.log.write(DropPlace(SEEN + destination.name), is_urgent=False)
-        for name, original in destination.seen.items():
-            _charge(self.memory, destination, -id_cost(name), original.quota)
+        for name, known in destination.seen.items():
+            _charge(self.memory, destination, -id_cost(name), known.quota)
         destination.seen.clear()
 
     def _enter(
         self, destination: Destination, name: str, stored: int, quota: "Quota | None" = None
     ) -> Known:
-        original = destination.seen[name] = Known(0, stored, quota)
+        known = destination.seen[name] = Known(0, stored, quota)
         _charge(self.memory, destination, id_cost(name), quota)
-        return original
+        return known
 
     def _forget_oldest(self, destination: Destination) -> tuple[str, Known]:
-        name, original = destination.seen.popitem(last=False)
-        _charge(self.memory, destination, -id_cost(name), original.quota)
-        if original.stored and self.log is not None:
-            self.log.finish(original.stored)
-        return name, original
+        name, known = destination.seen.popitem(last=False)
+        _charge(self.memory, destination, -id_cost(name), known.quota)
+        if known.stored and self.log is not None:
+            self.log.finish(known.stored)
+        return name, known
 
 
 @define(eq=False, repr=False)
@@ -155,9 +155,9 @@ class _Remembering:
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         seen = self.destination.seen
-        original = seen.pop(self.name, None)
-        if original is not None:
-            _charge(self.memory, self.destination, -id_cost(self.name), original.quota)
+        known = seen.pop(self.name, None)
+        if known is not None:
+            _charge(self.memory, self.destination, -id_cost(self.name), known.quota)
         if self.oldest is not None:
             name, seen[name] = self.oldest
             seen.move_to_end(name, last=False)

@@ -109,18 +109,14 @@ def read_question(question: str) -> tuple[str, str | None, int]:
     Raises:
       ProtocolError: It is no question.
     """
-    fields: object = {}
+    asked: object = {}
     try:
         if question.strip():
-            fields = json.loads(question) if len(question) <= MAX_QUESTION_CHARS else None
+            asked = json.loads(question) if len(question) <= MAX_QUESTION_CHARS else None
     except ValueError:
-        fields = None
-    if isinstance(fields, Mapping):
-        what, user, after = (
-            fields.get("what", SCHEDULES),
-            fields.get("user"),
-            fields.get("after", 0),
-        )
+        asked = None
+    if isinstance(asked, Mapping):
+        what, user, after = asked.get("what", SCHEDULES), asked.get("user"), asked.get("after", 0)
         is_known = what in (SCHEDULES, LAST_VALUES, QUOTAS) and isinstance(user, str | None)
         if is_known and type(after) is int and 0 <= after <= MAX_NUMBER:
             return what, user, after

@@ -268,7 +268,7 @@ class Planner:
 
     def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
         """Return whether any action of a transaction concerns the store."""
-        pairs: list[tuple[Consumer, int]] = []
+        held: list[tuple[Consumer, int]] = []
         for action in actions:
             if isinstance(action, FrameRun):
                 _, plan = self.publisher.plan(client, action.head)
@@ -281,8 +281,8 @@ class Planner:
             for name in action.ids:
                 found = self.acknowledger.find(client, action, name, forgiving=True)
                 if found is not None:
-                    pairs.append(found)
-        return any(_is_stored(consumer, number) for consumer, number in without_covered(pairs))
+                    held.append(found)
+        return any(_is_stored(consumer, number) for consumer, number in without_covered(held))
 
 
 def _is_stored(consumer: Consumer, number: int) -> bool:

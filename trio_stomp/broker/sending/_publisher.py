@@ -148,7 +148,7 @@ class Publisher:
           NotYet: too many selectors or new members must be evaluated first, or earlier messages are
             still being sent to the topic in pieces.
           Begun: the run is accepted, and is delivered to very many subscribers in later turns.
-          ManyCopies: It needs too many stored copies for one turn; do it as a COMMIT.
+          ManyCopies: it needs so many stored copies that it must be carried out as a COMMIT.
           ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
             case ``taken`` on the error is the number accepted before.
         """
@@ -401,7 +401,7 @@ class Publisher:
             if not taken:
                 return 0, outcome
             is_stored = log is not None and survives and outcome.stored == log.stored.stored
-            # The outcome of a SEND stored in pieces is not known yet.
+            # The outcome of what is stored in pieces is not known yet.
             is_stored |= bool(self.in_pieces.begun) and survives
             self.known.remember(client, quota, destination, name, is_stored=is_stored)
         self.known.found += len(bodies) - 1

@@ -160,9 +160,9 @@ class Scheduler:
             due_s = self.wall.clock_s(told_ms + self.wall.set_ms - progress.set_ms)
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.waiting += len(run.bodies)
-        remaining = _unscheduled(head)
+        kept = _unscheduled(head)
         item = Scheduled(
-            remaining,
+            kept,
             bodies=run.bodies,
             schedule=schedule,
             cost=cost,
@@ -280,12 +280,12 @@ class Scheduler:
         item.numbers = [*item.numbers[:begin], *item.numbers[end:]]
         if self.storage is None or not item.ids:
             return
-        log, key = self.storage.log, f"{SCHEDULED}{item.ids[0]}"
+        log, known = self.storage.log, f"{SCHEDULED}{item.ids[0]}"
         item.ids = item.numbers
         with log.together():
             log.finish_all(list(gone))
             if item.sent:  # its setting is named after the first message, which may have changed
-                log.forget(key)
+                log.forget(known)
                 self._note(self.storage, item, self.due_ms(item))
 
     def _arm(self, item: Scheduled) -> None:
@@ -389,10 +389,10 @@ class Scheduler:
     def _note(self, storage: Storage, item: Scheduled, following: int | None) -> None:
         key = f"{SCHEDULED}{item.ids[0]}"
         if following is not None:
-            record = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
+            told = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
             if self.wall.set_ms:
-                record["set_ms"] = self.wall.set_ms
-            storage.log.keep(key, json.dumps(record))
+                told["set_ms"] = self.wall.set_ms
+            storage.log.keep(key, json.dumps(told))
             return
         self._finish(storage, item, item.sent - 1)
 
@@ -451,5 +451,5 @@ def read_progress(settings: "Mapping[str, str]") -> list[Progress]:
 
 
 def _unscheduled(head: Head) -> Head:
-    remaining = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
-    return Head(head.command, remaining, head.content_length, head.destination)
+    kept = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
+    return Head(head.command, kept, head.content_length, head.destination)

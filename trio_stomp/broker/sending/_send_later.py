@@ -65,19 +65,19 @@ class SendLater:
             known.check_room(quota, destination, name)
         survives = log is not None and (binds or destination.stores(plan.options))
         with nullcontext() if log is None else log.together(is_kept=client is None):
-            scheduled = bodies[:1] if name else bodies
+            kept = bodies[:1] if name else bodies
             job = self.scheduler.keep(
                 client,
                 quota=quota,
                 destination=destination,
                 head=head,
                 schedule=plan.schedule,
-                bodies=scheduled,
+                bodies=kept,
                 now=now,
                 survives=survives,
             )
             if name:
                 known.remember(client, quota, destination, name, is_stored=survives)
-        known.found += count - len(scheduled)
+        known.found += count - len(kept)
         stored = log.stored if log is not None and survives else IN_MEMORY
         return count, stored | SendOutcome(job=job)

@@ -60,9 +60,9 @@ class Temporary:
         Raises:
           ProtocolError: the client has too many temporary destinations, or may not create them.
         """
-        existing = client.temporary.get(name)
-        if existing is not None:
-            return existing
+        known = client.temporary.get(name)
+        if known is not None:
+            return known
         for private, public in _PUBLIC.items():
             if name.startswith(private):
                 if len(client.temporary) >= MAX_TEMPORARY:
@@ -105,15 +105,15 @@ class Temporary:
 
         The result for a client's last block is cached.
         """
-        fields = dict(head.headers)
+        told = dict(head.headers)
         for header in ("destination", "reply-to"):
-            name = fields.get(header)
+            name = told.get(header)
             if name is not None:
-                fields[header] = self.public_name(client, name)
+                told[header] = self.public_name(client, name)
                 if header == "reply-to" and name.startswith("/temp-queue/"):
-                    self.expect_replies(client, name, fields[header])
-        headers, last = tuple(fields.items()), client.localised
+                    self.expect_replies(client, name, told[header])
+        headers, last = tuple(told.items()), client.localised
         if last is None or last[0] is not head or last[1].headers != headers:
-            made = Head(head.command, headers, head.content_length, fields["destination"])
+            made = Head(head.command, headers, head.content_length, told["destination"])
             last = client.localised = head, made
         return last[1]

@@ -90,8 +90,8 @@ class Subscriber:
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
         )
-        stream_options = parse_stream_options(event.headers)
-        if kind is Kind.STREAM or stream_options.is_asked:
+        told = parse_stream_options(event.headers)
+        if kind is Kind.STREAM or told.is_asked:
             kind = self._as_stream(client, event, places, options)
         self._check_places(client, event, places, kind, options)
         # A browser has nothing to acknowledge, whatever its ack header says.
@@ -113,7 +113,7 @@ class Subscriber:
             for made in replaced(client, places):
                 self.end(made, 0.0)
             if kind is Kind.STREAM:
-                self._read(subscription, ack, options, stream_options, now)
+                self._read(subscription, ack, options, told, now)
             else:
                 self._join(subscription, kind, ack, options, now)
         except (RemoteError, NotYet):
@@ -252,9 +252,9 @@ class Subscriber:
           ProtocolError: one is invalid, or private to another connection.
         """
         places: list[Place] = []
-        for name in resolve(event.destination, self.dialect, routing_of(event.headers)):
-            pattern = compile_pattern(name, self.dialect.wildcards)
-            places.append((self.temporary.consumed_name(client, name, pattern), pattern))
+        for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
+            pattern = compile_pattern(said, self.dialect.wildcards)
+            places.append((self.temporary.consumed_name(client, said, pattern), pattern))
         return places
 
     def _as_stream(
@@ -279,13 +279,13 @@ class Subscriber:
         subscription: Subscription,
         ack: str,
         options: SubscribeOptions,
-        stream_options: StreamOptions,
+        told: StreamOptions,
         now: float,
     ) -> None:
         """Create a stream's consumer for a subscription."""
         consumer = Consumer(subscription, ack, options, self.fan_out)
         stream = self.streams.find(subscription.places[0][0], self.destinations.open)
-        self.streams.join(consumer, stream, stream_options, now)
+        self.streams.join(consumer, stream, told, now)
         subscription.consumer = consumer
 
     def _join(

@@ -43,8 +43,8 @@ class Unsubscriber:
                     self.subscriber.end(each, now)
                 self._receipt(client, event)
                 return
-            named = event.destination or "what it names"
-            what = named if event.id is None else f"id:{event.id[:60]}"
+            said = event.destination or "what it names"
+            what = said if event.id is None else f"id:{event.id[:60]}"
             besides = f", and {unknown(name, event.destination)}" if name else ""
             raise ProtocolError(
                 "unknown-subscription", f"{what} is no subscription of this connection{besides}"
@@ -64,12 +64,12 @@ class Unsubscriber:
           ProtocolError: the name is ambiguous, or belongs to another user.
         """
         aliases = self.dialect.destination_aliases
-        destination = event.destination
-        if destination is None or (aliases and destination.startswith(DSUB)):
+        said = event.destination
+        if said is None or (aliases and said.startswith(DSUB)):
             meant = self.bindings.durables.meant(name)
         else:
-            places = resolve(destination, self.dialect, routing_of(event.headers))
-            meant = self.bindings.durables.meant(name, destination, places)
+            places = resolve(said, self.dialect, routing_of(event.headers))
+            meant = self.bindings.durables.meant(name, said, places)
         if len(meant) > 1:
             # The user's own take precedence over those of other users.
             own = [binding for binding in meant if binding.owner == client.identity.name]

@@ -126,9 +126,9 @@ class InitialDelivery:
         turns = self.destinations.turns
         yield from claim.gather(binding.places)
         for name in self.last_values.reached(binding.places, newest):
-            retained = self.last_values.given(name, newest, turns.now) if name else None
-            if retained is not None and binding.wants(retained):
-                self._put(binding, retained, numbers)
+            kept = self.last_values.given(name, newest, turns.now) if name else None
+            if kept is not None and binding.wants(kept):
+                self._put(binding, kept, numbers)
             yield
         while not claim.is_empty:
             run = claim.next_run(turns.now)
@@ -168,9 +168,9 @@ class InitialDelivery:
         for name in self.last_values.reached(places, newest):
             catch_up.is_giving = name is not None
             yield
-            retained = self.last_values.given(name, newest, turns.now) if name else None
-            if retained is not None and subscription.wants(retained):
-                self._stage(subscription, retained, DeliveryReason.LAST_VALUE)
+            kept = self.last_values.given(name, newest, turns.now) if name else None
+            if kept is not None and subscription.wants(kept):
+                self._stage(subscription, kept, DeliveryReason.LAST_VALUE)
         claim = catch_up.claim
         catch_up.is_giving = catch_up.is_followed or not claim.is_empty
         while catch_up.is_giving:

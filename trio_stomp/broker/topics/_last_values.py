@@ -80,12 +80,12 @@ class LastValues:
     def asked(self, publication: Publication) -> str:
         """Return what a message does to the last value: set, remove, or "" for nothing."""
         destination, options = publication.destination, publication.options
-        retain = options.retain if options is not None else ""
+        said = options.retain if options is not None else ""
         if destination.kind is not Kind.TOPIC or destination.private:
             return ""
         if destination.retain == "always":
-            return retain or RETAIN_SET
-        return retain if destination.retain == "header" else ""
+            return said or RETAIN_SET
+        return said if destination.retain == "header" else ""
 
     def store(self, publication: Publication, asked: str, keeper: LastValueOwner) -> bool:
         """Write a change of a last value to the store.
@@ -123,7 +123,7 @@ class LastValues:
         destination = publication.destination
         self._release(destination)
         if asked == RETAIN_SET:
-            retained = Publication(
+            kept = Publication(
                 destination,
                 publication.head,
                 publication.bodies[-1:],
@@ -132,8 +132,8 @@ class LastValues:
                 end=publication.end,
                 quota=publication.quota,
             )
-            if self.memory.take_kept(_cost(retained), retained.quota):
-                destination.retained = retained
+            if self.memory.take_kept(_cost(kept), kept.quota):
+                destination.retained = kept
                 self.newest += 1
                 keeper.number = self.newest
                 self.owners[destination.name] = keeper

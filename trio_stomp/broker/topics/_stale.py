@@ -155,8 +155,8 @@ class StaleQueue:
         if lost < len(bodies):
             if lost:
                 is_front_lost = self.policies.stale_overflow == DROP_OLDEST
-                retained = bodies[lost:] if is_front_lost else bodies[:-lost]
-                publication = publication.with_bodies(publication.destination, retained)
+                kept = bodies[lost:] if is_front_lost else bodies[:-lost]
+                publication = publication.with_bodies(publication.destination, kept)
                 cost = _cost(publication)
             self._append(publication, cost)
 

@@ -114,10 +114,10 @@ def _test(given: argparse.Namespace) -> int:
 
 
 def _action(word: str) -> Action:
-    words = [action.value for action in Action]
-    if word not in words:
+    known = [action.value for action in Action]
+    if word not in known:
         raise OptionError(
-            f"acl test: unknown action {word!r}{hint(word, words)}; there are {', '.join(words)}"
+            f"acl test: unknown action {word!r}{hint(word, known)}; there are {', '.join(known)}"
         )
     return Action(word)
 
@@ -141,7 +141,7 @@ def _needs(destination: str, action: Action) -> list[Need]:
 
 
 def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: bool) -> None:
-    result = {
+    told = {
         "user": given.user,
         "action": given.action,
         "destination": given.destination,
@@ -157,7 +157,7 @@ def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: b
             for answer in answers
         ],
     }
-    show_json(result)
+    show_json(told)
 
 
 # check
@@ -190,8 +190,8 @@ def _check(given: argparse.Namespace) -> int:
         (len(rules.certificates), "certificate"),
         (len(hidden), "warning"),
     )
-    summary = ", ".join(f"{n or 'no'} {what}{'' if n == 1 else 's'}" for n, what in counts)
-    print(f"{given.file}: {summary}")
+    told = ", ".join(f"{n or 'no'} {what}{'' if n == 1 else 's'}" for n, what in counts)
+    print(f"{given.file}: {told}")
     return ALLOWED
 
 

@@ -47,12 +47,12 @@ def main(argv: Sequence[str]) -> int:
             url = site.address.web_url
             page, answer = _ask(site, given.timeout)
     except Unreachable as error:
-        report = {"healthy": False, "reachable": False, "url": url, "reason": str(error)}
-        _show(report, str(error), as_json=given.json)
+        told = {"healthy": False, "reachable": False, "url": url, "reason": str(error)}
+        _show(told, str(error), as_json=given.json)
         return UNREACHABLE
     healthy = answer.status == 200
     details = _details(answer)
-    report = {
+    told = {
         "healthy": healthy,
         "reachable": True,
         "url": f"{url}{page}",
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         verdict += "" if healthy else f": {answer.text()}"
     else:
         verdict += "".join(_lines(details))
-    _show(report, f"{url}: {verdict}", as_json=given.json)
+    _show(told, f"{url}: {verdict}", as_json=given.json)
     return WELL if healthy else UNWELL
 
 
@@ -123,9 +123,9 @@ def _figures(check: dict[str, Any]) -> str:
     return f"{shown[0]} of {shown[1]}: "
 
 
-def _show(report: dict[str, object], verdict: str, *, as_json: bool) -> None:
+def _show(told: dict[str, object], verdict: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(report)
+        show_json(told)
     else:
         print(verdict)
 

@@ -60,23 +60,23 @@ def main(argv: Sequence[str]) -> int:
 async def _list(what: str, user: str | None, client: Client) -> list[Row]:
     """Return the scheduled messages of all users, or of one user."""
     rows: list[Row] = []
-    question: Row = {"what": what} if user is None else {"what": what, "user": user}
+    asked: Row = {"what": what} if user is None else {"what": what, "user": user}
     async with client.subscribe(LEFT) as answers:
         while True:
             mine = secrets.token_hex(8)
-            await client.send(LEFT, json.dumps(question), headers={"correlation-id": mine})
-            fields: Row = {}
+            await client.send(LEFT, json.dumps(asked), headers={"correlation-id": mine})
+            told: Row = {}
             with trio.move_on_after(PATIENCE_S):
-                while "left" not in fields:
+                while "left" not in told:
                     answer = await answers.receive()
                     # Others may ask, too; an older broker forwards the question.
-                    fields = answer.json() if answer.headers.get("correlation-id") == mine else {}
-            if "left" not in fields:
+                    told = answer.json() if answer.headers.get("correlation-id") == mine else {}
+            if "left" not in told:
                 raise CannotDo(f"the broker does not answer at {LEFT}; is it an older version?")
-            rows += fields["left"]
-            if "next" not in fields:
+            rows += told["left"]
+            if "next" not in told:
                 return rows
-            question["after"] = fields["next"]
+            asked["after"] = told["next"]
 
 
 def _ls(given: argparse.Namespace) -> int:

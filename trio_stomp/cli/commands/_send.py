@@ -200,8 +200,8 @@ class Tally:
         if self.as_json:
             print(json.dumps({"destination": message.destination, "receipt": dict(receipt)}))
         elif self.is_single:
-            fields = ", ".join(f"{name} {text}" for name, text in receipt.items())
-            print(printable(f"sent to {message.destination}{': ' if fields else ''}{fields}"))
+            told = ", ".join(f"{name} {text}" for name, text in receipt.items())
+            print(printable(f"sent to {message.destination}{': ' if told else ''}{told}"))
         else:
             self.evidence.update(
                 f"{name} {text}"
@@ -218,10 +218,10 @@ class Tally:
         """Print the total, unless messages were reported one by one."""
         if self.as_json or self.is_single:
             return
-        fields = ", ".join(
+        told = ", ".join(
             f"{count} {printable(what)}" for what, count in self.evidence.most_common(9)
         )
-        print(f"{self.count} sent{': ' if fields else ''}{fields}")
+        print(f"{self.count} sent{': ' if told else ''}{told}")
 
 
 @define(eq=False)

@@ -184,8 +184,8 @@ def _imported(given: argparse.Namespace, lines: Iterable[str]) -> int:
     if given.json:
         show_json(dict(sorted(count.items())))
     else:
-        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
-        print(f"{given.target}: {counts or 'nothing'}")
+        told = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
+        print(f"{given.target}: {told or 'nothing'}")
     return WELL
 
 

@@ -83,9 +83,9 @@ def _ls(given: argparse.Namespace) -> int:
 
 
 def _rm(given: argparse.Namespace) -> int:
-    scope = f" to {given.destination}" if given.destination is not None else ""
-    scope += f" of client id {given.client_id!r}" if given.client_id else ""
-    question = f"End the durable subscription {given.name!r}{scope}, and drop its messages?"
+    whose = f" to {given.destination}" if given.destination is not None else ""
+    whose += f" of client id {given.client_id!r}" if given.client_id else ""
+    question = f"End the durable subscription {given.name!r}{whose}, and drop its messages?"
     if not given.yes and not ask_yes(question):
         print("nothing was changed")
         return WELL
@@ -98,14 +98,10 @@ def _rm(given: argparse.Namespace) -> int:
         client_id=given.client_id,
     )
     if given.json:
-        fields = {
-            "name": given.name,
-            "client_id": given.client_id,
-            "destination": given.destination,
-        }
-        show_json(fields | {"ended": True})
+        told = {"name": given.name, "client_id": given.client_id, "destination": given.destination}
+        show_json(told | {"ended": True})
     else:
-        print(f"ended {given.name!r}{scope}")
+        print(f"ended {given.name!r}{whose}")
     return WELL
 
 

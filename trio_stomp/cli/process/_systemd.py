@@ -34,11 +34,11 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:
     """Return the watchdog's interval in seconds, or 0 if there is no watchdog."""
-    text = environment.get(WATCHDOG, "")
+    told = environment.get(WATCHDOG, "")
     pid = environment.get("WATCHDOG_PID", str(os.getpid()))
-    if not text.isdigit() or pid != str(os.getpid()):
+    if not told.isdigit() or pid != str(os.getpid()):
         return 0.0
-    return int(text) / 1_000_000
+    return int(told) / 1_000_000
 
 
 async def feed_watchdog(environment: Mapping[str, str] = os.environ) -> None:

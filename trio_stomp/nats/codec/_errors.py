@@ -17,11 +17,11 @@ class Disconnected(NatsError):
 
 
 class NoAnswer(NatsError):
-    """A request had no answer in time. It is unknown whether it was carried out."""
+    """Nobody answered a request in time. It is unknown whether it was carried out."""
 
 
 class NoResponders(NatsError):
-    """The subject of a request has no subscribers. For JetStream: it is disabled."""
+    """Nobody subscribes to the subject of a request; for a request to JetStream: it is off."""
 
 
 class Refused(NatsError):

@@ -43,7 +43,7 @@ class Message:
 
 @frozen
 class Info:
-    """A server's description of itself, sent first and after each change."""
+    """What a server says of itself: at once, and whenever something changes."""
 
     fields: Mapping[str, object]
 
@@ -78,7 +78,7 @@ class NatsDecoder:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether all bytes were decoded."""
+        """Whether all bytes were decoded."""
         return not self._rest
 
     def feed(self, data: bytes) -> list[Event]:

@@ -189,13 +189,13 @@ class Reader:
         if link.websocket is not None:
             data = self._unwrap(link.websocket, data, now)
         events = link.session.receive_data(data)
-        buffered = link.session.decoder.buffered_bytes
+        held = link.session.decoder.buffered_bytes
         if link.websocket is not None and link.websocket.is_in_frame:
-            buffered += link.websocket.statistics().buffered_bytes
-        if buffered != self.held:
-            self.hold(buffered)
+            held += link.websocket.statistics().buffered_bytes
+        if held != self.held:
+            self.hold(held)
         if size >= FIRST_BYTES:
-            has_frames = bool(events) or buffered > 0  # and is no flood of heart-beats
+            has_frames = bool(events) or held > 0  # and is no flood of heart-beats
             self.read_bytes = _next_room(self.read_bytes, events, size, has_frames)
         return events
 

@@ -178,11 +178,11 @@ def _loop(results: Results, broker: str) -> Iterator[Finding]:
     bad = [row for row in rows if row["loop_lag_ms_p99"] >= limit]
     if bad:
         worst = max(bad, key=lambda row: row["loop_lag_ms_max"])
-        duration = lasting(len(bad) * results.thresholds.bucket_s)
+        took = lasting(len(bad) * results.thresholds.bucket_s)
         yield Finding(
             WARN,
             f"The event loop was held for more than {ms(limit)}",
-            f"By one turn of a hundred, during {duration}; the longest took"
+            f"By one turn of a hundred, during {took}; the longest took"
             f" {ms(worst['loop_lag_ms_max'])}, at {results.clock(worst['bucket'])}.",
         )
 

@@ -99,8 +99,8 @@ class Section:
     def html(self) -> Iterator[str]:
         """Yield the parts."""
         yield f'<div class="tiles">{"".join(self._tiles())}</div>'
-        found = "".join(_finding(finding) for finding in self.findings)
-        yield f'<section class="card"><h3>Findings</h3><ul class="findings">{found}</ul></section>'
+        told = "".join(_finding(finding) for finding in self.findings)
+        yield f'<section class="card"><h3>Findings</h3><ul class="findings">{told}</ul></section>'
         yield self._glance()
         yield '<h2>Traffic and latency</h2><div class="pair">'
         yield from self._traffic()
@@ -135,9 +135,9 @@ class Section:
         sums: dict[tuple[float, ...], list[int]] = {}
         for row in self.rows("latency_by_destination"):
             if row["stage"] == "delivery":
-                totals = sums.setdefault(tuple(row["le_ms"]), [0] * len(row["counts"]))
+                known = sums.setdefault(tuple(row["le_ms"]), [0] * len(row["counts"]))
                 for place, number in enumerate(row["counts"]):
-                    totals[place] += number
+                    known[place] += number
         le_ms, counts = max(sums.items(), key=lambda item: sum(item[1]), default=((), [0]))
         return percentile(le_ms, counts, part)
 
@@ -156,8 +156,8 @@ class Section:
     def _rate(self, column: str, label: str, colour: int) -> Series:
         """Return a line that is 0 where the broker reported nothing, and cut where it was away."""
         heard = {row["bucket"]: 0.0 for row in self.rows("load")}
-        rates = {row["bucket"]: row[column] for row in self.rows("traffic")}
-        return Series(label, sorted({**heard, **rates}.items()), colour)
+        told = {row["bucket"]: row[column] for row in self.rows("traffic")}
+        return Series(label, sorted({**heard, **told}.items()), colour)
 
     def _delivery_rows(self) -> list[Row]:
         rows = (row for row in self.rows("latency_by_time") if row["stage"] == "delivery")
@@ -258,9 +258,9 @@ def _hours(results: Results) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    grade, label = finding.grade, GRADES[finding.grade]
+    grade, said = finding.grade, GRADES[finding.grade]
     return (
-        f'<li><span class="sign {grade}" role="img" aria-label="{label}">{SIGNS[grade]}</span>'
+        f'<li><span class="sign {grade}" role="img" aria-label="{said}">{SIGNS[grade]}</span>'
         f"<div><b>{escape(finding.title)}</b><br>{escape(finding.text)}</div></li>"
     )
 

@@ -11,9 +11,8 @@ class DirectoryLock:
     """An operating system's lock on a directory, until it is released or this process ends.
 
     Locks the directory itself and a file in it, which holds the owner's process id. So removing the
-    file by hand admits no second process. Where directories cannot be locked (some network file
-    systems), the file alone is the lock. Both bypass ``Files``, so tests of disk failures do not
-    concern them.
+    file by hand admits nobody. Where directories cannot be locked (some network file systems), the
+    file alone is the lock. Both bypass ``Files``: tests of disk failures do not concern them.
 
     Raises:
       StoreLocked: another process holds the lock.

@@ -78,10 +78,10 @@ class Index:
 
     def finish(self, ids: Iterable[int]) -> None:
         """Remove finished messages."""
-        ordered = ids if isinstance(ids, Sequence) else tuple(ids)
-        self.live.remove(ordered)
+        known = ids if isinstance(ids, Sequence) else tuple(ids)
+        self.live.remove(known)
         if self.deliveries:
-            for id in ordered:
+            for id in known:
                 self.deliveries.pop(id, None)
 
     def find(self, key: Key, after: int) -> Extent | None:

@@ -141,7 +141,7 @@ class Writer:
 
         Raises:
           StoreUnavailable: earlier appends are stored, but not the one that called this.
-          StoreBroken: The outcome of the write is unknown.
+          StoreBroken: it is unknown what is stored.
         """
         if self.broken or self._tail.is_synced:
             return

@@ -72,12 +72,12 @@ class StreamIndex:
         with self._lock:
             mark = self._mark
             self.next = mark.next
-            segment_count = 0
+            kept = 0
             if mark.segment is not None and mark.end is not None:
                 mark.segment.cut(mark.end)
-                segment_count = self._segments.index(mark.segment) + 1
-            newer = self._segments[segment_count:]
-            del self._segments[segment_count:]
+                kept = self._segments.index(mark.segment) + 1
+            newer = self._segments[kept:]
+            del self._segments[kept:]
             return newer
 
     def pop_oldest(self, before: int) -> Segment | None:

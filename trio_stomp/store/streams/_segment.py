@@ -114,7 +114,7 @@ class Segment:
         return SegmentEnd(self.next, self.last_ms, self.end, self.bytes, len(self.offsets))
 
     def cut(self, end: "SegmentEnd") -> None:
-        """Remove the records added since ``state`` returned ``end``."""
+        """Remove what was added since ``end`` was taken by ``state``."""
         self.next, self.last_ms, self.end = end.next, end.last_ms, end.end
         self.bytes = end.bytes
         self.cuts += 1

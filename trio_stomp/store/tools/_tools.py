@@ -39,7 +39,7 @@ class Verdict:
 
 
 def verify(target: str, progress: Progress) -> Verdict:
-    """Read a whole store without changing it, and return its content and damage.
+    """Read all of a store, without changing it, and return what was found and is damaged.
 
     Args:
       target: A directory, or the URL of a database.

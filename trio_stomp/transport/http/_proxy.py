@@ -230,8 +230,8 @@ def _parse_2(data: bytes) -> Proxied | None:
 
 
 def _address_bytes(family: int) -> int:
-    for listed, needed in _ADDRESS_BYTES:
-        if family == listed:
+    for known, needed in _ADDRESS_BYTES:
+        if family == known:
             return needed
     raise ProxyError(f"family {family:#04x} of version 2 is no stream over IPv4, IPv6 or unix")
 

@@ -328,12 +328,12 @@ class TlsWire:
         """Encrypt the next chunk of ``data`` from ``start`` on. No ciphertext may be waiting."""
         tls, outgoing = self._ssl, self._outgoing
         end = min(len(data), start + CHUNK_BYTES)
-        encrypted = end - start
+        held = end - start
         try:
-            if encrypted == len(data) <= RECORD_BYTES:  # the usual case, which needs no memoryview
+            if held == len(data) <= RECORD_BYTES:  # the usual case, which needs no memoryview
                 tls.write(data)
                 self._ciphertext = outgoing.read()
-                self._held = encrypted
+                self._held = held
                 return
             view, pieces = memoryview(data), []
             while start < end:
@@ -343,7 +343,7 @@ class TlsWire:
             # After ``send_eof``, or if the peer's handshake message is incomplete.
             raise trio.BrokenResourceError(f"TLS broke: {explain(error)}") from None
         self._ciphertext = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._held = encrypted
+        self._held = held
 
     def _waiting_bytes(self) -> int:
         return len(self._ciphertext) + self._outgoing.pending
@@ -354,8 +354,8 @@ class TlsWire:
         Ciphertext is never shorter than its plaintext, so the waiting bytes are an upper bound of
         the unsent plaintext.
         """
-        unreported = min(self._held, self._waiting_bytes())
-        sent = min(self._held - unreported, most)
+        kept = min(self._held, self._waiting_bytes())
+        sent = min(self._held - kept, most)
         self._held -= sent
         return sent
 

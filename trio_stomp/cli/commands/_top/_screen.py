@@ -40,8 +40,8 @@ def screen(
     if frame["connections"]:
         parts.append(_connections(frame["connections"]))
     if frame["drops"]:
-        drops = ", ".join(f"{reason} {many:,}" for reason, many in frame["drops"].items())
-        parts.append(_text(f"dropped: {drops}", "yellow"))
+        told = ", ".join(f"{reason} {many:,}" for reason, many in frame["drops"].items())
+        parts.append(_text(f"dropped: {told}", "yellow"))
     if keys:
         state = "PAUSED  " if is_paused else ""
         parts.append(_text(f"{state}q quit  p pause  s sort ({sort})", "dim"))

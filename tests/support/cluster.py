@@ -1,0 +1,117 @@
+"""A log in memory that fails as its test says, and the place of a store that replicates to it."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import define, field
+
+from trio_stomp.cluster import InDoubt, LogEntry, ReplicatedStore
+from trio_stomp.store import JournalStore, MemoryStore, StaleSequence, Store, StoreUnavailable
+
+LOST = "lost"
+"""The request is lost."""
+UNANSWERED = "unanswered"
+"""The entry is stored; the answer is lost."""
+REFUSED = "refused"
+"""The log stores nothing at the moment, and says so."""
+LATE = "late"
+"""No answer comes; the entry is stored before the next request, if its sequence still fits."""
+
+
+@define(eq=False)
+class FakeLog:
+    """A log with what can happen between a node and servers.
+
+    Args:
+      faults: What happens to the next requests to publish; "" = nothing. A function is called
+        while the request is lost.
+      at_once: Entries that a read returns.
+    """
+
+    max_bytes: int = 200
+    at_once: int = 3
+    faults: deque[str | Callable[[], None]] = field(factory=deque)
+    now: float = 0.0
+    """Each fault takes a second."""
+    entries: list[LogEntry] = field(factory=list)
+    _late: list[tuple[bytes, int]] = field(factory=list)
+
+    def publish(self, payload: bytes, expected: int) -> int:
+        self._settle()
+        assert len(payload) <= self.max_bytes
+        fault = self.faults.popleft() if self.faults else ""
+        self.now += bool(fault)
+        if callable(fault):
+            fault()
+            raise InDoubt("no answer")
+        if fault == REFUSED:
+            raise StoreUnavailable("the stream is full")
+        if fault == LOST:
+            raise InDoubt("no answer")
+        if fault == LATE:
+            self._late.append((payload, expected))
+            raise InDoubt("no answer")
+        self._store(payload, expected)
+        if fault == UNANSWERED:
+            raise InDoubt("no answer")
+        return self.last()
+
+    def last(self) -> int:
+        self._settle()
+        return self.entries[-1].sequence if self.entries else 0
+
+    def read(self, after: int) -> Sequence[LogEntry]:
+        self._settle()
+        return [entry for entry in self.entries if entry.sequence > after][: self.at_once]
+
+    def _store(self, payload: bytes, expected: int) -> None:
+        last = self.entries[-1].sequence if self.entries else 0
+        if expected != last:
+            raise StaleSequence(f"the last sequence is {last}")
+        self.entries.append(LogEntry(last + 1, payload))
+
+    def _settle(self) -> None:
+        late, self._late = self._late, []
+        for payload, expected in late:
+            if expected == (self.entries[-1].sequence if self.entries else 0):
+                self._store(payload, expected)
+
+
+@define
+class Node:
+    """A place: the log, and a directory for what it says. At a crash the directory is lost."""
+
+    path: Path
+    log: FakeLog = field(factory=lambda: FakeLog(max_bytes=1 << 20, at_once=50))
+    _number: int = 0
+
+    def make(self) -> Store:
+        def open_local(is_new: bool) -> Store:
+            self._number += is_new
+            local = self.path / f"local-{self._number}"
+            local.mkdir(exist_ok=True)
+            return JournalStore(str(local))
+
+        return ReplicatedStore(self.log, open_local)
+
+    def crash(self, store: Store) -> None:
+        store.close()
+        self._number += 1
+
+
+@define
+class Memories:
+    """The same with local stores in memory: each is a new one, and knows nothing."""
+
+    log: FakeLog = field(factory=FakeLog)
+
+    def make(self) -> ReplicatedStore:
+        locals_: list[MemoryStore] = []
+
+        def open_local(is_new: bool) -> Store:
+            if is_new or not locals_:
+                locals_.append(MemoryStore())
+            return locals_[-1]
+
+        return ReplicatedStore(self.log, open_local, clock=lambda: self.log.now)

@@ -1,0 +1,188 @@
+"""The entries of a log: turns, cut into parts where they are larger than an entry may be.
+
+An entry is a header and a part of the packed turns of one append. The parts of an append follow one
+another; an append without its last part was never finished, and is void.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import msgpack
+from attrs import define, field
+
+from trio_stomp.base import value
+from trio_stomp.cluster._commit_log import LogEntry
+from trio_stomp.store import (
+    Append,
+    Atomic,
+    Begin,
+    Delivered,
+    Done,
+    DropPlace,
+    DropStream,
+    Forget,
+    Keep,
+    Put,
+    Record,
+    StoreError,
+    Trim,
+    Turn,
+)
+
+_HEADER = struct.Struct("<4sQQII")
+"""Mark with the version, writer, number of the first turn (0 = an epoch begins), part, parts."""
+_MARK = b"TSL1"
+
+Packed = tuple[object, ...]
+
+
+@value
+class Batch:
+    """The turns of one append, or of none if they begin an epoch.
+
+    Args:
+      first: The commit number of the first turn.
+      sequence: Of the last entry that it came in.
+    """
+
+    first: int
+    turns: Sequence[Turn]
+    sequence: int
+
+
+def epoch_entry(writer: int) -> bytes:
+    """Return the entry with which a writer begins: older writers' appends fail from then on."""
+    return _HEADER.pack(_MARK, writer, 0, 0, 1)
+
+
+def encode_append(writer: int, first: int, turns: Sequence[Turn], max_bytes: int) -> list[bytes]:
+    """Return the entries of an append.
+
+    Args:
+      writer: A number that no other writer has ever had.
+      first: The commit number of the first turn.
+      turns: The turns. Bodies of transient messages are left out: no other node needs them.
+      max_bytes: The largest entry.
+    """
+    packed = msgpack.packb(
+        [(turn.is_urgent, [_pack(record) for record in turn.records]) for turn in turns]
+    )
+    step = max_bytes - _HEADER.size
+    parts = range(0, len(packed), step)
+    return [
+        _HEADER.pack(_MARK, writer, first, number, len(parts)) + packed[at : at + step]
+        for number, at in enumerate(parts)
+    ]
+
+
+@define
+class BatchReader:
+    """Puts the parts of appends together, in the order of the log."""
+
+    _parts: list[bytes] = field(factory=list)
+    _header: tuple[int, int, int] = (0, 0, 0)
+    """Writer, first turn and number of parts of the append that is not complete."""
+
+    def feed(self, entries: Sequence[LogEntry]) -> Iterator[Batch]:
+        """Yield the appends that entries complete.
+
+        Raises:
+          StoreError: An entry is not ours, or of a newer version.
+        """
+        for entry in entries:
+            writer, first, part, parts = _header_of(entry)
+            if part == 0:
+                self._parts, self._header = [], (writer, first, parts)
+            elif (writer, first, parts) != self._header or part != len(self._parts):
+                continue  # of an append that was not finished
+            self._parts.append(entry.payload[_HEADER.size :])
+            if first and len(self._parts) == parts:
+                yield Batch(first, _unpacked(entry, b"".join(self._parts)), entry.sequence)
+                self._parts = []
+
+
+def _header_of(entry: LogEntry) -> tuple[int, int, int, int]:
+    if len(entry.payload) < _HEADER.size or not entry.payload.startswith(_MARK):
+        raise StoreError(
+            f"entry {entry.sequence} of the log is not of this broker, or of a newer version: "
+            f"{entry.payload[:16]!r}. Use a stream of its own, or this node's newest version"
+        )
+    _, writer, first, part, parts = _HEADER.unpack_from(entry.payload)
+    return writer, first, part, parts
+
+
+def _unpacked(entry: LogEntry, data: bytes) -> list[Turn]:
+    try:
+        packed = msgpack.unpackb(data)
+        return [Turn([_record(each) for each in records], urgent) for urgent, records in packed]
+    except (ValueError, TypeError, LookupError) as error:
+        raise StoreError(f"entry {entry.sequence} of the log is damaged: {error!r}") from error
+
+
+def _ids(ids: Sequence[int]) -> Sequence[int]:
+    """Return ids as they are packed: a range as its first id and its negative length."""
+    if isinstance(ids, range) and ids.step == 1 and ids:
+        return (ids[0], -len(ids))
+    return list(ids)
+
+
+def _read_ids(packed: Sequence[int]) -> Sequence[int]:
+    if len(packed) == 2 and packed[1] < 0:
+        return range(packed[0], packed[0] - packed[1])
+    return packed
+
+
+def _pack_put(put: Put) -> Packed:
+    bodies = [b""] * len(put.bodies) if put.transient else list(put.bodies)
+    packed = put.place, put.first, put.head, bodies, put.level
+    return (*packed, put.received_ms, put.expires_ms, put.transient, put.deliveries)
+
+
+def _pack_append(record: Append) -> Packed:
+    return record.stream, record.first, record.head, list(record.bodies), record.written_ms
+
+
+def _pack_atomic(record: Atomic) -> Packed:
+    return ([_pack(each) for each in record.records],)
+
+
+_PACKERS: Mapping[type, tuple[int, Callable[..., Packed]]] = MappingProxyType(
+    {
+        Put: (0, _pack_put),
+        Done: (1, lambda record: (_ids(record.ids),)),
+        Delivered: (2, lambda record: (_ids(record.ids),)),
+        DropPlace: (3, lambda record: (record.place,)),
+        Keep: (4, lambda record: (record.key, record.text)),
+        Forget: (5, lambda record: (record.key,)),
+        Begin: (6, lambda record: (record.stream, record.epoch, record.first)),
+        Append: (7, _pack_append),
+        Trim: (8, lambda record: (record.stream, record.before)),
+        DropStream: (9, lambda record: (record.stream,)),
+        Atomic: (10, _pack_atomic),
+    }
+)
+_READERS: tuple[Callable[..., Record], ...] = (
+    Put,
+    lambda ids: Done(_read_ids(ids)),
+    lambda ids: Delivered(_read_ids(ids)),
+    DropPlace,
+    Keep,
+    Forget,
+    Begin,
+    Append,
+    Trim,
+    DropStream,
+    lambda records: Atomic([_record(each) for each in records]),  # type: ignore[misc]
+)
+
+
+def _pack(record: Record) -> Packed:
+    kind, pack = _PACKERS[type(record)]
+    return (kind, *pack(record))
+
+
+def _record(packed: Sequence[object]) -> Record:
+    kind, *fields = packed
+    assert isinstance(kind, int)
+    return _READERS[kind](*fields)
