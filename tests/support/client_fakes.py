@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from tests.support.fakes import MEMORY, Dial, MemoryListener, abort, open_dial
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.client import ReconnectPolicy
+from trio_stomp.client import Client, ReconnectPolicy, open_client
 from trio_stomp.server import Server
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import _assemble
@@ -106,6 +106,34 @@ class Scripted:
         await read_until(stream, b"\n\n\0")
         await stream.send_all(b"CONNECTED\nversion:1.2\n%b\n\0" % headers)
         return stream
+
+
+@asynccontextmanager
+async def playing(serve: Callable[[Scripted], Awaitable[object]]) -> AsyncIterator[Scripted]:
+    """Run ``serve`` as the broker's end of a connector while the block runs."""
+    peer = Scripted()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, peer)
+        yield peer
+
+
+@asynccontextmanager
+async def open_played(
+    serve: Callable[[Scripted], Awaitable[object]], reconnect: ReconnectPolicy | None = QUICK
+) -> AsyncIterator[Client]:
+    """Connect a client to a broker that ``serve`` plays; its end is waited for for 1 s."""
+    async with (
+        playing(serve) as peer,
+        open_client(peer, reconnect=reconnect, close_timeout_s=1) as client,
+    ):
+        yield client
+
+
+async def confirm(stream: trio.abc.Stream) -> bytes:
+    """Answer the next frame with its receipt, and return the frame."""
+    said = await read_until(stream, b"\n\n\0")
+    await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
+    return said
 
 
 async def read_until(stream: trio.abc.Stream, end: bytes) -> bytes:

@@ -14,7 +14,10 @@ from tests.support.client_fakes import (
     CutStream,
     Links,
     Scripted,
+    confirm,
     open_broker,
+    open_played,
+    playing,
     read_until,
     receipt_of,
 )
@@ -249,18 +252,16 @@ async def test_who_is_subscribed_goes_on_when_another_ends_it(autojump_clock) ->
 
 
 async def test_a_durable_subscription_is_ended_at_other_brokers(autojump_clock) -> None:
-    peer, said = Scripted(), list[bytes]()
+    said = list[bytes]()
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         said.append(await read_until(stream, b"\n\n\0"))
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            with pytest.raises(LinkLost):  # it may have been ended, so it is not said again
-                await client.end_durable("a:b")
+    async with open_played(serve) as client:
+        with pytest.raises(LinkLost):  # it may have been ended, so it is not said again
+            await client.end_durable("a:b")
     lines = said[0].split(b"\n")
     assert lines[:2] == [b"UNSUBSCRIBE", b"id:a\\cb"]
     assert {b"durable-subscription-name:a\\cb", b"activemq.subscriptionName:a\\cb"} < {*lines}
@@ -501,17 +502,14 @@ async def test_an_error_for_connect_tells_whose_fault(headers: bytes, kind: type
     ],
 )
 async def test_what_is_no_broker(answer: bytes, kind: type[Exception]) -> None:
-    peer = Scripted()
-
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.listener.accept()
         await read_until(stream, b"\n\n\0")
         if answer:
             await stream.send_all(answer)
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with playing(serve) as peer:
         with pytest.raises(kind):
             async with open_client(peer, reconnect=None):
                 pass  # pragma: no cover
@@ -608,8 +606,7 @@ async def test_a_full_buffer_stops_the_reader_and_half_of_it_starts_it(autojump_
 
         async def serve() -> None:
             stream = await peer.accept(b"heart-beat:1,0\n")
-            receipt = receipt_of(await read_until(stream, b"\n\n\0"))
-            await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+            await confirm(stream)
             for number in range(100):
                 await wait_all_tasks_blocked()
                 await stream.send_all(MESSAGE % (number, b"x"))
@@ -674,22 +671,19 @@ async def test_the_outgoing_buffer_is_bounded(autojump_clock) -> None:
 
 
 async def test_the_reader_waits_for_the_last_full_buffer(autojump_clock) -> None:
-    peer = Scripted()
     more = b"MESSAGE\nsubscription:s%d\nmessage-id:m-%d\n\nx\0"
     read: list[int] = []
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         for _ in range(2):
-            receipt = receipt_of(await read_until(stream, b"\n\n\0"))
-            await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+            await confirm(stream)
         # Ids and receipts have the same numbers: s1 asks for 2, s3 for 4.
         await stream.send_all(b"".join(more % (each, 1) for each in (1, 1, 3, 3)))
         await trio.sleep(1)
         await stream.send_all(more % (1, 2))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with playing(serve) as peer:
         links = Links(peer)
         async with (
             open_client(links, heart_beat=(0, 0), close_timeout_s=1) as client,
@@ -807,10 +801,9 @@ async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock) -> None
 
 
 async def test_what_nobody_waits_for_is_let_pass(autojump_clock) -> None:
-    peer = Scripted()
     reply = b"MESSAGE\nsubscription:/temp-queue/replies-%b\nmessage-id:1\ncorrelation-id:x\n\n\0"
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.listener.accept()
         await read_until(stream, b"\n\n\0")
         # With CONNECTED, before anything was asked for.
@@ -824,13 +817,11 @@ async def test_what_nobody_waits_for_is_let_pass(autojump_clock) -> None:
             + MESSAGE % (3, b"meant")
         )
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=None, close_timeout_s=1) as client:
-            async with client.subscribe("/topic/a") as messages:
-                assert (await messages.receive()).body == b"meant"
-                with pytest.raises(trio.WouldBlock):
-                    messages.receive_nowait()
+    async with open_played(serve, reconnect=None) as client:
+        async with client.subscribe("/topic/a") as messages:
+            assert (await messages.receive()).body == b"meant"
+            with pytest.raises(trio.WouldBlock):
+                messages.receive_nowait()
 
 
 async def test_the_first_reason_is_the_one_that_is_told() -> None:
@@ -884,15 +875,12 @@ async def test_nothing_can_be_written_and_the_broker_does_not_say_why(autojump_c
 
 
 async def test_a_broker_that_breaks_a_rule_later(autojump_clock) -> None:
-    peer = Scripted()
-
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         await trio.sleep(1)
         await stream.send_all(b"RECEIPT\nnocolon\n\n\0")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with playing(serve) as peer:
         with pytest.raises(BrokerError, match="broke a rule of STOMP"):
             async with open_client(peer, reconnect=QUICK):
                 await trio.sleep_forever()

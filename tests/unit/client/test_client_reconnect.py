@@ -14,8 +14,11 @@ from tests.support.client_fakes import (
     QUICK,
     Links,
     Scripted,
+    confirm,
     open_broker,
     open_keeper,
+    open_played,
+    playing,
     read_until,
     receipt_of,
 )
@@ -165,12 +168,9 @@ async def test_subscriptions_are_in_force_again(autojump_clock) -> None:
 
 
 async def test_a_subscription_that_is_refused_the_second_time(autojump_clock) -> None:
-    peer = Scripted()
-
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
-        said = await read_until(stream, b"\n\n\0")
-        await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
+        await confirm(stream)
         await stream.aclose()
         stream = await peer.accept()
         said = await read_until(stream, b"\n\n\0")
@@ -180,41 +180,34 @@ async def test_a_subscription_that_is_refused_the_second_time(autojump_clock) ->
         stream = await peer.accept()
         assert b"SUBSCRIBE" not in await read_until(stream, b"DISCONNECT")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            async with client.subscribe("/topic/a") as messages:
-                with pytest.raises(Refused) as caught:
-                    await messages.receive()
-                assert caught.value.code == "not-authorized"
-            await trio.sleep(5)
+    async with open_played(serve) as client:
+        async with client.subscribe("/topic/a") as messages:
+            with pytest.raises(Refused) as caught:
+                await messages.receive()
+            assert caught.value.code == "not-authorized"
+        await trio.sleep(5)
 
 
 async def test_the_link_breaks_before_a_subscription_is_confirmed(autojump_clock) -> None:
-    peer = Scripted()
-
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         await read_until(stream, b"SUBSCRIBE")
         await stream.aclose()
         stream = await peer.accept()
-        said = await read_until(stream, b"\n\n\0")
-        await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
+        await confirm(stream)
         await stream.send_all(b"MESSAGE\nsubscription:s1\nmessage-id:1\n\n\0")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            async with client.subscribe("/topic/a") as messages:
-                await messages.receive()
+    async with open_played(serve) as client:
+        async with client.subscribe("/topic/a") as messages:
+            await messages.receive()
 
 
 async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_version(
     autojump_clock,
 ) -> None:
-    peer, said = Scripted(), list[bytes]()
+    said = list[bytes]()
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         said.append(await read_until(stream, b"hello\0"))
         await stream.aclose()
@@ -225,18 +218,16 @@ async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_ver
         receipt = receipt_of(said[1])
         await stream.send_all(b"RECEIPT\nreceipt-id:%b\nduplicate:true\n\n\0" % receipt)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            async with trio.open_nursery() as senders:
+    async with open_played(serve) as client:
+        async with trio.open_nursery() as senders:
 
-                async def lost() -> None:
-                    with pytest.raises(LinkLost, match="not sent again"):
-                        await client.send("a", b"", headers={"x": "no\nway"})
+            async def lost() -> None:
+                with pytest.raises(LinkLost, match="not sent again"):
+                    await client.send("a", b"", headers={"x": "no\nway"})
 
-                senders.start_soon(lost)
-                receipt = await client.send("a", b"hello", headers={"y": "a:b"})
-            assert receipt.duplicate
+            senders.start_soon(lost)
+            receipt = await client.send("a", b"hello", headers={"y": "a:b"})
+        assert receipt.duplicate
     assert b"\ny:a\\cb\n" in said[0]
     assert b"\ny:a:b\n" in said[1]
     ids = [each.partition(b"y:")[2].partition(b"x-dedup-id:")[2].split(b"\n")[0] for each in said]
@@ -244,45 +235,34 @@ async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_ver
 
 
 async def test_what_cannot_be_asked_twice_is_lost(autojump_clock) -> None:
-    peer = Scripted()
-
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         await read_until(stream, b"?\0")
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            with pytest.raises(LinkLost):
-                await client.request("/queue/a", b"?", timeout_s=1000)
+    async with open_played(serve) as client:
+        with pytest.raises(LinkLost):
+            await client.request("/queue/a", b"?", timeout_s=1000)
 
 
 async def test_a_commit_without_an_answer(autojump_clock) -> None:
-    peer = Scripted()
-
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         await read_until(stream, b"COMMIT")
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            with pytest.raises(LinkLost, match="before the answer arrived"):
-                async with client.transaction():
-                    pass
+    async with open_played(serve) as client:
+        with pytest.raises(LinkLost, match="before the answer arrived"):
+            async with client.transaction():
+                pass
 
 
 async def test_a_stream_that_begins_anew_is_told(autojump_clock) -> None:
-    peer = Scripted()
     lead = b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\nx-stream-epoch:%b\n"
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
-        said = await read_until(stream, b"\n\n\0")
-        assert b"\nx-stream-offset:timestamp=5\n" in said
-        await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
+        assert b"\nx-stream-offset:timestamp=5\n" in await confirm(stream)
         await stream.send_all(lead % (7, b"e1") + b"\nhi\0")
         await stream.aclose()
         stream = await peer.accept()
@@ -292,37 +272,32 @@ async def test_a_stream_that_begins_anew_is_told(autojump_clock) -> None:
         assert b"\nx-stream-epoch:e1\n" in said
         await stream.send_all(lead % (0, b"e2") + b"x-stream-end:true\n\n\0")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            client_side = client.subscribe("/topic/s", offset="timestamp=5")
-            async with client_side as messages:
-                assert (await messages.receive()).body == b"hi"
-                with pytest.raises(BrokerError) as caught:
-                    await messages.receive()
-                assert caught.value.code == "stream-lost"
+    async with open_played(serve) as client:
+        client_side = client.subscribe("/topic/s", offset="timestamp=5")
+        async with client_side as messages:
+            assert (await messages.receive()).body == b"hi"
+            with pytest.raises(BrokerError) as caught:
+                await messages.receive()
+            assert caught.value.code == "stream-lost"
 
 
 async def test_a_stream_without_an_epoch_is_read_on(autojump_clock) -> None:
     """Another broker's: it tells offsets alone, so nothing else is told to it."""
-    peer, said = Scripted(), list[bytes]()
+    said = list[bytes]()
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         for offset in (7, 8):
             stream = await peer.accept()
-            said.append(await read_until(stream, b"\n\n\0"))
-            await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said[-1]))
+            said.append(await confirm(stream))
             await stream.send_all(
                 b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\n\n\0" % offset
             )
             await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            async with client.subscribe("/topic/s", offset="first") as messages:
-                for offset in (7, 8):
-                    assert (await messages.receive()).stream_offset == offset
+    async with open_played(serve) as client:
+        async with client.subscribe("/topic/s", offset="first") as messages:
+            for offset in (7, 8):
+                assert (await messages.receive()).stream_offset == offset
     assert b"\nx-stream-offset:first\n" in said[0]
     assert b"\nx-stream-offset:offset=8\n" in said[1]
     assert b"epoch" not in said[1]
@@ -376,17 +351,16 @@ async def test_heart_beats_go_both_ways(autojump_clock) -> None:
 
 
 async def test_a_dead_link_is_noticed(autojump_clock) -> None:
-    peer, dead = Scripted(), list[float]()
+    dead = list[float]()
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept(b"heart-beat:1000,0\n")
         for _ in range(30):
             await trio.sleep(1)
             await stream.send_all(b"\n")
         dead.append(trio.current_time())
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with playing(serve) as peer:
         with pytest.raises(LinkLost, match="silent for 2 s"):
             async with open_client(peer, heart_beat=(0, 1), reconnect=None):
                 await trio.sleep_forever()
@@ -433,10 +407,10 @@ async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock) -> None
 
 
 async def test_the_broker_says_when_to_come_back(autojump_clock) -> None:
-    peer, times = Scripted(), list[float]()
+    times = list[float]()
     policy = ReconnectPolicy(1.0, retry_first=True, random=lambda: 1.0)
 
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.listener.accept()
         times.append(trio.current_time())
         await read_until(stream, b"\n\n\0")
@@ -444,10 +418,8 @@ async def test_the_broker_says_when_to_come_back(autojump_clock) -> None:
         await peer.accept()
         times.append(trio.current_time())
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
-        async with open_client(peer, reconnect=policy, close_timeout_s=1):
-            pass
+    async with playing(serve) as peer, open_client(peer, reconnect=policy, close_timeout_s=1):
+        pass
     assert times[1] - times[0] == pytest.approx(31.5)
 
 
