@@ -63,8 +63,7 @@ def test_the_servers_name_may_be_hidden():
     assert peer.client.user == ""
 
 
-def test_an_open_session_is_counted_until_it_is_forgotten():
-    core = Core()
+def test_an_open_session_is_counted_until_it_is_forgotten(core: Core):
     one, two = core.peer(), core.peer()
     core.peer(opens=False)
     assert len(core.broker.clients) == 2
@@ -89,8 +88,7 @@ def test_connected_answers_a_receipt_where_the_dialect_has_it(dialect: str, head
 
 
 @pytest.mark.covers("R10", "R11")
-def test_disconnect_is_answered_last_and_what_follows_is_ignored():
-    core = Core()
+def test_disconnect_is_answered_last_and_what_follows_is_ignored(core: Core):
     peer, other = core.peer(), core.peer()
     other.subscribes("a")
     peer.subscribes("a")
@@ -117,8 +115,7 @@ def test_disconnect_without_receipt_is_silent():
 
 
 @pytest.mark.covers("R03", "R12")
-def test_who_is_lost_has_its_frames_processed_and_its_subscriptions_ended():
-    core = Core()
+def test_who_is_lost_has_its_frames_processed_and_its_subscriptions_ended(core: Core):
     peer, other = core.peer(), core.peer()
     other.subscribes("a")
     peer.subscribes("a*")
@@ -135,8 +132,7 @@ def test_who_is_lost_has_its_frames_processed_and_its_subscriptions_ended():
 
 
 @pytest.mark.covers("R01", "R02", "R04")
-def test_the_receipt_of_a_send_comes_after_its_copies_whether_anybody_gets_them():
-    core = Core()
+def test_the_receipt_of_a_send_comes_after_its_copies_whether_anybody_gets_them(core: Core):
     peer = core.peer()
     peer.sends("nobody", "x", receipts=[(1, b"r0")])
     peer.subscribes("a")
@@ -148,8 +144,7 @@ def test_the_receipt_of_a_send_comes_after_its_copies_whether_anybody_gets_them(
 
 @pytest.mark.covers("R05", "R06")
 @pytest.mark.parametrize(("asker", "told"), [(1, "r"), (2, None)])
-def test_a_refused_run_leaves_no_trace(asker: int, told: str | None):
-    core = Core()
+def test_a_refused_run_leaves_no_trace(core: Core, asker: int, told: str | None):
     peer = core.peer()
     peer.sends("a*", "x", "y", receipts=[(asker, b"r")])
     assert peer.frames("RECEIPT") == []
@@ -200,8 +195,7 @@ def test_a_wrong_ack_is_quoted_and_answered_by_an_error(
 
 
 @pytest.mark.covers("T04", "T08", "R06")
-def test_receipts_of_a_transaction_are_answered_whatever_it_holds():
-    core = Core()
+def test_receipts_of_a_transaction_are_answered_whatever_it_holds(core: Core):
     peer = core.peer()
     peer.does(Received([(1, b"r1"), (2, b"r2")]), Committed([run_of("a")], b"r3"))
     peer.does(Committed([run_of("a")], None))
@@ -212,8 +206,7 @@ def test_receipts_of_a_transaction_are_answered_whatever_it_holds():
     assert core.broker.publisher.received == 2
 
 
-def test_receipts_that_waited_for_the_commit_follow_its_own_and_not_what_was_refused():
-    core = Core()
+def test_receipts_that_waited_for_the_commit_follow_its_own_and_not_what_was_refused(core: Core):
     peer = core.peer()
     sends = run_of("a", ("1", "2"), (), [(1, b"r1"), (2, b"r2")])
     peer.does(Committed([sends, Acked((), "id", None, False, True, ())], b"r3"))
@@ -248,8 +241,7 @@ def test_the_broker_publishes_to_whoever_listens_and_parks_nothing():
     assert broker.fan_out.drops.no_subscriber == 0
 
 
-def test_events_are_noted_only_while_somebody_listens():
-    core = Core()
+def test_events_are_noted_only_while_somebody_listens(core: Core):
     watcher = core.peer()
     assert core.events() == []
     watcher.subscribes("DIAG/event/connect")
@@ -270,8 +262,7 @@ def test_events_are_noted_only_while_somebody_listens():
     assert core.broker.events.take() == []
 
 
-def test_events_of_a_turn_are_bounded_and_the_rest_is_counted():
-    core = Core()
+def test_events_of_a_turn_are_bounded_and_the_rest_is_counted(core: Core):
     core.peer().subscribes("DIAG/event/x")
     events = core.broker.events
     for number in range(MAX_PENDING + 5):
@@ -283,8 +274,7 @@ def test_events_of_a_turn_are_bounded_and_the_rest_is_counted():
     assert events.lost == 5
 
 
-def test_the_last_watcher_is_not_told_of_its_own_end():
-    core = Core()
+def test_the_last_watcher_is_not_told_of_its_own_end(core: Core):
     watcher = core.peer()
     watcher.subscribes("DIAG/event/*", "0")
     assert [event[0] for event in core.events()] == ["subscribe"]
@@ -292,8 +282,7 @@ def test_the_last_watcher_is_not_told_of_its_own_end():
     assert core.events() == []
 
 
-def test_the_monitor_is_published_to_its_subscribers_and_kept_nowhere():
-    core = Core()
+def test_the_monitor_is_published_to_its_subscribers_and_kept_nowhere(core: Core):
     peer, late = core.peer(), core.peer()
     assert not core.broker.is_monitored
     peer.subscribes("/queue/monitor")
@@ -310,8 +299,7 @@ def test_the_monitor_is_published_to_its_subscribers_and_kept_nowhere():
     assert late.error().get("code") == "reserved-destination"
 
 
-def test_what_expired_before_it_was_written_frees_its_consumers_credit():
-    core = Core()
+def test_what_expired_before_it_was_written_frees_its_consumers_credit(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "2"),))
     publisher.sends("/queue/q", "0", "1", headers=(("ttl", "1000"),))
@@ -325,7 +313,6 @@ def test_what_expired_before_it_was_written_frees_its_consumers_credit():
     delivery.ticket = None
     core.broker.unsent(delivery, core.now)  # needs no acknowledgement: no matter
     reader.acks(reader.messages()[0])
-    core.ends()
 
 
 # --- the calls ------------------------------------------------------------------------------------
@@ -384,8 +371,7 @@ def test_a_batch_is_applied_in_order_at_one_time():
     core.ends()
 
 
-def test_without_a_ttl_nothing_ever_expires():
-    core = Core()
+def test_without_a_ttl_nothing_ever_expires(core: Core):
     peer = core.peer()
     peer.subscribes("a")
     peer.sends("a")
@@ -434,8 +420,7 @@ def test_other_policies_hold_for_what_is_there_already():
 # --- the outbox of who has gone -------------------------------------------------------------------
 
 
-def test_whoever_holds_a_client_that_has_gone_holds_no_more_of_it():
-    core = Core()
+def test_whoever_holds_a_client_that_has_gone_holds_no_more_of_it(core: Core):
     peers = [core.peer(), core.peer()]
     for peer in peers:
         peer.subscribes("/topic/t")
@@ -456,7 +441,6 @@ def test_whoever_holds_a_client_that_has_gone_holds_no_more_of_it():
     nowhere.close(CloseReason.CONNECTION_LOST)
     assert nowhere.stage(b"", Delivery([b"", b"y\0"], 1, 2, publication))
     assert (gone.outbox.closed, gone.outbox.is_paused) == (None, False)
-    core.ends()
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -30,8 +30,7 @@ def book(bound: int) -> Counting:
     return Counting([(">", DestinationPolicy(max_messages=bound))])
 
 
-def test_policies_are_given_out_in_pieces():
-    desk = Clocked()
+def test_policies_are_given_out_in_pieces(desk: Clocked):
     sender = desk.queues(MANY)
     durable, lasting = desk.actor(), (("durable-subscription-name", "d"),)
     for number in range(9):

@@ -74,8 +74,9 @@ def test_messages_are_counted_where_they_ended() -> None:
     assert "expired" not in messages.drops
 
 
-def test_figures_of_a_destination_are_those_of_its_queue_and_all_its_subscribers() -> None:
-    bench = Bench()
+def test_figures_of_a_destination_are_those_of_its_queue_and_all_its_subscribers(
+    bench: Bench,
+) -> None:
     sender, reader = bench.actor(), bench.actor()
     reader.subscribes("/queue/q", ack="client-individual", prefetch_count="2")
     sender.sends("/queue/q", *"abcd")
@@ -88,8 +89,7 @@ def test_figures_of_a_destination_are_those_of_its_queue_and_all_its_subscribers
     assert statistics.figures(topic) == (1, 0, 0, 0, 0)
 
 
-def test_events_that_are_kept_need_no_subscriber() -> None:
-    bench = Bench()
+def test_events_that_are_kept_need_no_subscriber(bench: Bench) -> None:
     bench.broker.tell_drop("test", 1)
     assert bench.broker.take_events() == []
     stream = bench.broker.keep_events(1_000_000, 60.5, 0)
@@ -98,8 +98,7 @@ def test_events_that_are_kept_need_no_subscriber() -> None:
     assert [event.reason for event in bench.broker.take_events()] == ["test"]
 
 
-def test_a_drop_is_told_of_once() -> None:
-    bench = Bench()
+def test_a_drop_is_told_of_once(bench: Bench) -> None:
     listener = bench.actor()
     listener.subscribes("DIAG/event/drop")
     bench.broker.take_events()

@@ -450,8 +450,7 @@ def test_a_second_session_on_a_connection_has_nothing_of_the_first() -> None:
     assert again.error().get("code") == "not-authorized"
 
 
-def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first() -> None:
-    core = Core()
+def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first(core: Core) -> None:
     nobody = core.peer(client_id="c")
     nobody.subscribes("/topic/a", headers=DURABLE)
     nobody.is_gone()

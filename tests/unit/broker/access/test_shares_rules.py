@@ -45,8 +45,7 @@ def refused(actors: list[Actor]) -> list[str | None]:
     return [frame.get("code") for frame in frames if frame.command == "ERROR"]
 
 
-def test_many_are_judged_in_pieces():
-    desk = Clocked()
+def test_many_are_judged_in_pieces(desk: Clocked):
     crowd_here = crowd(desk, "/topic/a", "/topic/b", "/topic/c")
     late, other = crowd_here[-1], crowd_here[-2]
     desk.broker.use_rules(SOME, lambda _: True, desk.now)
@@ -66,8 +65,7 @@ def test_many_are_judged_in_pieces():
     assert not desk.broker.authorizer.unjudged
 
 
-def test_who_is_nobody_any_more_goes_when_it_sends_something():
-    desk = Clocked()
+def test_who_is_nobody_any_more_goes_when_it_sends_something(desk: Clocked):
     here = crowd(desk, "/topic/a")
     desk.broker.use_rules(ALL, lambda _: False, desk.now)
     assert not here[-1].client.is_refused
@@ -78,8 +76,7 @@ def test_who_is_nobody_any_more_goes_when_it_sends_something():
     assert all(each.client.is_refused for each in here)
 
 
-def test_each_change_judges_who_was_here_before_it():
-    desk = Clocked()
+def test_each_change_judges_who_was_here_before_it(desk: Clocked):
     here = crowd(desk, "/topic/a")
     asked: list[Identity] = []
 

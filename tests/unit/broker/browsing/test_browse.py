@@ -18,8 +18,7 @@ def seen(peer: Peer) -> list[str]:
 
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_browser_sees_everything_and_takes_nothing(version: str, ack: str):
-    core = Core()
+def test_a_browser_sees_everything_and_takes_nothing(core: Core, version: str, ack: str):
     publisher, browser, reader = core.peer(), core.peer(version), core.peer()
     publisher.sends("/queue/q", *numbered("m", 3))
     browser.subscribes("/queue/q", "b", ack=ack, headers=BROWSER, receipt=b"r")
@@ -35,11 +34,9 @@ def test_a_browser_sees_everything_and_takes_nothing(version: str, ack: str):
     assert [frame.get("redelivered") for frame in reader.messages()] == [None] * 4
     reader.drains()
     browser.drains()
-    core.ends()
 
 
-def test_an_acknowledgement_of_what_was_only_shown_is_ignored():
-    core = Core()
+def test_an_acknowledgement_of_what_was_only_shown_is_ignored(core: Core):
     publisher, browser = core.peer(), core.peer("1.1")
     publisher.sends("/queue/q", "m")
     browser.subscribes("/queue/q", ack="client", headers=BROWSER)
@@ -50,8 +47,7 @@ def test_an_acknowledgement_of_what_was_only_shown_is_ignored():
     assert core.broker.acks.ignored == 1
 
 
-def test_a_browser_is_shown_as_much_as_it_takes():
-    core = Core()
+def test_a_browser_is_shown_as_much_as_it_takes(core: Core):
     publisher, browser, reader = core.peer(), core.peer(room=2), core.peer()
     publisher.sends("/queue/q", *numbered("m", 5))
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -65,11 +61,9 @@ def test_a_browser_is_shown_as_much_as_it_takes():
     assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
     reader.subscribes("/queue/q")
     reader.drains()
-    core.ends()
 
 
-def test_what_is_consumed_before_its_turn_is_left_out_and_nothing_is_shown_twice():
-    core = Core()
+def test_what_is_consumed_before_its_turn_is_left_out_and_nothing_is_shown_twice(core: Core):
     publisher, browser, reader = core.peer(), core.peer(room=2), core.peer()
     publisher.sends("/queue/q", *numbered("m", 6))
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -86,12 +80,10 @@ def test_what_is_consumed_before_its_turn_is_left_out_and_nothing_is_shown_twice
     assert seen(browser)[4:] == ["m0", "m1", "m3", "m4", "m5", "end"]
     reader.subscribes("/queue/q")
     reader.drains()
-    core.ends()
 
 
 @pytest.mark.parametrize("room", [1, 3, 1000])
-def test_priorities_and_what_came_back_are_shown_in_the_order_of_delivery(room: int):
-    core = Core()
+def test_priorities_and_what_came_back_are_shown_in_the_order_of_delivery(core: Core, room: int):
     publisher, browser, reader = core.peer(), core.peer(room=room), core.peer()
     bodies = []
     for number in range(30):
@@ -107,11 +99,9 @@ def test_priorities_and_what_came_back_are_shown_in_the_order_of_delivery(room: 
         core.broker.end_turn(core.now)
     assert seen(browser) == [f"{number}" for _, number in sorted(bodies)] + ["end"]
     core.broker.queues.end("/queue/q", core.now)
-    core.ends()
 
 
-def test_groups_and_others_are_shown_as_they_stand():
-    core = Core()
+def test_groups_and_others_are_shown_as_they_stand(core: Core):
     publisher, browser, reader = core.peer(), core.peer(), core.peer()
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))
     for number in range(6):
@@ -121,8 +111,7 @@ def test_groups_and_others_are_shown_as_they_stand():
     core.broker.queues.end("/queue/q", core.now)
 
 
-def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them():
-    core = Core()
+def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them(core: Core):
     publisher, browser, reader = core.peer(), core.peer(room=1), core.peer()
     publisher.sends("/queue/q", "m0", "m1")
     browses = core.broker.subscriber.initial_delivery.browses
@@ -151,11 +140,9 @@ def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them():
     reader.subscribes("/queue/q")
     reader.drains()
     browser.drains()
-    core.ends()
 
 
-def test_a_turn_shows_so_many_and_another_browser_is_next():
-    core = Core()
+def test_a_turn_shows_so_many_and_another_browser_is_next(core: Core):
     publisher, many, few = core.peer(), core.peer(), core.peer()
     publisher.sends("/queue/deep", *numbered("", 5 * TURN_STEPS))
     publisher.sends("/queue/few", *numbered("", 3))
@@ -177,7 +164,6 @@ def test_a_turn_shows_so_many_and_another_browser_is_next():
     assert core.broker.timers.next_due > core.now
     for name in ("/queue/deep", "/queue/few"):
         core.broker.queues.end(name, core.now)
-    core.ends()
 
 
 def test_a_selector_that_takes_nothing_is_asked_in_pieces():
@@ -196,9 +182,8 @@ def test_a_selector_that_takes_nothing_is_asked_in_pieces():
     core.broker.queues.end("/queue/q", core.now)
 
 
-def test_many_browses_of_a_deep_queue_take_no_memory():
+def test_many_browses_of_a_deep_queue_take_no_memory(core: Core):
     """F1: 2 MiB were kept for each, and nobody counted them."""
-    core = Core()
     publisher = core.peer()
     publisher.sends("/queue/q", *numbered("", 5_000))
     peers = [core.peer(room=1) for _ in range(20)]
@@ -217,12 +202,10 @@ def test_many_browses_of_a_deep_queue_take_no_memory():
         peer.is_gone()
     assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
     core.broker.queues.end("/queue/q", core.now)
-    core.ends()
 
 
-def test_what_is_charged_for_messages_that_are_shown_covers_what_they_take():
+def test_what_is_charged_for_messages_that_are_shown_covers_what_they_take(core: Core):
     """Outboxes held three times of what they were charged, each message being a delivery."""
-    core = Core()
     publisher, browser = core.peer(), core.peer(room=10)
     publisher.sends("/queue/q", *numbered("", 2_000))
     browser.subscribes("/queue/q", "b", headers=BROWSER)
@@ -240,8 +223,7 @@ def test_what_is_charged_for_messages_that_are_shown_covers_what_they_take():
     assert taken <= charged < 2 * taken
 
 
-def test_a_queue_that_was_forgotten_before_its_browse_began_is_shown_as_empty():
-    core = Core()
+def test_a_queue_that_was_forgotten_before_its_browse_began_is_shown_as_empty(core: Core):
     browser = core.peer(room=0)
     browses = core.broker.subscriber.initial_delivery.browses
     for number in range(MAX_BROWSES + 1):
@@ -255,8 +237,7 @@ def test_a_queue_that_was_forgotten_before_its_browse_began_is_shown_as_empty():
     assert seen(browser) == ["end"] * (MAX_BROWSES + 1)
 
 
-def test_a_browser_that_goes_leaves_nothing_behind():
-    core = Core()
+def test_a_browser_that_goes_leaves_nothing_behind(core: Core):
     publisher, browser, reader = core.peer(), core.peer(room=1), core.peer()
     publisher.sends("/queue/q", "m0", "m1")
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -267,11 +248,9 @@ def test_a_browser_that_goes_leaves_nothing_behind():
     reader.subscribes("/queue/q")
     assert reader.bodies() == ["m0", "m1"]
     reader.drains()
-    core.ends()
 
 
-def test_a_browser_sees_what_it_selects_and_what_lives():
-    core = Core()
+def test_a_browser_sees_what_it_selects_and_what_lives(core: Core):
     publisher, browser = core.peer(), core.peer()
     publisher.sends("/queue/q", "red", headers=(("color", "red"),))
     publisher.sends("/queue/q", "dead", headers=(("color", "blue"), ("ttl", "1000")))
@@ -284,11 +263,9 @@ def test_a_browser_sees_what_it_selects_and_what_lives():
     reader.subscribes("/queue/q")
     assert reader.bodies() == ["red", "blue"]
     reader.drains()
-    core.ends()
 
 
-def test_a_browser_looks_into_several_queues_and_makes_none():
-    core = Core()
+def test_a_browser_looks_into_several_queues_and_makes_none(core: Core):
     publisher, browser = core.peer(), core.peer()
     publisher.sends("/queue/a.1", "1")
     publisher.sends("/queue/a.2", "2")
@@ -300,7 +277,6 @@ def test_a_browser_looks_into_several_queues_and_makes_none():
     reader = core.peer()
     reader.subscribes("/queue/b,/queue/a.*,/queue/DLQ.*")
     reader.drains()
-    core.ends()
 
 
 @pytest.mark.parametrize("events", [0, 100])
@@ -322,21 +298,18 @@ def test_queues_and_topics_are_not_subscribed_to_together():
     assert peer.error().get("code") == "mixed-destinations"
 
 
-def test_a_topic_cannot_be_browsed_and_is_subscribed_to_as_ever():
-    core = Core()
+def test_a_topic_cannot_be_browsed_and_is_subscribed_to_as_ever(core: Core):
     publisher, peer = core.peer(), core.peer()
     peer.subscribes("a", headers=BROWSER, ack="client")
     publisher.sends("a", "m0")
     assert peer.bodies() == ["m0"]
     peer.acks(peer.messages()[0])
-    core.ends()
 
 
 # --- looking is no delivery -----------------------------------------------------------------------
 
 
-def test_what_is_shown_is_counted_nowhere_as_delivered():
-    core = Core()
+def test_what_is_shown_is_counted_nowhere_as_delivered(core: Core):
     publisher, browser, reader = core.peer(), core.peer(), core.peer()
     publisher.sends("/queue/p", "0")
     publisher.sends("/queue/q", *numbered("m", 3))
@@ -351,7 +324,6 @@ def test_what_is_shown_is_counted_nowhere_as_delivered():
     reader.drains()
     assert (destination.delivered, core.broker.fan_out.delivered - before) == (3, 3)
     core.broker.queues.end("/queue/p", core.now)
-    core.ends()
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest", "disconnect"])

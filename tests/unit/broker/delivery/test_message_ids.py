@@ -54,9 +54,8 @@ def test_an_id_stays_whoever_gets_the_message(version: str) -> None:
     desk.ends()
 
 
-def test_each_copy_has_an_id_of_its_own() -> None:
-    desk = Bench()
-    actor = desk.actor("1.1")
+def test_each_copy_has_an_id_of_its_own(bench: Bench) -> None:
+    actor = bench.actor("1.1")
     for id in "12":
         actor.subscribes("/topic/t", id, ack="client")
     actor.sends("/topic/t", "a", "b")
@@ -68,7 +67,6 @@ def test_each_copy_has_an_id_of_its_own() -> None:
     assert actor.reads() == []
     assert not actor.consumer("2").unacked
     assert len(actor.consumer("1").unacked) == 2
-    desk.ends()
 
 
 def test_stored_messages_have_the_same_ids_after_restarts_and_no_others_ever() -> None:
@@ -160,30 +158,26 @@ def test_the_ack_header_of_1_2_names_the_delivery_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["b-9", "bs-1", "b-x", "b-", "-1", "b-" + "1" * 30, "b-1 "])
-def test_what_is_no_message_of_its_is_unknown(wrong: str) -> None:
-    desk = Bench()
-    actor = desk.actor("1.1")
+def test_what_is_no_message_of_its_is_unknown(bench: Bench, wrong: str) -> None:
+    actor = bench.actor("1.1")
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "a")
     assert ids_of(actor) == ["b-1"]
     actor.does(by_id(wrong))
     assert actor.error().get("code") == "unknown-ack"
-    desk.ends()
 
 
-def test_what_was_acknowledged_once_is_unknown_unless_some_need_no_ack() -> None:
-    desk = Bench()
-    actor = desk.actor("1.1")
+def test_what_was_acknowledged_once_is_unknown_unless_some_need_no_ack(bench: Bench) -> None:
+    actor = bench.actor("1.1")
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "a", "b")
     names = ids_of(actor)
     actor.subscribes("/queue/r", "r")
     actor.does(by_id(names[0]), by_id(names[0]))
     assert actor.reads() == []  # it might have been of what came in the mode auto
-    assert desk.broker.acks.ignored == 1
+    assert bench.broker.acks.ignored == 1
     actor.does(by_id("c-1"))
     assert actor.error().get("code") == "unknown-ack"
-    desk.ends()
 
 
 def test_offsets_of_a_stream_are_not_taken_for_numbers_of_messages() -> None:
@@ -322,38 +316,36 @@ async def test_rabbitmq_needs_no_id_to_subscribe(version: str) -> None:
 
 @every_version
 @pytest.mark.parametrize("is_subscribed", [False, True])
-def test_a_durable_subscription_ends_by_its_name_alone(version: str, is_subscribed: bool) -> None:
-    desk = Bench()
+def test_a_durable_subscription_ends_by_its_name_alone(
+    bench: Bench, version: str, is_subscribed: bool
+) -> None:
     named = {"durable_subscription_name": "n"}
     for is_there in (True, is_subscribed):
-        actor = desk.actor(version)
+        actor = bench.actor(version)
         if is_there:
             actor.subscribes("/topic/t", "0", ack="client", **named)
         actor.sends("/topic/t", "a")
         actor.reads()
         if is_there is not is_subscribed or not is_subscribed:
-            desk.broker.forget(actor.client, CloseReason.CLIENT_CLOSED, desk.now)
-            actor = desk.actor(version)
+            bench.broker.forget(actor.client, CloseReason.CLIENT_CLOSED, bench.now)
+            actor = bench.actor(version)
     headers = (("durable-subscription-name", "n"),)
-    actor = desk.actor(version)
+    actor = bench.actor(version)
     actor.does(Unsubscribed(None, None, b"gone", headers))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
-    assert list(desk.broker.bindings.durables) == []
+    assert list(bench.broker.bindings.durables) == []
     actor.does(Unsubscribed(None, None, None, headers))
     error = actor.error()
     assert error.get("code") == "unknown-subscription"
     assert (error.get("message") or "").startswith("what it names is no subscription")
-    desk.ends()
 
 
 @every_version
-def test_its_own_subscription_ends_with_it(version: str) -> None:
-    desk = Bench()
-    actor = desk.actor(version)
+def test_its_own_subscription_ends_with_it(bench: Bench, version: str) -> None:
+    actor = bench.actor(version)
     actor.subscribes("/topic/t", "0", ack="client", durable_subscription_name="n")
     actor.does(Unsubscribed(None, None, b"gone", (("durable-subscription-name", "n"),)))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
     assert actor.client.subscriptions == {}
     actor.sends("/topic/t", "a")
     assert actor.reads() == []
-    desk.ends()

@@ -30,8 +30,7 @@ def last_id(peer: Peer) -> str:
 # --- by message-id --------------------------------------------------------------------------------
 
 
-def test_a_topics_message() -> None:
-    core = Core()
+def test_a_topics_message(core: Core) -> None:
     readers = [core.peer(), core.peer()]
     for reader in readers:
         reader.subscribes("/topic/t")
@@ -64,8 +63,7 @@ def test_what_a_slow_subscriber_lost_is_told_with_the_option_that_decided() -> N
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_a_queues_message_from_its_send_to_its_ack(ack: str) -> None:
-    core = Core()
+def test_a_queues_message_from_its_send_to_its_ack(core: Core, ack: str) -> None:
     core.peer().sends("/queue/q", "a", "b", "c")
     reader = core.peer()
     reader.subscribes("/queue/q", ack=ack)
@@ -103,8 +101,7 @@ def test_a_message_that_died_names_the_policy() -> None:
     )
 
 
-def test_ids_that_nothing_is_known_of() -> None:
-    core = Core()
+def test_ids_that_nothing_is_known_of(core: Core) -> None:
     boot = core.broker.boot
     assert "another" in asks(core, "zzz.1-5")["summary"]
     assert asks(core, f"{boot}.1-5")["summary"] == (
@@ -143,8 +140,7 @@ def test_what_is_remembered_is_bounded_and_can_be_nothing() -> None:
     assert not off.broker.event_history.routine
 
 
-def test_no_body_is_kept_alive() -> None:
-    core = Core()
+def test_no_body_is_kept_alive(core: Core) -> None:
     core.peer().subscribes("/topic/t")
     core.peer().sends("/topic/t", "secret-body")
     core.peer().sends("/queue/q", "secret-body")
@@ -196,8 +192,7 @@ def test_what_was_rejected_and_what_waits() -> None:
     )
 
 
-def test_a_message_that_came_out_of_its_order() -> None:
-    core = Core()
+def test_a_message_that_came_out_of_its_order(core: Core) -> None:
     sender, reader = core.peer(), core.peer()
     for priority in ("1", "9", "5"):
         sender.sends("/queue/q", priority, headers=(("priority", priority),))
@@ -214,8 +209,7 @@ def test_numbers_whose_ends_look_consecutive_are_no_range() -> None:
     assert _compact([5, 6, 7]) == range(5, 8)
 
 
-def test_an_ack_of_what_nobody_sent_is_about_no_message() -> None:
-    core = Core()
+def test_an_ack_of_what_nobody_sent_is_about_no_message(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/topic/t")
     core.peer().sends("/topic/t", "x")
@@ -230,8 +224,7 @@ def test_an_ack_of_what_nobody_sent_is_about_no_message() -> None:
 # --- why did he get none? -------------------------------------------------------------------------
 
 
-def test_a_client_without_a_subscription_that_reaches_it() -> None:
-    core = Core()
+def test_a_client_without_a_subscription_that_reaches_it(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/topic/other")
     answer = asks(core, {"destination": "/topic/t", "session": "s1"})
@@ -239,8 +232,7 @@ def test_a_client_without_a_subscription_that_reaches_it() -> None:
     assert what(answer)[-1] == "event"
 
 
-def test_what_stands_between_a_subscription_and_its_next_message() -> None:
-    core = Core()
+def test_what_stands_between_a_subscription_and_its_next_message(core: Core) -> None:
     reader = core.peer(room=1, capacity=1)
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))
     core.peer().sends("/queue/q", "a", "b")
@@ -322,8 +314,7 @@ def test_losses_of_a_destination_and_of_one_of_its_subscribers() -> None:
     assert next(e["text"] for e in events if e["what"] == "event").startswith("connect")
 
 
-def test_acks_tell_nothing_of_why_somebody_got_none() -> None:
-    core = Core()
+def test_acks_tell_nothing_of_why_somebody_got_none(core: Core) -> None:
     reader, other = core.peer(), core.peer()
     for each, name in ((reader, "/queue/q"), (other, "/queue/other")):
         each.subscribes(name, ack="client")

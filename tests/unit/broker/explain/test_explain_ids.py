@@ -23,8 +23,7 @@ OLDER = "older than what is remembered"
 # --- deliveries that were never noted -------------------------------------------------------------
 
 
-def test_what_a_browser_was_shown_is_followed_to_its_end() -> None:
-    core = Core()
+def test_what_a_browser_was_shown_is_followed_to_its_end(core: Core) -> None:
     core.peer().sends("/queue/q", "a", "b", "c")
     browser, reader = core.peer(), core.peer()
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -44,8 +43,7 @@ def test_what_a_browser_was_shown_is_followed_to_its_end() -> None:
     )
 
 
-def test_a_browse_is_one_event_whatever_it_shows() -> None:
-    core = Core()
+def test_a_browse_is_one_event_whatever_it_shows(core: Core) -> None:
     sender = core.peer()
     for place in range(10):
         sender.sends("/queue/q", "x", headers=(("priority", f"{place}"),))
@@ -125,8 +123,7 @@ def test_what_one_event_of_a_browse_remembers_is_bounded() -> None:
     ]
 
 
-def test_the_end_of_a_browse_is_no_message() -> None:
-    core = Core()
+def test_the_end_of_a_browse_is_no_message(core: Core) -> None:
     browser = core.peer()
     browser.subscribes("/queue/q", headers=(*BROWSER, ("browser-end", "true")))
     answer = asks(core, ids(browser)[-1])
@@ -181,8 +178,7 @@ def test_a_last_value() -> None:
     assert asks(core, ids(late)[0])["events"][0]["cause"] == "last-value"
 
 
-def test_work_that_a_member_left() -> None:
-    core = Core()
+def test_work_that_a_member_left(core: Core) -> None:
     first, second = core.peer(), core.peer()
     first.subscribes("#work", ack="client-individual")
     core.peer().sends("#work", "a")
@@ -225,8 +221,7 @@ def test_of_several_that_were_given_one_lost_names_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["DIAG/session", "DIAG*", "**", "/queue/monitor"])
-def test_what_the_broker_tells_of_itself_is_never_called_old(name: str) -> None:
-    core = Core()
+def test_what_the_broker_tells_of_itself_is_never_called_old(core: Core, name: str) -> None:
     reader = core.peer()
     reader.subscribes(name)
     place = "/queue/monitor" if "monitor" in name else "DIAG/session"
@@ -270,8 +265,7 @@ def test_only_what_is_older_than_all_that_is_remembered_is_called_so() -> None:
     assert "no message has had that id" in asks(core, "b7.1-0")["summary"]
 
 
-def test_a_number_is_of_one_subscription_alone() -> None:
-    core = Core()
+def test_a_number_is_of_one_subscription_alone(core: Core) -> None:
     reader, other = core.peer(), core.peer()
     reader.subscribes("/queue/q", ack="client-individual")
     other.subscribes("/topic/t")
@@ -287,8 +281,7 @@ def test_a_number_is_of_one_subscription_alone() -> None:
     ]
 
 
-def test_work_for_a_member_that_numbers_it_later() -> None:
-    core = Core()
+def test_work_for_a_member_that_numbers_it_later(core: Core) -> None:
     picky, plain = core.peer(), core.peer()
     picky.subscribes("#work", ack="client-individual")
     plain.subscribes("#work")
@@ -298,15 +291,13 @@ def test_work_for_a_member_that_numbers_it_later() -> None:
 
 
 @pytest.mark.parametrize("digits", ["²", "1" * 21, "", "5x", "-5", "٣"])
-def test_what_only_looks_like_a_number(digits: str) -> None:
-    core = Core()
+def test_what_only_looks_like_a_number(core: Core, digits: str) -> None:
     with pytest.raises(Exception, match="is not a message-id") as caught:
         asks(core, f"b7.1-{digits}" if digits != "-5" else "-5")
     assert getattr(caught.value, "code", "") == "invalid-question"
 
 
-def test_an_ack_of_what_only_looks_like_a_number() -> None:
-    core = Core()
+def test_an_ack_of_what_only_looks_like_a_number(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/topic/t")
     core.peer().sends("/topic/t", "x")

@@ -127,8 +127,7 @@ def test_nobody_of_several_got_it() -> None:
     assert facts(core, "b7.1-1")[0] == "it did not arrive"
 
 
-def test_what_nobody_was_subscribed_to_is_no_loss_of_what_came_next() -> None:
-    core = Core()
+def test_what_nobody_was_subscribed_to_is_no_loss_of_what_came_next(core: Core) -> None:
     sender, reader = core.peer(), core.peer()
     sender.sends("/topic/t", "a")
     reader.subscribes("/topic/t")
@@ -197,8 +196,7 @@ def test_a_message_that_came_again_is_followed_to_its_last_ack() -> None:
         ]
 
 
-def test_an_ack_that_is_not_needed_or_is_known_of_nobody() -> None:
-    core = Core()
+def test_an_ack_that_is_not_needed_or_is_known_of_nobody(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/q")
     core.peer().sends("/queue/q", "a")
@@ -238,8 +236,7 @@ def test_what_a_browser_saw_and_a_full_queue_dropped() -> None:
     assert facts(core, ids(browser)[1])[0] == "it waits in its queue"
 
 
-def test_what_a_browser_saw_and_nobody_knows_the_end_of() -> None:
-    core = Core()
+def test_what_a_browser_saw_and_nobody_knows_the_end_of(core: Core) -> None:
     sender, browser = core.peer(), core.peer()
     sender.sends("/queue/q", "a", "b")
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -273,8 +270,7 @@ def the_loss(core: Core, destination: str) -> dict[str, Any]:
     return dict(lost)
 
 
-def test_nobody_was_subscribed_and_no_lifetime_kept_it() -> None:
-    core = Core()
+def test_nobody_was_subscribed_and_no_lifetime_kept_it(core: Core) -> None:
     for name in ("/topic/t", "#work", "DIAG/mine"):
         core.peer().sends(name, "a", "b")
     for name in ("/topic/t", "#work"):
@@ -311,8 +307,7 @@ def test_a_lifetime_of_which_the_rule_has_changed() -> None:
     assert the_loss(core, "/queue/q")["rule"] == ""
 
 
-def test_a_header_that_bounds_how_often_a_message_comes_again() -> None:
-    core = Core()
+def test_a_header_that_bounds_how_often_a_message_comes_again(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client-individual")
     core.peer().sends("/queue/q", "a", headers=(("max-exceptions", "0"),))
@@ -320,8 +315,7 @@ def test_a_header_that_bounds_how_often_a_message_comes_again() -> None:
     assert the_loss(core, "/queue/q")["rule"] == "header max-exceptions = 0"
 
 
-def test_what_a_consumer_rejected_no_rule_did() -> None:
-    core = Core()
+def test_what_a_consumer_rejected_no_rule_did(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client-individual")
     core.peer().sends("/queue/q", "a")
@@ -344,8 +338,7 @@ def test_a_policy_that_has_changed_is_not_blamed() -> None:
 # --- who, and where -------------------------------------------------------------------------------
 
 
-def test_of_a_user_only_what_is_his_is_told() -> None:
-    core = Core()
+def test_of_a_user_only_what_is_his_is_told(core: Core) -> None:
     anna = core.peer(identity=Identity("anna", method="passcode"))
     bob = core.peer(identity=Identity("bob", method="passcode"))
     for reader in (anna, bob):
@@ -363,8 +356,7 @@ def test_of_a_user_only_what_is_his_is_told() -> None:
     assert asks(core, asked | {"user": "carl"})["summary"] == "user carl is not connected"
 
 
-def test_a_session_of_somebody_else() -> None:
-    core = Core()
+def test_a_session_of_somebody_else(core: Core) -> None:
     core.peer(identity=Identity("anna", method="passcode"))
     asked = {"destination": "/queue/q", "session": "s1"}
     assert "session s1 (anna)" in asks(core, asked | {"user": "anna"})["summary"]
@@ -395,8 +387,7 @@ def test_all_names_of_a_composite() -> None:
     ]
 
 
-def test_the_facts_of_one_answer_are_bounded() -> None:
-    core = Core()
+def test_the_facts_of_one_answer_are_bounded(core: Core) -> None:
     for _ in range(MAX_FACTS):
         core.peer()
     told = asks(core, {"destination": "/topic/t", "user": ""})["facts"]

@@ -32,8 +32,7 @@ def ask(actor: Actor, *questions: dict[str, str] | str) -> None:
     actor.sends(EXPLAIN, *bodies, reply_to=ANSWERS, receipts=[(1, b"r")])
 
 
-def test_about_many_subscriptions_and_destinations():
-    desk = Clocked()
+def test_about_many_subscriptions_and_destinations(desk: Clocked):
     reader = desk.actor()
     for number in range(2000):
         reader.subscribes(f"/topic/{number}.*", f"{number}")
@@ -55,8 +54,7 @@ def test_about_many_subscriptions_and_destinations():
     assert len(answer["facts"][1]) < 500
 
 
-def test_about_many_events():
-    desk = Clocked()
+def test_about_many_events(desk: Clocked):
     one = asker(desk)
     reader, sender = desk.actor(), desk.actor()
     reader.subscribes("/topic/t", "t")
@@ -114,8 +112,7 @@ def test_a_message_that_many_lost():
     assert told[-1] == "and 35 more likewise"
 
 
-def test_questions_wait_for_one_another_and_each_is_answered():
-    desk = Clocked()
+def test_questions_wait_for_one_another_and_each_is_answered(desk: Clocked):
     askers = [asker(desk) for _ in range(3)]
     for number, each in enumerate(askers):
         ask(each, {"destination": f"/topic/{number}"})
@@ -125,8 +122,7 @@ def test_questions_wait_for_one_another_and_each_is_answered():
         assert sorted(found) == ["/topic/0", "/topic/1", "/topic/2"]
 
 
-def test_who_listens_where_it_was_asked_is_told_too():
-    desk = Clocked()
+def test_who_listens_where_it_was_asked_is_told_too(desk: Clocked):
     one, listener = asker(desk), desk.actor()
     listener.subscribes(EXPLAIN, "e")
     one.sends(EXPLAIN, json.dumps({"destination": "/topic/x"}), receipts=[(1, b"r")])
@@ -137,8 +133,7 @@ def test_who_listens_where_it_was_asked_is_told_too():
 
 
 @pytest.mark.parametrize("question", ["{", '{"session": "s1"}', "no-id", "b7.1-x"])
-def test_what_is_no_question_is_refused_at_once(question: str):
-    desk = Clocked()
+def test_what_is_no_question_is_refused_at_once(desk: Clocked, question: str):
     plain, committing = desk.actor(), desk.actor()
     plain.sends(EXPLAIN, question)
     assert plain.error().get("code") == "invalid-question"
@@ -148,8 +143,7 @@ def test_what_is_no_question_is_refused_at_once(question: str):
     assert desk.waiting("/queue/q") == []
 
 
-def test_a_question_in_a_transaction_is_answered():
-    desk = Clocked()
+def test_a_question_in_a_transaction_is_answered(desk: Clocked):
     one = asker(desk)
     head = (("reply-to", ANSWERS),)
     one.does(Committed([run_of(EXPLAIN, ['{"destination": "/topic/x"}'], head)], b"r"))
@@ -171,8 +165,7 @@ def test_a_question_in_a_stored_transaction_is_answered():
 
 
 @pytest.mark.parametrize("question", ['{"destination": "/topic/x"}', "no question"])
-def test_a_question_that_was_due_is_answered_if_it_is_one(question: str):
-    desk = Clocked()
+def test_a_question_that_was_due_is_answered_if_it_is_one(desk: Clocked, question: str):
     one = asker(desk)
     one.sends(EXPLAIN, question, reply_to=ANSWERS, AMQ_SCHEDULED_DELAY="1000")
     desk.passes(2)

@@ -19,9 +19,8 @@ def desk() -> Iterator[Bench]:
     desk.ends()
 
 
-def test_a_cumulative_ack_covers_what_came_before_in_this_subscription_alone():
-    desk = Bench()
-    actor = desk.actor()
+def test_a_cumulative_ack_covers_what_came_before_in_this_subscription_alone(bench: Bench):
+    actor = bench.actor()
     for number, name in enumerate(("/queue/a", "/queue/b")):
         actor.subscribes(name, f"{number}", ack="client")
         actor.sends(name, *numbered(f"{number}.", 4))
@@ -29,12 +28,11 @@ def test_a_cumulative_ack_covers_what_came_before_in_this_subscription_alone():
     actor.acks(frames["0.2"])
     assert [each.message.body for each in actor.consumer("0").unacked.values()] == [b"0.3"]
     assert len(actor.consumer("1").unacked) == 4
-    assert desk.broker.acks.acked == 3
-    assert desk.queue("/queue/a").dequeued == 3
+    assert bench.broker.acks.acked == 3
+    assert bench.queue("/queue/a").dequeued == 3
     actor.is_gone()
-    assert desk.waiting("/queue/a") == ["0.3"]
-    assert desk.waiting("/queue/b") == numbered("1.", 4)
-    desk.ends()
+    assert bench.waiting("/queue/a") == ["0.3"]
+    assert bench.waiting("/queue/b") == numbered("1.", 4)
 
 
 def test_an_individual_ack_covers_one(desk: Bench):
@@ -208,9 +206,8 @@ def test_the_subscription_header_of_1_1_must_agree(desk: Bench):
     assert desk.waiting(Q) == ["b"]
 
 
-def test_an_ack_of_what_needs_none_is_ignored():
-    desk = Bench()
-    actor = desk.actor()
+def test_an_ack_of_what_needs_none_is_ignored(bench: Bench):
+    actor = bench.actor()
     actor.subscribes(Q)
     actor.subscribes("/topic/t", "t")
     actor.sends(Q, "a")
@@ -219,7 +216,7 @@ def test_an_ack_of_what_needs_none_is_ignored():
     ids = [frame.get("message-id") or "" for frame in frames]
     actor.acks(*ids)
     assert actor.reads() == []
-    assert desk.broker.acks.ignored == 2
+    assert bench.broker.acks.ignored == 2
 
 
 def test_a_policy_may_ignore_unknown_ids():

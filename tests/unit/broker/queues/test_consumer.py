@@ -236,9 +236,8 @@ def test_a_browser_sees_what_waits_and_takes_nothing(desk: Bench):
     assert [frame.get("delivery-count") for frame in reader.reads()] == ["2", None, None]
 
 
-def test_wildcard_consumers_share_one_credit_over_all_queues():
-    desk = Bench()
-    actor = desk.actor()
+def test_wildcard_consumers_share_one_credit_over_all_queues(bench: Bench):
+    actor = bench.actor()
     actor.subscribes("/queue/*", ack="client-individual", prefetch_count="3")
     for name in "abcd":
         actor.sends(f"/queue/{name}", name)
@@ -248,8 +247,7 @@ def test_wildcard_consumers_share_one_credit_over_all_queues():
     assert actor.bodies() == ["d"]
 
 
-def test_the_age_of_what_is_not_acknowledged_is_known_to_a_second():
-    bench = Bench()
+def test_the_age_of_what_is_not_acknowledged_is_known_to_a_second(bench: Bench):
     producer, worker = bench.actor(), bench.actor()
     worker.subscribes("/queue/q", ack="client-individual")
     queue = bench.broker.queues.open("/queue/q")
@@ -267,8 +265,7 @@ def test_the_age_of_what_is_not_acknowledged_is_known_to_a_second():
     assert queue.oldest_unacked_age_s(bench.now) == 0.0
 
 
-def test_the_moments_of_delivery_do_not_grow_for_ever():
-    bench = Bench()
+def test_the_moments_of_delivery_do_not_grow_for_ever(bench: Bench):
     producer, worker = bench.actor(), bench.actor()
     worker.subscribes("/queue/q", ack="client-individual", prefetch_count="10000")
     for _ in range(2500):
@@ -279,8 +276,7 @@ def test_the_moments_of_delivery_do_not_grow_for_ever():
     assert consumer.oldest_age_s(bench.now) == pytest.approx(5000, abs=2)
 
 
-def test_the_age_of_a_queue_is_that_of_the_consumer_that_holds_most_long():
-    bench = Bench()
+def test_the_age_of_a_queue_is_that_of_the_consumer_that_holds_most_long(bench: Bench):
     producer, busy, idle = bench.actor(), bench.actor(), bench.actor()
     busy.subscribes("/queue/q", ack="client")
     producer.sends("/queue/q", "x")

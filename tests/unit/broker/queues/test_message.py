@@ -180,9 +180,8 @@ def test_waiting_is_a_sorted_list(steps):
 
 
 @pytest.mark.parametrize("run", [1, 64])
-def test_a_waiting_message_costs_at_most_700_bytes(run):
+def test_a_waiting_message_costs_at_most_700_bytes(bench: Bench, run):
     # 1,000,000 of 100 bytes must fit 700 MB; a twentieth of them tells as much.
-    bench = Bench()
     sender = bench.actor()
     sends = [run_of("/queue/q", (), (("x", "y"),)) for _ in range(50_000 // run)]
     tracemalloc.start()

@@ -338,13 +338,12 @@ def test_headers_that_the_memory_can_never_hold_are_refused(overflow):
     assert desk.waiting(Q) == ["a"]
 
 
-def test_a_composite_that_fits_but_for_its_headers_is_nowhere():
-    desk = Bench()
-    actor = desk.actor()
-    desk.memory.limit_bytes = 2 * (OVERHEAD + 1) + HEAD
+def test_a_composite_that_fits_but_for_its_headers_is_nowhere(bench: Bench):
+    actor = bench.actor()
+    bench.memory.limit_bytes = 2 * (OVERHEAD + 1) + HEAD
     actor.sends("/queue/q,/queue/r", "a")
     assert actor.error().get("code") == "queue-full"
-    assert desk.memory.used_bytes == 0
+    assert bench.memory.used_bytes == 0
 
 
 def test_it_waits_for_the_queue_that_was_full_whatever_it_was_called():
@@ -377,10 +376,9 @@ def test_scheduled_messages_meet_a_full_queue_in_silence():
         assert desk.memory.used_bytes == 2 * (OVERHEAD + 1) + desk.heads_bytes()
 
 
-def test_a_schedule_without_memory_is_refused():
-    desk = Bench()
-    desk.memory.limit_bytes = 100
-    sender = desk.actor()
+def test_a_schedule_without_memory_is_refused(bench: Bench):
+    bench.memory.limit_bytes = 100
+    sender = bench.actor()
     sender.sends("/topic/t", "b", AMQ_SCHEDULED_DELAY="1000")
     error = sender.error()
     assert error.get("code") == "memory-limit"

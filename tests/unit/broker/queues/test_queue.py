@@ -283,9 +283,8 @@ def test_a_group_waits_for_an_owner_that_does_not_want_the_message(desk: Bench):
 # Wildcards and composites.
 
 
-def test_a_wildcard_takes_from_queues_made_before_and_later():
-    desk = Bench()
-    sender, reader = desk.actor(), desk.actor()
+def test_a_wildcard_takes_from_queues_made_before_and_later(bench: Bench):
+    sender, reader = bench.actor(), bench.actor()
     sender.sends("/queue/a.1", "0")
     reader.subscribes("/queue/a.*")
     sender.sends("/queue/a.2", "1")
@@ -298,13 +297,12 @@ def test_a_wildcard_takes_from_queues_made_before_and_later():
     sender.sends("/queue/a.1", "3")
     sender.sends("/queue/a.3", "4")
     assert reader.bodies() == []
-    assert desk.waiting("/queue/a.3") == ["4"]
+    assert bench.waiting("/queue/a.3") == ["4"]
 
 
 @pytest.mark.parametrize("pattern", ["/queue/>", "/queue/*", "/queue/**"])
-def test_a_wildcard_leaves_the_dead_letters_alone(pattern):
-    desk = Bench()
-    sender, reader = desk.actor(), desk.actor()
+def test_a_wildcard_leaves_the_dead_letters_alone(bench: Bench, pattern):
+    sender, reader = bench.actor(), bench.actor()
     sender.sends("/queue/DLQ.a", "dead")
     reader.subscribes(pattern)
     sender.sends("/queue/DLQ.b", "dead")
@@ -315,23 +313,21 @@ def test_a_wildcard_leaves_the_dead_letters_alone(pattern):
     assert reader.bodies("d") == ["dead", "dead", "dead too"]
 
 
-def test_a_composite_of_wildcards_joins_each_queue_once():
-    desk = Bench()
-    reader = desk.actor()
+def test_a_composite_of_wildcards_joins_each_queue_once(bench: Bench):
+    reader = bench.actor()
     reader.subscribes("/queue/a.*,/queue/*.b,/queue/a.b,/queue/x", ack="client")
     reader.sends("/queue/a.b", "0", "1")
     reader.sends("/queue/x", "2")
     reader.sends("/queue/a.c", "3")
     assert reader.bodies() == ["0", "1", "2", "3"]
-    assert len(desk.queue("/queue/a.b").consumers) == 1
+    assert len(bench.queue("/queue/a.b").consumers) == 1
     reader.unsubscribes()
-    assert not any(queue.consumers for queue in desk.broker.queues)
-    assert desk.waiting("/queue/a.b") == ["0", "1"]
+    assert not any(queue.consumers for queue in bench.broker.queues)
+    assert bench.waiting("/queue/a.b") == ["0", "1"]
 
 
-def test_a_composite_gets_those_dead_letters_alone_that_it_spells_out():
-    desk = Bench()
-    sender, reader = desk.actor(), desk.actor()
+def test_a_composite_gets_those_dead_letters_alone_that_it_spells_out(bench: Bench):
+    sender, reader = bench.actor(), bench.actor()
     sender.sends("/queue/DLQ.other", "0")
     reader.subscribes("/queue/>,/queue/DLQ.mine.*")
     sender.sends("/queue/DLQ.another", "1")
@@ -342,9 +338,8 @@ def test_a_composite_gets_those_dead_letters_alone_that_it_spells_out():
 # Back-off, delivery limit and dead letters.
 
 
-def test_the_waits_are_0_1_2_4_seconds_and_others_overtake():
-    desk = Bench()
-    actor = desk.actor()
+def test_the_waits_are_0_1_2_4_seconds_and_others_overtake(bench: Bench):
+    actor = bench.actor()
     actor.subscribes(Q, ack="client-individual", prefetch_count="1")
     actor.sends(Q, "bad")
     for number, wait in enumerate((0.0, 1.0, 2.0, 4.0), 1):
@@ -356,33 +351,31 @@ def test_the_waits_are_0_1_2_4_seconds_and_others_overtake():
             [other] = actor.reads()
             assert other.text == f"good{number}"
             actor.acks(other)
-            assert desk.queue(Q).delayed == 1
-            assert desk.broker.timers.next_due == desk.now + wait
-            desk.passes(wait - 0.01)
+            assert bench.queue(Q).delayed == 1
+            assert bench.broker.timers.next_due == bench.now + wait
+            bench.passes(wait - 0.01)
             assert actor.reads() == []
-            desk.passes(0.02)
+            bench.passes(0.02)
     [frame] = actor.reads()
     assert frame.get("delivery-count") == "5"
     actor.nacks(frame)
     assert actor.reads() == []
-    assert desk.waiting("/queue/DLQ.q") == ["bad"]
-    assert desk.broker.queues.deaths.buried[DeadLetterReason.DELIVERY_LIMIT] == 1
-    desk.ends()
+    assert bench.waiting("/queue/DLQ.q") == ["bad"]
+    assert bench.broker.queues.deaths.buried[DeadLetterReason.DELIVERY_LIMIT] == 1
 
 
-def test_a_disconnect_counts_as_a_failure_but_makes_nobody_wait():
-    desk = Bench()
+def test_a_disconnect_counts_as_a_failure_but_makes_nobody_wait(bench: Bench):
     for number in range(1, 6):
-        actor = desk.actor()
+        actor = bench.actor()
         actor.subscribes(Q, ack="client")
         if number == 1:
             actor.sends(Q, "bad")
         [frame] = actor.reads()
         assert frame.get("delivery-count") == (f"{number}" if number > 1 else None)
         actor.is_gone()
-    assert desk.waiting("/queue/DLQ.q") == ["bad"]
-    assert desk.waiting(Q) == []
-    assert not len(desk.broker.timers)
+    assert bench.waiting("/queue/DLQ.q") == ["bad"]
+    assert bench.waiting(Q) == []
+    assert not len(bench.broker.timers)
 
 
 def test_a_dead_letter_is_not_lost_by_looking_at_it_often():
@@ -420,9 +413,8 @@ def test_no_redelivery_at_all_by_policy():
     assert desk.waiting("/queue/DLQ.q") == ["bad"]
 
 
-def test_what_comes_back_together_stands_in_order_at_the_head():
-    desk = Bench()
-    first, second = desk.actor(), desk.actor()
+def test_what_comes_back_together_stands_in_order_at_the_head(bench: Bench):
+    first, second = bench.actor(), bench.actor()
     first.subscribes(Q, ack="client", prefetch_count="3")
     first.sends(Q, *numbered("", 6))
     assert first.bodies() == ["0", "1", "2"]
@@ -482,15 +474,14 @@ FORGED = (
 
 
 @pytest.mark.parametrize("where", [Q, "/topic/t", "#w", "/queue/a,/queue/b", "/queue/later"])
-def test_what_only_the_broker_may_say_is_left_out_of_what_clients_send(where):
+def test_what_only_the_broker_may_say_is_left_out_of_what_clients_send(bench: Bench, where):
     """F4, F22: of every kind of destination, at once, bound and later."""
-    desk = Bench()
-    actor = desk.actor()
+    actor = bench.actor()
     for number, name in enumerate(where.split(",")):
         actor.subscribes(name, str(number))
     more = (("AMQ_SCHEDULED_DELAY", "1"),) if where == "/queue/later" else ()
     actor.does(run_of(where, [b"x"], (*FORGED, ("x-mine", "1"), *more)))
-    desk.passes(1)
+    bench.passes(1)
     for frame in (found := actor.reads()):
         told = dict(frame.headers)
         assert told["x-mine"] == "1"
@@ -498,15 +489,14 @@ def test_what_only_the_broker_may_say_is_left_out_of_what_clients_send(where):
     assert len(found) == where.count(",") + 1
 
 
-def test_a_message_that_dies_among_the_dead_is_gone():
-    desk = Bench()
-    actor = desk.actor()
+def test_a_message_that_dies_among_the_dead_is_gone(bench: Bench):
+    actor = bench.actor()
     actor.sends("/queue/DLQ.q", "dead")
     actor.subscribes("/queue/DLQ.q", ack="client")
     actor.nacks(*actor.reads(), requeue=False)
     assert actor.reads() == []
-    assert desk.broker.queues.deaths.lost == 1
-    assert desk.memory.used_bytes == 0
+    assert bench.broker.queues.deaths.lost == 1
+    assert bench.memory.used_bytes == 0
 
 
 def test_a_dead_letter_queue_of_the_operators_choice():
@@ -552,16 +542,15 @@ def test_a_dead_letter_that_can_have_no_queue_is_lost_and_nothing_breaks():
 
 
 @pytest.mark.parametrize("limit", [0, 2])
-def test_max_exceptions_of_stompserver(limit):
-    desk = Bench()
-    actor = desk.actor()
+def test_max_exceptions_of_stompserver(bench: Bench, limit):
+    actor = bench.actor()
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "bad", max_exceptions=f"{limit}")
     for _ in range(limit + 1):
         actor.nacks(*actor.reads())
-        desk.passes(9.0)
+        bench.passes(9.0)
     assert actor.reads() == []
-    assert desk.waiting("/queue/deadletter") == ["bad"]
+    assert bench.waiting("/queue/deadletter") == ["bad"]
     actor.subscribes("/queue/deadletter", "d")
     [dead] = actor.reads("d")
     assert dead.get("x-death-reason") == "max-exceptions"
@@ -571,18 +560,17 @@ def test_max_exceptions_of_stompserver(limit):
 # Expiry.
 
 
-def test_expired_messages_are_never_delivered_and_are_gone():
-    desk = Bench()
-    actor = desk.actor()
+def test_expired_messages_are_never_delivered_and_are_gone(bench: Bench):
+    actor = bench.actor()
     actor.sends(Q, "a", ttl="1000")
     actor.sends(Q, "b", ttl="3000")
     actor.sends(Q, "c")
-    desk.passes(1.0)
+    bench.passes(1.0)
     actor.subscribes(Q)
     assert actor.bodies() == ["b", "c"]
-    assert desk.queue(Q).destination.expired == 1
-    assert desk.waiting("/queue/DLQ.q") == []
-    assert desk.memory.used_bytes == 0
+    assert bench.queue(Q).destination.expired == 1
+    assert bench.waiting("/queue/DLQ.q") == []
+    assert bench.memory.used_bytes == 0
 
 
 def test_a_policy_keeps_the_expired_as_dead_letters():
@@ -598,26 +586,24 @@ def test_a_policy_keeps_the_expired_as_dead_letters():
     assert desk.queue(Q).destination.dropped == 0
 
 
-def test_a_message_may_expire_while_it_waits_for_its_next_delivery():
-    desk = Bench()
-    actor = desk.actor()
+def test_a_message_may_expire_while_it_waits_for_its_next_delivery(bench: Bench):
+    actor = bench.actor()
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "a", ttl="1500")
     for _ in range(2):
         actor.nacks(*actor.reads())
-        desk.passes(0.5)
-    desk.passes(2.0)
+        bench.passes(0.5)
+    bench.passes(2.0)
     assert actor.reads() == []
-    queue = desk.queue(Q)
+    queue = bench.queue(Q)
     assert (queue.held, queue.destination.expired) == (0, 1)
 
 
 # The end of a queue.
 
 
-def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later():
-    desk = Bench()
-    actor, other = desk.actor(), desk.actor()
+def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later(bench: Bench):
+    actor, other = bench.actor(), bench.actor()
     actor.subscribes(Q, ack="client-individual", prefetch_count="3")
     actor.sends(Q, *numbered("", 3))
     for wait in (0.0, 1.0):
@@ -626,33 +612,31 @@ def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later():
             actor.nacks(frames[0])
         else:
             actor.nacks(frames[0])
-    queue = desk.queue(Q)
+    queue = bench.queue(Q)
     assert (queue.delayed, queue.unacked) == (1, 2)
     other.sends(Q, "3", "4")
-    desk.turn()
-    desk.broker.queues.end(Q, desk.now)
-    assert desk.broker.destinations.known(Q).queue is None  # type: ignore[union-attr]
+    bench.turn()
+    bench.broker.queues.end(Q, bench.now)
+    assert bench.broker.destinations.known(Q).queue is None  # type: ignore[union-attr]
     assert queue.destination.dropped == 1  # 4; 3 went to the free place
     actor.is_gone()
-    desk.passes(5.0)
+    bench.passes(5.0)
     assert queue.held == queue.size == 0
     assert queue.destination.dropped == 5
-    assert desk.memory.used_bytes == desk.memory.kept_bytes == 0
+    assert bench.memory.used_bytes == bench.memory.kept_bytes == 0
 
 
-def test_the_end_of_an_unknown_queue_is_nothing():
-    desk = Bench()
-    desk.broker.queues.end("/queue/none", desk.now)
-    desk.actor().subscribes("/topic/t")
-    desk.broker.queues.end("/topic/t", desk.now)
-    assert list(desk.broker.queues) == []
+def test_the_end_of_an_unknown_queue_is_nothing(bench: Bench):
+    bench.broker.queues.end("/queue/none", bench.now)
+    bench.actor().subscribes("/topic/t")
+    bench.broker.queues.end("/topic/t", bench.now)
+    assert list(bench.broker.queues) == []
 
 
-def test_a_queue_is_idle_when_nothing_would_be_lost():
-    desk = Bench()
-    actor = desk.actor()
+def test_a_queue_is_idle_when_nothing_would_be_lost(bench: Bench):
+    actor = bench.actor()
     actor.sends(Q, "a")
-    queue = desk.queue(Q)
+    queue = bench.queue(Q)
     assert not queue.is_idle
     actor.subscribes(Q)
     actor.reads()

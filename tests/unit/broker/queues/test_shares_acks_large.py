@@ -101,8 +101,7 @@ def test_what_one_frame_covers_leaves_the_newer_part_alone_or_moves_it():
         assert desk.broker.acks.acked == HELD
 
 
-def test_nobody_else_is_given_what_stands_behind_before_all_has_come_back():
-    desk = Clocked()
+def test_nobody_else_is_given_what_stands_behind_before_all_has_come_back(desk: Clocked):
     actor, ids = has(desk)
     other = desk.actor()
     actor.nacks(ids[-1])
@@ -134,8 +133,9 @@ def test_half_way_no_time_out_comes_and_later_frames_wait():
 
 @pytest.mark.parametrize("how", ["gone", "refused"])
 @pytest.mark.parametrize("what", ["ack", "nack", "commit"])
-def test_who_leaves_half_way_loses_nothing_and_gets_nothing_twice(how: str, what: str):
-    desk = Clocked()
+def test_who_leaves_half_way_loses_nothing_and_gets_nothing_twice(
+    desk: Clocked, how: str, what: str
+):
     actor, ids = has(desk)
     event = actor.acked(ids[HELD // 2 - 1], negative=what == "nack")
     if what == "commit":
@@ -157,8 +157,7 @@ def test_who_leaves_half_way_loses_nothing_and_gets_nothing_twice(how: str, what
     assert desk.queue("/queue/q").unacked == 0
 
 
-def test_what_a_bug_stops_is_given_back():
-    desk = Clocked()
+def test_what_a_bug_stops_is_given_back(desk: Clocked):
     actor, ids = has(desk)
     [claim], error = claim_all(
         desk.broker.acknowledger, actor.client, [actor.acked(ids[-1], negative=True)]
@@ -175,8 +174,7 @@ def test_what_a_bug_stops_is_given_back():
     assert desk.queue("/queue/q").unacked == 0
 
 
-def test_a_run_is_done_up_to_what_is_at_fault():
-    desk = Clocked()
+def test_a_run_is_done_up_to_what_is_at_fault(desk: Clocked):
     actor, ids = has(desk)
     last = ids[-1].rpartition("-")[0] + "-999999"
     actor.acks(ids[3], ids[2], last)  # the second is covered by the first
@@ -188,8 +186,7 @@ def test_a_run_is_done_up_to_what_is_at_fault():
     assert desk.waiting("/queue/q") == ALL[4:]
 
 
-def test_a_run_of_many_nacks_is_done_in_pieces_in_order():
-    desk = Clocked()
+def test_a_run_of_many_nacks_is_done_in_pieces_in_order(desk: Clocked):
     actor = desk.actor()
     actor.subscribes("/queue/q", ack="client-individual", prefetch_count=f"{HELD}")
     desk.actor().sends("/queue/q", *ALL[:3000])
@@ -202,8 +199,7 @@ def test_a_run_of_many_nacks_is_done_in_pieces_in_order():
     assert desk.broker.acks.nacked == 3000
 
 
-def test_a_transaction_gives_each_of_its_acks_its_part():
-    desk = Clocked()
+def test_a_transaction_gives_each_of_its_acks_its_part(desk: Clocked):
     actor, ids = has(desk)
     other = desk.actor()
     half = HELD // 2
@@ -221,8 +217,7 @@ def test_a_transaction_gives_each_of_its_acks_its_part():
     assert [each.command for each in actor.writes()] == ["RECEIPT"]
 
 
-def test_a_transaction_of_much_may_name_what_is_acknowledged_for_itself_alone():
-    desk = Clocked()
+def test_a_transaction_of_much_may_name_what_is_acknowledged_for_itself_alone(desk: Clocked):
     actor, ids = has(desk)
     actor.subscribes("/queue/r", "r", ack="client-individual")
     actor.sends("/queue/r", "a", "b")

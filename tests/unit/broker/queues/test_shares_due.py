@@ -109,8 +109,7 @@ def test_a_durable_subscription_with_much_unacknowledged_is_taken_over_in_pieces
     assert new.bodies()[-1] == "last"
 
 
-def test_scheduled_messages_that_are_due_at_once_are_sent_in_pieces():
-    desk = Clocked()
+def test_scheduled_messages_that_are_due_at_once_are_sent_in_pieces(desk: Clocked):
     sender = desk.actor()
     for _ in range(100):
         sender.sends(Q, *["x"] * 100, AMQ_SCHEDULED_DELAY="5000")

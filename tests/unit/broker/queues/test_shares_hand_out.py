@@ -119,8 +119,9 @@ def test_of_thousands_those_of_a_higher_priority_come_first():
 # Selectors.
 
 
-def test_selectors_are_asked_in_pieces_and_others_are_served_between(asked: list[object]):
-    desk = Clocked()
+def test_selectors_are_asked_in_pieces_and_others_are_served_between(
+    desk: Clocked, asked: list[object]
+):
     sender, reader, other = desk.actor(), desk.actor(), desk.actor()
     for number in range(50):
         sender.sends(Q, f"{number}", n=f"{number}")
@@ -274,8 +275,7 @@ def test_a_group_that_is_free_again_is_offered_to_who_has_passed_it():
     assert taken.text == "0"
 
 
-def test_the_time_may_be_up_when_the_one_who_has_a_group_does_not_want_its_message():
-    desk = Clocked()
+def test_the_time_may_be_up_when_the_one_who_has_a_group_does_not_want_its_message(desk: Clocked):
     sender, reader = desk.actor(), desk.actor()
     reader.subscribes(Q, ack="client", selector=f"{LONG} OR n = 'yes'")
     desk.turn()

@@ -19,8 +19,7 @@ def slow_core(policy: str) -> Core:
 
 
 @pytest.mark.covers("A01", "A02", "A03", "S04", "S17", "F38", "F39", "F37")
-def test_every_subscription_gets_each_message_with_its_headers_in_order():
-    core = Core()
+def test_every_subscription_gets_each_message_with_its_headers_in_order(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/topic/a", "x")
     reader.subscribes("/topic/a", "y")
@@ -53,8 +52,7 @@ def test_every_subscription_gets_each_message_with_its_headers_in_order():
 
 
 @pytest.mark.covers("F27", "F33", "F34", "F35")
-def test_a_body_is_passed_on_octet_by_octet_with_its_length():
-    core = Core()
+def test_a_body_is_passed_on_octet_by_octet_with_its_length(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a")
     bodies = [b"\0\xff\n\0", "é".encode(), b""]
@@ -68,8 +66,7 @@ def test_a_body_is_passed_on_octet_by_octet_with_its_length():
 
 
 @pytest.mark.covers("A03")
-def test_a_wildcard_subscriber_is_told_the_destination_as_it_was_spelled():
-    core = Core()
+def test_a_wildcard_subscriber_is_told_the_destination_as_it_was_spelled(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/topic/*")
     for name in ("/topic/a:b", "/topic//x", "/topic/Ä"):
@@ -79,8 +76,7 @@ def test_a_wildcard_subscriber_is_told_the_destination_as_it_was_spelled():
     ]
 
 
-def test_order_of_a_publisher_is_kept_over_runs_and_destinations():
-    core = Core()
+def test_order_of_a_publisher_is_kept_over_runs_and_destinations(core: Core):
     one, two, reader = core.peer(), core.peer(), core.peer()
     reader.subscribes("a.>")
     for turn in range(5):
@@ -92,8 +88,7 @@ def test_order_of_a_publisher_is_kept_over_runs_and_destinations():
     assert [body for body in bodies if body[0] == "2"] == [f"2:{turn}" for turn in range(5)]
 
 
-def test_subscribers_are_served_in_order_of_subscription_wildcards_among_them():
-    core = Core()
+def test_subscribers_are_served_in_order_of_subscription_wildcards_among_them(core: Core):
     publisher, reader = core.peer(), core.peer()
     for id, destination in enumerate(["a.*", "a.b", ">", "x", "a.b", "a.>"]):
         reader.subscribes(destination, str(id))
@@ -101,8 +96,7 @@ def test_subscribers_are_served_in_order_of_subscription_wildcards_among_them():
     assert [frame.get("subscription") for frame in reader.messages()] == list("01245")
 
 
-def test_wildcards_join_and_leave_destinations_in_use():
-    core = Core()
+def test_wildcards_join_and_leave_destinations_in_use(core: Core):
     publisher, reader = core.peer(), core.peer()
     publisher.sends("a.b", "0")
     reader.subscribes("a.*", "w")
@@ -132,8 +126,7 @@ AWKWARD: Pairs = (
 
 @pytest.mark.covers("F14", "F21", "F23", "F24", "F25", "F38")
 @pytest.mark.parametrize("order", [("1.0", "1.1", "1.2"), ("1.2", "1.1", "1.0")])
-def test_each_version_reads_the_same_text_or_nothing(order: tuple[str, ...]):
-    core = Core()
+def test_each_version_reads_the_same_text_or_nothing(core: Core, order: tuple[str, ...]):
     publisher = core.peer()
     readers = {version: core.peer(version) for version in order}
     for reader in readers.values():
@@ -160,8 +153,7 @@ def test_each_version_reads_the_same_text_or_nothing(order: tuple[str, ...]):
 
 
 @pytest.mark.covers("S11")
-def test_one_zero_without_id_has_no_subscription_header():
-    core = Core()
+def test_one_zero_without_id_has_no_subscription_header(core: Core):
     publisher, reader = core.peer(), core.peer("1.0")
     reader.subscribes("a", None)
     reader.subscribes("a", "told")
@@ -186,8 +178,7 @@ def test_message_ids_are_unique_over_copies_versions_runs_and_revivals():
     assert len(set(ids)) == len(ids)
 
 
-def test_counters_of_a_topic():
-    core = Core()
+def test_counters_of_a_topic(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a", "0")
     reader.subscribes("a*", "1")
@@ -219,8 +210,7 @@ def members(core: Core, count: int, destination: str = "#w") -> list[Peer]:
     return peers
 
 
-def test_the_seeds_rotation():
-    core = Core()
+def test_the_seeds_rotation(core: Core):
     publisher = core.peer()
     team = members(core, 3, "#work/*")
     for number in range(7):
@@ -229,8 +219,7 @@ def test_the_seeds_rotation():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 20])
-def test_a_run_is_dealt_like_single_messages(size: int):
-    core = Core()
+def test_a_run_is_dealt_like_single_messages(core: Core, size: int):
     publisher = core.peer()
     team = members(core, 3)
     publisher.sends("#w", "first")
@@ -241,8 +230,7 @@ def test_a_run_is_dealt_like_single_messages(size: int):
     assert core.broker.destinations.open("#w").delivered == size + 2
 
 
-def test_each_destination_has_a_rotation_of_its_own():
-    core = Core()
+def test_each_destination_has_a_rotation_of_its_own(core: Core):
     publisher = core.peer()
     team = members(core, 2, "#*")
     for number in range(4):
@@ -252,8 +240,7 @@ def test_each_destination_has_a_rotation_of_its_own():
     assert team[1].bodies() == ["a1", "b1", "a3", "b3"]
 
 
-def test_members_come_and_go_and_wildcards_are_members():
-    core = Core()
+def test_members_come_and_go_and_wildcards_are_members(core: Core):
     publisher = core.peer()
     one, two = members(core, 2)
     publisher.sends("#w", "0")

@@ -379,8 +379,7 @@ def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
     core.ends()
 
 
-def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at() -> None:
-    core = Core()
+def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("a.*", ack="client")
     reader.unsubscribes()

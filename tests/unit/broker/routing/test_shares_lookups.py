@@ -58,8 +58,7 @@ def given(reader: Actor) -> list[str]:
     return [each.text for each in reader.writes() if each.command == "MESSAGE"]
 
 
-def test_a_topic_of_very_many():
-    desk = Clocked()
+def test_a_topic_of_very_many(desk: Clocked):
     reader, sender, other = crowd(desk), desk.actor(), desk.actor()
     desk.pieces.clear()
     sender.sends(TOPIC, "a", receipts=[(1, b"r")])
@@ -73,8 +72,7 @@ def test_a_topic_of_very_many():
     assert desk.waiting("/queue/q") == ["beside it", "behind it"]
 
 
-def test_a_composite_of_topics_of_very_many():
-    desk = Clocked()
+def test_a_composite_of_topics_of_very_many(desk: Clocked):
     reader, sender = crowd(desk), desk.actor()
     desk.pieces.clear()
     sender.sends(f"{TOPIC},/topic/a.c,/topic/x", "a")
@@ -83,16 +81,14 @@ def test_a_composite_of_topics_of_very_many():
     assert given(reader) == ["a"] * 2 * MANY
 
 
-def test_a_commit():
-    desk = Clocked()
+def test_a_commit(desk: Clocked):
     reader, sender = crowd(desk), desk.actor()
     sender.does(Committed([run_of(TOPIC, [f"{n}"]) for n in range(2)], b"r"))
     settle(desk)
     assert given(reader)[::MANY] == ["0", "1"]
 
 
-def test_what_was_due():
-    desk = Clocked()
+def test_what_was_due(desk: Clocked):
     reader, sender = crowd(desk), desk.actor()
     sender.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1000")
     desk.passes(2)
@@ -113,16 +109,14 @@ def test_what_the_store_has():
     assert given(reader) == ["stored"] * MANY
 
 
-def test_statistics_look_nobody_up():
-    desk = Clocked()
+def test_statistics_look_nobody_up(desk: Clocked):
     crowd(desk)
     destination = desk.broker.destinations.place(TOPIC)
     assert destination_record(destination, desk.broker.statistics())["subscribers"] == MANY
     assert desk.broker.destinations.takers_count(destination) == MANY
 
 
-def test_work_queues_of_very_many():
-    desk = Clocked()
+def test_work_queues_of_very_many(desk: Clocked):
     reader, sender = crowd(desk, MANY, "#w.*"), desk.actor()
     sender.sends("#w.a", "1", "2")
     desk.settles()
@@ -138,8 +132,7 @@ def looked_at(desk: Clocked, sender: Actor) -> None:
     assert desk.broker.destinations._is_looking
 
 
-def test_who_goes_gets_nothing_and_who_comes_waits():
-    desk = Clocked()
+def test_who_goes_gets_nothing_and_who_comes_waits(desk: Clocked):
     reader, sender, late, brief = crowd(desk), desk.actor(), desk.actor(), desk.actor()
     brief.subscribes(TOPIC, "exact")
     brief.subscribes("/topic/a.**", "wild")
@@ -160,8 +153,7 @@ def test_who_goes_gets_nothing_and_who_comes_waits():
     assert given(reader) == ["b"] * (MANY - 1)
 
 
-def test_one_looks_up_at_a_time():
-    desk = Clocked()
+def test_one_looks_up_at_a_time(desk: Clocked):
     reader, one, two = crowd(desk), desk.actor(), desk.actor()
     looked_at(desk, one)
     two.sends("/topic/a.c", "c")
@@ -169,8 +161,7 @@ def test_one_looks_up_at_a_time():
     assert sorted(given(reader)) == ["a"] * MANY + ["c"] * MANY
 
 
-def test_somebody_may_look_up_at_once_meanwhile(monkeypatch: pytest.MonkeyPatch):
-    desk = Clocked()
+def test_somebody_may_look_up_at_once_meanwhile(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
     reader, sender = crowd(desk), desk.actor()
     looked_at(desk, sender)
     monkeypatch.setattr(_destinations, "takers_of", takers_of)
@@ -183,11 +174,10 @@ def test_somebody_may_look_up_at_once_meanwhile(monkeypatch: pytest.MonkeyPatch)
     assert given(reader) == ["a"] * MANY
 
 
-def test_a_destination_may_be_forgotten_meanwhile():
-    desk = Bench()
-    routes = desk.broker.destinations
+def test_a_destination_may_be_forgotten_meanwhile(bench: Bench):
+    routes = bench.broker.destinations
     for number in range(MANY):
-        desk.actor().subscribes("/topic/a.*", f"{number}")
+        bench.actor().subscribes("/topic/a.*", f"{number}")
     destination = routes.place(TOPIC)
     work = routes.refreshing(destination)
     next(work)
@@ -198,8 +188,7 @@ def test_a_destination_may_be_forgotten_meanwhile():
     assert len(routes.lent) == 0
 
 
-def test_those_who_leave_are_passed_over():
-    desk = Clocked()
+def test_those_who_leave_are_passed_over(desk: Clocked):
     reader, leaver, sender = crowd(desk), crowd(desk, 600), desk.actor()
     leaver.is_gone()
     assert leaver.client in desk.broker.destinations.leaving
@@ -270,14 +259,13 @@ def topics(desk: Bench, count: int, each: int, *, alike: bool) -> list[Actor]:
     return [reader, single, sender]
 
 
-def test_topics_of_the_same_share_one_list():
-    desk = Bench()
-    topics(desk, 500, 100, alike=True)
+def test_topics_of_the_same_share_one_list(bench: Bench):
+    topics(bench, 500, 100, alike=True)
     lists = {
-        id(each.subscribers) for each in desk.broker.destinations if each.name[:8] == "/topic/a"
+        id(each.subscribers) for each in bench.broker.destinations if each.name[:8] == "/topic/a"
     }
     assert len(lists) == 1
-    assert desk.broker.destinations.lent.places < 500
+    assert bench.broker.destinations.lent.places < 500
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -315,10 +303,9 @@ def test_the_bound_follows_the_memory():
     assert LentTakers(MemoryBudget(64 << 20)).most_places * 8 == 2 << 20
 
 
-def test_a_destination_that_is_forgotten_has_no_list():
-    desk = Bench()
-    routes = desk.broker.destinations
-    reader = desk.actor()
+def test_a_destination_that_is_forgotten_has_no_list(bench: Bench):
+    routes = bench.broker.destinations
+    reader = bench.actor()
     for number in range(50):
         reader.subscribes("/topic/a.*", f"{number}")
     one = routes.open(TOPIC)

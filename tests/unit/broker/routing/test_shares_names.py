@@ -33,8 +33,7 @@ def joined(reader: Actor) -> int:
 # Queues.
 
 
-def test_a_new_queue_is_joined_by_many_wildcards_in_pieces():
-    desk = Clocked()
+def test_a_new_queue_is_joined_by_many_wildcards_in_pieces(desk: Clocked):
     reader = wild(desk)
     sender, other = desk.actor(), desk.actor()
     sender.sends("/queue/n1", "a", receipts=[(1, b"r")])
@@ -53,8 +52,7 @@ def test_a_new_queue_is_joined_by_many_wildcards_in_pieces():
     assert receipt_of(sender) == ["r"]
 
 
-def test_the_consumer_of_the_highest_priority_has_what_comes_to_a_new_queue():
-    desk = Clocked()
+def test_the_consumer_of_the_highest_priority_has_what_comes_to_a_new_queue(desk: Clocked):
     wild(desk)
     first = desk.actor()
     first.subscribes("/queue/n*", ack="client", **{"x-priority": "9"})
@@ -76,8 +74,7 @@ def test_a_composite_send_makes_its_queues_one_after_the_other():
     assert receipt_of(sender) == ["r"]
 
 
-def test_who_subscribes_to_a_new_queue_waits_for_all_who_take_from_it():
-    desk = Clocked()
+def test_who_subscribes_to_a_new_queue_waits_for_all_who_take_from_it(desk: Clocked):
     reader = wild(desk)
     late = desk.actor()
     late.does(Subscribed("0", "/queue/n1", "client", (), None))
@@ -90,8 +87,7 @@ def test_who_subscribes_to_a_new_queue_waits_for_all_who_take_from_it():
     assert desk.waiting("/queue/q") == ["behind"]
 
 
-def test_who_comes_and_goes_while_a_new_queue_is_joined():
-    desk = Clocked()
+def test_who_comes_and_goes_while_a_new_queue_is_joined(desk: Clocked):
     reader, gone = wild(desk), wild(desk, STEP)
     sender, late = desk.actor(), desk.actor()
     before = desk.memory.tables_bytes
@@ -114,8 +110,7 @@ def test_who_comes_and_goes_while_a_new_queue_is_joined():
     assert desk.memory.tables_bytes < before, "each gives back what it was charged for"
 
 
-def test_a_queue_that_is_ended_while_it_is_joined_is_made_again():
-    desk = Clocked()
+def test_a_queue_that_is_ended_while_it_is_joined_is_made_again(desk: Clocked):
     reader = wild(desk)
     sender = desk.actor()
     sender.sends("/queue/n1", "a")
@@ -127,8 +122,7 @@ def test_a_queue_that_is_ended_while_it_is_joined_is_made_again():
     assert texts(reader.reads()) == ["a"]
 
 
-def test_what_a_lost_connection_sent_to_a_new_queue_comes_there():
-    desk = Clocked()
+def test_what_a_lost_connection_sent_to_a_new_queue_comes_there(desk: Clocked):
     reader = wild(desk)
     sender = desk.actor()
     sender.sends("/queue/n1", "a")
@@ -141,8 +135,7 @@ def test_what_a_lost_connection_sent_to_a_new_queue_comes_there():
     assert texts(reader.reads()) == ["a"]
 
 
-def test_the_queues_that_the_broker_makes_are_joined_in_pieces():
-    desk = Clocked()
+def test_the_queues_that_the_broker_makes_are_joined_in_pieces(desk: Clocked):
     reader = wild(desk)
     for number in range(3):
         desk.broker.turns.begin(0)
@@ -170,8 +163,7 @@ def test_a_bug_in_joining_does_not_keep_back_what_others_sent(monkeypatch: pytes
     assert len(desk.queue("/queue/n3").consumers) == MANY
 
 
-def test_who_comes_before_a_new_queue_is_looked_at_joins_it_once():
-    desk = Clocked()
+def test_who_comes_before_a_new_queue_is_looked_at_joins_it_once(desk: Clocked):
     wild(desk)
     one, two, late = desk.actor(), desk.actor(), desk.actor()
     one.sends("/queue/n1", "a")
@@ -184,11 +176,10 @@ def test_who_comes_before_a_new_queue_is_looked_at_joins_it_once():
     assert late.consumer().joined == 2
 
 
-def test_without_a_clock_all_join_a_new_queue_at_once():
-    desk = Bench()
-    reader = desk.actor()
+def test_without_a_clock_all_join_a_new_queue_at_once(bench: Bench):
+    reader = bench.actor()
     for number in range(MANY):
         reader.subscribes("/queue/n*", f"{number}", "client")
-    desk.actor().sends("/queue/n1", "a")
-    assert len(desk.queue("/queue/n1").consumers) == MANY
+    bench.actor().sends("/queue/n1", "a")
+    assert len(bench.queue("/queue/n1").consumers) == MANY
     assert texts(reader.reads()) == ["a"]

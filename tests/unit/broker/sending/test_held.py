@@ -69,21 +69,20 @@ def test_what_waits_for_the_store_is_charged() -> None:
     assert held(desk) == 0
 
 
-def test_what_waits_for_its_share_of_a_turn_is_charged() -> None:
-    desk = Bench()
-    desk.broker.turns.clock = count(2000.0).__next__  # each look finds that the time is up
-    sender = desk.actor()
+def test_what_waits_for_its_share_of_a_turn_is_charged(bench: Bench) -> None:
+    bench.broker.turns.clock = count(2000.0).__next__  # each look finds that the time is up
+    sender = bench.actor()
     sender.does(
         *(run_of(Q, (LARGE,)) for _ in range(3)),
         sender.acked("b.1-1"),
         Committed((run_of(Q, (LARGE,)), sender.acked("b.1-1")), None),
     )
-    assert 300_000 < held(desk) < 310_000
+    assert 300_000 < held(bench) < 310_000
     assert (
-        why(desk) == "is not read from: what it asked for is large, and is done a share at a time"
+        why(bench) == "is not read from: what it asked for is large, and is done a share at a time"
     )
-    desk.broker.finish(desk.now)
-    assert held(desk) == 0
+    bench.broker.finish(bench.now)
+    assert held(bench) == 0
 
 
 async def test_producers_that_wait_for_a_queue_do_not_take_all_memory(

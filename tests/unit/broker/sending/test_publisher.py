@@ -108,8 +108,7 @@ def test_a_receipt_tells_what_became_of_the_message():
 # --- last values ----------------------------------------------------------------------------------
 
 
-def test_the_last_value_is_given_to_whoever_comes_later():
-    core = Core()
+def test_the_last_value_is_given_to_whoever_comes_later(core: Core):
     publisher, early, late, wild = (core.peer() for _ in range(4))
     early.subscribes("a.b")
     publisher.sends("a.b", "1", headers=RETAIN)
@@ -128,11 +127,9 @@ def test_the_last_value_is_given_to_whoever_comes_later():
     assert after.bodies() == []
     assert core.memory.used_bytes == 0
     publisher.sends("a.b", "6", headers=REMOVE)  # there is none: no matter
-    core.ends()
 
 
-def test_a_last_value_is_kept_for_nobody_longer_than_it_lives_and_only_for_who_wants_it():
-    core = Core()
+def test_a_last_value_is_kept_for_nobody_longer_than_it_lives_and_only_for_who_wants_it(core: Core):
     publisher = core.peer()
     publisher.sends("a", "x", headers=(*RETAIN, ("ttl", "1000"), ("color", "red")))
     blue, red = core.peer(), core.peer()
@@ -144,7 +141,6 @@ def test_a_last_value_is_kept_for_nobody_longer_than_it_lives_and_only_for_who_w
     late.subscribes("a")
     assert late.bodies() == []
     publisher.sends("a", "y", headers=REMOVE)
-    core.ends()
 
 
 def test_a_last_value_is_charged_and_replaced_and_without_memory_there_is_none():
@@ -178,15 +174,13 @@ def test_a_last_value_under_a_ttl_is_not_parked_as_well():
 
 
 @pytest.mark.parametrize("name", ["#w", "/queue/q", "DIAG/x"])
-def test_only_topics_have_a_last_value(name: str):
-    core = Core()
+def test_only_topics_have_a_last_value(core: Core, name: str):
     publisher, one, two = core.peer(), core.peer(), core.peer()
     one.subscribes(name)
     publisher.sends(name, "x", headers=RETAIN)
     two.subscribes(name)
     assert (one.bodies(), two.bodies()) == (["x"], [])
     one.drains()
-    core.ends()
 
 
 def test_a_route_with_a_last_value_is_not_forgotten():
@@ -263,15 +257,13 @@ def test_an_id_whose_message_waits_for_room_is_no_duplicate_of_itself():
 # --- composites and aliases -----------------------------------------------------------------------
 
 
-def test_a_composite_send_goes_everywhere_once():
-    core = Core()
+def test_a_composite_send_goes_everywhere_once(core: Core):
     publisher, topic, queue = core.peer(), core.peer(), core.peer()
     topic.subscribes("/topic/a")
     queue.subscribes("/queue/b")
     publisher.sends("/topic/a,/queue/b,/topic/a", "x", "y")
     assert topic.bodies() == queue.bodies() == ["x", "y"]
     assert core.broker.publisher.received == 4
-    core.ends()
 
 
 def test_the_dialect_rabbitmq_says_redelivered_false_on_topics_too() -> None:
@@ -286,9 +278,10 @@ def test_the_dialect_rabbitmq_says_redelivered_false_on_topics_too() -> None:
         assert message.get("redelivered") == "false"
 
 
-def test_subscribers_are_told_the_name_that_they_know_however_the_sender_spelt_it() -> None:
+def test_subscribers_are_told_the_name_that_they_know_however_the_sender_spelt_it(
+    core: Core,
+) -> None:
     """As in RabbitMQ and ActiveMQ (S10): nobody subscribes to /exchange/amq.topic/k or to a,b."""
-    core = Core()
     reader, sender = core.peer(), core.peer()
     for place in ("/topic/k", "/queue/a", "/topic/b"):
         reader.subscribes(place, id=place)
@@ -299,8 +292,7 @@ def test_subscribers_are_told_the_name_that_they_know_however_the_sender_spelt_i
     assert sorted(names) == ["/queue/a", "/queue/a", "/topic/b", "/topic/k"]
 
 
-def test_a_composite_subscribe_gets_one_copy_of_each_message():
-    core = Core()
+def test_a_composite_subscribe_gets_one_copy_of_each_message(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/topic/a.b,/topic/a.*,/topic/*")
     publisher.sends("/topic/a.b", "x")
@@ -310,7 +302,6 @@ def test_a_composite_subscribe_gets_one_copy_of_each_message():
     publisher.sends("/topic/a.b", "z")
     assert len(reader.messages()) == 3
     assert core.broker.destinations.wildcards == 0
-    core.ends()
 
 
 def test_a_composite_send_that_does_not_fit_everywhere_is_nowhere():
@@ -411,8 +402,7 @@ def test_a_message_is_sent_when_it_is_due_even_if_its_sender_has_gone(name: str)
     core.ends()
 
 
-def test_a_message_repeats_and_its_id_does_not_make_it_a_duplicate_of_itself():
-    core = Core()
+def test_a_message_repeats_and_its_id_does_not_make_it_a_duplicate_of_itself(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a")
     headers = (*scheduled(delay=1000, period=2000, repeat=2), ("x-dedup-id", "1"))
@@ -426,7 +416,6 @@ def test_a_message_repeats_and_its_id_does_not_make_it_a_duplicate_of_itself():
     assert seen == [1, 1, 2, 2, 3, 3, 3]
     assert core.broker.publisher.duplicates == 2
     assert core.memory.used_bytes == 0
-    core.ends()
 
 
 def test_a_schedule_that_nobody_can_keep_is_refused():
@@ -451,15 +440,13 @@ def test_a_scheduled_message_that_finds_a_full_queue_is_lost_quietly():
     core.ends()
 
 
-def test_a_transaction_may_send_to_a_composite_and_to_a_client_that_has_gone():
-    core = Core()
+def test_a_transaction_may_send_to_a_composite_and_to_a_client_that_has_gone(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/queue/a")
     runs = [run_of("/queue/a,/topic/b", "x"), run_of("/reply-queue/s99.x", "y")]
     publisher.does(Committed(runs, b"r"))
     assert reader.bodies() == ["x"]
     assert evidence(publisher) == (("stored", "memory"),)
-    core.ends()
 
 
 # --- work queues ----------------------------------------------------------------------------------
@@ -507,8 +494,7 @@ def test_a_policy_decides_what_becomes_the_last_value(
     publisher.sends("a", "end", headers=REMOVE)
 
 
-def test_a_composite_is_told_of_as_a_whole() -> None:
-    core = Core()
+def test_a_composite_is_told_of_as_a_whole(core: Core) -> None:
     publisher, one, two = (core.peer() for _ in range(3))
     one.subscribes("/topic/b")
     two.subscribes("/topic/c")
@@ -575,8 +561,7 @@ def test_a_composite_that_is_scheduled_is_sent_as_a_whole():
     assert reader.bodies() == ["m", "m"]
 
 
-def test_that_nothing_survives_is_told_the_operator_once():
-    core = Core()
+def test_that_nothing_survives_is_told_the_operator_once(core: Core):
     told: list[str] = []
     core.broker.publisher.warn = told.append
     peer = core.peer()

@@ -43,8 +43,9 @@ def takes(number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("escaped", ["plain", "with\nline"])
-def test_selectors_are_asked_about_a_commit_in_pieces_before_any_of_it_is_seen(escaped: str):
-    desk = Clocked()
+def test_selectors_are_asked_about_a_commit_in_pieces_before_any_of_it_is_seen(
+    desk: Clocked, escaped: str
+):
     actors = asked(desk)
     plain, busy, other, late = [desk.actor() for _ in range(4)]
     plain.subscribes(TOPIC)
@@ -90,8 +91,7 @@ def test_a_commit_to_more_takers_than_are_remembered_is_done_all_the_same(
     assert desk.memory.kept_bytes == 0
 
 
-def test_who_takes_turns_is_asked_about_a_commit_beforehand():
-    desk = Clocked()
+def test_who_takes_turns_is_asked_about_a_commit_beforehand(desk: Clocked):
     actors = [desk.actor() for _ in range(ASKED)]
     for number, actor in enumerate(actors):
         selector = f"k = '{'vw'[number % 2]}' AND x <> 'x{number}'"
@@ -137,9 +137,9 @@ def test_selectors_are_asked_about_a_stored_commit_once(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("names", [(TOPIC,), (TOPIC, "/topic/none")])
 def test_rights_that_change_while_selectors_are_asked_hold_for_all_of_a_commit(
+    desk: Clocked,
     names: tuple[str, ...],
 ):
-    desk = Clocked()
     asked(desk)
     busy = desk.actor()
     first, *others = wanted(TOPIC)
@@ -158,8 +158,7 @@ def test_rights_that_change_while_selectors_are_asked_hold_for_all_of_a_commit(
     assert sent == (BLOCKS if is_allowed else 0), "nothing is done before the one refused"
 
 
-def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another():
-    desk = Clocked()
+def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another(desk: Clocked):
     asked(desk)
     destination = desk.broker.destinations.open(TOPIC)
     told, other = (run_of(TOPIC, ["x"], (("k", k),)).head for k in "vw")

@@ -58,8 +58,7 @@ def given(reader: Actor) -> int:
 
 @pytest.mark.parametrize("destination", [TOPIC, "/topic/*"])
 @pytest.mark.parametrize("selector", ["", "n = '1'"])
-def test_what_a_turn_gives_to_very_many_is_bounded(destination: str, selector: str):
-    desk = Clocked()
+def test_what_a_turn_gives_to_very_many_is_bounded(desk: Clocked, destination: str, selector: str):
     reader = crowd(desk, destination, selector=selector)
     busy, light = desk.actor(), desk.actor()
     desk.pieces.clear()
@@ -90,8 +89,7 @@ def test_without_much_to_do_it_is_done_at_once(monkeypatch: pytest.MonkeyPatch, 
     assert bodies(reader) == [["a", "b"]] * MANY
 
 
-def test_each_version_has_it_in_its_own_words():
-    desk = Clocked()
+def test_each_version_has_it_in_its_own_words(desk: Clocked):
     readers = [crowd(desk, version=version) for version in ("1.0", "1.1", "1.2")]
     desk.actor().sends(TOPIC, "a", n="x:y\\z")
     desk.settles()
@@ -101,8 +99,7 @@ def test_each_version_has_it_in_its_own_words():
         assert {frame.get("n") for frame in frames} == {"x:y\\z"}
 
 
-def test_what_others_send_there_comes_behind_it():
-    desk = Clocked()
+def test_what_others_send_there_comes_behind_it(desk: Clocked):
     reader = crowd(desk)
     busy, other = desk.actor(), desk.actor()
     other.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1000")
@@ -117,8 +114,7 @@ def test_what_others_send_there_comes_behind_it():
     assert max(desk.pieces) <= MOST
 
 
-def test_a_sender_does_not_go_on_before_who_waits_for_its_topic():
-    desk = Clocked()
+def test_a_sender_does_not_go_on_before_who_waits_for_its_topic(desk: Clocked):
     reader = crowd(desk)
     busy, other = desk.actor(), desk.actor()
     busy.does(*[run_of(TOPIC, [f"{n}"], (("n", f"{n}"),)) for n in range(5)])
@@ -129,8 +125,7 @@ def test_a_sender_does_not_go_on_before_who_waits_for_its_topic():
 
 
 @pytest.mark.parametrize("how", ["unsubscribes", "leaves", "feed"])
-def test_whoever_goes_half_way_gets_no_more(how: str):
-    desk = Clocked()
+def test_whoever_goes_half_way_gets_no_more(desk: Clocked, how: str):
     reader = crowd(desk, ack="client" if how == "feed" else "auto", prefetch_count="1000")
     stays = crowd(desk)
     desk.actor().sends(TOPIC, "a")
@@ -160,8 +155,7 @@ def test_who_comes_half_way_gets_none_of_it():
     assert [frame.command for frame in late.writes()] == ["RECEIPT", "MESSAGE", "MESSAGE"]
 
 
-def test_a_run_for_queues_of_many_subscriptions_is_put_there_in_pieces():
-    desk = Clocked()
+def test_a_run_for_queues_of_many_subscriptions_is_put_there_in_pieces(desk: Clocked):
     reader = crowd(desk, count=300, ack="client", prefetch_count="1000")
     sender = desk.actor()
     desk.pieces.clear()
@@ -172,8 +166,7 @@ def test_a_run_for_queues_of_many_subscriptions_is_put_there_in_pieces():
     assert receipt(sender)["matched"] == "300"
 
 
-def test_a_reader_that_is_too_slow_loses_it(monkeypatch: pytest.MonkeyPatch):
-    desk = Clocked()
+def test_a_reader_that_is_too_slow_loses_it(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
     reader = crowd(desk)
     monkeypatch.setattr(OutboxFake, "stage", lambda *_: False)
     monkeypatch.setattr(OutboxFake, "discard", lambda _: 0)
@@ -276,8 +269,7 @@ def test_a_composite_send_that_is_refused_half_way_is_given_to_nobody(
 # What is not sent by a client, at once, for the present.
 
 
-def test_what_is_due_for_very_many_is_given_in_pieces():
-    desk = Clocked()
+def test_what_is_due_for_very_many_is_given_in_pieces(desk: Clocked):
     reader = crowd(desk)
     desk.actor().sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1000")
     desk.pieces.clear()
@@ -290,8 +282,7 @@ def test_what_is_due_for_very_many_is_given_in_pieces():
     assert desk.memory.kept_bytes == 0
 
 
-def test_who_comes_and_goes_before_it_is_a_message_s_turn_matters():
-    desk = Clocked()
+def test_who_comes_and_goes_before_it_is_a_message_s_turn_matters(desk: Clocked):
     reader = crowd(desk)
     busy, other = desk.actor(), desk.actor()
     other.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1")
@@ -302,8 +293,7 @@ def test_who_comes_and_goes_before_it_is_a_message_s_turn_matters():
     assert bodies(reader)[1:] == [["first", "due"]] * (MANY - 1)
 
 
-def test_a_commit_gives_each_of_its_messages_in_pieces():
-    desk = Clocked()
+def test_a_commit_gives_each_of_its_messages_in_pieces(desk: Clocked):
     reader = crowd(desk, selector="n = '1'")
     busy = desk.actor()
     desk.pieces.clear()
@@ -325,8 +315,7 @@ def test_a_commit_to_new_topics_looks_for_takers_in_pieces():
     assert bodies(reader) == [["a"] * len(NAMES)] * MANY
 
 
-def test_a_commit_of_a_long_run_to_few_queues_is_done_in_pieces():
-    desk = Clocked()
+def test_a_commit_of_a_long_run_to_few_queues_is_done_in_pieces(desk: Clocked):
     reader = crowd(desk, count=60, ack="client", prefetch_count="1000")
     busy = desk.actor()
     desk.pieces.clear()

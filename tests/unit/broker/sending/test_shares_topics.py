@@ -70,8 +70,7 @@ def at_rest(desk: Clocked) -> None:
 
 
 @pytest.mark.parametrize("names", [(TOPIC,), ("/topic/u", TOPIC), ("/topic/u,/topic/t",)])
-def test_what_a_turn_gives_out_of_a_commit_is_bounded(names: tuple[str, ...]):
-    desk = Clocked()
+def test_what_a_turn_gives_out_of_a_commit_is_bounded(desk: Clocked, names: tuple[str, ...]):
     actors = takers(desk)
     busy, light = desk.actor(), desk.actor()
     busy.does(Committed(runs(*names), b"done"), run_of("/queue/b", ["behind"]))
@@ -90,8 +89,7 @@ def test_what_a_turn_gives_out_of_a_commit_is_bounded(names: tuple[str, ...]):
     assert not desk.broker.lines.busy
 
 
-def test_what_others_send_to_its_topics_comes_before_or_behind_it():
-    desk = Clocked()
+def test_what_others_send_to_its_topics_comes_before_or_behind_it(desk: Clocked):
     actors = takers(desk)
     busy, one, two = desk.actor(), desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"), run_of(TOPIC, ["last"]))
@@ -114,8 +112,7 @@ def test_what_others_send_to_its_topics_comes_before_or_behind_it():
     assert not one.outbox.is_paused
 
 
-def test_commits_to_the_same_topics_follow_each_other():
-    desk = Clocked()
+def test_commits_to_the_same_topics_follow_each_other(desk: Clocked):
     actors = takers(desk, "/topic/t", "/topic/u", count=20)
     one, two, small = desk.actor(), desk.actor(), desk.actor()
     for mark in "ab":
@@ -146,8 +143,7 @@ def test_commits_to_the_same_topics_follow_each_other():
     ("destination", "waits"),
     [(TOPIC, True), ("/topic/*", True), ("/topic/other", False), ("/other/*", False)],
 )
-def test_who_subscribes_meanwhile_gets_no_half_of_it(destination: str, waits: bool):
-    desk = Clocked()
+def test_who_subscribes_meanwhile_gets_no_half_of_it(desk: Clocked, destination: str, waits: bool):
     takers(desk)
     busy, late = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
@@ -160,8 +156,7 @@ def test_who_subscribes_meanwhile_gets_no_half_of_it(destination: str, waits: bo
     assert late.bodies() == (["next"] if waits else [])
 
 
-def test_a_wildcard_waits_for_more_topics_than_it_is_compared_with(monkeypatch):
-    desk = Clocked()
+def test_a_wildcard_waits_for_more_topics_than_it_is_compared_with(desk: Clocked, monkeypatch):
     monkeypatch.setattr("trio_stomp.broker.routing._lines.MANY_NAMES", 1)
     takers(desk, TOPIC, "/topic/u")
     busy, late = desk.actor(), desk.actor()
@@ -174,8 +169,7 @@ def test_a_wildcard_waits_for_more_topics_than_it_is_compared_with(monkeypatch):
     assert late.bodies() == ["x"]
 
 
-def test_a_subscribe_that_waited_and_is_refused_tells_so():
-    desk = Clocked()
+def test_a_subscribe_that_waited_and_is_refused_tells_so(desk: Clocked):
     takers(desk)
     busy, late = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
@@ -188,8 +182,7 @@ def test_a_subscribe_that_waited_and_is_refused_tells_so():
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_taker_that_leaves_half_way_gets_no_more(is_lost: bool):
-    desk = Clocked()
+def test_a_taker_that_leaves_half_way_gets_no_more(desk: Clocked, is_lost: bool):
     leaver, *others = takers(desk)
     busy = desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
@@ -292,8 +285,7 @@ def test_what_a_commit_refuses_comes_back_in_order():
     desk.ends()
 
 
-def test_a_queue_is_seen_with_the_last_of_a_topic():
-    desk = Clocked()
+def test_a_queue_is_seen_with_the_last_of_a_topic(desk: Clocked):
     takers(desk)
     busy, reader = desk.actor(), desk.actor()
     reader.subscribes("/queue/q")
@@ -309,8 +301,7 @@ def test_a_queue_is_seen_with_the_last_of_a_topic():
 
 
 @pytest.mark.parametrize("selector", ["", "n <> '3'"])
-def test_members_of_a_work_queue_have_a_commit_in_turn(selector: str):
-    desk = Clocked()
+def test_members_of_a_work_queue_have_a_commit_in_turn(desk: Clocked, selector: str):
     members = [desk.actor() for _ in range(TAKERS)]
     for member in members:
         member.does(Subscribed("0", "#w", "auto", (("selector", selector),), None))
@@ -329,8 +320,7 @@ def test_members_of_a_work_queue_have_a_commit_in_turn(selector: str):
 # What nobody can be made to wait for comes behind it.
 
 
-def test_what_is_due_meanwhile_comes_behind_it_and_is_charged():
-    desk = Clocked()
+def test_what_is_due_meanwhile_comes_behind_it_and_is_charged(desk: Clocked):
     actors = takers(desk)
     busy, other = desk.actor(), desk.actor()
     other.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="10000")
@@ -367,8 +357,9 @@ def test_what_the_store_answers_meanwhile_comes_behind_it():
     assert not desk.broker.lines.busy
 
 
-def test_a_bug_in_what_comes_behind_is_its_end_alone(monkeypatch: pytest.MonkeyPatch):
-    desk = Clocked()
+def test_a_bug_in_what_comes_behind_is_its_end_alone(
+    desk: Clocked, monkeypatch: pytest.MonkeyPatch
+):
     actors = takers(desk)
     busy, other = desk.actor(), desk.actor()
     for body in ("bad", "good"):
@@ -432,8 +423,9 @@ def test_a_commit_of_ids_that_there_is_no_memory_for_does_nothing():
 
 
 @pytest.mark.parametrize("runs_before", [1, 2 * RUNS])
-def test_a_commit_that_schedules_for_when_nobody_lives_does_nothing(runs_before: int):
-    desk = Clocked()
+def test_a_commit_that_schedules_for_when_nobody_lives_does_nothing(
+    desk: Clocked, runs_before: int
+):
     [taker] = takers(desk, count=1)
     busy = desk.actor()
     never = run_of(TOPIC, ["x"], (("AMQ_SCHEDULED_TIME", "631152000000"),))
@@ -464,8 +456,9 @@ def test_a_topic_without_subscribers_is_not_forgotten_in_the_middle():
     assert desk.broker.destinations.known("/topic/a") is None, "and is later"
 
 
-def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(monkeypatch: pytest.MonkeyPatch):
-    desk = Clocked()
+def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(
+    desk: Clocked, monkeypatch: pytest.MonkeyPatch
+):
     takers(desk)
     busy, other = desk.actor(), desk.actor()
     begun_with_ack(desk, busy, other)
@@ -480,8 +473,7 @@ def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(monkeypatch: pyte
     assert desk.waiting("/queue/a") == ["x"], "nobody knows whether it was done"
 
 
-def test_who_waits_for_a_topic_and_is_lost_has_sent_all_the_same():
-    desk = Clocked()
+def test_who_waits_for_a_topic_and_is_lost_has_sent_all_the_same(desk: Clocked):
     actors = takers(desk)
     busy, other = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))

@@ -16,8 +16,7 @@ def request(asker: Peer, responder: Peer) -> str:
     return responder.messages()[-1].get("reply-to") or ""
 
 
-def test_a_reply_comes_without_a_subscribe_under_the_queues_own_name():
-    core = Core()
+def test_a_reply_comes_without_a_subscribe_under_the_queues_own_name(core: Core):
     asker, responder = core.peer(), core.peer()
     responder.subscribes("/queue/work")
     where = request(asker, responder)
@@ -28,11 +27,9 @@ def test_a_reply_comes_without_a_subscribe_under_the_queues_own_name():
     assert (answer.text, answer.get("subscription")) == ("answer", "/temp-queue/box")
     assert request(asker, responder) == where
     assert len(asker.client.subscriptions) == 1
-    core.ends()
 
 
-def test_an_explicit_subscribe_replaces_the_automatic_one():
-    core = Core()
+def test_an_explicit_subscribe_replaces_the_automatic_one(core: Core):
     asker, responder = core.peer(), core.peer()
     responder.subscribes("/queue/work")
     where = request(asker, responder)
@@ -43,11 +40,9 @@ def test_an_explicit_subscribe_replaces_the_automatic_one():
     assert asker.bodies("mine") == ["1"]
     asker.acks(asker.messages()[0])
     assert asker.bodies("mine") == ["1", "2"]
-    core.ends()
 
 
-def test_an_id_that_is_in_use_makes_no_second_subscription():
-    core = Core()
+def test_an_id_that_is_in_use_makes_no_second_subscription(core: Core):
     asker, responder = core.peer(), core.peer()
     responder.subscribes("/queue/work")
     asker.subscribes("/topic/t", "/temp-queue/box")
@@ -57,11 +52,9 @@ def test_an_id_that_is_in_use_makes_no_second_subscription():
     asker.subscribes("/temp-queue/box", "1")
     assert asker.bodies("1") == ["answer"]
     asker.drains()
-    core.ends()
 
 
-def test_an_explicit_subscribe_may_use_the_automatic_ones_id():
-    core = Core()
+def test_an_explicit_subscribe_may_use_the_automatic_ones_id(core: Core):
     asker, server = core.peer(), core.peer()
     server.subscribes("/topic/q")
     asker.sends("/topic/q", "?", headers=(("reply-to", "/temp-queue/x"),))
@@ -69,11 +62,9 @@ def test_an_explicit_subscribe_may_use_the_automatic_ones_id():
     server.sends(server.messages()[0].get("reply-to") or "", "!")
     assert [frame.command for frame in asker.frames()] == ["RECEIPT", "MESSAGE"]
     assert asker.messages()[0].get("ack") is not None
-    core.ends()
 
 
-def test_a_temporary_queue_is_its_clients_own():
-    core = Core()
+def test_a_temporary_queue_is_its_clients_own(core: Core):
     one, two, thief = core.peer(), core.peer(), core.peer()
     one.subscribes("/temp-queue/x")
     two.subscribes("/temp-queue/x")
@@ -86,7 +77,6 @@ def test_a_temporary_queue_is_its_clients_own():
     assert thief.outbox.closed is CloseReason.UNSUPPORTED
     one.subscribes("/reply-queue/s1.x", "1")
     assert one.outbox.closed is None
-    core.ends()
 
 
 @pytest.mark.parametrize("name", ["/temp-queue/*", "/temp-topic/a.>", "/temp-queue/a/**"])
@@ -119,8 +109,7 @@ def test_no_wildcard_reaches_a_temporary_topic():
     core.ends()
 
 
-def test_a_reply_to_a_temporary_topic_is_rewritten_and_not_subscribed_to():
-    core = Core()
+def test_a_reply_to_a_temporary_topic_is_rewritten_and_not_subscribed_to(core: Core):
     asker, responder = core.peer(), core.peer()
     responder.subscribes("/queue/work")
     asker.sends("/queue/work", "ask", headers=(("reply-to", "/temp-topic/x"),))
@@ -128,17 +117,14 @@ def test_a_reply_to_a_temporary_topic_is_rewritten_and_not_subscribed_to():
     assert asker.client.subscriptions == {}
     asker.sends("/queue/work", "ask", headers=(("reply-to", "/queue/plain"),))
     assert responder.messages()[1].get("reply-to") == "/queue/plain"
-    core.ends()
 
 
-def test_a_client_may_send_to_its_temporary_queue_before_it_subscribes():
-    core = Core()
+def test_a_client_may_send_to_its_temporary_queue_before_it_subscribes(core: Core):
     peer = core.peer()
     peer.sends("/temp-queue/x", "early")
     peer.subscribes("/temp-queue/x")
     assert peer.bodies() == ["early"]
     peer.drains()
-    core.ends()
 
 
 def test_all_of_it_is_gone_with_the_connection():
@@ -165,15 +151,13 @@ def test_all_of_it_is_gone_with_the_connection():
     core.ends()
 
 
-def test_a_composite_reply_reaches_whoever_is_still_there():
-    core = Core()
+def test_a_composite_reply_reaches_whoever_is_still_there(core: Core):
     asker, responder, other = (core.peer() for _ in range(3))
     responder.subscribes("/queue/work")
     where = request(asker, responder)
     other.subscribes("/queue/log")
     responder.sends(f"{where},/queue/log,/reply-queue/gone.x", "answer")
     assert asker.bodies() == other.bodies() == ["answer"]
-    core.ends()
 
 
 def test_temporary_destinations_of_a_connection_are_bounded(monkeypatch: pytest.MonkeyPatch):

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 Q, R = "/queue/q", "/queue/r"
 
 
-def test_all_is_done_in_order_and_answered_once():
-    desk = Bench()
-    actor = desk.actor()
+def test_all_is_done_in_order_and_answered_once(bench: Bench):
+    actor = bench.actor()
     actor.subscribes(R, "r", ack="client-individual")
     actor.sends(R, "0", "1", "2")
     zero, one, two = actor.reads()
@@ -32,19 +31,17 @@ def test_all_is_done_in_order_and_answered_once():
     told = [(frame.command, frame.get("receipt-id")) for frame in frames]
     assert told == [("RECEIPT", "done"), ("MESSAGE", None)]
     assert frames[1].text == "2"
-    assert desk.waiting(Q) == ["a", "b", "c"]
-    assert desk.waiting("/queue/DLQ.r") == ["1"]
-    assert desk.broker.acks.acked == 1
-    assert desk.broker.acks.nacked == 2
-    desk.ends()
+    assert bench.waiting(Q) == ["a", "b", "c"]
+    assert bench.waiting("/queue/DLQ.r") == ["1"]
+    assert bench.broker.acks.acked == 1
+    assert bench.broker.acks.nacked == 2
 
 
-def test_no_receipt_asked_none_given():
-    desk = Bench()
-    actor = desk.actor()
+def test_no_receipt_asked_none_given(bench: Bench):
+    actor = bench.actor()
     actor.commits(run_of(Q, "a"), receipt=None)
     assert actor.frames() == []
-    assert desk.waiting(Q) == ["a"]
+    assert bench.waiting(Q) == ["a"]
 
 
 @pytest.mark.parametrize("overflow", ["reject", "block", "drop-oldest", "dead-letter"])
@@ -101,14 +98,13 @@ def test_the_sends_of_a_transaction_count_together(overflow):
     assert desk.waiting(R) == ["x", "y"]
 
 
-def test_the_memory_must_be_enough_for_all_of_it():
-    desk = Bench()
-    desk.memory.limit_bytes = 3 * (OVERHEAD + 1) + HEAD + queue_head(R)
-    actor = desk.actor()
+def test_the_memory_must_be_enough_for_all_of_it(bench: Bench):
+    bench.memory.limit_bytes = 3 * (OVERHEAD + 1) + HEAD + queue_head(R)
+    actor = bench.actor()
     actor.commits(run_of(Q, "ab"), run_of(R, "cd"))
     assert actor.error().get("code") == "queue-full"
-    assert desk.memory.used_bytes == 0
-    actor = desk.actor()
+    assert bench.memory.used_bytes == 0
+    actor = bench.actor()
     actor.commits(run_of(Q, "ab"), run_of(R, "c"))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
 
@@ -129,9 +125,8 @@ def test_scheduled_messages_need_memory_and_no_place_in_the_queue_yet():
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_unknown_ack_undoes_all(place):
-    desk = Bench()
-    actor = desk.actor()
+def test_an_unknown_ack_undoes_all(bench: Bench, place):
+    actor = bench.actor()
     actor.subscribes(R, "r", ack="client-individual")
     actor.sends(R, "0")
     [zero] = actor.reads()
@@ -140,29 +135,27 @@ def test_an_unknown_ack_undoes_all(place):
     actor.commits(*actions)
     error = actor.error()
     assert (error.get("code"), error.get("receipt-id")) == ("unknown-ack", "done")
-    assert desk.waiting(Q) == []
-    assert desk.waiting(R) == ["0"]
-    assert desk.broker.acks.acked == 0
+    assert bench.waiting(Q) == []
+    assert bench.waiting(R) == ["0"]
+    assert bench.broker.acks.acked == 0
 
 
 @pytest.mark.parametrize("name", ["/queue/*", "/queue/monitor"])
-def test_a_destination_that_takes_no_send_undoes_all(name):
-    desk = Bench()
-    actor = desk.actor()
+def test_a_destination_that_takes_no_send_undoes_all(bench: Bench, name):
+    actor = bench.actor()
     actor.commits(run_of(Q, "a"), run_of(name, "b"))
     actor.error()
-    assert desk.waiting(Q) == []
+    assert bench.waiting(Q) == []
 
 
-def test_an_id_covered_by_a_cumulative_ack_before_it_is_no_error():
-    desk = Bench()
-    actor = desk.actor()
+def test_an_id_covered_by_a_cumulative_ack_before_it_is_no_error(bench: Bench):
+    actor = bench.actor()
     actor.subscribes(R, "r", ack="client")
     actor.sends(R, *numbered("", 3))
     zero, one, two = actor.reads()
     actor.commits(actor.acked(one), actor.acked(zero), actor.acked(two))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
-    assert (desk.broker.acks.acked, desk.broker.acks.ignored) == (3, 1)
+    assert (bench.broker.acks.acked, bench.broker.acks.ignored) == (3, 1)
 
 
 def test_a_composite_destination_counts_for_each_of_its_queues():

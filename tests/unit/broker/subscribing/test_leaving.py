@@ -72,9 +72,8 @@ def core() -> Iterator[Sliced]:
 @pytest.mark.parametrize(
     ("count", "temporary"), [(20, 1), (2 * MAX_ENDED // SUBSCRIPTION_COST, 1), (0, 30)]
 )
-def test_they_end_by_time_too_where_each_takes_long(count: int, temporary: int):
+def test_they_end_by_time_too_where_each_takes_long(desk: Clocked, count: int, temporary: int):
     """As the patterns of one who has 8,191 of them do, 30 µs each: a slice took 7.6 ms."""
-    desk = Clocked()
     reader = desk.actor()
     for number in range(count):
         reader.does(Subscribed(str(number), f"/topic/t{number}.*", "auto", (), None))

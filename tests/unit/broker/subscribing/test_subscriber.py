@@ -10,8 +10,7 @@ from trio_stomp.protocol import Subscribed, Unsubscribed
 
 
 @pytest.mark.covers("R01", "R04")
-def test_receipts_come_in_the_order_of_the_frames():
-    core = Core()
+def test_receipts_come_in_the_order_of_the_frames(core: Core):
     peer = core.peer()
     peer.does(
         Subscribed("0", "a", "auto", (), b"r1"),
@@ -49,8 +48,7 @@ def test_the_receipt_of_a_subscribe_precedes_its_first_message():
 
 @pytest.mark.covers("S07")
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_an_id_is_used_once_at_a_time(version: str):
-    core = Core()
+def test_an_id_is_used_once_at_a_time(core: Core, version: str):
     peer, other = core.peer(version), core.peer(version)
     peer.subscribes("a", "same")
     other.subscribes("a", "same")  # ids of other connections are no concern
@@ -63,8 +61,7 @@ def test_an_id_is_used_once_at_a_time(version: str):
 
 
 @pytest.mark.covers("S08")
-def test_an_id_is_free_again_after_unsubscribe():
-    core = Core()
+def test_an_id_is_free_again_after_unsubscribe(core: Core):
     publisher, peer = core.peer(), core.peer()
     peer.subscribes("a", "same")
     publisher.sends("a", "1")
@@ -100,8 +97,7 @@ def test_unsubscribe_twice_is_an_error():
     assert peer.error().get("code") == "unknown-subscription"
 
 
-def test_a_destination_beside_the_id_must_fit():
-    core = Core()
+def test_a_destination_beside_the_id_must_fit(core: Core):
     good, bad = core.peer(), core.peer()
     for peer in (good, bad):
         peer.subscribes("a.*", "0")
@@ -114,8 +110,7 @@ def test_a_destination_beside_the_id_must_fit():
 
 
 @pytest.mark.covers("S13")
-def test_one_zero_unsubscribes_by_destination_the_oldest_without_id():
-    core = Core()
+def test_one_zero_unsubscribes_by_destination_the_oldest_without_id(core: Core):
     publisher, peer = core.peer(), core.peer("1.0")
     peer.subscribes("a", "told")
     peer.subscribes("b", None)
@@ -177,8 +172,7 @@ def test_subscriptions_of_a_connection_are_bounded():
     assert len(core.broker.subscriber) == 3
 
 
-def test_ten_thousand_subscriptions_are_taken_and_ended():
-    core = Core()
+def test_ten_thousand_subscriptions_are_taken_and_ended(core: Core):
     publisher, peer = core.peer(), core.peer()
     for number in range(10_000):
         peer.subscribes(f"a.{number}" if number % 2 else f"b.{number}.*", str(number))
@@ -186,11 +180,9 @@ def test_ten_thousand_subscriptions_are_taken_and_ended():
     publisher.sends("b.9998.y", "y")
     assert peer.bodies() == ["x", "y"]
     peer.is_gone()
-    core.ends()
 
 
-def test_destinations_stand_in_order_of_subscription():
-    core = Core()
+def test_destinations_stand_in_order_of_subscription(core: Core):
     one, two = core.peer(), core.peer()
     one.subscribes("b", "0")
     two.subscribes("a*", "0")
@@ -224,8 +216,7 @@ def test_a_table_full_of_subscriptions_refuses_one_client_and_spares_the_broker(
     assert holder.outbox.closed is None
 
 
-def test_a_selector_that_there_is_no_memory_for_is_refused_and_charged_nothing():
-    core = Core()
+def test_a_selector_that_there_is_no_memory_for_is_refused_and_charged_nothing(core: Core):
     first, peer, other = core.peer(), core.peer(), core.peer()
     first.subscribes("a", "other")
     first.subscribes("a")
@@ -247,11 +238,9 @@ def test_a_selector_that_there_is_no_memory_for_is_refused_and_charged_nothing()
     other.subscribes("a")  # it is the selector that does not fit
     assert other.outbox.closed is None
     core.memory.give_table(filler)
-    core.ends()
 
 
-def test_events_tell_of_subscriptions_and_their_end():
-    core = Core()
+def test_events_tell_of_subscriptions_and_their_end(core: Core):
     watcher, peer = core.peer(), core.peer()
     watcher.subscribes("DIAG/event/*")
     core.events()

@@ -26,8 +26,7 @@ def deliveries(peer: Peer) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_topic_subscription_with_acks_gets_as_much_as_its_prefetch(version: str):
-    core = Core()
+def test_a_topic_subscription_with_acks_gets_as_much_as_its_prefetch(core: Core, version: str):
     publisher, reader, other = core.peer(), core.peer(version), core.peer()
     reader.subscribes("a", ack="client", headers=prefetch(2))
     other.subscribes("a")
@@ -43,11 +42,9 @@ def test_a_topic_subscription_with_acks_gets_as_much_as_its_prefetch(version: st
     assert core.memory.used_bytes == 0  # nobody else had a claim on them
     publisher.sends("a", "later")
     assert other.bodies()[-1] == "later"
-    core.ends()
 
 
-def test_a_feed_is_matched_counted_and_closed_with_its_wildcard():
-    core = Core()
+def test_a_feed_is_matched_counted_and_closed_with_its_wildcard(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a.*,b", ack=INDIVIDUAL, headers=(("selector", "n > 1"), *NO_LOCAL))
     publisher.sends("a.x", "one", headers=(("n", "1"),), receipts=[(1, b"r")])
@@ -61,7 +58,6 @@ def test_a_feed_is_matched_counted_and_closed_with_its_wildcard():
     assert core.broker.destinations.wildcards == 0
     publisher.sends("b", "four", headers=(("n", "4"),))
     assert reader.bodies() == ["two", "three"]
-    core.ends()
 
 
 def test_a_feed_is_given_what_was_parked_and_the_last_value():
@@ -143,8 +139,7 @@ def test_a_feed_that_loses_several_of_one_run_is_cut_off_once():
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
-def test_a_durable_subscription_keeps_what_comes_while_its_client_is_away(ack: str):
-    core = Core()
+def test_a_durable_subscription_keeps_what_comes_while_its_client_is_away(core: Core, ack: str):
     publisher, first = core.peer(), core.peer(client_id="me")
     first.subscribes("a", ack=ack, headers=DURABLE)
     publisher.sends("a", "seen")
@@ -167,11 +162,9 @@ def test_a_durable_subscription_keeps_what_comes_while_its_client_is_away(ack: s
     stranger.unsubscribes(headers=DURABLE)
     assert len(core.broker.bindings.durables) == 0
     publisher.sends("a", "nobody")
-    core.ends()
 
 
-def test_what_was_not_acknowledged_comes_first_and_marked():
-    core = Core()
+def test_what_was_not_acknowledged_comes_first_and_marked(core: Core):
     publisher, first = core.peer(), core.peer(client_id="me")
     first.subscribes("a", ack=INDIVIDUAL, headers=(*DURABLE, *prefetch(2)))
     publisher.sends("a", *numbered("m", 4))
@@ -184,11 +177,9 @@ def test_what_was_not_acknowledged_comes_first_and_marked():
     assert [frame.get("redelivered") for frame in again.messages()] == ["true", "true", None]
     again.acks(*again.messages())
     again.unsubscribes(headers=DURABLE)
-    core.ends()
 
 
-def test_unsubscribe_leaves_it_and_unsubscribe_by_name_ends_it():
-    core = Core()
+def test_unsubscribe_leaves_it_and_unsubscribe_by_name_ends_it(core: Core):
     publisher, peer = core.peer(), core.peer(client_id="me")
     peer.subscribes("a", headers=DURABLE)
     peer.unsubscribes()
@@ -205,12 +196,10 @@ def test_unsubscribe_leaves_it_and_unsubscribe_by_name_ends_it():
     peer.unsubscribes(headers=DURABLE)
     peer.unsubscribes("whatever", headers=DURABLE)
     assert peer.error().get("code") == "unknown-subscription"
-    core.ends()
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
-def test_a_newcomer_takes_a_durable_subscription_over(ack: str):
-    core = Core()
+def test_a_newcomer_takes_a_durable_subscription_over(core: Core, ack: str):
     publisher, old, new = core.peer(), core.peer(client_id="me"), core.peer(client_id="me")
     old.subscribes("a", ack=ack, headers=DURABLE)
     publisher.sends("a", "m0", "m1")
@@ -227,14 +216,14 @@ def test_a_newcomer_takes_a_durable_subscription_over(ack: str):
         new.acks(new.messages()[-1])
     assert deliveries(new) == expected
     new.unsubscribes(headers=DURABLE)
-    core.ends()
 
 
 @pytest.mark.parametrize(
     ("destination", "headers"), [("b", DURABLE), ("a", (*DURABLE, ("selector", "n = 1")))]
 )
-def test_another_destination_or_selector_begins_it_anew(destination: str, headers: Pairs):
-    core = Core()
+def test_another_destination_or_selector_begins_it_anew(
+    core: Core, destination: str, headers: Pairs
+):
     publisher, old, new = core.peer(), core.peer(client_id="me"), core.peer(client_id="me")
     old.subscribes("a", ack="client", headers=DURABLE)
     publisher.sends("a", "old")
@@ -246,7 +235,6 @@ def test_another_destination_or_selector_begins_it_anew(destination: str, header
     assert core.memory.used_bytes == 0
     assert len(core.broker.bindings.durables) == 1
     new.unsubscribes(headers=DURABLE)
-    core.ends()
 
 
 @pytest.mark.parametrize(
@@ -285,8 +273,7 @@ def test_in_artemis_who_asks_for_something_else_begins_it_anew(destination: str,
     core.ends()
 
 
-def test_a_shared_subscription_that_was_ended_lives_until_its_last_consumer_goes():
-    core = Core()
+def test_a_shared_subscription_that_was_ended_lives_until_its_last_consumer_goes(core: Core):
     publisher, one, two, three = (core.peer() for _ in range(4))
     one.subscribes("a", headers=DURABLE)
     two.subscribes("a", headers=DURABLE)
@@ -301,12 +288,10 @@ def test_a_shared_subscription_that_was_ended_lives_until_its_last_consumer_goes
     three.subscribes("a", headers=DURABLE)
     assert three.bodies() == ["m2"]
     three.unsubscribes(headers=DURABLE)
-    core.ends()
 
 
-def test_one_name_is_shared_for_each_destination_apart():
+def test_one_name_is_shared_for_each_destination_apart(core: Core):
     """Clients number their subscriptions: two applications must not end each other's."""
-    core = Core()
     publisher, one, two = (core.peer() for _ in range(3))
     one.subscribes("a", headers=DURABLE)
     one.is_gone()
@@ -319,11 +304,9 @@ def test_one_name_is_shared_for_each_destination_apart():
     assert again.bodies() == ["for a"]
     for peer in (again, two):
         peer.unsubscribes(headers=DURABLE)
-    core.ends()
 
 
-def test_a_durable_subscription_is_joined_by_its_name_alone():
-    core = Core()
+def test_a_durable_subscription_is_joined_by_its_name_alone(core: Core):
     publisher, maker, joiner = (core.peer() for _ in range(3))
     by_id = (("id", "d1"), ("durable", "true"))
     maker.subscribes("a", "d1", headers=by_id)
@@ -337,21 +320,17 @@ def test_a_durable_subscription_is_joined_by_its_name_alone():
     assert [(each.text, each.get("redelivered")) for each in again.messages()] == [("kept", "true")]
     again.subscribes("a", "d1", headers=by_id)
     again.unsubscribes("d1", headers=by_id)
-    core.ends()
 
 
-def test_a_name_of_no_durable_subscription_is_an_error():
-    core = Core()
+def test_a_name_of_no_durable_subscription_is_an_error(core: Core):
     peer = core.peer()
     peer.subscribes("/dsub/nobody")
     error = peer.error()
     assert error.get("code") == "unknown-subscription"
     assert "/dsub/nobody" in (error.get("message") or "")
-    core.ends()
 
 
-def test_work_that_a_member_refuses_goes_to_another():
-    core = Core()
+def test_work_that_a_member_refuses_goes_to_another(core: Core):
     publisher, one, two = (core.peer() for _ in range(3))
     one.subscribes("#w", ack="client-individual")
     publisher.sends("#w", "job")
@@ -363,7 +342,6 @@ def test_work_that_a_member_refuses_goes_to_another():
     [job] = two.messages()
     assert (job.get("redelivered"), job.get("delivery-count")) == ("true", "3")
     two.acks(job)
-    core.ends()
 
 
 def test_a_policy_may_be_kinder_to_slow_subscribers_than_the_option():
@@ -390,8 +368,7 @@ def test_durable_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch):
     core.ends()
 
 
-def test_a_durable_subscription_that_there_is_no_memory_for_is_none():
-    core = Core()
+def test_a_durable_subscription_that_there_is_no_memory_for_is_none(core: Core):
     first, peer, again = (core.peer(client_id=name) for name in ("it", "me", "me"))
     told = (*DURABLE, ("selector", "n > 1"))
     first.subscribes("a", headers=told)
@@ -420,7 +397,6 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none():
     assert core.memory.tables_room == 0
     core.memory.give_table(filler - 1)
     again.unsubscribes(headers=DURABLE)
-    core.ends()
 
 
 @pytest.mark.parametrize("name", ["a", "a.*"])
@@ -465,8 +441,7 @@ def test_a_full_durable_subscription_drops_by_the_bounds_of_its_destination():
 # --- work that comes back -------------------------------------------------------------------------
 
 
-def test_work_of_a_member_that_leaves_goes_to_the_others():
-    core = Core()
+def test_work_of_a_member_that_leaves_goes_to_the_others(core: Core):
     publisher, gone, filtered, plain = (core.peer() for _ in range(4))
     gone.subscribes("#w", ack=INDIVIDUAL)
     publisher.sends("#w", *numbered("m", 4))
@@ -481,18 +456,15 @@ def test_work_of_a_member_that_leaves_goes_to_the_others():
     assert all(frame.get("redelivered") == "true" for frame in plain.messages())
     filtered.acks(*filtered.messages())
     assert core.memory.used_bytes == 0
-    core.ends()
 
 
-def test_work_that_was_waiting_for_a_member_is_not_redelivered():
-    core = Core()
+def test_work_that_was_waiting_for_a_member_is_not_redelivered(core: Core):
     publisher, gone, plain = (core.peer() for _ in range(3))
     gone.subscribes("#w", ack=INDIVIDUAL, headers=prefetch(1))
     publisher.sends("#w", "m0", "m1")
     plain.subscribes("#w")
     gone.unsubscribes()
     assert sorted(deliveries(plain)) == [("m0", "2"), ("m1", None)]
-    core.ends()
 
 
 @pytest.mark.parametrize("ttl_ms", [0, 10_000])
@@ -541,8 +513,7 @@ def test_a_topics_message_that_is_retried_later_ends_with_its_subscriber():
     core.ends()
 
 
-def test_work_for_a_member_that_wants_it():
-    core = Core()
+def test_work_for_a_member_that_wants_it(core: Core):
     publisher, gone, red, own = (core.peer() for _ in range(4))
     gone.subscribes("#w", ack=INDIVIDUAL)
     own.sends("#w", "blue", headers=(("color", "blue"),))
@@ -554,7 +525,6 @@ def test_work_for_a_member_that_wants_it():
     assert "blue" not in red.bodies() + own.bodies()
     assert core.broker.destinations.open("#w").dropped == 1
     assert "red" in red.bodies() + own.bodies()
-    core.ends()
 
 
 def test_work_that_finds_no_memory_on_its_way_is_lost_and_counted():
@@ -586,8 +556,7 @@ def test_a_slow_member_of_a_work_queue_hands_its_work_to_the_others_at_once():
     core.ends()
 
 
-def test_what_a_consumer_leaves_that_took_nothing_goes_to_another_in_the_same_turn():
-    core = Core()
+def test_what_a_consumer_leaves_that_took_nothing_goes_to_another_in_the_same_turn(core: Core):
     publisher, jammed, other = (core.peer() for _ in range(3))
     jammed.subscribes("/queue/q", ack="client", headers=(("x-priority", "9"),))
     other.subscribes("/queue/q")
@@ -596,7 +565,6 @@ def test_what_a_consumer_leaves_that_took_nothing_goes_to_another_in_the_same_tu
     assert jammed.error().get("code") == "slow-consumer"
     assert deliveries(other) == [("m0", "2"), ("m1", "2")]
     other.drains()
-    core.ends()
 
 
 def test_a_feed_takes_no_more_than_memory_allows():

@@ -24,8 +24,9 @@ def _members(desk: Clocked, *, wanted: bool) -> tuple[Actor, Actor]:
     return choosy, plain
 
 
-def test_a_scheduled_message_is_given_after_all_selectors_were_evaluated_in_pieces() -> None:
-    desk = Clocked()
+def test_a_scheduled_message_is_given_after_all_selectors_were_evaluated_in_pieces(
+    desk: Clocked,
+) -> None:
     choosy, plain = _members(desk, wanted=False)
     plain.unsubscribes()
     desk.actor().sends(WORK, "x", n="7", AMQ_SCHEDULED_DELAY="1000")
@@ -53,8 +54,7 @@ def test_refused_work_goes_to_who_wants_it_or_comes_back(wanted: bool) -> None:
     assert [each.text for each in plain.reads()] == ["x"] * (not wanted)
 
 
-def test_work_of_a_member_that_leaves_goes_to_who_wants_it() -> None:
-    desk = Clocked()
+def test_work_of_a_member_that_leaves_goes_to_who_wants_it(desk: Clocked) -> None:
     choosy, plain = _members(desk, wanted=False)
     sender = desk.actor()
     for _ in range(10):
