@@ -11,15 +11,12 @@ from attrs import define, field
 
 from trio_stomp.base import noop
 from trio_stomp.nats._address import NatsOptions
+from trio_stomp.nats._errors import Disconnected, NoAnswer, NoResponders, OutgoingFull
 from trio_stomp.nats._link import Link, open_link
 from trio_stomp.nats._servers import Servers
 from trio_stomp.nats.codec import (
-    Disconnected,
     Message,
     NatsError,
-    NoAnswer,
-    NoResponders,
-    OutgoingFull,
     check_subject,
     encode_publish,
     encode_subscribe,
@@ -72,7 +69,7 @@ class NatsClient:
     _inbox: bytes = field(factory=lambda: b"_INBOX.%b." % secrets.token_hex(11).encode())
     _tokens: "count[int]" = field(factory=count)
     _requests: dict[bytes, tuple[int, OnAnswer]] = field(factory=dict)
-    """What waits for an answer, and since which ``_age``, by the answer's subject; oldest first."""
+    """Open requests by the subject of the answer, each with the ``_age`` at its start; oldest first."""
     _age: int = 0
     """Grows by ``AGES`` in the time that a server has for an answer."""
     _connected: trio.Event = field(factory=trio.Event)
@@ -201,8 +198,8 @@ class NatsClient:
         Raises:
           Disconnected: No server is connected, or the connection ended. If it ended, the request
             may have been carried out.
-          NoResponders: Nobody subscribes to the subject.
-          NoAnswer: Nobody answered within ``answer_s``. It may have been carried out.
+          NoResponders: No client subscribes to the subject.
+          NoAnswer: No answer came within ``answer_s``. It may have been carried out.
           NatsError: As ``publish``.
         """
         answers: list[Answer] = []
@@ -280,7 +277,7 @@ class NatsClient:
                 continue  # given up, or a second answer
             answer: Answer = message
             if message.headers.startswith(_NO_RESPONDERS) and not message.payload:
-                answer = NoResponders("nobody subscribes to the subject of the request")
+                answer = NoResponders("no client subscribes to the subject of the request")
             waiting[1](answer)
 
     def _fail_requests(self) -> None:

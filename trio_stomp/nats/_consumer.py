@@ -13,19 +13,15 @@ from attrs import define, field
 
 from trio_stomp.base import value
 from trio_stomp.nats._client import NatsClient, Subscription
-from trio_stomp.nats._jetstream import JetStream
-from trio_stomp.nats.codec import (
+from trio_stomp.nats._errors import (
     Disconnected,
-    Headers,
     JetStreamError,
-    Message,
-    NatsError,
-    NatsProtocolError,
     NoAnswer,
     NoResponders,
     OutgoingFull,
-    parse_headers,
 )
+from trio_stomp.nats._jetstream import JetStream
+from trio_stomp.nats.codec import Headers, Message, NatsError, NatsProtocolError, parse_headers
 
 ACK = b"+ACK"
 """Publish it to ``Message.reply`` to acknowledge a message."""

@@ -12,15 +12,8 @@ from attrs import define, frozen
 
 from trio_stomp.base import value
 from trio_stomp.nats._client import Answer, NatsClient
-from trio_stomp.nats.codec import (
-    JetStreamError,
-    NatsError,
-    NatsProtocolError,
-    NotFound,
-    WrongLastSequence,
-    encode_headers,
-    parse_object,
-)
+from trio_stomp.nats._errors import JetStreamError, NotFound, WrongLastSequence
+from trio_stomp.nats.codec import NatsError, NatsProtocolError, encode_headers, parse_object
 
 WRONG_LAST_SEQUENCE = {10071, 10164}
 """Errors of a publication whose expected sequence is stale."""

@@ -10,17 +10,16 @@ from attrs import define, field
 
 from trio_stomp._version import __version__
 from trio_stomp.nats._address import Address, NatsOptions
+from trio_stomp.nats._errors import Disconnected, Refused
 from trio_stomp.nats.codec import (
     PING,
     PONG,
-    Disconnected,
     Event,
     Info,
     Message,
     NatsDecoder,
     NatsError,
     NatsProtocolError,
-    Refused,
     Signal,
     encode_connect,
 )
@@ -30,9 +29,9 @@ LINGER_S = 1.0
 """Time to wait for an error that explains a failed write."""
 DEFAULT_MAX_PAYLOAD = 1024 * 1024
 SILENT_PINGS = 2
-"""A server that sends nothing for so many PINGs is given up."""
+"""Number of PINGs after which a server that sent nothing is given up."""
 MAX_PINGS = 64
-"""So is one that sends other things, but no PONG."""
+"""Number of PINGs without a PONG after which a server is given up, whatever else it sends."""
 
 
 @define(eq=False, repr=False)

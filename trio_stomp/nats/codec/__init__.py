@@ -4,16 +4,8 @@ Handles: operations, header blocks, their limits.
 Does not handle: connections, and what operations are allowed when.
 """
 
-from trio_stomp.nats.codec._errors import Disconnected as Disconnected
-from trio_stomp.nats.codec._errors import JetStreamError as JetStreamError
 from trio_stomp.nats.codec._errors import NatsError as NatsError
 from trio_stomp.nats.codec._errors import NatsProtocolError as NatsProtocolError
-from trio_stomp.nats.codec._errors import NoAnswer as NoAnswer
-from trio_stomp.nats.codec._errors import NoResponders as NoResponders
-from trio_stomp.nats.codec._errors import NotFound as NotFound
-from trio_stomp.nats.codec._errors import OutgoingFull as OutgoingFull
-from trio_stomp.nats.codec._errors import Refused as Refused
-from trio_stomp.nats.codec._errors import WrongLastSequence as WrongLastSequence
 from trio_stomp.nats.codec._headers import Headers as Headers
 from trio_stomp.nats.codec._headers import encode_headers as encode_headers
 from trio_stomp.nats.codec._headers import parse_headers as parse_headers
