@@ -69,7 +69,7 @@ class NatsClient:
     _inbox: bytes = field(factory=lambda: b"_INBOX.%b." % secrets.token_hex(11).encode())
     _tokens: "count[int]" = field(factory=count)
     _requests: dict[bytes, tuple[int, OnAnswer]] = field(factory=dict)
-    """Open requests by the subject of the answer, each with the ``_age`` at its start; oldest first."""
+    """Open requests, with the ``_age`` at their start, by the subject of the answer."""
     _age: int = 0
     """Grows by ``AGES`` in the time that a server has for an answer."""
     _connected: trio.Event = field(factory=trio.Event)
