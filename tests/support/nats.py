@@ -23,9 +23,14 @@ INFO: Mapping[str, object] = {"server_id": "fake", "max_payload": 100, "headers"
 
 @define(eq=False)
 class Session:
-    """A client's connection to a scripted server."""
+    """A client's connection to a scripted server.
+
+    Args:
+      sids: Subscriptions by subject, as the lines that were read made them.
+    """
 
     stream: trio.SocketStream
+    sids: dict[bytes, bytes] = field(factory=dict)
     _received: bytearray = field(factory=bytearray)
 
     async def line(self) -> bytes:
@@ -36,6 +41,9 @@ class Session:
             self._received += data
         line, _, rest = bytes(self._received).partition(b"\r\n")
         self._received[:] = rest
+        if line.startswith(b"SUB "):
+            _, subject, *_, sid = line.split()
+            self.sids[subject] = sid
         return line
 
     async def expect(self, start: bytes) -> bytes:
