@@ -1,0 +1,89 @@
+"""Who should own a partition: a lease that nodes take from one another, without I/O.
+
+A lease only decides who tries. It cannot make two owners safe, since clocks and pauses differ: the
+log does that, which stores nothing for a former owner (see ``ReplicatedStore``).
+"""
+
+import math
+
+from attrs import define, field, frozen
+
+
+@frozen
+class LeaseOptions:
+    """The times of leases.
+
+    Args:
+      ttl_s: A lease that was not renewed for this time is taken by another node.
+      renew_s: The interval of renewals; several fit into ``ttl_s``.
+      rank_s: Each node waits this much longer than the one before it in the order of preference.
+    """
+
+    ttl_s: float = 1.2
+    renew_s: float = 0.3
+    rank_s: float = 0.1
+
+
+NEVER = -math.inf
+
+
+@define(eq=False, repr=False)
+class Lease:
+    """What one node knows of the lease of one partition. Times are of the node's own clock.
+
+    Args:
+      node: The id of this node.
+      rank: The place of this node in the partition's order of preference, from 0.
+      started_at: When this node began to watch the lease.
+      is_candidate: False = this node is about to stop, and takes no lease.
+      holder: The node that wrote the lease last; "" = it was given up.
+      heir: The node that it was given up for; "" = for any.
+      sequence: Of the message that said so; whoever writes the next expects it.
+    """
+
+    node: str
+    rank: int
+    options: LeaseOptions
+    started_at: float
+    is_candidate: bool = True
+    holder: str = ""
+    heir: str = ""
+    sequence: int = 0
+    _seen_at: float = field(init=False)
+    """When the last message was read."""
+    _held_at: float = NEVER
+    """When the last message was sent that made this node the holder and is confirmed."""
+
+    def __attrs_post_init__(self) -> None:
+        self._seen_at = self.started_at
+
+    def note(self, sequence: int, holder: str, heir: str, now: float) -> None:
+        """Take a message of the lease as it was read.
+
+        By its own message a node holds nothing: when it was sent is known by its confirmation only,
+        and it may be of an earlier process.
+        """
+        if sequence > self.sequence:
+            self.sequence, self.holder, self.heir, self._seen_at = sequence, holder, heir, now
+
+    def confirm(self, sequence: int, sent_at: float) -> None:
+        """Take the confirmation that this node is the holder by a message sent at a time."""
+        if sequence >= self.sequence:
+            self.sequence, self.holder, self.heir = sequence, self.node, ""
+            self._held_at = sent_at
+
+    def is_held(self, now: float) -> bool:
+        """Return whether this node holds the lease, and no other can have begun to take it."""
+        return self.holder == self.node and now < self._held_at + self.options.ttl_s
+
+    def due(self) -> float:
+        """Return when this node should write the lease, unless something is noted before."""
+        options = self.options
+        if self.holder == self.node:
+            return self._held_at + options.renew_s
+        if not self.is_candidate:
+            return -NEVER
+        if self.heir == self.node:
+            return self._seen_at
+        is_free = not self.holder and not self.heir
+        return self._seen_at + self.rank * options.rank_s + (0.0 if is_free else options.ttl_s)
