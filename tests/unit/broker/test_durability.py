@@ -143,8 +143,9 @@ def test_stored_sends_and_acks_are_not_held(core: DurableBench) -> None:
         Left(b"2"),
     ],
 )
-def test_whatever_else_a_client_says_waits_for_what_it_sent(event: object) -> None:
-    core = slow()
+def test_whatever_else_a_client_says_waits_for_what_it_sent(
+    core: DurableBench, event: object
+) -> None:
     actor = core.actor()
     actor.subscribes("/topic/other")
     stores(actor, "a", receipt=b"1")
@@ -152,7 +153,6 @@ def test_whatever_else_a_client_says_waits_for_what_it_sent(event: object) -> No
     assert actor.frames() == []
     core.answers()
     assert told(actor.frames()) == ["RECEIPT 1", "RECEIPT 2"]
-    ends(core)
 
 
 def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
@@ -170,8 +170,9 @@ def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
     assert told(reader.frames()) == ["RECEIPT 1"]
 
 
-def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored() -> None:
-    core = slow()
+def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored(
+    core: DurableBench,
+) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q, ack="client")
     sender.sends(Q, "a")
@@ -179,7 +180,6 @@ def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored() -
     reader.acks(got)
     reader.does(Left(b"1"))
     assert told(reader.frames()) == ["RECEIPT 1"]
-    ends(core)
 
 
 def test_disconnect_after_an_ack_survives_failures_before_and_after(core: DurableBench) -> None:
@@ -208,8 +208,9 @@ def test_disconnect_after_an_ack_survives_failures_before_and_after(core: Durabl
     assert not core.restarts().broker.queues.largest(1)
 
 
-def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure() -> None:
-    core = slow()
+def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure(
+    core: DurableBench,
+) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q, ack="client")
     stores(sender, "a")
@@ -223,7 +224,6 @@ def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure() -> N
     assert reader.frames() == []
     core.answers()
     assert told(reader.frames()) == ["RECEIPT 1"]
-    ends(core)
 
 
 def test_other_clients_do_not_wait(core: DurableBench) -> None:
@@ -573,8 +573,9 @@ def test_who_is_too_slow_for_what_has_become_safe_is_turned_away() -> None:
     assert acking.client.subscriptions == {}
 
 
-def test_a_durable_subscription_whose_client_was_turned_away_meanwhile_gives_nothing() -> None:
-    core = slow()
+def test_a_durable_subscription_whose_client_was_turned_away_meanwhile_gives_nothing(
+    core: DurableBench,
+) -> None:
     reader, producer = core.actor(), core.actor()
     reader.subscribes("/topic/t", durable_subscription_name="d")
     core.turn()

@@ -25,8 +25,12 @@ def emptied(core: DurableBench) -> None:
         assert queue.held == queue.size == 0
 
 
-def test_queues_stay_in_the_store_until_somebody_consumes() -> None:
-    core = DurableBench()
+@pytest.fixture
+def core() -> DurableBench:
+    return DurableBench()
+
+
+def test_queues_stay_in_the_store_until_somebody_consumes(core: DurableBench) -> None:
     stores(core.actor(), *numbered("", 10))
     core = core.restarts()
     core.turn()
@@ -39,8 +43,7 @@ def test_queues_stay_in_the_store_until_somebody_consumes() -> None:
     emptied(core)
 
 
-def test_new_messages_stand_behind_recovered_ones() -> None:
-    core = DurableBench()
+def test_new_messages_stand_behind_recovered_ones(core: DurableBench) -> None:
     stores(core.actor(), "a", "b")
     core = core.restarts()
     stores(core.actor(), "c")
@@ -53,8 +56,7 @@ def test_new_messages_stand_behind_recovered_ones() -> None:
     emptied(core)
 
 
-def test_priorities_are_recovered_each_in_order() -> None:
-    core = DurableBench()
+def test_priorities_are_recovered_each_in_order(core: DurableBench) -> None:
     sender = core.actor()
     for number, priority in enumerate("471947"):
         stores(sender, f"{number}", priority=priority)
@@ -69,8 +71,7 @@ def test_priorities_are_recovered_each_in_order() -> None:
     emptied(core)
 
 
-def test_what_was_unacknowledged_comes_back_in_order() -> None:
-    core = DurableBench()
+def test_what_was_unacknowledged_comes_back_in_order(core: DurableBench) -> None:
     reader = core.actor()
     reader.subscribes(Q, ack="client-individual")
     stores(core.actor(), *numbered("", 6))
@@ -88,8 +89,7 @@ def test_what_was_unacknowledged_comes_back_in_order() -> None:
     emptied(core)
 
 
-def test_a_wildcard_consumer_gets_what_was_recovered() -> None:
-    core = DurableBench()
+def test_a_wildcard_consumer_gets_what_was_recovered(core: DurableBench) -> None:
     stores(core.actor(), "a", to="/queue/x.a")
     stores(core.actor(), "b", to="/queue/x.b")
     core = core.restarts()
@@ -112,8 +112,7 @@ def test_consumers_share_what_was_recovered_unless_one_is_exclusive(exclusive: b
     assert (rest == []) == exclusive
 
 
-def test_a_selector_and_groups_hold_for_what_was_recovered() -> None:
-    core = DurableBench()
+def test_a_selector_and_groups_hold_for_what_was_recovered(core: DurableBench) -> None:
     sender = core.actor()
     for number in range(8):
         color = "red" if number % 2 else "blue"
@@ -127,8 +126,7 @@ def test_a_selector_and_groups_hold_for_what_was_recovered() -> None:
     emptied(core)
 
 
-def test_headers_come_back_as_they_were() -> None:
-    core = DurableBench()
+def test_headers_come_back_as_they_were(core: DurableBench) -> None:
     stores(core.actor(), "a", content_type="text/plain", odd="a:b\\c\nd")
     core = core.restarts()
     reader = core.actor()
@@ -139,8 +137,7 @@ def test_headers_come_back_as_they_were() -> None:
     assert got.get("destination") == Q
 
 
-def test_durable_subscriptions_and_what_waits_for_them_are_recovered() -> None:
-    core = DurableBench()
+def test_durable_subscriptions_and_what_waits_for_them_are_recovered(core: DurableBench) -> None:
     reader, sender = core.actor(), core.actor()
     reader.subscribes("/topic/t.*", ack="client", selector="color = 'red'", **DURABLE)
     core.turn()
@@ -167,8 +164,7 @@ def test_durable_subscriptions_and_what_waits_for_them_are_recovered() -> None:
     emptied(core)
 
 
-def test_several_copies_of_one_message_are_each_their_own() -> None:
-    core = DurableBench()
+def test_several_copies_of_one_message_are_each_their_own(core: DurableBench) -> None:
     for name in ("d", "e"):
         core.actor().subscribes("/topic/t", ack="client", durable_subscription_name=name)
         core.turn()
@@ -200,8 +196,7 @@ def test_what_cannot_be_taken_over_is_told_and_stays() -> None:
     assert store.statistics().live_messages == 3
 
 
-def test_more_queues_than_destinations_are_allowed_stay_in_the_store() -> None:
-    core = DurableBench()
+def test_more_queues_than_destinations_are_allowed_stay_in_the_store(core: DurableBench) -> None:
     for name in range(18):
         stores(core.actor(), "x", to=f"/queue/{name}")
     policies = BrokerPolicies(max_destinations=16)
@@ -210,8 +205,7 @@ def test_more_queues_than_destinations_are_allowed_stay_in_the_store() -> None:
     assert len(list(core.broker.queues)) == 16
 
 
-def test_long_places_are_read_page_by_page() -> None:
-    core = DurableBench()
+def test_long_places_are_read_page_by_page(core: DurableBench) -> None:
     sender = core.actor()
     for number in range(2500):
         sender.sends(
@@ -228,8 +222,7 @@ def test_long_places_are_read_page_by_page() -> None:
     emptied(core)
 
 
-def test_ids_are_never_given_twice() -> None:
-    core = DurableBench()
+def test_ids_are_never_given_twice(core: DurableBench) -> None:
     reader = core.actor()
     reader.subscribes(Q)
     stores(core.actor(), "a", "b")

@@ -32,11 +32,6 @@ def receipts(actor: Actor) -> list[str]:
 # A connection's share.
 
 
-@pytest.fixture
-def desk() -> Clocked:
-    return Clocked()
-
-
 def test_a_batch_that_takes_long_waits_for_those_of_others(desk: Clocked):
     busy, light = desk.actor(), desk.actor()
     batch = [run_of("/queue/q", [f"{n}"], receipts=[(1, b"%d" % n)]) for n in range(100)]
@@ -216,8 +211,9 @@ def test_a_client_with_a_wildcard_over_many_queues_leaves_in_slices(desk: Clocke
     assert max(desk.pieces) <= MOST
 
 
-def test_messages_of_one_that_unsubscribes_in_pieces_come_back_before_others_are_served():
-    desk = Clocked()
+def test_messages_of_one_that_unsubscribes_in_pieces_come_back_before_others_are_served(
+    desk: Clocked,
+):
     sender, first, second = desk.actor(), desk.actor(), desk.actor()
     bodies = [f"{n}" for n in range(10 * FEW_QUEUES)]
     first.subscribes("/queue/q", ack="client", prefetch_count="0")
@@ -257,7 +253,6 @@ def test_a_consumer_of_many_queues_is_served_from_all_as_it_acknowledges(desk: C
     sender.sends("/queue/z00007", "again")
     desk.settles()
     assert reader.bodies() == ["again"]
-    desk.ends()
 
 
 def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():

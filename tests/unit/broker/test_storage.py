@@ -1,6 +1,6 @@
 """Queues and the store: what goes there, in which order it is seen, and what dies on the way."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -38,6 +38,14 @@ def left(core: DurableBench, name: str = Q) -> list[str]:
 
 def flat(records: Sequence[Record]) -> list[type]:
     return [type(record) for record in records]
+
+
+@pytest.fixture
+def core() -> Iterator[DurableBench]:
+    """In the end nothing is left."""
+    core = made(is_prompt=False)
+    yield core
+    core.ends()
 
 
 def test_only_what_is_to_survive_is_written() -> None:
@@ -145,8 +153,7 @@ def test_a_dead_letter_is_moved_as_a_whole(is_crash: bool) -> None:
     core.ends()
 
 
-def test_a_dead_letter_is_not_seen_before_it_is_safe() -> None:
-    core = made(is_prompt=False)
+def test_a_dead_letter_is_not_seen_before_it_is_safe(core: DurableBench) -> None:
     sender, reader, undertaker = core.actor(), core.actor(), core.actor()
     undertaker.subscribes(DLQ)
     reader.subscribes(Q, ack="client")
@@ -158,7 +165,6 @@ def test_a_dead_letter_is_not_seen_before_it_is_safe() -> None:
     answered(core)
     assert texts(undertaker.frames()) == ["a"]
     answered(core)
-    core.ends()
 
 
 def test_dead_letters_keep_their_place_among_what_is_sent_there() -> None:
@@ -251,8 +257,7 @@ def commit(core: DurableBench) -> Actor:
     return watcher
 
 
-def test_a_transaction_is_seen_as_a_whole_when_it_is_safe() -> None:
-    core = made(is_prompt=False)
+def test_a_transaction_is_seen_as_a_whole_when_it_is_safe(core: DurableBench) -> None:
     watcher = commit(core)
     worker = core.peers[0]
     assert core.waiting("/queue/b") == core.waiting("/queue/c") == []
@@ -266,7 +271,6 @@ def test_a_transaction_is_seen_as_a_whole_when_it_is_safe() -> None:
     assert core.waiting("/queue/c") == ["c"]
     assert core.turns == []
     assert [left(core, name) for name in (Q, "/queue/b", "/queue/c")] == [[], ["b"], ["c"]]
-    core.ends()
 
 
 @pytest.mark.parametrize("is_crash", [True, False])
@@ -285,8 +289,7 @@ def test_nothing_of_a_transaction_holds_if_not_all_of_it_does(is_crash: bool) ->
     assert [left(core, name) for name in (Q, "/queue/b", "/queue/c")] == [["a"], [], []]
 
 
-def test_a_nack_in_a_transaction_is_done_when_that_is_safe() -> None:
-    core = made(is_prompt=False)
+def test_a_nack_in_a_transaction_is_done_when_that_is_safe(core: DurableBench) -> None:
     worker = core.actor()
     worker.subscribes(Q, ack="client-individual")
     stores(worker, "a", "b")
@@ -302,7 +305,6 @@ def test_a_nack_in_a_transaction_is_done_when_that_is_safe() -> None:
     answered(core)
     assert left(core) == ["b", "c"]
     assert left(core, DLQ) == ["a"]
-    core.ends()
 
 
 def test_what_a_withdrawn_transaction_dropped_is_in_the_dead_letters_for_good() -> None:
@@ -319,8 +321,7 @@ def test_what_a_withdrawn_transaction_dropped_is_in_the_dead_letters_for_good() 
     core.ends()
 
 
-def test_messages_to_a_queue_that_has_ended_meanwhile_are_given_up() -> None:
-    core = made(is_prompt=False)
+def test_messages_to_a_queue_that_has_ended_meanwhile_are_given_up(core: DurableBench) -> None:
     sender, reader = core.actor(), core.actor()
     durable = {"durable_subscription_name": "d"}
     reader.subscribes("/topic/t", ack="client", **durable)
@@ -332,7 +333,6 @@ def test_messages_to_a_queue_that_has_ended_meanwhile_are_given_up() -> None:
     answered(core)
     assert core.memory.kept_bytes == 0
     assert core.store.statistics().live_messages == 0
-    core.ends()
 
 
 def test_a_shared_subscription_that_was_ended_stores_nothing_more() -> None:

@@ -74,9 +74,7 @@ def sends(actor: Actor, *bodies: str, to: str = Q, **headers: str | int) -> None
 
 def sends_at(core: WallBench, in_s: float, persistent: str, **further: str) -> None:
     """Send what is due at a time of day; ``further`` without their prefix."""
-    told = {f"AMQ_SCHEDULED_{name}": text for name, text in further.items()}
-    told |= {"AMQ_SCHEDULED_TIME": str(core.day_ms(in_s)), "persistent": persistent}
-    core.actor().does(run_of(Q, ["a"], tuple(told.items())))
+    schedules(core, persistent, TIME=str(core.day_ms(in_s)), **further)
 
 
 def schedules(core: WallBench, persistent: str = "false", **told: str) -> None:
@@ -97,9 +95,8 @@ def core() -> WallBench:
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("count", [1, 50])
 def test_expires_follows_a_wall_clock_that_is_set_back(
-    persistent: str, restarts: bool, count: int
+    core: WallBench, persistent: str, restarts: bool, count: int
 ) -> None:
-    core = wall_bench()
     bodies = [f"a{number}" for number in range(count)]
     sends(core.actor(), *bodies, expires=core.day_ms(60), persistent=persistent)
     core.turn()
@@ -115,9 +112,8 @@ def test_expires_follows_a_wall_clock_that_is_set_back(
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("count", [1, 50])
 def test_expires_follows_a_wall_clock_that_is_set_ahead(
-    persistent: str, restarts: bool, count: int
+    core: WallBench, persistent: str, restarts: bool, count: int
 ) -> None:
-    core = wall_bench()
     bodies = [f"a{number}" for number in range(count)]
     sends(core.actor(), *bodies, expires=core.day_ms(HOUR + 60), persistent=persistent)
     sends(core.actor(), "later", expires=core.day_ms(HOUR + 90), persistent=persistent)
@@ -149,8 +145,9 @@ def test_expires_of_what_was_handed_out_and_comes_back_follows_it(core: WallBenc
     assert core.broker.destinations.open(Q).expired == 1
 
 
-def test_a_queue_that_nobody_reads_loses_what_has_expired_since_the_clock_was_set() -> None:
-    core = wall_bench()
+def test_a_queue_that_nobody_reads_loses_what_has_expired_since_the_clock_was_set(
+    core: WallBench,
+) -> None:
     for number in range(3):
         sends(core.actor(), f"a{number}", expires=core.day_ms(HOUR + number * 10))
     sends(core.actor(), "b", expires=core.day_ms(2 * HOUR), ttl=40_000)
@@ -184,8 +181,9 @@ def test_looking_through_a_queue_leaves_no_calls_behind(core: WallBench) -> None
 @kept
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_ttl_follows_the_time_that_passes(persistent: str, step_s: float, restarts: bool) -> None:
-    core = wall_bench()
+def test_ttl_follows_the_time_that_passes(
+    core: WallBench, persistent: str, step_s: float, restarts: bool
+) -> None:
     sends(core.actor(), "short", ttl=10_000, persistent=persistent)
     sends(core.actor(), "long", ttl=60_000, persistent=persistent)
     core.turn()
@@ -200,8 +198,7 @@ def test_ttl_follows_the_time_that_passes(persistent: str, step_s: float, restar
     assert core.got() == ["long", "new"]
 
 
-def test_ttl_of_what_is_in_the_store_alone_follows_the_time_that_passes() -> None:
-    core = wall_bench()
+def test_ttl_of_what_is_in_the_store_alone_follows_the_time_that_passes(core: WallBench) -> None:
     sends(core.actor(), "short", ttl=10_000, persistent="true")
     sends(core.actor(), "long", ttl=60_000, persistent="true")
     core.turn()
@@ -239,8 +236,7 @@ def test_a_dead_letter_does_not_end_with_the_message_that_it_is_of() -> None:
 
 
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
-def test_a_last_value_follows_it(step_s: float) -> None:
-    core = wall_bench()
+def test_a_last_value_follows_it(core: WallBench, step_s: float) -> None:
     day_ms = core.day_ms(60)
     sends(core.actor(), "a", to=TOPIC, retain="set", expires=day_ms, persistent="true")
     core.turn()
@@ -291,8 +287,7 @@ def test_a_time_of_day_follows_the_wall_clock(core: WallBench, persistent: str) 
     assert core.got() == ["a"]
 
 
-def test_a_time_of_day_follows_the_wall_clock_over_a_restart() -> None:
-    core = wall_bench()
+def test_a_time_of_day_follows_the_wall_clock_over_a_restart(core: WallBench) -> None:
     sends_at(core, HOUR, "true")
     core.turn()
     core.sets(HOUR - 10)
@@ -307,9 +302,8 @@ def test_a_time_of_day_follows_the_wall_clock_over_a_restart() -> None:
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_delay_follows_the_time_that_passes(
-    persistent: str, step_s: float, restarts: bool
+    core: WallBench, persistent: str, step_s: float, restarts: bool
 ) -> None:
-    core = wall_bench()
     schedules(core, persistent, DELAY="60000", PERIOD="10000", REPEAT="2")
     core.turn()
     core.passes(30)
@@ -410,8 +404,9 @@ def test_a_cron_does_not_fire_again_for_half_a_second(cron: Callable[..., WallBe
     assert core.got() == ["a"]
 
 
-def test_a_cron_that_is_in_its_repetitions_is_left_alone(cron: Callable[..., WallBench]) -> None:
-    core = wall_bench()
+def test_a_cron_that_is_in_its_repetitions_is_left_alone(
+    core: WallBench, cron: Callable[..., WallBench]
+) -> None:
     core.now = 7200.0 - WALL_OFFSET_S % 3600
     schedules(core, CRON="0 * * * *", PERIOD="10000", REPEAT="2")
     core.turn()
@@ -432,8 +427,9 @@ def test_a_cron_that_is_in_its_repetitions_is_left_alone(cron: Callable[..., Wal
 # --- the time of day itself -----------------------------------------------------------------------
 
 
-def test_how_the_clock_was_set_is_told_to_the_store_before_what_comes_after() -> None:
-    core = wall_bench()
+def test_how_the_clock_was_set_is_told_to_the_store_before_what_comes_after(
+    core: WallBench,
+) -> None:
     sends(core.actor(), "a", persistent="true")
     core.turn()
     core.broker.use_wall(WALL_OFFSET_S + 5, core.now)

@@ -31,7 +31,8 @@ from trio_stomp.store import Put, Turn
 MANY = 3_000
 
 
-def made() -> DurableBench:
+@pytest.fixture
+def core() -> DurableBench:
     return DurableBench(book={Q: DestinationPolicy()})
 
 
@@ -39,8 +40,9 @@ def made() -> DurableBench:
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_schedule_of_who_may_send_no_more_is_not_sent(persistent: str) -> None:
-    core = made()
+def test_a_schedule_of_who_may_send_no_more_is_not_sent(
+    core: DurableBench, persistent: str
+) -> None:
     judged(core, rules("alice"))
     enters(core, ALICE).sends(Q, "a", "b", persistent=persistent, **LATER)
     core.turn()
@@ -52,8 +54,7 @@ def test_a_schedule_of_who_may_send_no_more_is_not_sent(persistent: str) -> None
     is_clean(core)
 
 
-def test_one_that_repeats_ends_when_it_is_due_next() -> None:
-    core = made()
+def test_one_that_repeats_ends_when_it_is_due_next(core: DurableBench) -> None:
     judged(core, rules("alice"))
     repeats: dict[str, Any] = {"AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "-1"}
     enters(core, ALICE).sends(Q, "a", persistent="true", **repeats)
@@ -71,8 +72,7 @@ def test_one_that_repeats_ends_when_it_is_due_next() -> None:
     assert settings.keys() == {"identity"}
 
 
-def test_who_sent_it_is_known_after_a_restart() -> None:
-    core = made()
+def test_who_sent_it_is_known_after_a_restart(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
     enters(core, BOB).sends(Q, "his", persistent="true", **LATER)
@@ -83,8 +83,7 @@ def test_who_sent_it_is_known_after_a_restart() -> None:
     assert got(core, Q) == ["his"]
 
 
-def test_who_is_nobody_any_more_has_no_rights() -> None:
-    core = made()
+def test_who_is_nobody_any_more_has_no_rights(core: DurableBench) -> None:
     judged(core, rules("*"))
     enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
     enters(core, BOB).sends(Q, "his", **LATER)
@@ -95,8 +94,7 @@ def test_who_is_nobody_any_more_has_no_rights() -> None:
     assert core.broker.authorizer.revoked == 1
 
 
-def test_who_comes_back_in_time_finds_it_as_he_left_it() -> None:
-    core = made()
+def test_who_comes_back_in_time_finds_it_as_he_left_it(core: DurableBench) -> None:
     judged(core, rules("alice"))
     enters(core, ALICE).sends(Q, "a", persistent="true", **LATER)
     enters(core, ALICE).sends(T, "b", persistent="true", retain="set")
@@ -109,8 +107,7 @@ def test_who_comes_back_in_time_finds_it_as_he_left_it() -> None:
     assert got(core, T) == ["b"]
 
 
-def test_what_a_token_granted_is_remembered() -> None:
-    core = made()
+def test_what_a_token_granted_is_remembered(core: DurableBench) -> None:
     judged(core, rules(groups=frozenset({"ops"})))
     enters(core, OPS).sends(Q, "a", persistent="true", **LATER)
     core.turn()
@@ -120,9 +117,8 @@ def test_what_a_token_granted_is_remembered() -> None:
     assert got(core, Q) == ["a"]
 
 
-def test_what_nobody_is_known_to_have_sent_goes_on() -> None:
+def test_what_nobody_is_known_to_have_sent_goes_on(core: DurableBench) -> None:
     """An older broker did not write down who sent it: an upgrade loses nothing."""
-    core = made()
     lines = f"destination:{Q}\npersistent:true\nAMQ_SCHEDULED_DELAY:5000\n".encode()
     put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
     last = Put(f"retained:{T}", 2, f"destination:{T}\nretain:set\n".encode(), [b"last"])
@@ -134,19 +130,19 @@ def test_what_nobody_is_known_to_have_sent_goes_on() -> None:
     assert got(core, T) == ["last"]
 
 
-def test_what_was_sent_while_nobody_had_to_log_in_is_nobodys() -> None:
-    for users, expected in (("alice",), []), (("anonymous",), ["a"]):
-        core = made()
-        enters(core, ANONYMOUS).sends(Q, "a", persistent="true", **LATER)
-        core.turn()
-        core = core.restarts()
-        judged(core, rules(*users))
-        core.passes(6)
-        assert got(core, Q) == expected
+@pytest.mark.parametrize(("users", "expected"), [("alice", []), ("anonymous", ["a"])])
+def test_what_was_sent_while_nobody_had_to_log_in_is_nobodys(
+    core: DurableBench, users: str, expected: list[str]
+) -> None:
+    enters(core, ANONYMOUS).sends(Q, "a", persistent="true", **LATER)
+    core.turn()
+    core = core.restarts()
+    judged(core, rules(users))
+    core.passes(6)
+    assert got(core, Q) == expected
 
 
-def test_nobody_sees_whose_it_was_and_nobody_can_say_it() -> None:
-    core = made()
+def test_nobody_sees_whose_it_was_and_nobody_can_say_it(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     forged = owner_line(BOB).decode().rstrip().partition(":")[2]
     alice = enters(core, ALICE)
@@ -181,8 +177,7 @@ def test_what_an_older_broker_took_of_it_does_not_count() -> None:
         assert split_owner(decode_head(owner_line(who)))[1] == who
 
 
-def test_what_cannot_be_sent_at_all_is_lost_as_that() -> None:
-    core = made()
+def test_what_cannot_be_sent_at_all_is_lost_as_that(core: DurableBench) -> None:
     lines = owner_line(ALICE) + f"destination:{Q}\npriority:x\nAMQ_SCHEDULED_DELAY:5000\n".encode()
     put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
     core.store.append([Turn([put])], 0)
@@ -193,9 +188,8 @@ def test_what_cannot_be_sent_at_all_is_lost_as_that() -> None:
     is_clean(core)
 
 
-def test_one_that_has_ended_is_not_judged_by_the_clock_again() -> None:
+def test_one_that_has_ended_is_not_judged_by_the_clock_again(core: DurableBench) -> None:
     pytest.importorskip("cronsim")
-    core = made()
     judged(core, rules("alice"))
     enters(core, ALICE).sends(Q, "a", AMQ_SCHEDULED_CRON="* * * * *")
     judged(core, rules())
@@ -214,8 +208,9 @@ def test_one_that_has_ended_is_not_judged_by_the_clock_again() -> None:
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_last_value_of_who_may_send_no_more_is_given_to_nobody(persistent: str) -> None:
-    core = made()
+def test_a_last_value_of_who_may_send_no_more_is_given_to_nobody(
+    core: DurableBench, persistent: str
+) -> None:
     judged(core, rules("alice"))
     enters(core, ALICE).sends(T, "a", persistent=persistent, retain="set")
     core.turn()
@@ -227,8 +222,7 @@ def test_a_last_value_of_who_may_send_no_more_is_given_to_nobody(persistent: str
     assert not core.broker.last_values.owners
 
 
-def test_whose_a_last_value_was_is_known_after_a_restart() -> None:
-    core = made()
+def test_whose_a_last_value_was_is_known_after_a_restart(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
     enters(core, BOB).sends("/topic/u", "his", persistent="true", retain="set")
@@ -245,8 +239,7 @@ def is_clean_but_one(core: DurableBench) -> None:
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_schedule_does_not_launder_a_last_value(persistent: str) -> None:
-    core = made()
+def test_a_schedule_does_not_launder_a_last_value(core: DurableBench, persistent: str) -> None:
     judged(core, rules("alice"))
     enters(core, ALICE).sends(T, "a", persistent=persistent, retain="set", **LATER)
     core.turn()
@@ -258,8 +251,7 @@ def test_a_schedule_does_not_launder_a_last_value(persistent: str) -> None:
     assert got(core, T) == []
 
 
-def test_the_last_value_of_another_takes_its_place() -> None:
-    core = made()
+def test_the_last_value_of_another_takes_its_place(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
     core.turn()
@@ -272,8 +264,7 @@ def test_the_last_value_of_another_takes_its_place() -> None:
     assert got(core, T) == []
 
 
-def test_one_that_ends_takes_nothing_of_the_next_with_it() -> None:
-    core = made()
+def test_one_that_ends_takes_nothing_of_the_next_with_it(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
     core.turn()

@@ -210,14 +210,6 @@ def members(core: Core, count: int, destination: str = "#w") -> list[Peer]:
     return peers
 
 
-def test_the_seeds_rotation(core: Core):
-    publisher = core.peer()
-    team = members(core, 3, "#work/*")
-    for number in range(7):
-        publisher.sends("#work/x", f"m{number}")
-    assert [peer.bodies() for peer in team] == [["m0", "m3", "m6"], ["m1", "m4"], ["m2", "m5"]]
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 20])
 def test_a_run_is_dealt_like_single_messages(core: Core, size: int):
     publisher = core.peer()

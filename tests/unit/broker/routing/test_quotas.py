@@ -26,6 +26,11 @@ def bench_of(limit: int = MIB, policy: DestinationPolicy | None = None, **option
     return core
 
 
+@pytest.fixture
+def core() -> Bench:
+    return bench_of()
+
+
 def until_refused(
     core: Bench, name: str, act: Callable[[Actor, int], None], most: int = 5000
 ) -> tuple[int, Actor]:
@@ -81,9 +86,8 @@ def reaches_much(actor: Actor, number: int) -> None:
 
 
 @pytest.mark.parametrize("act", [sends_name, sends_much, schedules_much, tells_ids])
-def test_one_user_leaves_room_for_the_next(act: Callable[[Actor, int], None]) -> None:
+def test_one_user_leaves_room_for_the_next(core: Bench, act: Callable[[Actor, int], None]) -> None:
     """Before, whoever came first took all: the next was refused at once."""
-    core = bench_of()
     first, refused = until_refused(core, "mallory", act)
     assert 5 < first < 5000
     assert "max_share_per_user" in (refused.error().get("message") or "")
@@ -95,9 +99,9 @@ def test_one_user_leaves_room_for_the_next(act: Callable[[Actor, int], None]) ->
 
 @pytest.mark.parametrize("act", [subscribes_much, selects_much, reaches_much])
 def test_subscriptions_of_one_user_leave_room_for_the_next(
+    core: Bench,
     act: Callable[[Actor, int], None],
 ) -> None:
-    core = bench_of()
     for number in range(50):
         core.actor().sends(f"/queue/{number}")
 
@@ -202,8 +206,7 @@ def test_where_nobody_logs_in_addresses_are_told_apart_and_this_machine_is_not()
     assert "max_share_per_user" not in (local.error().get("message") or "")
 
 
-def test_where_somebody_must_log_in_who_does_not_is_told_apart_by_address_too() -> None:
-    core = bench_of()
+def test_where_somebody_must_log_in_who_does_not_is_told_apart_by_address_too(core: Bench) -> None:
     local = user(core, "")
     far = stranger(core, "192.0.2.1")
     assert local.client.quota is not None
@@ -239,8 +242,9 @@ def test_quotas_of_nobody_who_left_nothing_are_forgotten() -> None:
     assert core.broker.quotas.largest(1) == [mine]
 
 
-def test_a_user_who_is_removed_leaves_what_is_his_and_finds_it_charged_when_he_is_back() -> None:
-    core = bench_of()
+def test_a_user_who_is_removed_leaves_what_is_his_and_finds_it_charged_when_he_is_back(
+    core: Bench,
+) -> None:
     alice = user(core, "alice")
     alice.sends("/queue/a", "x" * KIB)
     quota = alice.client.quota
@@ -254,8 +258,9 @@ def test_a_user_who_is_removed_leaves_what_is_his_and_finds_it_charged_when_he_i
     assert quota.kept_bytes == 0
 
 
-def test_whoever_had_to_log_in_no_more_has_no_quota_but_gives_back_where_he_took() -> None:
-    core = bench_of()
+def test_whoever_had_to_log_in_no_more_has_no_quota_but_gives_back_where_he_took(
+    core: Bench,
+) -> None:
     alice = user(core, "alice")
     alice.subscribes("/topic/a", "a")
     quota = alice.client.quota
@@ -325,9 +330,8 @@ def test_what_nobody_had_to_log_in_for_is_charged_to_who_comes_back_to_it() -> N
     assert before - binding.quota.tables_bytes == binding.cost > 0
 
 
-def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber() -> None:
+def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber(core: Bench) -> None:
     """Whoever publishes must not pay for subscriptions that others made and left."""
-    core = bench_of()
     mallory, victim = user(core, "mallory", client_id="m"), user(core, "victim")
     mallory.subscribes("/topic/a", **{DURABLE: "d"})
     mallory.is_gone()
@@ -343,8 +347,7 @@ def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber()
     assert not victim.client.is_refused
 
 
-def test_work_that_a_member_leaves_is_charged_to_who_gets_it() -> None:
-    core = bench_of()
+def test_work_that_a_member_leaves_is_charged_to_who_gets_it(core: Bench) -> None:
     sender, one, two = user(core, "sender"), user(core, "one"), user(core, "two")
     one.subscribes("#work", ack="client")
     sender.sends("#work", "x" * KIB)
@@ -363,8 +366,7 @@ def test_work_that_a_member_leaves_is_charged_to_who_gets_it() -> None:
     assert sender.client.quota.kept_bytes == 0
 
 
-def test_what_is_sent_when_its_time_comes_is_charged_to_who_scheduled_it() -> None:
-    core = bench_of()
+def test_what_is_sent_when_its_time_comes_is_charged_to_who_scheduled_it(core: Bench) -> None:
     mallory = user(core, "mallory")
     body = "x" * 10 * KIB
     mallory.sends("/queue/new", body, AMQ_SCHEDULED_PERIOD="100", AMQ_SCHEDULED_REPEAT="-1")
@@ -488,8 +490,7 @@ def test_a_dead_letter_is_kept_though_others_have_taken_much_meanwhile() -> None
     assert message.publication.quota is alice.client.quota
 
 
-def test_a_transaction_that_does_not_fit_a_quota_is_refused_whole() -> None:
-    core = bench_of()
+def test_a_transaction_that_does_not_fit_a_quota_is_refused_whole(core: Bench) -> None:
     mallory = user(core, "mallory")
     room = core.memory.kept_room_for(mallory.client.quota)
     bodies = ["x" * 10 * KIB] * (room // 10 // KIB + 1)
@@ -546,8 +547,7 @@ def test_idle_names_make_room_ones_own_first() -> None:
     assert not bob.client.is_refused
 
 
-def test_what_is_a_share_can_be_changed_while_the_broker_runs() -> None:
-    core = bench_of()
+def test_what_is_a_share_can_be_changed_while_the_broker_runs(core: Bench) -> None:
     mallory = full_of(core, "mallory", "/queue/m")
     mallory.sends("/queue/m", "x" * 10 * KIB)
     assert mallory.client.is_refused

@@ -88,15 +88,6 @@ def test_unsubscribe_needs_a_subscription(version: str):
     assert peer.frames("RECEIPT") == []
 
 
-def test_unsubscribe_twice_is_an_error():
-    peer = Core().peer()
-    peer.subscribes("a", "0")
-    peer.unsubscribes("0")
-    assert peer.outbox.closed is None
-    peer.unsubscribes("0")
-    assert peer.error().get("code") == "unknown-subscription"
-
-
 def test_a_destination_beside_the_id_must_fit(core: Core):
     good, bad = core.peer(), core.peer()
     for peer in (good, bad):

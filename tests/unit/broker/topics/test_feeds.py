@@ -218,12 +218,14 @@ def test_a_newcomer_takes_a_durable_subscription_over(core: Core, ack: str):
     new.unsubscribes(headers=DURABLE)
 
 
+@pytest.mark.parametrize("dialect", ["native", "artemis"])
 @pytest.mark.parametrize(
     ("destination", "headers"), [("b", DURABLE), ("a", (*DURABLE, ("selector", "n = 1")))]
 )
 def test_another_destination_or_selector_begins_it_anew(
-    core: Core, destination: str, headers: Pairs
+    dialect: str, destination: str, headers: Pairs
 ):
+    core = Core(dialect=dialect)
     publisher, old, new = core.peer(), core.peer(client_id="me"), core.peer(client_id="me")
     old.subscribes("a", ack="client", headers=DURABLE)
     publisher.sends("a", "old")
@@ -235,6 +237,7 @@ def test_another_destination_or_selector_begins_it_anew(
     assert core.memory.used_bytes == 0
     assert len(core.broker.bindings.durables) == 1
     new.unsubscribes(headers=DURABLE)
+    core.ends()
 
 
 @pytest.mark.parametrize(
@@ -254,22 +257,6 @@ def test_a_durable_subscription_is_shared(dialect: str, client_id: str):
     assert deliveries(two)[2:] == [("m0", "2"), ("m2", "2")]
     two.acks(two.messages()[-1])
     two.unsubscribes(headers=DURABLE)
-    core.ends()
-
-
-@pytest.mark.parametrize(
-    ("destination", "headers"), [("b", DURABLE), ("a", (*DURABLE, ("selector", "n = 1")))]
-)
-def test_in_artemis_who_asks_for_something_else_begins_it_anew(destination: str, headers: Pairs):
-    core = Core(dialect="artemis")
-    publisher, old, new = core.peer(), core.peer(client_id="me"), core.peer(client_id="me")
-    old.subscribes("a", headers=DURABLE)
-    new.subscribes(destination, headers=headers)
-    assert old.error().get("code") == "taken-over"
-    publisher.sends(destination, "new", headers=(("n", "1"),))
-    assert new.bodies() == ["new"]
-    old.is_gone()
-    new.unsubscribes(headers=DURABLE)
     core.ends()
 
 
@@ -420,21 +407,6 @@ def test_a_changed_policy_reaches_a_durable_subscription(name: str):
     assert last.bodies() == ["one"]
     assert core.broker.bindings.dropped == 3
     last.unsubscribes(headers=DURABLE)
-    core.ends()
-
-
-def test_a_full_durable_subscription_drops_by_the_bounds_of_its_destination():
-    policies = {"a": DestinationPolicy(max_messages=2)}
-    core = Core(book=policies)
-    publisher, peer = core.peer(), core.peer(client_id="me")
-    peer.subscribes("a", headers=DURABLE)
-    peer.is_gone()
-    publisher.sends("a", "m0", "m1", "m2")
-    again = core.peer(client_id="me")
-    again.subscribes("a", headers=DURABLE)
-    assert again.bodies() == ["m0", "m1"]
-    assert core.broker.bindings.dropped == 1
-    again.unsubscribes(headers=DURABLE)
     core.ends()
 
 
@@ -601,28 +573,43 @@ def ends_all(core: Core) -> None:
     core.ends()
 
 
-def test_the_durable_subscription_to_the_destination_that_is_told_is_ended():
-    core = kept("/topic/a", "/topic/b", "/topic/c")
+@pytest.mark.parametrize(
+    ("destinations", "said", "others"),
+    [
+        (["/topic/a", "/topic/b", "/topic/c"], "/topic/b", ["/topic/a", "/topic/c"]),
+        (["/topic/a"], "/topic/a", []),
+        (["/topic/a"], None, []),
+        (["/topic/a"], "/dsub/d", []),
+        (["/topic/a"], "/exchange/amq.topic/a", []),
+        (["/topic/a,/topic/b"], "/topic/a,/topic/b", []),
+    ],
+)
+def test_the_durable_subscription_to_the_destination_that_is_told_is_ended(
+    destinations: list[str], said: str | None, others: list[str]
+):
+    core = kept(*destinations)
     peer = core.peer()
-    peer.unsubscribes("7", "/topic/b", headers=DURABLE, receipt=b"r")
+    peer.unsubscribes("7", said, headers=DURABLE, receipt=b"r")
     assert [frame.command for frame in peer.frames()] == ["RECEIPT"]
-    assert left(core) == ["/topic/a", "/topic/c"]
+    assert left(core) == others
     ends_all(core)
 
 
 @pytest.mark.parametrize("client_id", ["", "mine"])
-def test_a_durable_subscription_to_another_destination_is_not_ended(client_id: str):
-    core = kept("/topic/a", client_id=client_id)
+@pytest.mark.parametrize(
+    ("destination", "said"), [("/topic/a", "/topic/b"), ("/topic/a,/topic/b", "/topic/a")]
+)
+def test_a_durable_subscription_to_another_destination_is_not_ended(
+    client_id: str, destination: str, said: str
+):
+    core = kept(destination, client_id=client_id)
     peer = core.peer(client_id=client_id)
-    peer.unsubscribes("7", "/topic/b", headers=DURABLE, receipt=b"r")
+    peer.unsubscribes("7", said, headers=DURABLE, receipt=b"r")
     error = peer.error()
     assert error.get("code") == "unknown-subscription"
-    assert "no durable subscription 'd' to /topic/b" in (error.get("message") or "")
-    assert left(core) == ["/topic/a"]
-    again = core.peer(client_id=client_id)
-    again.unsubscribes("7", "/topic/a", headers=DURABLE)
-    assert left(core) == []
-    core.ends()
+    assert f"no durable subscription 'd' to {said}" in (error.get("message") or "")
+    assert left(core) == [destination]
+    ends_all(core)
 
 
 @pytest.mark.parametrize("said", [None, "/dsub/d"])
@@ -639,14 +626,6 @@ def test_without_a_destination_several_of_one_name_are_not_guessed_at(said: str 
     ends_all(core)
 
 
-@pytest.mark.parametrize("said", [None, "/dsub/d", "/topic/a", "/exchange/amq.topic/a"])
-def test_the_only_one_of_a_name_is_meant(said: str | None):
-    core = kept("/topic/a")
-    core.peer().unsubscribes("7", said, headers=DURABLE)
-    assert left(core) == []
-    core.ends()
-
-
 def test_two_ways_to_write_one_destination_are_two_subscriptions():
     core = kept("/topic/a", "/exchange/amq.topic/a")
     assert len(left(core)) == 2
@@ -654,16 +633,6 @@ def test_two_ways_to_write_one_destination_are_two_subscriptions():
     (binding,) = core.broker.bindings.durables
     assert binding.durable == "\0d\0/topic/a"
     ends_all(core)
-
-
-def test_a_composite_is_ended_by_all_of_its_parts():
-    core = kept("/topic/a,/topic/b")
-    peer = core.peer()
-    peer.unsubscribes("7", "/topic/a", headers=DURABLE)
-    assert peer.error().get("code") == "unknown-subscription"
-    core.peer().unsubscribes("7", "/topic/a,/topic/b", headers=DURABLE)
-    assert left(core) == []
-    core.ends()
 
 
 def test_a_name_that_begins_like_another_is_not_meant():
