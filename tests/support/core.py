@@ -540,6 +540,22 @@ class Core:
             outbox.staged.clear()
         return peer
 
+    def reader(
+        self,
+        destination: str,
+        id: str = "0",
+        ack: str = "auto",
+        *,
+        headers: Pairs = (),
+        room: int = AMPLE,
+        client_id: str = "",
+        identity: Identity = ANONYMOUS,
+    ) -> Peer:
+        """Return a new client that has subscribed."""
+        peer = self.peer(room=room, client_id=client_id, identity=identity)
+        peer.subscribes(destination, id, ack, headers=headers)
+        return peer
+
     def client(self, outbox: OutboxFake) -> Client:
         """The next client."""
         number = len(self.peers) + 1
@@ -622,6 +638,14 @@ class Bench(Core):
         self.peers.append(actor)
         actor.opens()
         outbox.staged.clear()
+        return actor
+
+    def reader(  # type: ignore[override]
+        self, destination: str, id: str = "0", ack: str = "auto", **headers: str
+    ) -> Actor:
+        """Return a new client that has subscribed."""
+        actor = self.actor()
+        actor.subscribes(destination, id, ack, **headers)
         return actor
 
 

@@ -61,6 +61,11 @@ class DurableBench(Bench):
         self.broker.end_turn(self.now)
         self._take()
 
+    def appends(self) -> None:
+        """End the turn, and let the store append and answer."""
+        self.turn()
+        self.answers()
+
     def loads(self) -> None:
         """Let the store read the requested pages."""
         for wanted in self.log.take_reads():

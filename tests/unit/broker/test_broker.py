@@ -175,8 +175,7 @@ def test_a_fault_in_the_middle_of_a_revival_frees_what_was_promised():
     culprit = core.peer(room=1)
     culprit.does(Subscribed("0", "a", "auto", (), None), Unsubscribed("7", None, None))
     assert culprit.error().get("code") == "unknown-subscription"
-    reader = core.peer()
-    reader.subscribes("a")
+    reader = core.reader("a")
     assert reader.bodies() == ["p1", "p2"]
 
 
@@ -275,8 +274,7 @@ def test_events_of_a_turn_are_bounded_and_the_rest_is_counted(core: Core):
 
 
 def test_the_last_watcher_is_not_told_of_its_own_end(core: Core):
-    watcher = core.peer()
-    watcher.subscribes("DIAG/event/*", "0")
+    watcher = core.reader("DIAG/event/*", "0")
     assert [event[0] for event in core.events()] == ["subscribe"]
     watcher.unsubscribes("0")
     assert core.events() == []
@@ -372,8 +370,7 @@ def test_a_batch_is_applied_in_order_at_one_time():
 
 
 def test_without_a_ttl_nothing_ever_expires(core: Core):
-    peer = core.peer()
-    peer.subscribes("a")
+    peer = core.reader("a")
     peer.sends("a")
     (staged,) = peer.outbox.staged
     assert staged[1] is not None

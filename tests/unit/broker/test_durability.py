@@ -33,6 +33,16 @@ def told(frames: list[Received]) -> list[str]:
     ]
 
 
+def unacknowledged(core: DurableBench, *bodies: str) -> tuple[Actor, list[Received]]:
+    """Return a consumer and its stored messages; all that was stored is safe."""
+    reader = core.reader(Q, ack="client")
+    stores(core.actor(), *bodies)
+    core.appends()
+    frames = reader.reads()
+    core.answers()
+    return reader, frames
+
+
 def ends(core: DurableBench) -> None:
     """Nothing is left under way, nor charged for."""
     while core.turns:
@@ -84,8 +94,7 @@ def test_a_withdrawn_send_is_never_seen_and_its_sender_is_told_once(core: Durabl
 def test_receipts_of_what_is_safe_come_before_the_error(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a", receipt=b"1")
-    core.turn()
-    core.answers()
+    core.appends()
     stores(sender, "b", receipt=b"2")
     core.turn()
     core.fails()
@@ -119,19 +128,16 @@ def test_a_transient_send_does_not_overtake_a_stored_one(core: DurableBench) -> 
 
 
 def test_stored_sends_and_acks_are_not_held(core: DurableBench) -> None:
-    actor = core.actor()
-    actor.subscribes(Q, ack="client")
+    actor = core.reader(Q, ack="client")
     stores(actor, "a")
-    core.turn()
-    core.answers()
+    core.appends()
     (got,) = actor.reads()
     stores(actor, "b")
     actor.sends(Q, "c", persistent="true", unique="headers")
     actor.acks(got)
     assert not actor.outbox.is_paused
     assert core.queue(Q).unacked == 0
-    core.turn()
-    core.answers()
+    core.appends()
     assert actor.bodies() == ["b", "c"]
 
 
@@ -146,8 +152,7 @@ def test_stored_sends_and_acks_are_not_held(core: DurableBench) -> None:
 def test_whatever_else_a_client_says_waits_for_what_it_sent(
     core: DurableBench, event: object
 ) -> None:
-    actor = core.actor()
-    actor.subscribes("/topic/other")
+    actor = core.reader("/topic/other")
     stores(actor, "a", receipt=b"1")
     actor.does(event)  # type: ignore[arg-type]
     assert actor.frames() == []
@@ -156,13 +161,7 @@ def test_whatever_else_a_client_says_waits_for_what_it_sent(
 
 
 def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
-    sender, reader = core.actor(), core.actor()
-    reader.subscribes(Q, ack="client")
-    stores(sender, "a")
-    core.turn()
-    core.answers()
-    (got,) = reader.reads()
-    core.answers()
+    reader, (got,) = unacknowledged(core, "a")
     reader.acks(got)
     reader.does(Left(b"1"))
     assert reader.frames() == []
@@ -183,13 +182,7 @@ def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored(
 
 
 def test_disconnect_after_an_ack_survives_failures_before_and_after(core: DurableBench) -> None:
-    sender, reader = core.actor(), core.actor()
-    reader.subscribes(Q, ack="client")
-    stores(sender, "a", "b")
-    core.turn()
-    core.answers()
-    first, second = reader.reads()
-    core.answers()
+    reader, (first, second) = unacknowledged(core, "a", "b")
     for _ in range(3):
         stores(core.actor(), "x")
         core.turn()
@@ -211,13 +204,7 @@ def test_disconnect_after_an_ack_survives_failures_before_and_after(core: Durabl
 def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure(
     core: DurableBench,
 ) -> None:
-    sender, reader = core.actor(), core.actor()
-    reader.subscribes(Q, ack="client")
-    stores(sender, "a")
-    core.turn()
-    core.answers()
-    (got,) = reader.reads()
-    core.answers()
+    reader, (got,) = unacknowledged(core, "a")
     reader.does(reader.acked(got, receipts=[(1, b"1")]))
     assert reader.frames() == []
     core.fails()
@@ -264,8 +251,7 @@ def test_who_is_gone_may_have_to_wait_again(core: DurableBench) -> None:
     sender.sends(Q, "b")
     stores(sender, "c")
     sender.is_gone()
-    core.turn()
-    core.answers()
+    core.appends()
     assert core.waiting(Q) == ["a", "b"]
     assert sender.client in core.broker.clients
     core.answers()
@@ -287,8 +273,7 @@ def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
     sender, reader = core.actor(), core.actor()
     stores(sender, "a", "b", "c", receipt=b"1")
     sender.sends(Q, "d")
-    core.turn()
-    core.answers()
+    core.appends()
     assert sender.outbox.is_paused
     reader.subscribes(Q)
     got: list[str] = []
@@ -320,8 +305,7 @@ def test_who_sends_more_than_may_be_under_way_is_held(monkeypatch: pytest.Monkey
     stores(sender, "a")
     stores(sender, "b")
     assert sender.outbox.is_paused
-    core.turn()
-    core.answers()
+    core.appends()
     assert core.queue(Q).arriving == 1
     assert core.waiting(Q) == ["a"]
     core.answers()
@@ -336,8 +320,7 @@ def test_an_id_whose_message_is_withdrawn_is_no_duplicate(core: DurableBench) ->
     core.fails()
     again = core.actor()
     again.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
-    core.turn()
-    core.answers()
+    core.appends()
     (receipt,) = again.frames()
     assert receipt.get("duplicate") is None
     assert core.waiting(Q) == ["a"]
@@ -373,8 +356,7 @@ def test_a_scheduled_message_is_told_apart_in_the_same_way(core: DurableBench) -
     assert other.error().get("receipt-id") == "1"
     again = core.actor()
     again.sends(Q, "a", **told_apart)  # type: ignore[arg-type]
-    core.turn()
-    core.answers()
+    core.appends()
     core.passes(1)
     core.answers()
     assert core.waiting(Q) == ["a"]
@@ -413,8 +395,7 @@ def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe(core: Du
     actor = core.actor()
     headers = (("destination", "/topic/t"), ("durable-subscription-name", "d"))
     actor.does(Subscribed("0", "/topic/t", "client", headers, None))
-    core.turn()
-    core.answers()
+    core.appends()
     for id in ("0", None):
         actor.does(Unsubscribed(id, None if id else "/topic/t", b"1", headers))
         if id:
@@ -427,8 +408,7 @@ def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe(core: Du
 
 def test_without_a_store_nobody_waits() -> None:
     core = bench()
-    actor = core.actor()
-    actor.subscribes(Q, ack="client")
+    actor = core.reader(Q, ack="client")
     stores(actor, "a", receipt=b"1")
     frames = actor.frames()
     assert told(frames) == ["RECEIPT 1", "a"]
@@ -443,8 +423,7 @@ def test_a_topics_message_goes_to_those_who_are_there_when_it_is_safe() -> None:
     headers = {"durable_subscription_name": "d"}
     durable.subscribes("/topic/t", ack="client", **headers)
     gone.subscribes("/topic/*")
-    core.turn()
-    core.answers()
+    core.appends()
     stores(sender, "a", to="/topic/t")
     gone.unsubscribes()
     come.subscribes("/topic/*")
@@ -474,8 +453,7 @@ def test_who_was_turned_away_meanwhile_is_told_no_second_error(core: DurableBenc
     for each in (actor, other):
         each.client.client_id = "same"
     actor.subscribes("/topic/t", ack="client", durable_subscription_name="d")
-    core.turn()
-    core.answers()
+    core.appends()
     stores(actor, "a", receipt=b"1")
     other.subscribes("/topic/t", ack="client", durable_subscription_name="d")
     core.turn()
@@ -497,13 +475,7 @@ def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts(core: Du
 
 
 def test_disconnect_waits_for_no_number_that_a_failure_has_made_void(core: DurableBench) -> None:
-    sender, reader = core.actor(), core.actor()
-    reader.subscribes(Q, ack="client")
-    stores(sender, "a")
-    core.turn()
-    core.answers()
-    (got,) = reader.reads()
-    core.answers()
+    reader, (got,) = unacknowledged(core, "a")
     for _ in range(3):
         stores(core.actor(), "x")
         core.turn()
@@ -562,8 +534,7 @@ def test_who_is_too_slow_for_what_has_become_safe_is_turned_away() -> None:
     core = DurableBench(book={}, policies=BrokerPolicies(max_backlog_bytes=1024), is_prompt=False)
     durable, acking, producer = core.actor(), core.actor(room=0), core.actor()
     durable.subscribes("/topic/t", durable_subscription_name="d")
-    core.turn()
-    core.answers()
+    core.appends()
     acking.subscribes("/topic/t", ack="client")
     stores(producer, "x" * 2000, to="/topic/t")
     core.turn()
@@ -583,10 +554,8 @@ def test_a_durable_subscription_whose_client_was_turned_away_meanwhile_gives_not
     core.broker.refuse(reader.client, error, core.now)
     core.answers()
     stores(producer, "kept for it", to="/topic/t")
-    core.turn()
-    core.answers()
+    core.appends()
     assert [frame.command for frame in reader.frames()] == ["ERROR"]
     core.is_prompt = True
-    again = core.actor()
-    again.subscribes("/topic/t", durable_subscription_name="d")
+    again = core.reader("/topic/t", durable_subscription_name="d")
     assert again.bodies() == ["kept for it"]

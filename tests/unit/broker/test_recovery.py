@@ -37,8 +37,7 @@ def test_queues_stay_in_the_store_until_somebody_consumes(core: DurableBench) ->
     queue = core.queue(Q)
     assert (queue.depth, queue.held, queue.size) == (10, 10, 10)
     assert queue.waiting.count == core.memory.kept_bytes == 0
-    reader = core.actor()
-    reader.subscribes(Q)
+    reader = core.reader(Q)
     assert reader.bodies() == numbered("", 10)
     emptied(core)
 
@@ -50,8 +49,7 @@ def test_new_messages_stand_behind_recovered_ones(core: DurableBench) -> None:
     core.actor().sends(Q, "transient")
     core = core.restarts()
     stores(core.actor(), "d")
-    reader = core.actor()
-    reader.subscribes(Q)
+    reader = core.reader(Q)
     assert reader.bodies() == ["a", "b", "c", "d"]
     emptied(core)
 
@@ -61,8 +59,7 @@ def test_priorities_are_recovered_each_in_order(core: DurableBench) -> None:
     for number, priority in enumerate("471947"):
         stores(sender, f"{number}", priority=priority)
     core = core.restarts()
-    reader = core.actor()
-    reader.subscribes(Q, ack="client", prefetch_count="1")
+    reader = core.reader(Q, ack="client", prefetch_count="1")
     got = []
     while found := reader.reads():
         got += texts(found)
@@ -72,15 +69,13 @@ def test_priorities_are_recovered_each_in_order(core: DurableBench) -> None:
 
 
 def test_what_was_unacknowledged_comes_back_in_order(core: DurableBench) -> None:
-    reader = core.actor()
-    reader.subscribes(Q, ack="client-individual")
+    reader = core.reader(Q, ack="client-individual")
     stores(core.actor(), *numbered("", 6))
     frames = reader.reads()
     reader.acks(frames[1], frames[4])
     core.turn()
     core = core.restarts()
-    reader = core.actor()
-    reader.subscribes(Q, ack="client")
+    reader = core.reader(Q, ack="client")
     frames = reader.reads()
     assert texts(frames) == ["0", "2", "3", "5"]
     assert {frame.get("redelivered") for frame in frames} == {"true"}
@@ -93,8 +88,7 @@ def test_a_wildcard_consumer_gets_what_was_recovered(core: DurableBench) -> None
     stores(core.actor(), "a", to="/queue/x.a")
     stores(core.actor(), "b", to="/queue/x.b")
     core = core.restarts()
-    reader = core.actor()
-    reader.subscribes("/queue/x.*")
+    reader = core.reader("/queue/x.*")
     assert sorted(reader.bodies()) == ["a", "b"]
     emptied(core)
 
@@ -129,8 +123,7 @@ def test_a_selector_and_groups_hold_for_what_was_recovered(core: DurableBench) -
 def test_headers_come_back_as_they_were(core: DurableBench) -> None:
     stores(core.actor(), "a", content_type="text/plain", odd="a:b\\c\nd")
     core = core.restarts()
-    reader = core.actor()
-    reader.subscribes(Q)
+    reader = core.reader(Q)
     (got,) = reader.reads()
     assert got.get("content-type") == "text/plain"
     assert got.get("odd") == "a:b\\c\nd"
@@ -147,8 +140,7 @@ def test_durable_subscriptions_and_what_waits_for_them_are_recovered(core: Durab
     core = core.restarts()
     assert core.failures == []
     stores(core.actor(), "late", to="/topic/t.y", color="red")
-    reader = core.actor()
-    reader.subscribes("/topic/t.*", ack="client", selector="color = 'red'", **DURABLE)
+    reader = core.reader("/topic/t.*", ack="client", selector="color = 'red'", **DURABLE)
     frames = reader.reads()
     assert texts(frames) == ["0", "2", "late"]
     reader.acks(frames[0])
@@ -171,8 +163,7 @@ def test_several_copies_of_one_message_are_each_their_own(core: DurableBench) ->
     stores(core.actor(), "a", to="/topic/t")
     core = core.restarts()
     for name in ("d", "e"):
-        reader = core.actor()
-        reader.subscribes("/topic/t", ack="client", durable_subscription_name=name)
+        reader = core.reader("/topic/t", ack="client", durable_subscription_name=name)
         assert reader.bodies() == ["a"]
 
 
@@ -190,8 +181,7 @@ def test_what_cannot_be_taken_over_is_told_and_stays() -> None:
     store.append([Turn(records)], 0)
     core = DurableBench(store=store)
     assert len(core.failures) == 5
-    reader = core.actor()
-    reader.subscribes(Q)
+    reader = core.reader(Q)
     assert reader.bodies() == ["good"]
     assert store.statistics().live_messages == 3
 
@@ -216,15 +206,13 @@ def test_long_places_are_read_page_by_page(core: DurableBench) -> None:
     assert core.broker.scheduler.waiting == 2500
     for _ in range(10):  # turns: in each some of what is due
         core.passes(1)
-    reader = core.actor()
-    reader.subscribes(Q)
+    reader = core.reader(Q)
     assert reader.bodies() == [f"{number:04}" for number in range(2500)]
     emptied(core)
 
 
 def test_ids_are_never_given_twice(core: DurableBench) -> None:
-    reader = core.actor()
-    reader.subscribes(Q)
+    core.reader(Q)
     stores(core.actor(), "a", "b")
     first = core.log.next_id
     assert core.restarts().log.next_id == first == 3

@@ -238,8 +238,7 @@ def test_messages_of_one_that_unsubscribes_in_pieces_come_back_before_others_are
 
 def test_a_consumer_of_many_queues_is_served_from_all_as_it_acknowledges(desk: Clocked):
     desk.queues(10 * FEW_QUEUES)
-    reader = desk.actor()
-    reader.subscribes(WILD, ack="client", prefetch_count="1")
+    reader = desk.reader(WILD, ack="client", prefetch_count="1")
     sender = desk.actor()
     sender.sends("/queue/x", "plain")
     found: list[str] = []
@@ -274,8 +273,7 @@ def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():
 
 def test_who_acknowledges_with_credit_left_has_nothing_looked_for(desk: Clocked):
     desk.queues(2 * FEW_QUEUES)
-    reader = desk.actor()
-    reader.subscribes(WILD, ack="client-individual", prefetch_count=f"{2 * FEW_QUEUES + 1}")
+    reader = desk.reader(WILD, ack="client-individual", prefetch_count=f"{2 * FEW_QUEUES + 1}")
     desk.settles()
     messages = reader.reads()
     assert len(messages) == 2 * FEW_QUEUES
@@ -288,8 +286,7 @@ def test_who_acknowledges_with_credit_left_has_nothing_looked_for(desk: Clocked)
 
 def test_a_search_ends_with_its_consumer(desk: Clocked):
     desk.queues(2 * FEW_QUEUES)
-    reader = desk.actor()
-    reader.subscribes(WILD, ack="client", prefetch_count="1")
+    reader = desk.reader(WILD, ack="client", prefetch_count="1")
     desk.settles()
     [message] = reader.reads()
     reader.acks(message)
@@ -469,8 +466,7 @@ def test_producers_that_have_room_again_wait_for_another_turn_if_this_one_is_ove
     for number, sender in enumerate(senders):
         sender.sends(f"/queue/{number}", "1", "2")
         sender.sends(f"/queue/{number}", "3")
-    reader = desk.actor()
-    reader.subscribes("/queue/*")
+    reader = desk.reader("/queue/*")
     desk.turn()
     assert desk.broker.has_more
     desk.settles()
@@ -576,8 +572,7 @@ def test_a_bug_in_a_commit_keeps_no_room(desk: Clocked, monkeypatch: pytest.Monk
 
 def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more(desk: Clocked):
     desk.queues(2 * FEW_QUEUES)
-    reader = desk.actor()
-    reader.subscribes(WILD, ack="client")
+    reader = desk.reader(WILD, ack="client")
     desk.settles()
     consumer = reader.consumer()
     desk.broker.queues.part(consumer, 1, desk.now)

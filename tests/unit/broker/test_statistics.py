@@ -99,8 +99,7 @@ def test_events_that_are_kept_need_no_subscriber(bench: Bench) -> None:
 
 
 def test_a_drop_is_told_of_once(bench: Bench) -> None:
-    listener = bench.actor()
-    listener.subscribes("DIAG/event/drop")
+    bench.reader("DIAG/event/drop")
     bench.broker.take_events()
     bench.broker.tell_drop("test", 3, "/topic/a")
     (event,) = bench.broker.take_events()

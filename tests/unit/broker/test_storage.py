@@ -31,8 +31,7 @@ def answered(core: DurableBench) -> None:
 def left(core: DurableBench, name: str = Q) -> list[str]:
     """What a restart finds in a queue, once somebody reads it."""
     again = core.restarts()
-    reader = again.actor()
-    reader.subscribes(name, ack="client")
+    reader = again.reader(name, ack="client")
     return reader.bodies()
 
 
@@ -76,8 +75,7 @@ def test_the_policy_decides_what_survives(persistent: str, survives: bool) -> No
 
 def test_temporary_destinations_are_never_stored() -> None:
     core = DurableBench(book={">": DestinationPolicy(persistent="always")}, is_prompt=False)
-    actor = core.actor()
-    actor.subscribes("/temp-queue/a")
+    actor = core.reader("/temp-queue/a")
     stores(actor, "a", to="/temp-queue/a")
     stores(actor, "b", to="/temp-topic/b")
     assert texts(actor.frames()) == ["a"]
@@ -87,8 +85,7 @@ def test_temporary_destinations_are_never_stored() -> None:
 
 def test_what_was_acknowledged_is_gone_after_a_restart() -> None:
     core = made()
-    actor = core.actor()
-    actor.subscribes(Q, ack="client-individual")
+    actor = core.reader(Q, ack="client-individual")
     stores(actor, "a", "b", "c")
     first, _, third = actor.reads()
     actor.acks(first, third)
@@ -98,8 +95,7 @@ def test_what_was_acknowledged_is_gone_after_a_restart() -> None:
 
 def test_deliveries_are_remembered() -> None:
     core = made()
-    actor = core.actor()
-    actor.subscribes(Q, ack="client")
+    actor = core.reader(Q, ack="client")
     stores(actor, "a")
     for _ in range(2):
         (got,) = actor.reads()
@@ -107,8 +103,7 @@ def test_deliveries_are_remembered() -> None:
     core.turn()
     actor.reads()
     again = core.restarts()
-    reader = again.actor()
-    reader.subscribes(Q, ack="client")
+    reader = again.reader(Q, ack="client")
     (got,) = reader.reads()
     assert (got.get("redelivered"), got.get("delivery-count")) == ("true", "3")
     assert not again.log.deliveries
@@ -118,8 +113,7 @@ def test_a_poisoned_message_dies_over_restarts() -> None:
     core = made(max_redeliveries=2, backoff_s=())
     stores(core.actor(), "a")
     for _ in range(3):
-        reader = core.actor()
-        reader.subscribes(Q, ack="client")
+        reader = core.reader(Q, ack="client")
         (got,) = reader.reads()
         reader.nacks(got)
         reader.unsubscribes()
@@ -290,8 +284,7 @@ def test_nothing_of_a_transaction_holds_if_not_all_of_it_does(is_crash: bool) ->
 
 
 def test_a_nack_in_a_transaction_is_done_when_that_is_safe(core: DurableBench) -> None:
-    worker = core.actor()
-    worker.subscribes(Q, ack="client-individual")
+    worker = core.reader(Q, ack="client-individual")
     stores(worker, "a", "b")
     answered(core)
     first, _ = worker.reads()
@@ -364,8 +357,7 @@ def test_a_message_of_another_dialect_is_delivered_without_its_options() -> None
 
     assert again.broker.storage is not None
     again.broker.storage.options_of = refuse  # type: ignore[assignment]
-    reader = again.actor()
-    reader.subscribes(Q)
+    reader = again.reader(Q)
     assert reader.bodies() == ["a", "b"]
 
 
@@ -380,8 +372,7 @@ def test_a_message_whose_headers_cannot_be_read_hides_no_other() -> None:
     stores(core.actor(), "b")
     core.turn()
     again = core.restarts()
-    reader = again.actor()
-    reader.subscribes(Q)
+    reader = again.reader(Q)
     assert reader.bodies() == ["b"]
     assert again.broker.storage is not None
     assert again.broker.storage.lost == 1
@@ -395,8 +386,7 @@ def test_header_blocks_are_remembered_within_bounds() -> None:
         stores(sender, f"{number}", number=f"{number}")
     core.turn()
     again = core.restarts()
-    reader = again.actor()
-    reader.subscribes(Q)
+    reader = again.reader(Q)
     assert reader.bodies() == numbered("", 600)
     assert again.broker.storage is not None
     assert 0 < len(again.broker.storage._heads) <= 256
@@ -404,8 +394,7 @@ def test_header_blocks_are_remembered_within_bounds() -> None:
 
 def test_an_ack_that_none_waits_for_may_be_in_a_transaction() -> None:
     core = made()
-    worker = core.actor()
-    worker.subscribes(Q)
+    worker = core.reader(Q)
     stores(worker, "a")
     (got,) = worker.reads()
     worker.commits(worker.acked(got.get("message-id") or ""), run_of("/queue/b", ["b"]))
@@ -424,8 +413,7 @@ def test_long_header_blocks_are_not_kept_a_second_time(size: int, is_kept: bool)
     core.turn()
     assert (run.head.stored is not None) is is_kept
     core = core.restarts()
-    reader = core.actor()
-    reader.subscribes("/queue/a")
+    reader = core.reader("/queue/a")
     (frame,) = reader.reads()
     assert frame.get("x") == "h" * size
     assert core.broker.storage is not None

@@ -54,8 +54,7 @@ class WallBench(DurableBench):
     def got(self, name: str = Q) -> list[str]:
         """What a queue has for who comes now, settled."""
         self.settles()
-        reader = self.actor()
-        reader.subscribes(name)
+        reader = self.reader(name)
         self.turn()
         bodies = reader.bodies()
         reader.unsubscribes()
@@ -135,8 +134,7 @@ def test_what_is_sent_after_the_wall_clock_was_set_is_judged_by_it(core: WallBen
 
 
 def test_expires_of_what_was_handed_out_and_comes_back_follows_it(core: WallBench) -> None:
-    actor = core.actor()
-    actor.subscribes(Q, ack="client-individual")
+    actor = core.reader(Q, ack="client-individual")
     sends(core.actor(), "a", expires=core.day_ms(60))
     (message,) = actor.reads()
     core.sets(HOUR)
@@ -254,8 +252,7 @@ def test_what_is_parked_follows_it(step_s: float) -> None:
     core.broker.use_wall(900.0 + step_s, core.now)
     core.passes(0 if step_s > 0 else 61)
     assert core.broker.stale.size == (0 if step_s > 0 else 1)
-    reader = core.peer()
-    reader.subscribes(TOPIC)
+    reader = core.reader(TOPIC)
     assert reader.bodies() == ([] if step_s > 0 else ["a"])
     core.ends()
 

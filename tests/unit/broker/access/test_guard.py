@@ -42,8 +42,7 @@ def core_with(rules: AccessRules | None) -> Core:
     bob.subscribes("/topic/of-bob", "d", headers=DURABLE)
     bob.sends("/topic/log", "one")
     bob.unsubscribes("d")
-    alice = core.peer(client_id="hers", identity=ALICE)
-    alice.subscribes("/topic/of-alice", "d", headers=DURABLE)
+    alice = core.reader("/topic/of-alice", "d", headers=DURABLE, client_id="hers", identity=ALICE)
     alice.is_gone()
     core.broker.use_rules(rules, lambda identity: True, core.now)
     return core
@@ -263,8 +262,7 @@ def test_the_wildcard_of_a_subscription_must_be_allowed_as_a_whole() -> None:
         ("/topic/other.>", True),
         ("/topic/secre", True),
     ):
-        peer = core.peer(identity=ALICE)
-        peer.subscribes(name)
+        peer = core.reader(name, identity=ALICE)
         assert bool(peer.frames("ERROR")) != is_allowed, name
 
 
@@ -344,8 +342,7 @@ def test_the_log_of_a_bare_topic_is_also_that_of_its_name_with_a_slash() -> None
     streamed = {"log": DestinationPolicy(stream=True), "/log": DestinationPolicy(stream=True)}
     for patterns, is_allowed in ((("log",), False), (("/log",), False), (("log", "/log"), True)):
         core = Core(rules=rules_for(frozenset({RECEIVE}), *patterns), book=streamed)
-        peer = core.peer(identity=ALICE)
-        peer.subscribes("/stream/log")
+        peer = core.reader("/stream/log", identity=ALICE)
         assert bool(peer.frames("ERROR")) != is_allowed, patterns
 
 
@@ -400,16 +397,11 @@ def test_a_denial_is_counted_and_told_of() -> None:
 
 def test_other_rules_end_what_they_do_not_allow_any_more() -> None:
     core = Core(rules=rules_for(frozenset(Action)))
-    stays = core.peer(identity=ALICE)
-    stays.subscribes("/topic/a")
-    goes = core.peer(identity=ALICE)
-    goes.subscribes("/topic/b")
-    durable = core.peer(identity=ALICE, client_id="c")
-    durable.subscribes("/topic/b", headers=DURABLE)
-    browser = core.peer(identity=ALICE)
-    browser.subscribes("/queue/q", headers=(BROWSER,))
-    temporary = core.peer(identity=ALICE)
-    temporary.subscribes("/temp-queue/t")
+    stays = core.reader("/topic/a", identity=ALICE)
+    goes = core.reader("/topic/b", identity=ALICE)
+    durable = core.reader("/topic/b", headers=DURABLE, identity=ALICE, client_id="c")
+    browser = core.reader("/queue/q", headers=(BROWSER,), identity=ALICE)
+    temporary = core.reader("/temp-queue/t", identity=ALICE)
     new = AccessRules((Rule(True, frozenset({RECEIVE, SEND}), ("/topic/a",), ("alice",)),))
     core.broker.use_rules(new, lambda identity: True, core.now)
     for peer in (goes, durable, browser):
@@ -451,12 +443,10 @@ def test_a_second_session_on_a_connection_has_nothing_of_the_first() -> None:
 
 
 def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first(core: Core) -> None:
-    nobody = core.peer(client_id="c")
-    nobody.subscribes("/topic/a", headers=DURABLE)
+    nobody = core.reader("/topic/a", headers=DURABLE, client_id="c")
     nobody.is_gone()
     core.broker.use_rules(rules_for(frozenset(Action)), lambda identity: True, core.now)
-    alice = core.peer(client_id="c", identity=ALICE)
-    alice.subscribes("/topic/a", headers=DURABLE)
+    alice = core.reader("/topic/a", headers=DURABLE, client_id="c", identity=ALICE)
     assert alice.frames("ERROR") == []
     (binding,) = core.broker.bindings.durables
     assert binding.owner == "alice"

@@ -55,8 +55,7 @@ def test_many_are_judged_in_pieces(desk: Clocked):
     late.sends("/topic/b", "x")
     assert late.error().get("code") == "not-authorized", "what is sent is judged by the new rules"
     other.sends("/topic/a", "y")
-    newcomer = desk.actor()
-    newcomer.subscribes("/topic/t1")
+    newcomer = desk.reader("/topic/t1")
     desk.settles()
     assert max(desk.pieces) <= MOST
     assert set(first + refused(crowd_here)) == {"not-authorized"}

@@ -70,8 +70,7 @@ def test_what_is_known_is_not_looked_up_again():
 
 def test_who_has_gone_meanwhile_is_subscribed_to_nothing():
     desk = judged("/topic/a.**")
-    actor = desk.actor()
-    actor.subscribes("/topic/a.*", "1")
+    actor = desk.reader("/topic/a.*", "1")
     actor.is_gone()
     desk.settles()
     assert len(desk.broker.subscriber) == 0
@@ -80,8 +79,7 @@ def test_who_has_gone_meanwhile_is_subscribed_to_nothing():
 
 def test_who_is_here_is_judged_again_in_pieces():
     desk = judged("/topic/a.**")
-    actor = desk.actor()
-    actor.subscribes("/topic/a.*", "1")
+    actor = desk.reader("/topic/a.*", "1")
     desk.settles()
     desk.pieces.clear()
     desk.broker.use_rules(rules("/topic/b.**"), lambda _: True, desk.now)

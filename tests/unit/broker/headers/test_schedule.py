@@ -76,37 +76,39 @@ def test_headers_may_come_from_any_lookup() -> None:
     assert parse_schedule({"AMQ_SCHEDULED_DELAY": "5"}.get) == Schedule(delay_ms=5)
 
 
-def test_a_delay_is_one_delivery() -> None:
-    assert dues(parsed(DELAY="60000"), NOW) == [NOW + MINUTE]
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"DELAY": "60000"}, [MINUTE]),
+        # The documented example: ten deliveries, ten seconds apart.
+        (
+            {"DELAY": "30000", "PERIOD": "10000", "REPEAT": "9"},
+            [30 * SECOND + 10 * SECOND * n for n in range(10)],
+        ),
+        # Without a delay the first comes after one period.
+        ({"PERIOD": "10", "REPEAT": "2"}, [10, 20, 30]),
+        ({"PERIOD": "10"}, [10]),
+        # An absolute time has priority over a delay; one that has passed is due now.
+        (
+            {"TIME": str(NOW + HOUR), "DELAY": "5", "PERIOD": "7", "REPEAT": "1"},
+            [HOUR, HOUR + 7],
+        ),
+        ({"TIME": "1"}, [0]),
+    ],
+    ids=str,
+)
+def test_due_times(headers: dict[str, str], expected: list[int]) -> None:
+    assert dues(parsed(**headers), NOW) == [NOW + after for after in expected]
 
 
 def test_spaces_round_a_number_are_taken() -> None:
     assert parsed(DELAY=" 5 ").delay_ms == 5
 
 
-def test_the_documented_example_ten_deliveries_ten_seconds_apart() -> None:
-    schedule = parsed(DELAY="30000", PERIOD="10000", REPEAT="9")
-    assert dues(schedule, NOW) == [NOW + 30 * SECOND + 10 * SECOND * n for n in range(10)]
-
-
-def test_without_a_delay_the_first_comes_after_one_period() -> None:
-    assert dues(parsed(PERIOD="10", REPEAT="2"), NOW) == [NOW + 10, NOW + 20, NOW + 30]
-    assert dues(parsed(PERIOD="10"), NOW) == [NOW + 10]
-
-
 def test_for_ever_has_no_end() -> None:
     schedule = parsed(PERIOD="100", REPEAT="-1")
     assert schedule.repeat == FOREVER
     assert schedule.next_due(NOW, 10**9) == NOW + 100
-
-
-def test_an_absolute_time_wins_over_a_delay() -> None:
-    schedule = parsed(TIME=str(NOW + HOUR), DELAY="5", PERIOD="7", REPEAT="1")
-    assert dues(schedule, NOW) == [NOW + HOUR, NOW + HOUR + 7]
-
-
-def test_a_time_that_has_passed_is_due_now() -> None:
-    assert parsed(TIME="1").first_due(NOW) == NOW
 
 
 def test_a_time_is_at_most_ten_years_ahead() -> None:

@@ -47,6 +47,11 @@ def until_refused(
             return done, actor
 
 
+def quota_of(actor: Actor) -> Quota:
+    assert actor.client.quota is not None
+    return actor.client.quota
+
+
 def sends_name(actor: Actor, number: int) -> None:
     actor.sends(f"/queue/{actor.client.user}{number}")
 
@@ -145,8 +150,7 @@ def test_what_a_quota_refuses_is_counted_for_its_owner_and_for_all(
 ) -> None:
     core = bench_of(max_schedules_per_user=20)
     _, refused = until_refused(core, "mallory", act)
-    quotas, quota = core.broker.quotas, refused.client.quota
-    assert quota is not None
+    quotas, quota = core.broker.quotas, quota_of(refused)
     assert quotas.refused == quota.refused > 0
     before = quotas.refused
     mallory = user(core, "mallory")
@@ -209,9 +213,7 @@ def test_where_nobody_logs_in_addresses_are_told_apart_and_this_machine_is_not()
 def test_where_somebody_must_log_in_who_does_not_is_told_apart_by_address_too(core: Bench) -> None:
     local = user(core, "")
     far = stranger(core, "192.0.2.1")
-    assert local.client.quota is not None
-    assert far.client.quota is not None
-    assert (local.client.quota.owner, far.client.quota.owner) == ("anonymous", "192.0.2.1")
+    assert (quota_of(local).owner, quota_of(far).owner) == ("anonymous", "192.0.2.1")
     # A user may be called as an address is.
     assert user(core, "192.0.2.1").client.quota is not far.client.quota
 
@@ -247,10 +249,9 @@ def test_a_user_who_is_removed_leaves_what_is_his_and_finds_it_charged_when_he_i
 ) -> None:
     alice = user(core, "alice")
     alice.sends("/queue/a", "x" * KIB)
-    quota = alice.client.quota
+    quota = quota_of(alice)
     core.broker.use_rules(ALL, lambda identity: identity.name != "alice", core.now)
     assert alice.client.is_refused
-    assert quota is not None
     assert quota.kept_bytes > KIB
     core.broker.use_rules(ALL, lambda _: True, core.now)
     assert user(core, "alice").client.quota is quota
@@ -263,11 +264,10 @@ def test_whoever_had_to_log_in_no_more_has_no_quota_but_gives_back_where_he_took
 ) -> None:
     alice = user(core, "alice")
     alice.subscribes("/topic/a", "a")
-    quota = alice.client.quota
+    quota = quota_of(alice)
     core.broker.use_rules(None, lambda _: True, core.now)
     assert alice.client.quota is None
     alice.subscribes("/topic/a", "b")
-    assert quota is not None
     before = quota.tables_bytes
     alice.unsubscribes("b")
     assert quota.tables_bytes == before
@@ -288,8 +288,7 @@ def test_after_a_restart_who_reads_messages_pays_for_them_in_memory_and_who_sent
     core.turn()
     after = core.restarts()
     after.broker.use_rules(ALL, lambda _: True, after.now)
-    quota = user(after, "alice", client_id="c").client.quota
-    assert quota is not None
+    quota = quota_of(user(after, "alice", client_id="c"))
     (binding,) = after.broker.bindings.durables
     assert binding.quota is quota
     assert (quota.kept_bytes, quota.tables_bytes) == (0, binding.cost)
@@ -297,8 +296,7 @@ def test_after_a_restart_who_reads_messages_pays_for_them_in_memory_and_who_sent
     reader.subscribes("/queue/a", ack="client")
     after.turn()
     assert len(reader.reads()) == 1
-    assert reader.client.quota is not None
-    assert after.memory.kept_bytes == reader.client.quota.kept_bytes > KIB
+    assert after.memory.kept_bytes == quota_of(reader).kept_bytes > KIB
     assert quota.kept_bytes == 0
     assert KIB < quota.stored_bytes < 2 * KIB
     after.broker.bindings.end_durable(binding, after.now)
@@ -338,9 +336,7 @@ def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber(c
     for _ in range(200):
         victim.sends("/topic/a", "x" * 10 * KIB)
     core.turn()
-    quotas = mallory.client.quota, victim.client.quota
-    assert quotas[0] is not None
-    assert quotas[1] is not None
+    quotas = quota_of(mallory), quota_of(victim)
     assert quotas[0].kept_bytes > 100 * KIB
     assert quotas[1].kept_bytes == 0
     sends_much(victim, 0)
@@ -353,17 +349,14 @@ def test_work_that_a_member_leaves_is_charged_to_who_gets_it(core: Bench) -> Non
     sender.sends("#work", "x" * KIB)
     one.frames()
     two.subscribes("#work", ack="client")
-    quotas = one.client.quota, two.client.quota
-    assert quotas[0] is not None
-    assert quotas[1] is not None
+    quotas = quota_of(one), quota_of(two)
     assert (quotas[0].kept_bytes > KIB, quotas[1].kept_bytes) == (True, 0)
     one.is_gone()
     core.turn()
     assert (quotas[0].kept_bytes, quotas[1].kept_bytes > KIB) == (0, True)
     two.acks(*two.reads())
     assert quotas[1].kept_bytes == 0
-    assert sender.client.quota is not None
-    assert sender.client.quota.kept_bytes == 0
+    assert quota_of(sender).kept_bytes == 0
 
 
 def test_what_is_sent_when_its_time_comes_is_charged_to_who_scheduled_it(core: Bench) -> None:
@@ -373,8 +366,7 @@ def test_what_is_sent_when_its_time_comes_is_charged_to_who_scheduled_it(core: B
     mallory.is_gone()
     for _ in range(100):
         core.passes(0.1)
-    quota = mallory.client.quota
-    assert quota is not None
+    quota = quota_of(mallory)
     assert 300 * KIB < quota.kept_bytes < 420 * KIB
     assert quota.destinations == 1
     victim = user(core, "victim")
@@ -388,8 +380,7 @@ def test_what_the_broker_answers_is_charged_to_who_asked() -> None:
     core.broker.use_rules(ALL, lambda _: True, core.now)
     mallory = user(core, "mallory")
     mallory.sends("/topic/log", "x")
-    quota = mallory.client.quota
-    assert quota is not None
+    quota = quota_of(mallory)
     mallory.sends("/stream/topic/log", "?", reply_to="/queue/answers")
     before = quota.kept_bytes
     assert before > 256
@@ -485,9 +476,8 @@ def test_a_dead_letter_is_kept_though_others_have_taken_much_meanwhile() -> None
     (first, *_) = reader.reads()
     reader.nacks(first, requeue=False)
     assert len(core.waiting("/queue/DLQ.a")) == 1
-    assert alice.client.quota is not None
     (message,) = core.queue("/queue/DLQ.a").waiting.in_order()
-    assert message.publication.quota is alice.client.quota
+    assert message.publication.quota is quota_of(alice)
 
 
 def test_a_transaction_that_does_not_fit_a_quota_is_refused_whole(core: Bench) -> None:
@@ -570,8 +560,7 @@ def test_deep_queues_of_one_user_are_left_to_the_store_sooner() -> None:
         core.turn()
     assert not alice.client.is_refused
     assert core.queue("/queue/deep").waiting.paged > 1000
-    assert alice.client.quota is not None
-    assert alice.client.quota.kept_bytes < 14 * MIB
+    assert quota_of(alice).kept_bytes < 14 * MIB
 
 
 def test_a_header_block_is_charged_to_who_came_first_while_anybody_has_messages_with_it() -> None:

@@ -250,8 +250,7 @@ def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
         publisher.sends(f"other{number}", "x")
     assert core.broker.destinations.known("kept") is None
     publisher.sends("kept", "second")
-    late = core.peer()
-    late.subscribes("kept")
+    late = core.reader("kept")
     publisher.sends("kept", "third")
     assert late.bodies() == ["first", "second", "third"]
     core.ends()
@@ -310,8 +309,7 @@ def _take_all_idle(core: Core) -> None:
 
 
 def used_and_left(core: Core) -> None:
-    reader = core.peer()
-    reader.subscribes("/queue/a")
+    reader = core.reader("/queue/a")
     _take_all_idle(core)
     reader.unsubscribes()
 
@@ -332,8 +330,7 @@ def expired(core: Core) -> None:
 
 
 def left_with_a_topic(core: Core) -> None:
-    reader = core.peer()
-    reader.subscribes("/queue/a", "q")
+    reader = core.reader("/queue/a", "q")
     _take_all_idle(core)
     reader.is_gone()
 
@@ -380,8 +377,7 @@ def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
 
 
 def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at(core: Core) -> None:
-    reader = core.peer()
-    reader.subscribes("a.*", ack="client")
+    reader = core.reader("a.*", ack="client")
     reader.unsubscribes()
     quiet = core.broker.destinations._quiet._all
     assert all(

@@ -54,8 +54,7 @@ def test_a_new_queue_is_joined_by_many_wildcards_in_pieces(desk: Clocked):
 
 def test_the_consumer_of_the_highest_priority_has_what_comes_to_a_new_queue(desk: Clocked):
     wild(desk)
-    first = desk.actor()
-    first.subscribes("/queue/n*", ack="client", **{"x-priority": "9"})
+    first = desk.reader("/queue/n*", ack="client", **{"x-priority": "9"})
     desk.actor().sends("/queue/n1", "a", "b")
     desk.settles()
     assert texts(first.reads()) == ["a", "b"]

@@ -229,8 +229,7 @@ def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there(core: Sl
     assert peer.messages() == []
     assert peer.outbox.swallowed == 0
     assert depth(core, "/queue/q") == depth(core, "/queue/q.x") == 1
-    heir = core.peer()
-    heir.subscribes("/queue/q", "a")
+    heir = core.reader("/queue/q", "a")
     heir.subscribes("/queue/q.x", "b")
     assert sorted(heir.bodies()) == ["1", "2"]
 
@@ -360,8 +359,7 @@ def test_what_is_sent_meanwhile_is_parked_for_the_next():
     peer.subscribes("t")
     peer.is_gone()
     producer.sends("t", "1")
-    heir = core.peer()
-    heir.subscribes("t")
+    heir = core.reader("t")
     producer.sends("t", "2")
     assert heir.bodies() == ["1", "2"]
     core.ends()
@@ -376,8 +374,7 @@ def test_what_was_parked_for_it_is_for_whoever_subscribes_next():
     peer.is_gone()
     assert not core.broker.leaving.is_over
     core.broker.writable(peer.client, core.now)
-    heir = core.peer()
-    heir.subscribes("t")
+    heir = core.reader("t")
     assert heir.bodies() == ["1", "2"]
     assert peer.client.catching_up == 0
     core.ends()
@@ -537,8 +534,7 @@ def test_a_durable_subscription_keeps_what_comes_from_then_on(core: Sliced):
     core.slice()
     producer.sends("t", "3")
     core.settles()
-    heir = core.peer(client_id="me")
-    heir.subscribes("t", "d", headers=DURABLE)
+    heir = core.reader("t", "d", headers=DURABLE, client_id="me")
     assert heir.bodies() == ["1", "2", "3"]
     assert peer.outbox.swallowed == 0
 
@@ -573,8 +569,7 @@ def test_one_that_is_not_safe_yet_does_not_begin_for_a_dead_client():
     bench.broker.use_rules(None, lambda identity: False, bench.now)
     assert actor.client.is_leaving
     bench.answers()
-    heir = bench.actor()
-    heir.subscribes("t")
+    heir = bench.reader("t")
     assert heir.bodies() == ["parked"]
     bench.broker.finish(bench.now)
     bench.turn()

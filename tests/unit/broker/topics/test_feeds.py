@@ -148,11 +148,9 @@ def test_a_durable_subscription_keeps_what_comes_while_its_client_is_away(core: 
     first.is_gone()
     publisher.sends("a", *numbered("m", 3))
     assert core.memory.kept_bytes == 3 * MESSAGE_OVERHEAD_BYTES + 6 + queue_head("a")
-    stranger = core.peer(client_id="other")
-    stranger.subscribes("a", headers=DURABLE)
+    stranger = core.reader("a", headers=DURABLE, client_id="other")
     assert stranger.bodies() == []  # its own, of the same name
-    again = core.peer(client_id="me")
-    again.subscribes("a", "9", ack=ack, headers=DURABLE)
+    again = core.reader("a", "9", ack=ack, headers=DURABLE, client_id="me")
     publisher.sends("a", "live")
     assert again.bodies() == ["m0", "m1", "m2", "live"]
     assert stranger.bodies() == ["live"]
@@ -171,8 +169,7 @@ def test_what_was_not_acknowledged_comes_first_and_marked(core: Core):
     first.acks(first.messages()[1])
     assert first.bodies() == ["m0", "m1", "m2"]
     first.is_gone()
-    again = core.peer(client_id="me")
-    again.subscribes("a", ack=INDIVIDUAL, headers=DURABLE)
+    again = core.reader("a", ack=INDIVIDUAL, headers=DURABLE, client_id="me")
     assert deliveries(again) == [("m0", "2"), ("m2", "2"), ("m3", None)]
     assert [frame.get("redelivered") for frame in again.messages()] == ["true", "true", None]
     again.acks(*again.messages())
@@ -286,8 +283,7 @@ def test_one_name_is_shared_for_each_destination_apart(core: Core):
     publisher.sends("a", "for a")
     publisher.sends("b", "for b")
     assert two.bodies() == ["for b"]
-    again = core.peer()
-    again.subscribes("a", headers=DURABLE)
+    again = core.reader("a", headers=DURABLE)
     assert again.bodies() == ["for a"]
     for peer in (again, two):
         peer.unsubscribes(headers=DURABLE)
@@ -302,16 +298,14 @@ def test_a_durable_subscription_is_joined_by_its_name_alone(core: Core):
     joiner.subscribes("/dsub/d1", "x", ack="client")
     assert joiner.bodies() == ["kept"]
     joiner.is_gone()
-    again = core.peer()
-    again.subscribes("/dsub/d1", "y")
+    again = core.reader("/dsub/d1", "y")
     assert [(each.text, each.get("redelivered")) for each in again.messages()] == [("kept", "true")]
     again.subscribes("a", "d1", headers=by_id)
     again.unsubscribes("d1", headers=by_id)
 
 
 def test_a_name_of_no_durable_subscription_is_an_error(core: Core):
-    peer = core.peer()
-    peer.subscribes("/dsub/nobody")
+    peer = core.reader("/dsub/nobody")
     error = peer.error()
     assert error.get("code") == "unknown-subscription"
     assert "/dsub/nobody" in (error.get("message") or "")
@@ -396,14 +390,12 @@ def test_a_changed_policy_reaches_a_durable_subscription(name: str):
     publisher.sends(to, *numbered("m", 4))
     core.broker.use_policies(PolicyBook([(name, DestinationPolicy(max_messages=1))]))
     publisher.sends(to, "no room")
-    again = core.peer(client_id="me")
-    again.subscribes(name, headers=DURABLE)
+    again = core.reader(name, headers=DURABLE, client_id="me")
     # What waits stays, though it is more than the new bound allows.
     assert again.bodies() == ["m0", "m1", "m2"]
     again.is_gone()
     publisher.sends(to, "one", "two")
-    last = core.peer(client_id="me")
-    last.subscribes(name, headers=DURABLE)
+    last = core.reader(name, headers=DURABLE, client_id="me")
     assert last.bodies() == ["one"]
     assert core.broker.bindings.dropped == 3
     last.unsubscribes(headers=DURABLE)
@@ -557,8 +549,7 @@ def kept(*destinations: str, client_id: str = "") -> Core:
     """A broker with a durable subscription ``d`` to each of these, whose subscribers are away."""
     core = Core()
     for destination in destinations:
-        peer = core.peer(client_id=client_id)
-        peer.subscribes(destination, headers=DURABLE)
+        peer = core.reader(destination, headers=DURABLE, client_id=client_id)
         peer.is_gone()
     return core
 

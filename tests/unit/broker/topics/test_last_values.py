@@ -20,8 +20,7 @@ def retains(actor: Actor, body: str, *, said: str = "set", persistent: str = "tr
 
 def last(core: DurableBench) -> list[str]:
     """What a newcomer is given."""
-    reader = core.actor()
-    reader.subscribes("/topic/>")
+    reader = core.reader("/topic/>")
     return reader.bodies()
 
 
@@ -171,8 +170,7 @@ def test_without_a_store_it_is_kept_in_memory() -> None:
 
     core = bench()
     core.actor().sends(T, "a", retain="set", persistent="true")
-    reader = core.actor()
-    reader.subscribes(T)
+    reader = core.reader(T)
     assert reader.bodies() == ["a"]
 
 
@@ -190,8 +188,7 @@ def test_only_a_new_durable_subscription_is_given_it() -> None:
     core.turn()
 
     def joins() -> list[str]:
-        reader = core.actor()
-        reader.subscribes(T, ack="client-individual", durable_subscription_name="d")
+        reader = core.reader(T, ack="client-individual", durable_subscription_name="d")
         frames = reader.reads()
         reader.acks(*frames)
         reader.unsubscribes()
@@ -216,8 +213,7 @@ def test_whoever_left_before_its_subscription_was_safe_is_given_it_later() -> No
     retains(core.actor(), "a")
     answered(core)
     for expected in ([], ["a"]):
-        reader = core.actor()
-        reader.subscribes(T, ack="client", durable_subscription_name="d")
+        reader = core.reader(T, ack="client", durable_subscription_name="d")
         if not expected:
             reader.is_gone()
         answered(core)

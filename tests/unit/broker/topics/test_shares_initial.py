@@ -109,8 +109,7 @@ def test_a_durable_subscription_is_not_given_what_was_kept_after_it_was_made():
 def test_a_last_value_that_two_places_reach_is_given_once():
     desk = Clocked()
     retained(desk, 3)
-    reader = desk.actor()
-    reader.subscribes("/topic/0001,/topic/000*,/topic/*")
+    reader = desk.reader("/topic/0001,/topic/000*,/topic/*")
     desk.settles()
     assert sorted(bodies(reader)) == ["0000", "0001", "0002"]
 
