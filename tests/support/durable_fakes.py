@@ -6,7 +6,7 @@
 
 from attrs import define, field
 
-from tests.support.core import Bench
+from tests.support.core import Actor, Bench, Received
 from trio_stomp.broker import Log, Recovery
 from trio_stomp.store import MemoryStore, Store, StoreError, Turn
 
@@ -65,6 +65,17 @@ class DurableBench(Bench):
         """End the turn, and let the store append and answer."""
         self.turn()
         self.answers()
+
+    def unacknowledged(
+        self, destination: str, *bodies: str, ack: str = "client"
+    ) -> tuple[Actor, list[Received]]:
+        """Return a new consumer and its stored messages; the store has answered all."""
+        reader = self.reader(destination, ack=ack)
+        self.actor().sends(destination, *bodies, persistent="true")
+        self.appends()
+        frames = reader.reads()
+        self.answers()
+        return reader, frames
 
     def loads(self) -> None:
         """Let the store read the requested pages."""

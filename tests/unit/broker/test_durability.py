@@ -33,16 +33,6 @@ def told(frames: list[Received]) -> list[str]:
     ]
 
 
-def unacknowledged(core: DurableBench, *bodies: str) -> tuple[Actor, list[Received]]:
-    """Return a consumer and its stored messages; all that was stored is safe."""
-    reader = core.reader(Q, ack="client")
-    stores(core.actor(), *bodies)
-    core.appends()
-    frames = reader.reads()
-    core.answers()
-    return reader, frames
-
-
 def ends(core: DurableBench) -> None:
     """Nothing is left under way, nor charged for."""
     while core.turns:
@@ -161,7 +151,7 @@ def test_whatever_else_a_client_says_waits_for_what_it_sent(
 
 
 def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
-    reader, (got,) = unacknowledged(core, "a")
+    reader, (got,) = core.unacknowledged(Q, "a")
     reader.acks(got)
     reader.does(Left(b"1"))
     assert reader.frames() == []
@@ -182,7 +172,7 @@ def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored(
 
 
 def test_disconnect_after_an_ack_survives_failures_before_and_after(core: DurableBench) -> None:
-    reader, (first, second) = unacknowledged(core, "a", "b")
+    reader, (first, second) = core.unacknowledged(Q, "a", "b")
     for _ in range(3):
         stores(core.actor(), "x")
         core.turn()
@@ -204,7 +194,7 @@ def test_disconnect_after_an_ack_survives_failures_before_and_after(core: Durabl
 def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure(
     core: DurableBench,
 ) -> None:
-    reader, (got,) = unacknowledged(core, "a")
+    reader, (got,) = core.unacknowledged(Q, "a")
     reader.does(reader.acked(got, receipts=[(1, b"1")]))
     assert reader.frames() == []
     core.fails()
@@ -475,7 +465,7 @@ def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts(core: Du
 
 
 def test_disconnect_waits_for_no_number_that_a_failure_has_made_void(core: DurableBench) -> None:
-    reader, (got,) = unacknowledged(core, "a")
+    reader, (got,) = core.unacknowledged(Q, "a")
     for _ in range(3):
         stores(core.actor(), "x")
         core.turn()

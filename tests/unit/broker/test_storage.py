@@ -126,12 +126,7 @@ def test_a_poisoned_message_dies_over_restarts() -> None:
 @pytest.mark.parametrize("is_crash", [True, False])
 def test_a_dead_letter_is_moved_as_a_whole(is_crash: bool) -> None:
     core = made(is_prompt=False)
-    sender, reader = core.actor(), core.actor()
-    stores(sender, "a")
-    answered(core)
-    reader.subscribes(Q, ack="client")
-    (got,) = reader.reads()
-    answered(core)
+    reader, (got,) = core.unacknowledged(Q, "a")
     reader.nacks(got, requeue=False)
     core.turn()
     (turn,) = core.turns
@@ -148,12 +143,8 @@ def test_a_dead_letter_is_moved_as_a_whole(is_crash: bool) -> None:
 
 
 def test_a_dead_letter_is_not_seen_before_it_is_safe(core: DurableBench) -> None:
-    sender, reader, undertaker = core.actor(), core.actor(), core.actor()
-    undertaker.subscribes(DLQ)
-    reader.subscribes(Q, ack="client")
-    stores(sender, "a")
-    answered(core)
-    (got,) = reader.reads()
+    undertaker = core.reader(DLQ)
+    reader, (got,) = core.unacknowledged(Q, "a")
     reader.nacks(got, requeue=False)
     assert undertaker.frames() == []
     answered(core)
@@ -163,12 +154,8 @@ def test_a_dead_letter_is_not_seen_before_it_is_safe(core: DurableBench) -> None
 
 def test_dead_letters_keep_their_place_among_what_is_sent_there() -> None:
     core = made(is_prompt=False, dead_letter="/queue/other")
-    sender, reader = core.actor(), core.actor()
-    reader.subscribes(Q, ack="client")
-    stores(sender, "dead")
-    answered(core)
-    (got,) = reader.reads()
-    stores(sender, "sent", to="/queue/other")
+    reader, (got,) = core.unacknowledged(Q, "dead")
+    stores(core.actor(), "sent", to="/queue/other")
     reader.nacks(got, requeue=False)
     answered(core)
     assert core.waiting("/queue/other") == ["sent", "dead"]
@@ -234,13 +221,8 @@ def test_messages_on_their_way_are_counted() -> None:
 
 def commit(core: DurableBench) -> Actor:
     """A transaction that moves a message, adds one, and publishes one."""
-    worker, watcher = core.actor(), core.actor()
-    watcher.subscribes("/topic/t")
-    worker.subscribes(Q, ack="client")
-    stores(worker, "a")
-    answered(core)
-    (got,) = worker.reads()
-    answered(core)
+    worker, (got,) = core.unacknowledged(Q, "a")
+    watcher = core.reader("/topic/t")
     worker.commits(
         run_of("/queue/b", ["b"], (("persistent", "true"),)),
         worker.acked(got),
@@ -284,11 +266,7 @@ def test_nothing_of_a_transaction_holds_if_not_all_of_it_does(is_crash: bool) ->
 
 
 def test_a_nack_in_a_transaction_is_done_when_that_is_safe(core: DurableBench) -> None:
-    worker = core.reader(Q, ack="client-individual")
-    stores(worker, "a", "b")
-    answered(core)
-    first, _ = worker.reads()
-    answered(core)
+    worker, (first, _) = core.unacknowledged(Q, "a", "b", ack="client-individual")
     worker.commits(
         worker.acked(first, negative=True, requeue=False),
         run_of(Q, ["c"], (("persistent", "true"),)),

@@ -21,7 +21,7 @@ from tests.support.owners import (
 )
 from tests.support.share_fakes import MOST, ClockedDurable
 from trio_stomp.base._identity import ANONYMOUS, Identity
-from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker import AccessRules, DestinationPolicy
 from trio_stomp.broker.headers._owner import HEADER, owner_line, split_owner
 from trio_stomp.broker.headers._stored_head import decode_head
 from trio_stomp.frames import V1_2, encode_header
@@ -34,6 +34,14 @@ MANY = 3_000
 @pytest.fixture
 def core() -> DurableBench:
     return DurableBench(book={Q: DestinationPolicy()})
+
+
+def restarted(core: DurableBench, by: AccessRules) -> DurableBench:
+    """Return the core after a restart, with these rules."""
+    core.turn()
+    core = core.restarts()
+    judged(core, by)
+    return core
 
 
 # --- schedules ------------------------------------------------------------------------------------
@@ -72,15 +80,29 @@ def test_one_that_repeats_ends_when_it_is_due_next(core: DurableBench) -> None:
     assert settings.keys() == {"identity"}
 
 
-def test_who_sent_it_is_known_after_a_restart(core: DurableBench) -> None:
-    judged(core, rules("alice", "bob"))
-    enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
-    enters(core, BOB).sends(Q, "his", persistent="true", **LATER)
-    core.turn()
-    core = core.restarts()
-    judged(core, rules("bob"))
+@pytest.mark.parametrize(
+    ("senders", "earlier", "later", "names"),
+    [
+        ([ALICE, BOB], rules("alice", "bob"), rules("bob"), ["bob"]),
+        ([OPS], rules(groups=frozenset({"ops"})), rules(groups=frozenset({"staff"})), ["carol"]),
+        ([ANONYMOUS], None, rules("alice"), []),
+        ([ANONYMOUS], None, rules("anonymous"), [ANONYMOUS.name]),
+    ],
+    ids=["of two", "what a token granted", "nobody", "nobody who may"],
+)
+def test_who_sent_it_is_known_after_a_restart(
+    core: DurableBench,
+    senders: list[Identity],
+    earlier: AccessRules | None,
+    later: AccessRules,
+    names: list[str],
+) -> None:
+    judged(core, earlier)
+    for sender in senders:
+        enters(core, sender).sends(Q, sender.name, persistent="true", **LATER)
+    core = restarted(core, later)
     core.passes(6)
-    assert got(core, Q) == ["his"]
+    assert got(core, Q) == names
 
 
 def test_who_is_nobody_any_more_has_no_rights(core: DurableBench) -> None:
@@ -107,16 +129,6 @@ def test_who_comes_back_in_time_finds_it_as_he_left_it(core: DurableBench) -> No
     assert got(core, T) == ["b"]
 
 
-def test_what_a_token_granted_is_remembered(core: DurableBench) -> None:
-    judged(core, rules(groups=frozenset({"ops"})))
-    enters(core, OPS).sends(Q, "a", persistent="true", **LATER)
-    core.turn()
-    core = core.restarts()
-    judged(core, rules(groups=frozenset({"staff"})))
-    core.passes(6)
-    assert got(core, Q) == ["a"]
-
-
 def test_what_nobody_is_known_to_have_sent_goes_on(core: DurableBench) -> None:
     """An older broker did not write down who sent it: an upgrade loses nothing."""
     lines = f"destination:{Q}\npersistent:true\nAMQ_SCHEDULED_DELAY:5000\n".encode()
@@ -130,18 +142,6 @@ def test_what_nobody_is_known_to_have_sent_goes_on(core: DurableBench) -> None:
     assert got(core, T) == ["last"]
 
 
-@pytest.mark.parametrize(("users", "expected"), [("alice", []), ("anonymous", ["a"])])
-def test_what_was_sent_while_nobody_had_to_log_in_is_nobodys(
-    core: DurableBench, users: str, expected: list[str]
-) -> None:
-    enters(core, ANONYMOUS).sends(Q, "a", persistent="true", **LATER)
-    core.turn()
-    core = core.restarts()
-    judged(core, rules(users))
-    core.passes(6)
-    assert got(core, Q) == expected
-
-
 def test_nobody_sees_whose_it_was_and_nobody_can_say_it(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     forged = owner_line(BOB).decode().rstrip().partition(":")[2]
@@ -150,9 +150,7 @@ def test_nobody_sees_whose_it_was_and_nobody_can_say_it(core: DurableBench) -> N
         mine: dict[str, Any] = {name: forged}
         alice.sends(Q, "a", persistent="true", **LATER, **mine)
         alice.sends(T, "b", persistent="true", retain="set", **mine)
-    core.turn()
-    core = core.restarts()
-    judged(core, rules("alice"))
+    core = restarted(core, rules("alice"))
     core.passes(6)
     reader = reads_all(core)
     reader.subscribes(Q)
@@ -226,9 +224,7 @@ def test_whose_a_last_value_was_is_known_after_a_restart(core: DurableBench) -> 
     judged(core, rules("alice", "bob"))
     enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
     enters(core, BOB).sends("/topic/u", "his", persistent="true", retain="set")
-    core.turn()
-    core = core.restarts()
-    judged(core, rules("bob"))
+    core = restarted(core, rules("bob"))
     assert got(core, "/topic/>") == ["his"]
     is_clean_but_one(core)
 
