@@ -621,6 +621,12 @@ class Core:
         assert len(self.broker.subscriber) == self.broker.destinations.wildcards == 0
         assert not self.broker.clients
 
+    def ends_with_durables(self) -> None:
+        """End all durable subscriptions too."""
+        for binding in list(self.broker.bindings.durables):
+            self.broker.bindings.end_durable(binding, self.now)
+        self.ends()
+
 
 @define(eq=False, repr=False)
 class Bench(Core):

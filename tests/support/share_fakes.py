@@ -12,6 +12,11 @@ MOST = round((2 * SHARE_S + PUMP_S) / STEP_S) + 9
 """Pieces of one batch, of those that wait, and of pumping, and a few more for each."""
 
 
+def new_bodies(actor: Actor) -> list[str]:
+    """Return the bodies of the MESSAGEs since the last call, without ending the turn."""
+    return [each.text for each in actor.writes() if each.command == "MESSAGE"]
+
+
 @define(eq=False, repr=False)
 class Clocked(Bench):
     """A bench whose clock advances with each piece of work."""

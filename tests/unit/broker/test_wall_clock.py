@@ -82,6 +82,14 @@ def schedules(core: WallBench, persistent: str = "false", **told: str) -> None:
     core.actor().does(run_of(Q, ["a"], (("persistent", persistent), *headers)))
 
 
+def comes_after(core: WallBench, silence_s: float, last_s: float) -> None:
+    """Nothing comes for a time, and then a message."""
+    core.passes(silence_s)
+    assert core.got() == []
+    core.passes(last_s)
+    assert core.got() == ["a"]
+
+
 # --- the end of a message -------------------------------------------------------------------------
 
 
@@ -289,10 +297,7 @@ def test_a_time_of_day_follows_the_wall_clock_over_a_restart(core: WallBench) ->
     core.turn()
     core.sets(HOUR - 10)
     core = core.restarts()
-    core.passes(9)
-    assert core.got() == []
-    core.passes(1)
-    assert core.got() == ["a"]
+    comes_after(core, 9, 1)
 
 
 @kept
@@ -307,10 +312,7 @@ def test_a_delay_follows_the_time_that_passes(
     core.sets(step_s)
     if restarts and persistent == "true":
         core = core.restarts()
-    core.passes(29)
-    assert core.got() == []
-    core.passes(1)
-    assert core.got() == ["a"]
+    comes_after(core, 29, 1)
     core.sets(-step_s)
     core.passes(9)
     assert core.got() == []
@@ -319,10 +321,7 @@ def test_a_delay_follows_the_time_that_passes(
     if restarts and persistent == "true":
         core = core.restarts()
     assert core.got() == ["a"]
-    core.passes(9)
-    assert core.got() == []
-    core.passes(1)
-    assert core.got() == ["a"]
+    comes_after(core, 9, 1)
     core.passes(100)
     assert core.got() == []
 
@@ -360,10 +359,7 @@ def test_a_cron_fires_by_a_wall_clock_that_was_set_back(
     assert core.got() == ["a"]
     core.sets(-24 * HOUR)
     for _ in range(3):
-        core.passes(590)
-        assert core.got() == []
-        core.passes(10)
-        assert core.got() == ["a"]
+        comes_after(core, 590, 10)
 
 
 def test_a_cron_fires_by_a_wall_clock_that_was_set_back_before_the_start(
@@ -384,10 +380,7 @@ def test_a_cron_fires_once_for_what_the_wall_clock_was_set_ahead(
     core = cron(persistent, "*/10 * * * *")
     core.sets(24 * HOUR + 30)
     assert core.got() == ["a"]
-    core.passes(569)
-    assert core.got() == []
-    core.passes(1)
-    assert core.got() == ["a"]
+    comes_after(core, 569, 1)
 
 
 def test_a_cron_does_not_fire_again_for_half_a_second(cron: Callable[..., WallBench]) -> None:
@@ -395,10 +388,7 @@ def test_a_cron_does_not_fire_again_for_half_a_second(cron: Callable[..., WallBe
     core.passes(HOUR)
     assert core.got() == ["a"]
     core.sets(-0.5)
-    core.passes(1)
-    assert core.got() == []
-    core.passes(HOUR)
-    assert core.got() == ["a"]
+    comes_after(core, 1, HOUR)
 
 
 def test_a_cron_that_is_in_its_repetitions_is_left_alone(
@@ -411,14 +401,8 @@ def test_a_cron_that_is_in_its_repetitions_is_left_alone(
     assert core.got() == ["a"]
     core.sets(-24 * HOUR)
     for _ in range(2):
-        core.passes(9)
-        assert core.got() == []
-        core.passes(1)
-        assert core.got() == ["a"]
-    core.passes(HOUR - 30)
-    assert core.got() == []
-    core.passes(10)
-    assert core.got() == ["a"]
+        comes_after(core, 9, 1)
+    comes_after(core, HOUR - 30, 10)
 
 
 # --- the time of day itself -----------------------------------------------------------------------

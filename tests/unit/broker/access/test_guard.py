@@ -574,17 +574,11 @@ def left(core: Core) -> list[str]:
     return [each.places[0][0] for each in core.broker.bindings.durables]
 
 
-def end_all(core: Core) -> None:
-    for binding in list(core.broker.bindings.durables):
-        core.broker.bindings.end_durable(binding, core.now)
-    core.ends()
-
-
 def test_of_several_of_one_name_ones_own_is_meant() -> None:
     core = shared("bob", "alice", "carol")
     core.peer(identity=ALICE).unsubscribes("7", headers=DURABLE)
     assert left(core) == ["/topic/bob0", "/topic/carol2"]
-    end_all(core)
+    core.ends_with_durables()
 
 
 def test_only_ones_own_are_named() -> None:
@@ -595,7 +589,7 @@ def test_only_ones_own_are_named() -> None:
     assert error.get("code") == "ambiguous-subscription"
     assert "to /topic/alice1, /topic/alice2;" in (error.get("message") or "")
     assert len(left(core)) == 3
-    end_all(core)
+    core.ends_with_durables()
 
 
 @pytest.mark.parametrize("said", [None, "/topic/bob0"])
@@ -607,7 +601,7 @@ def test_others_of_that_name_are_neither_ended_nor_named(said: str | None) -> No
     assert error.get("code") == "not-authorized"
     assert "/topic/bob1" not in (error.get("message") or "")
     assert len(left(core)) == 2
-    end_all(core)
+    core.ends_with_durables()
 
 
 def test_who_may_end_them_all_is_asked_which() -> None:
@@ -618,4 +612,4 @@ def test_who_may_end_them_all_is_asked_which() -> None:
     assert alice.error().get("code") == "ambiguous-subscription"
     core.peer(identity=ALICE).unsubscribes("7", "/topic/carol1", headers=DURABLE)
     assert left(core) == ["/topic/bob0"]
-    end_all(core)
+    core.ends_with_durables()

@@ -204,12 +204,6 @@ def test_the_first_that_matches_counts(name: str, ttl_ms: int) -> None:
     assert book.policy_for(name).ttl_ms == ttl_ms
 
 
-def test_a_later_exact_name_does_not_beat_an_earlier_wildcard() -> None:
-    wide, exact = ("/queue/>", policy(1)), ("/queue/a", policy(2))
-    assert PolicyBook([wide, exact]).policy_for("/queue/a").ttl_ms == 1
-    assert PolicyBook([exact, wide]).policy_for("/queue/a").ttl_ms == 2
-
-
 @pytest.mark.parametrize(
     ("pattern", "matched"),
     [

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.support.core import Actor, Bench, run_of
-from tests.support.share_fakes import MOST, Clocked, ClockedDurable
+from tests.support.share_fakes import MOST, Clocked, ClockedDurable, new_bodies
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery import MANY_TAKERS, Member, Work
@@ -54,10 +54,6 @@ def store(desk: ClockedDurable) -> None:
         desk.answers()
 
 
-def given(reader: Actor) -> list[str]:
-    return [each.text for each in reader.writes() if each.command == "MESSAGE"]
-
-
 def test_a_topic_of_very_many(desk: Clocked):
     reader, sender, other = crowd(desk), desk.actor(), desk.actor()
     desk.pieces.clear()
@@ -67,7 +63,7 @@ def test_a_topic_of_very_many(desk: Clocked):
     assert desk.waiting("/queue/q") == ["beside it"]
     desk.settles()
     assert max(desk.pieces) <= MOST
-    assert given(reader) == ["a"] * MANY
+    assert new_bodies(reader) == ["a"] * MANY
     assert [each.get("matched") for each in sender.writes()] == [f"{MANY}"]
     assert desk.waiting("/queue/q") == ["beside it", "behind it"]
 
@@ -78,14 +74,14 @@ def test_a_composite_of_topics_of_very_many(desk: Clocked):
     sender.sends(f"{TOPIC},/topic/a.c,/topic/x", "a")
     desk.settles()
     assert max(desk.pieces) <= MOST
-    assert given(reader) == ["a"] * 2 * MANY
+    assert new_bodies(reader) == ["a"] * 2 * MANY
 
 
 def test_a_commit(desk: Clocked):
     reader, sender = crowd(desk), desk.actor()
     sender.does(Committed([run_of(TOPIC, [f"{n}"]) for n in range(2)], b"r"))
     settle(desk)
-    assert given(reader)[::MANY] == ["0", "1"]
+    assert new_bodies(reader)[::MANY] == ["0", "1"]
 
 
 def test_what_was_due(desk: Clocked):
@@ -93,7 +89,7 @@ def test_what_was_due(desk: Clocked):
     sender.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1000")
     desk.passes(2)
     settle(desk)
-    assert given(reader) == ["due"] * MANY
+    assert new_bodies(reader) == ["due"] * MANY
 
 
 def test_what_the_store_has():
@@ -102,11 +98,11 @@ def test_what_the_store_has():
     reader, sender = crowd(desk), desk.actor()
     sender.sends(TOPIC, "first")
     store(desk)
-    assert given(reader) == ["first"] * MANY
+    assert new_bodies(reader) == ["first"] * MANY
     sender.sends(TOPIC, "stored")
     desk.actor().subscribes("/topic/other.*")  # nobody's list is up to date any more
     store(desk)
-    assert given(reader) == ["stored"] * MANY
+    assert new_bodies(reader) == ["stored"] * MANY
 
 
 def test_statistics_look_nobody_up(desk: Clocked):
@@ -120,7 +116,7 @@ def test_work_queues_of_very_many(desk: Clocked):
     reader, sender = crowd(desk, MANY, "#w.*"), desk.actor()
     sender.sends("#w.a", "1", "2")
     desk.settles()
-    assert given(reader) == ["1", "2"]
+    assert new_bodies(reader) == ["1", "2"]
 
 
 # --- meanwhile --------------------------------------------------------------------------------
@@ -144,13 +140,13 @@ def test_who_goes_gets_nothing_and_who_comes_waits(desk: Clocked):
     brief.unsubscribes("wild")
     reader.unsubscribes("/topic/a.*-7")
     desk.settles()
-    assert given(reader) == ["a"] * (MANY - 1)
-    assert given(brief) == []
+    assert new_bodies(reader) == ["a"] * (MANY - 1)
+    assert new_bodies(brief) == []
     assert [each.command for each in late.writes()] == ["RECEIPT"]
     sender.sends(TOPIC, "b")
     desk.settles()
-    assert given(late) == ["b"]
-    assert given(reader) == ["b"] * (MANY - 1)
+    assert new_bodies(late) == ["b"]
+    assert new_bodies(reader) == ["b"] * (MANY - 1)
 
 
 def test_one_looks_up_at_a_time(desk: Clocked):
@@ -158,7 +154,7 @@ def test_one_looks_up_at_a_time(desk: Clocked):
     looked_at(desk, one)
     two.sends("/topic/a.c", "c")
     desk.settles()
-    assert sorted(given(reader)) == ["a"] * MANY + ["c"] * MANY
+    assert sorted(new_bodies(reader)) == ["a"] * MANY + ["c"] * MANY
 
 
 def test_somebody_may_look_up_at_once_meanwhile(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
@@ -171,7 +167,7 @@ def test_somebody_may_look_up_at_once_meanwhile(desk: Clocked, monkeypatch: pyte
     assert len(before) == MANY
     desk.settles()
     assert destination.subscribers is before
-    assert given(reader) == ["a"] * MANY
+    assert new_bodies(reader) == ["a"] * MANY
 
 
 def test_a_destination_may_be_forgotten_meanwhile(bench: Bench):
@@ -194,8 +190,8 @@ def test_those_who_leave_are_passed_over(desk: Clocked):
     assert leaver.client in desk.broker.destinations.leaving
     sender.sends(TOPIC, "a")
     desk.settles()
-    assert given(reader) == ["a"] * MANY
-    assert given(leaver) == []
+    assert new_bodies(reader) == ["a"] * MANY
+    assert new_bodies(leaver) == []
 
 
 def run(work: Work) -> Takers:
@@ -280,11 +276,11 @@ def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike:
     assert lent.places <= most
     kept = {id(each.subscribers): len(each.subscribers) for each in desk.broker.destinations}
     assert sum(kept.values()) <= most
-    given(reader)
-    given(single)
+    new_bodies(reader)
+    new_bodies(single)
     sender.sends("/topic/a.0", "again")
-    assert given(reader) == ["again"] * 100
-    assert given(single) == ["again"] * (not alike)
+    assert new_bodies(reader) == ["again"] * 100
+    assert new_bodies(single) == ["again"] * (not alike)
 
 
 def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):

@@ -445,18 +445,23 @@ def test_work_that_nobody_else_does_is_parked_under_a_ttl_or_lost(ttl_ms: int):
     core.ends()
 
 
-def test_work_that_is_retried_later_is_not_lost_with_its_member():
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_work_that_is_retried_later_is_lost_with_its_member_only_without_memory(has_memory: bool):
     core = Core(book={"#w": DestinationPolicy(backoff_s=(5.0,))})
     publisher, gone, other = (core.peer() for _ in range(3))
     gone.subscribes("#w", ack=INDIVIDUAL)
     publisher.sends("#w", "m0")
     gone.nacks(gone.messages()[0])
     gone.is_gone()
-    other.subscribes("#w")
+    other.subscribes("#w", ack="auto" if has_memory else INDIVIDUAL)
     core.passes(4)
     assert other.bodies() == []
+    if not has_memory:
+        core.memory.limit_bytes = 1
     core.passes(2)
-    assert deliveries(other) == [("m0", "2")]
+    core.memory.limit_bytes = AMPLE
+    assert deliveries(other) == [("m0", "2")] * has_memory
+    assert core.broker.bindings.dropped == (not has_memory)
     assert core.memory.used_bytes == 0
     core.ends()
 
@@ -489,22 +494,6 @@ def test_work_for_a_member_that_wants_it(core: Core):
     assert "blue" not in red.bodies() + own.bodies()
     assert core.broker.destinations.open("#w").dropped == 1
     assert "red" in red.bodies() + own.bodies()
-
-
-def test_work_that_finds_no_memory_on_its_way_is_lost_and_counted():
-    core = Core(book={"#w": DestinationPolicy(backoff_s=(5.0,))})
-    publisher, gone, other = (core.peer() for _ in range(3))
-    gone.subscribes("#w", ack=INDIVIDUAL)
-    publisher.sends("#w", "m0")
-    gone.nacks(gone.messages()[0])
-    gone.is_gone()
-    other.subscribes("#w", ack=INDIVIDUAL)
-    core.memory.limit_bytes = 1
-    core.passes(6)
-    core.memory.limit_bytes = AMPLE
-    assert other.bodies() == []
-    assert core.broker.bindings.dropped == 1
-    core.ends()
 
 
 def test_a_slow_member_of_a_work_queue_hands_its_work_to_the_others_at_once():
@@ -558,12 +547,6 @@ def left(core: Core) -> list[str]:
     return [",".join(name for name, _ in each.places) for each in core.broker.bindings.durables]
 
 
-def ends_all(core: Core) -> None:
-    for binding in list(core.broker.bindings.durables):
-        core.broker.bindings.end_durable(binding, core.now)
-    core.ends()
-
-
 @pytest.mark.parametrize(
     ("destinations", "said", "others"),
     [
@@ -583,7 +566,7 @@ def test_the_durable_subscription_to_the_destination_that_is_told_is_ended(
     peer.unsubscribes("7", said, headers=DURABLE, receipt=b"r")
     assert [frame.command for frame in peer.frames()] == ["RECEIPT"]
     assert left(core) == others
-    ends_all(core)
+    core.ends_with_durables()
 
 
 @pytest.mark.parametrize("client_id", ["", "mine"])
@@ -600,7 +583,7 @@ def test_a_durable_subscription_to_another_destination_is_not_ended(
     assert error.get("code") == "unknown-subscription"
     assert f"no durable subscription 'd' to {said}" in (error.get("message") or "")
     assert left(core) == [destination]
-    ends_all(core)
+    core.ends_with_durables()
 
 
 @pytest.mark.parametrize("said", [None, "/dsub/d"])
@@ -614,7 +597,7 @@ def test_without_a_destination_several_of_one_name_are_not_guessed_at(said: str 
     assert "'d': to /topic/0, /topic/1, /topic/2, /topic/3, /topic/4, …; send" in message
     assert not peer.frames("RECEIPT")
     assert len(left(core)) == 7
-    ends_all(core)
+    core.ends_with_durables()
 
 
 def test_two_ways_to_write_one_destination_are_two_subscriptions():
@@ -623,7 +606,7 @@ def test_two_ways_to_write_one_destination_are_two_subscriptions():
     core.peer().unsubscribes("7", "/exchange/amq.topic/a", headers=DURABLE)
     (binding,) = core.broker.bindings.durables
     assert binding.durable == "\0d\0/topic/a"
-    ends_all(core)
+    core.ends_with_durables()
 
 
 def test_a_name_that_begins_like_another_is_not_meant():
@@ -635,4 +618,4 @@ def test_a_name_that_begins_like_another_is_not_meant():
     message = peer.error().get("message") or ""
     assert message.startswith("id:7 is no subscription of this connection, and there is no durable")
     assert left(core) == ["/topic/a"]
-    ends_all(core)
+    core.ends_with_durables()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.core import Actor
-from tests.support.share_fakes import MOST, Clocked, ClockedDurable
+from tests.support.share_fakes import MOST, Clocked, ClockedDurable, new_bodies
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 
 MANY = 1_000
@@ -41,11 +41,6 @@ def parked(desk: Clocked, destinations: int) -> Actor:
     return sender
 
 
-def bodies(actor: Actor) -> list[str]:
-    """Return the bodies that came since the last look."""
-    return [each.text for each in actor.writes() if each.command == "MESSAGE"]
-
-
 NUMBERED = [f"{number:04}" for number in range(MANY)]
 
 
@@ -59,11 +54,11 @@ def test_last_values_are_given_in_pieces_and_others_are_served_between(kind: str
     desk.turn()
     assert desk.waiting("/queue/q") == ["beside it"]
     assert desk.broker.has_more
-    got = bodies(reader)
+    got = new_bodies(reader)
     assert len(got) < MANY / 2
     while desk.broker.has_more:
         desk.turn()
-        got += bodies(reader)
+        got += new_bodies(reader)
     assert got == NUMBERED
     if isinstance(desk, Clocked):
         assert max(desk.pieces) <= MOST
@@ -84,8 +79,8 @@ def test_each_destinations_messages_stay_in_order_while_last_values_are_given(ki
     got = []
     while desk.broker.has_more:
         desk.turn()
-        got += bodies(reader)
-    got += bodies(reader)
+        got += new_bodies(reader)
+    got += new_bodies(reader)
     assert got == [
         *NUMBERED[:-3],
         NUMBERED[-1],
@@ -103,7 +98,7 @@ def test_a_durable_subscription_is_not_given_what_was_kept_after_it_was_made():
     again = desk.actor()
     subscribe(again, "durable")
     desk.turn()
-    assert bodies(again) == ["0000", "last"]
+    assert new_bodies(again) == ["0000", "last"]
 
 
 def test_a_last_value_that_two_places_reach_is_given_once():
@@ -111,7 +106,7 @@ def test_a_last_value_that_two_places_reach_is_given_once():
     retained(desk, 3)
     reader = desk.reader("/topic/0001,/topic/000*,/topic/*")
     desk.settles()
-    assert sorted(bodies(reader)) == ["0000", "0001", "0002"]
+    assert sorted(new_bodies(reader)) == ["0000", "0001", "0002"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "client-individual"])
@@ -126,7 +121,7 @@ def test_parked_messages_are_given_in_pieces(kind: str, destinations: int):
     desk.settles()
     assert max(desk.pieces) <= MOST
     assert len(desk.pieces) > 3
-    assert bodies(reader) == [*NUMBERED, *(f"new {number}" for number in range(200))]
+    assert new_bodies(reader) == [*NUMBERED, *(f"new {number}" for number in range(200))]
     assert desk.broker.stale.size == 0
 
 
@@ -139,7 +134,7 @@ def test_parked_messages_that_nobody_wants_are_refused_in_pieces(kind: str):
     desk.settles()
     assert max(desk.pieces) <= MOST
     assert len(desk.pieces) > 3
-    assert bodies(reader) == NUMBERED[-1:]
+    assert new_bodies(reader) == NUMBERED[-1:]
     assert desk.broker.fan_out.drops.no_subscriber == MANY - 1
 
 
@@ -153,7 +148,7 @@ def test_parked_messages_that_have_expired_are_dropped_in_pieces(kind: str, dest
     subscribe(reader, kind)
     desk.settles()
     assert max(desk.pieces) <= MOST
-    assert bodies(reader) == []
+    assert new_bodies(reader) == []
     assert desk.broker.stale.size == 0
 
 
@@ -166,13 +161,13 @@ def test_last_values_come_as_fast_as_their_reader_takes_them():
     subscribe(reader, "plain")
     sender.sends("/topic/0000", "behind them")
     desk.settles()
-    got = bodies(reader)
+    got = new_bodies(reader)
     assert got == NUMBERED[:5]
     sender.sends("/topic/0005", "removed", retain="remove")
     while got[-1] != "removed":
         desk.broker.writable(reader.client, desk.now)
         desk.settles()
-        got += (more := bodies(reader))
+        got += (more := new_bodies(reader))
         assert 0 < len(more) <= 5
     assert got == [*NUMBERED[:5], *NUMBERED[6:], "behind them", "removed"]
     assert reader.client.catching_up == 0
@@ -205,7 +200,7 @@ def test_who_leaves_meanwhile_leaves_nothing_behind(kind: str, how: str):
         subscribe(again, kind)
         while desk.broker.has_more:
             desk.turn()
-        assert bodies(again) == [*NUMBERED, "later"], "it was made, and has them for who returns"
+        assert new_bodies(again) == [*NUMBERED, "later"], "it exists, and has kept them"
 
 
 def test_what_waited_behind_earlier_messages_is_given_up_in_pieces():
@@ -228,4 +223,4 @@ def test_what_waited_behind_earlier_messages_is_given_up_in_pieces():
     other = desk.actor()
     subscribe(other, "plain")
     desk.settles()
-    assert bodies(other) == NUMBERED[1:]
+    assert new_bodies(other) == NUMBERED[1:]
