@@ -114,32 +114,7 @@ def test_disconnect_without_receipt_is_silent():
     assert peer.outbox.closed is CloseReason.CLIENT_DISCONNECT
 
 
-@pytest.mark.covers("R03", "R12")
-def test_who_is_lost_has_its_frames_processed_and_its_subscriptions_ended(core: Core):
-    peer, other = core.peer(), core.peer()
-    other.subscribes("a")
-    peer.subscribes("a*")
-    peer.does(*(run_of("a", [f"{number}"]) for number in range(1000)))
-    peer.is_gone()
-    other.sends("a", "on")
-    assert len(other.bodies()) == 1001
-    assert len(peer.bodies()) == 1000
-    assert len(core.broker.subscriber) == 1
-    assert core.broker.destinations.wildcards == 0
-
-
 # --- receipts and errors --------------------------------------------------------------------------
-
-
-@pytest.mark.covers("R01", "R02", "R04")
-def test_the_receipt_of_a_send_comes_after_its_copies_whether_anybody_gets_them(core: Core):
-    peer = core.peer()
-    peer.sends("nobody", "x", receipts=[(1, b"r0")])
-    peer.subscribes("a")
-    peer.sends("a", "x", "y", receipts=[(1, b"r1"), (2, b"r2")])
-    assert [frame.get("receipt-id") or frame.text for frame in peer.frames()] == [
-        *("r0", "x", "y", "r1", "r2")
-    ]
 
 
 @pytest.mark.covers("R05", "R06")

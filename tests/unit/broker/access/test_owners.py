@@ -226,10 +226,6 @@ def test_whose_a_last_value_was_is_known_after_a_restart(core: DurableBench) -> 
     enters(core, BOB).sends("/topic/u", "his", persistent="true", retain="set")
     core = restarted(core, rules("bob"))
     assert got(core, "/topic/>") == ["his"]
-    is_clean_but_one(core)
-
-
-def is_clean_but_one(core: DurableBench) -> None:
     assert core.store.statistics().live_messages == 1
     assert core.broker.authorizer.revoked == 1
 

@@ -76,41 +76,6 @@ def test_a_wildcard_subscriber_is_told_the_destination_as_it_was_spelled(core: C
     ]
 
 
-def test_order_of_a_publisher_is_kept_over_runs_and_destinations(core: Core):
-    one, two, reader = core.peer(), core.peer(), core.peer()
-    reader.subscribes("a.>")
-    for turn in range(5):
-        one.does(run_of("a", [f"1:{turn}a", f"1:{turn}b"]), run_of("a.b", [f"1:{turn}c"]))
-        two.sends("a", f"2:{turn}")
-    bodies = reader.bodies()
-    ones = [body for body in bodies if body[0] == "1"]
-    assert ones == [f"1:{turn}{letter}" for turn in range(5) for letter in "abc"]
-    assert [body for body in bodies if body[0] == "2"] == [f"2:{turn}" for turn in range(5)]
-
-
-def test_subscribers_are_served_in_order_of_subscription_wildcards_among_them(core: Core):
-    publisher, reader = core.peer(), core.peer()
-    for id, destination in enumerate(["a.*", "a.b", ">", "x", "a.b", "a.>"]):
-        reader.subscribes(destination, str(id))
-    publisher.sends("a.b")
-    assert [frame.get("subscription") for frame in reader.messages()] == list("01245")
-
-
-def test_wildcards_join_and_leave_destinations_in_use(core: Core):
-    publisher, reader = core.peer(), core.peer()
-    publisher.sends("a.b", "0")
-    reader.subscribes("a.*", "w")
-    publisher.sends("a.b", "1")
-    reader.subscribes("a.b", "e")
-    publisher.sends("a.b", "2")
-    reader.unsubscribes("w")
-    publisher.sends("a.b", "3")
-    reader.unsubscribes("e")
-    publisher.sends("a.b", "4")
-    assert reader.bodies("w") == ["1", "2"]
-    assert reader.bodies("e") == ["2", "3"]
-
-
 AWKWARD: Pairs = (
     ("plain", "x"),
     ("colon", "a:b"),
@@ -150,15 +115,6 @@ def test_each_version_reads_the_same_text_or_nothing(core: Core, order: tuple[st
     for frame in old:
         assert frame.get("destination") == "a:b"
         assert [pair for pair in frame.headers if pair in AWKWARD] == carried
-
-
-@pytest.mark.covers("S11")
-def test_one_zero_without_id_has_no_subscription_header(core: Core):
-    publisher, reader = core.peer(), core.peer("1.0")
-    reader.subscribes("a", None)
-    reader.subscribes("a", "told")
-    publisher.sends("a")
-    assert [frame.get("subscription") for frame in reader.messages()] == [None, "told"]
 
 
 def test_message_ids_are_unique_over_copies_versions_runs_and_revivals():
@@ -220,45 +176,6 @@ def test_a_run_is_dealt_like_single_messages(core: Core, size: int):
     dealt = ["first", *numbered("m", size), "last"]
     assert [peer.bodies() for peer in team] == [dealt[0::3], dealt[1::3], dealt[2::3]]
     assert core.broker.destinations.open("#w").delivered == size + 2
-
-
-def test_each_destination_has_a_rotation_of_its_own(core: Core):
-    publisher = core.peer()
-    team = members(core, 2, "#*")
-    for number in range(4):
-        publisher.sends("#a", f"a{number}")
-        publisher.sends("#b", f"b{number}")
-    assert team[0].bodies() == ["a0", "b0", "a2", "b2"]
-    assert team[1].bodies() == ["a1", "b1", "a3", "b3"]
-
-
-def test_members_come_and_go_and_wildcards_are_members(core: Core):
-    publisher = core.peer()
-    one, two = members(core, 2)
-    publisher.sends("#w", "0")
-    everything = core.reader("*")
-    publisher.sends("#w", "1", "2", "3")
-    two.unsubscribes()
-    publisher.sends("#w", "4", "5")
-    one.is_gone()
-    publisher.sends("#w", "6")
-    everything.leaves()
-    publisher.sends("#w", "nobody")
-    assert one.bodies() == ["0", "3", "4"]
-    assert two.bodies() == ["1"]
-    assert everything.bodies() == ["2", "5", "6"]
-    assert core.broker.fan_out.drops.no_subscriber == 1
-    assert core.broker.destinations.open("#w").dropped == 1
-
-
-def test_work_without_members_waits_only_under_a_ttl():
-    core = Core(BrokerPolicies(ttl_ms=10_000))
-    publisher = core.peer()
-    publisher.sends("#w", "0", "1", "2")
-    one, two = members(core, 2)
-    publisher.sends("#w", "3", "4")
-    assert one.bodies() == ["0", "1", "2", "3"]
-    assert two.bodies() == ["4"]
 
 
 def test_what_waits_holds_each_body_once():

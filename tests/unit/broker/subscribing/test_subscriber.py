@@ -2,37 +2,10 @@
 
 import pytest
 
-from tests.support.core import Core, numbered, run_of, ttl_core
+from tests.support.core import Core, numbered, ttl_core
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.names import base36
-from trio_stomp.protocol import Subscribed, Unsubscribed
-
-
-@pytest.mark.covers("R01", "R04")
-def test_receipts_come_in_the_order_of_the_frames(core: Core):
-    peer = core.peer()
-    peer.does(
-        Subscribed("0", "a", "auto", (), b"r1"),
-        run_of("a", ["0", "1", "2"], receipts=[(1, b"r2"), (3, b"r3")]),
-        Unsubscribed("0", None, b"r4"),
-        run_of("a", ["late"], receipts=[(1, b"r5")]),
-    )
-    assert [frame.get("receipt-id") or frame.text for frame in peer.frames()] == [
-        *("r1", "0", "1", "2", "r2", "r3", "r4", "r5")
-    ]
-    peer.leaves(b"r6")
-    assert peer.frames()[-1].headers == (("receipt-id", "r6"),)
-
-
-@pytest.mark.covers("R01")
-@pytest.mark.parametrize(
-    ("version", "wire", "text"), [("1.0", b"a:b", "a:b"), ("1.1", b"a\\cb", "a:b")]
-)
-def test_a_receipt_id_goes_back_as_the_client_wrote_it(version: str, wire: bytes, text: str):
-    peer = Core().peer(version)
-    peer.subscribes("a", receipt=wire)
-    assert peer.frames("RECEIPT")[0].get("receipt-id") == text
 
 
 def test_the_receipt_of_a_subscribe_precedes_its_first_message():
@@ -60,21 +33,6 @@ def test_an_id_is_used_once_at_a_time(core: Core, version: str):
     assert other.outbox.closed is None
 
 
-@pytest.mark.covers("S08")
-def test_an_id_is_free_again_after_unsubscribe(core: Core):
-    publisher, peer = core.peer(), core.peer()
-    peer.subscribes("a", "same")
-    publisher.sends("a", "1")
-    peer.unsubscribes("same")
-    peer.subscribes("b", "same")
-    publisher.sends("a", "2")
-    publisher.sends("b", "3")
-    assert peer.bodies("same") == ["1", "3"]
-    ids = [frame.get("message-id") for frame in peer.messages()]
-    assert ids[0] != ids[1]
-    assert peer.outbox.closed is None
-
-
 @pytest.mark.covers("S14")
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_unsubscribe_needs_a_subscription(version: str):
@@ -98,29 +56,6 @@ def test_a_destination_beside_the_id_must_fit(core: Core):
     message = bad.error().get("message") or ""
     assert all(word in message for word in ("id:0", "a.*", "a.b"))
     assert bad.error().get("code") == "destination-mismatch"
-
-
-@pytest.mark.covers("S13")
-def test_one_zero_unsubscribes_by_destination_the_oldest_without_id(core: Core):
-    publisher, peer = core.peer(), core.peer("1.0")
-    peer.subscribes("a", "told")
-    peer.subscribes("b", None)
-    peer.subscribes("a", None)
-    peer.subscribes("a", None)
-    first, second = [
-        each
-        for each in peer.client.subscriptions.values()
-        if each.destination == "a" and not each.id
-    ]
-    peer.unsubscribes(None, "a")
-    assert first not in peer.client.subscriptions.values()
-    assert second in peer.client.subscriptions.values()
-    publisher.sends("a", "x")
-    assert peer.bodies() == ["x", "x"]  # by id, and the younger one
-    peer.unsubscribes(None, "a")
-    peer.unsubscribes(None, "a")
-    assert peer.error().get("code") == "unknown-subscription"
-    assert "a is no subscription" in (peer.error().get("message") or "")
 
 
 def test_an_id_of_a_client_is_never_taken_for_one_of_ours():

@@ -57,23 +57,6 @@ def test_the_same_grammar_for_parked_and_new_messages_empty_rest_included(destin
     assert [frame.get("destination") for frame in reader.messages()] == [destination] * 2
 
 
-def test_at_most_one_late_subscriber_gets_each_message(core: Core):
-    publisher = core.peer()
-    publisher.sends("a.b", "0")
-    other = late(core, "a.c")
-    one, two = late(core, "a.*"), late(core, "a.b")
-    publisher.sends("a.b", "1")
-    assert (one.bodies(), two.bodies(), other.bodies()) == (["0", "1"], ["1"], [])
-
-
-def test_what_reaches_anybody_is_never_parked(core: Core):
-    reader = late(core, "a*")
-    core.peer().sends("ab", "0")
-    assert reader.bodies() == ["0"]
-    assert core.broker.stale.size == 0
-    assert late(core, "ab").bodies() == []
-
-
 def test_without_a_ttl_nothing_is_parked():
     core = Core()
     core.peer().sends("a", "0", "1")
@@ -83,13 +66,6 @@ def test_without_a_ttl_nothing_is_parked():
     core.now += 1e9
     core.peer().sends("a", "for ever", received_at=0.0)
     assert core.broker.fan_out.drops.expired == 0
-
-
-def test_the_first_late_member_of_a_work_queue_takes_all(core: Core):
-    core.peer().sends("#w", *numbered("m", 5))
-    one, two = late(core, "#w"), late(core, "#w")
-    assert one.bodies() == list(numbered("m", 5))
-    assert two.bodies() == []
 
 
 # --- order ----------------------------------------------------------------------------------------
@@ -142,17 +118,6 @@ def test_merging_goes_on_rightly_when_what_stood_first_expires_meanwhile(core: C
     reader.drains()
     assert reader.outbox.expired == 1  # 0 waited too long to be written
     assert reader.bodies() == ["2", "3"]
-
-
-def test_new_messages_of_other_subscriptions_do_not_wait(core: Core):
-    publisher = core.peer()
-    publisher.sends("a", "p0")
-    publisher.sends("a", "p1")
-    reader = late(core, "a", "slow", room=1)
-    reader.subscribes("b", "quick")
-    publisher.sends("b", "n")
-    assert reader.bodies("quick") == ["n"]
-    assert reader.bodies("slow") == ["p0"]
 
 
 def test_two_revivals_of_one_client_share_its_room(core: Core):
@@ -266,32 +231,6 @@ def test_who_leaves_in_the_middle_leaves_the_rest_to_the_next(core: Core, how: s
     assert core.memory.used_bytes == core.broker.stale.bytes
     publisher.sends("a0", "p4")
     assert late(core, "a*").bodies() == ["p1", "p2", "p3", "p4"]
-
-
-def test_a_second_subscriber_during_a_revival_gets_only_what_is_new(core: Core):
-    publisher = core.peer()
-    for number in range(3):
-        publisher.sends("a", f"p{number}")
-    one = late(core, "a", room=1)
-    two = late(core, "*")
-    publisher.sends("a", "new")
-    assert two.bodies() == ["new"]
-    one.is_gone()
-    publisher.sends("a", "newer")
-    assert two.bodies() == ["new", "newer"]
-    assert late(core, "a").bodies() == ["p1", "p2"]
-
-
-def test_a_second_member_of_a_work_queue_during_a_revival_takes_its_turn(core: Core):
-    publisher = core.peer()
-    publisher.sends("#w", "p0")
-    publisher.sends("#w", "p1")
-    one = late(core, "#w", room=1)
-    two = late(core, "#w")
-    publisher.sends("#w", "n0", "n1", "n2")
-    assert two.bodies() == ["n1"]
-    one.drains()
-    assert one.bodies() == ["p0", "p1", "n0", "n2"]
 
 
 def test_a_closed_outbox_keeps_its_claim_only_until_the_client_is_gone(core: Core):
