@@ -19,6 +19,7 @@ from _bench.spread import Row
 from _bench.wire import PATIENCE_S, Connection
 
 TOPIC = "DIAG/process"
+SUBSCRIBE = f"SUBSCRIBE\nid:1\ndestination:{TOPIC}\n\n\0".encode()
 INTERVAL_S = 0.1
 OPTIONS = ("--diag-interval-s", str(INTERVAL_S), "--no-diag-stream")
 """Short intervals end soon after a phase. Other DIAG topics have no subscribers, and cost
@@ -57,7 +58,8 @@ class Watcher:
 
     def __init__(self, port: int) -> None:
         self._connection = Connection.open(port, websocket=False)
-        self._connection.subscribe(TOPIC)
+        # No receipt: a message might come with it.
+        self._connection.socket.sendall(SUBSCRIBE)
         self._left = b""
         self._last = self._records()[-1]
 
@@ -82,10 +84,10 @@ class Watcher:
         socket.settimeout(PATIENCE_S)
         records: list[dict[str, Any]] = []
         while not records:
-            data = self._left + socket.recv(1 << 20)
-            *frames, self._left = data.split(b"\0")
-            if not frames and data == self._left and len(data) > 1 << 20:
-                raise BenchError(f"{TOPIC} told {data[:100]!r}")
+            more = socket.recv(1 << 20)
+            *frames, self._left = (self._left + more).split(b"\0")
+            if not more or any(frame.lstrip().startswith(b"ERROR\n") for frame in frames):
+                raise BenchError(f"{TOPIC} told {frames or 'nothing more'!r}")
             records = [json.loads(frame.partition(b"\n\n")[2]) for frame in frames]
         return records
 
