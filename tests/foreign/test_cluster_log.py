@@ -10,7 +10,7 @@ import trio
 
 from tests.support.nats import running_nats
 from tests.support.stores import ignore
-from trio_stomp.cluster import InDoubt, JetStreamLog, ReplicatedStore
+from trio_stomp.cluster import InDoubt, JetStreamLog, LocalState, ReplicatedStore
 from trio_stomp.nats import JetStream, NatsOptions, open_client
 from trio_stomp.store import MemoryStore, Put, StaleSequence, Store, StoreUnavailable, Turn
 
@@ -34,7 +34,7 @@ async def log_on(folder: Path, **config: object) -> AsyncGenerator[JetStreamLog,
 
 def store_on(log: JetStreamLog) -> ReplicatedStore:
     local = MemoryStore()
-    return ReplicatedStore(log, lambda is_new: MemoryStore() if is_new else local)
+    return ReplicatedStore(log, LocalState(lambda is_new: MemoryStore() if is_new else local))
 
 
 def bodies(store: Store) -> list[bytes]:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from attrs import define, field
 
-from trio_stomp.cluster import InDoubt, LogEntry, ReplicatedStore
+from trio_stomp.cluster import InDoubt, LocalState, LogEntry, ReplicatedStore
 from trio_stomp.store import JournalStore, MemoryStore, StaleSequence, Store, StoreUnavailable
 
+PATIENCE_S = 10.0
 LOST = "lost"
 """The request is lost."""
 UNANSWERED = "unanswered"
@@ -93,7 +94,7 @@ class Node:
             local.mkdir(exist_ok=True)
             return JournalStore(str(local))
 
-        return ReplicatedStore(self.log, open_local)
+        return ReplicatedStore(self.log, LocalState(open_local))
 
     def crash(self, store: Store) -> None:
         store.close()
@@ -114,4 +115,6 @@ class Memories:
                 locals_.append(MemoryStore())
             return locals_[-1]
 
-        return ReplicatedStore(self.log, open_local, clock=lambda: self.log.now)
+        return ReplicatedStore(
+            self.log, LocalState(open_local), patience_s=PATIENCE_S, clock=lambda: self.log.now
+        )

@@ -8,8 +8,9 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 import trio.testing
@@ -35,6 +36,7 @@ from wsproto.events import (
 from tests.support.tls import authority
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import Delivery
+from trio_stomp.cluster import Contact, Gate
 from trio_stomp.server import Entrance, Server
 from trio_stomp.startup._entrances import address_of, open_entrances
 from trio_stomp.startup._security import Security
@@ -449,7 +451,9 @@ WS_MEMORY = "ws-memory"
 WS_TCP = "ws-tcp"
 TLS = "tls"
 WSS = "wss"
-TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS)
+RELAYED = "relayed"
+"""TCP through another node of a cluster."""
+TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS, RELAYED)
 
 
 @define(eq=False)
@@ -471,6 +475,7 @@ class Dial:
     _nursery: trio.Nursery | None = None
     _is_started: bool = False
     _streams: list[trio.abc.Stream] = field(factory=list)
+    _gate: trio.CancelScope = field(factory=trio.CancelScope)
 
     @property
     def is_websocket(self) -> bool:
@@ -480,7 +485,7 @@ class Dial:
     @property
     def is_tcp(self) -> bool:
         """Return whether there are real sockets."""
-        return self.transport in (TCP, WS_TCP, TLS, WSS)
+        return self.transport in (TCP, WS_TCP, TLS, WSS, RELAYED)
 
     @property
     def is_secret(self) -> bool:
@@ -511,11 +516,29 @@ class Dial:
         async with AsyncExitStack() as unused:
             entrances = await open_entrances(settings, self.security, listeners, unused)
             unused.pop_all()
+        if self.transport == RELAYED:
+            entrances, listeners = await self._relayed(entrances)
         self.handle = ServerHandle(tuple(address_of(listener) for listener in listeners))
         self.server = self.assemble(settings, self.security, self.handle)
         started = trio.Event()
         self._nursery.start_soon(self._run, entrances, started.set)
         await started.wait()
+
+    async def _relayed(
+        self, entrances: Sequence[Entrance]
+    ) -> tuple[list[Entrance], list[trio.SocketListener]]:
+        """Have another node relay clients. Return the broker's entrances, and that node's."""
+        host, _, port = address_of(entrances[0].listener).rpartition(":")
+        owner = Contact("owner", host, int(port), "secret")
+        listeners: list[trio.SocketListener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        gate = Gate(PATIENCE_S, 100, owner)
+        assert self._nursery is not None
+        self._nursery.start_soon(self._serve_gate, partial(gate.serve, "off"), listeners)
+        return [Entrance(each.listener, "off", b"secret") for each in entrances], listeners
+
+    async def _serve_gate(self, serve: Any, listeners: list[trio.SocketListener]) -> None:
+        with self._gate:
+            await trio.serve_listeners(serve, listeners)
 
     async def _run(self, entrances: Sequence[Entrance], started: Callable[[], None]) -> None:
         await self.server.run(entrances, self.handle, started)
@@ -569,6 +592,7 @@ class Dial:
         for stream in self._streams:
             await trio.aclose_forcefully(stream)
         await self.stop()
+        self._gate.cancel()
         self.assert_nothing_left()
 
     def assert_nothing_left(self) -> None:

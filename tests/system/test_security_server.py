@@ -591,6 +591,8 @@ async def test_a_header_and_what_follows_may_come_in_one_packet(users: Path) -> 
             + frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x", **ALICE}),
         )
         assert (await client.receive()).command == "CONNECTED"
+        (connection,) = dial.server.connections
+        assert (dial.server.census().clients, connection.bytes_in > 50) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,11 @@ def run_until(step: int, how: str) -> int:
             handle.stop()
             scope.deadline = trio.current_time() + 0.05
 
-        acts = {"cancel": scope.cancel, "stop": handle.stop, "both": stop_then_cancel}
+        acts: dict[str, Callable[[], None]] = {
+            "cancel": scope.cancel,
+            "stop": handle.stop,
+            "both": stop_then_cancel,
+        }
         instrument = AtStep(step, acts[how])
         trio.lowlevel.add_instrument(instrument)
         async with trio.open_nursery() as nursery:

@@ -1,15 +1,27 @@
 """Several nodes as one broker: a store whose truth is a replicated log.
 
-Handles: the log's entries, a store that writes to it and applies it to local state, leases.
-Does not handle yet: links between nodes, placement.
+Handles: the log's entries, a store that writes to it and applies it to local state, leases, the way
+of clients to the node that owns the log.
+Does not handle: serving clients as the owner; see ``server``.
 """
 
 from trio_stomp.cluster._commit_log import CommitLog as CommitLog
 from trio_stomp.cluster._commit_log import InDoubt as InDoubt
 from trio_stomp.cluster._commit_log import LogEntry as LogEntry
+from trio_stomp.cluster._engine import ClusterNames as ClusterNames
+from trio_stomp.cluster._engine import open_engine as open_engine
+from trio_stomp.cluster._gate import Contact as Contact
+from trio_stomp.cluster._gate import Gate as Gate
 from trio_stomp.cluster._jetstream_log import JetStreamLog as JetStreamLog
 from trio_stomp.cluster._keeper import LeaseKeeper as LeaseKeeper
 from trio_stomp.cluster._keeper import keep_leases as keep_leases
+from trio_stomp.cluster._keeper import lease_time as lease_time
+from trio_stomp.cluster._lease import Claim as Claim
 from trio_stomp.cluster._lease import Lease as Lease
 from trio_stomp.cluster._lease import LeaseOptions as LeaseOptions
+from trio_stomp.cluster._local_state import LocalState as LocalState
+from trio_stomp.cluster._node import Node as Node
+from trio_stomp.cluster._node import Report as Report
+from trio_stomp.cluster._node import check_alone as check_alone
+from trio_stomp.cluster._node import lease_of as lease_of
 from trio_stomp.cluster._replicated_store import ReplicatedStore as ReplicatedStore

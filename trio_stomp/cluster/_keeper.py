@@ -1,14 +1,15 @@
 """Keeps the leases of a node's partitions, on a stream with one message for each."""
 
 import json
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
-from attrs import define, field
+from attrs import asdict, define, field
 
 from trio_stomp.base import noop
-from trio_stomp.cluster._lease import Lease
+from trio_stomp.cluster._lease import Claim, Lease
 from trio_stomp.nats import (
     Entry,
     JetStream,
@@ -21,6 +22,15 @@ RETRY_S = 0.1
 """Pause after a request that failed."""
 
 
+def lease_time() -> float:
+    """Return the time in seconds of a clock that goes on while the machine sleeps, if it has one.
+
+    A node that slept must not take a lease for its own that others have taken meanwhile.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 @define(eq=False, repr=False)
 class LeaseKeeper:
     """Takes, renews and hands over leases. ``keep_leases`` makes it.
@@ -28,12 +38,14 @@ class LeaseKeeper:
     Args:
       stream: The stream of leases: one message is kept for each subject.
       leases: By subject.
+      contact: Where other nodes reach this one.
       on_change: Called when a lease was taken, lost or changed. It must not wait or raise.
     """
 
     jetstream: JetStream
     stream: str
     leases: Mapping[bytes, Lease]
+    contact: str = ""
     on_change: Callable[[], None] = noop
     _changed: trio.Event = field(factory=trio.Event)
     _leaving: dict[bytes, str] = field(factory=dict)
@@ -52,14 +64,13 @@ class LeaseKeeper:
         """Read what all nodes write. Ends by cancellation only."""
         async with follow(self.jetstream, self.stream, after=0) as follower:
             while True:
-                self._read(await follower.receive(), trio.current_time())
+                self._read(await follower.receive(), lease_time())
 
     def _read(self, entries: list[Entry], now: float) -> None:
         for entry in entries:
             lease = self.leases.get(entry.message.subject)
             if lease is not None:
-                holder, heir = _parse(entry.message.payload)
-                lease.note(entry.sequence, holder, heir, now)
+                lease.note(entry.sequence, _parse(entry.message.payload), now)
         self._wake()
 
     def _wake(self) -> None:
@@ -70,42 +81,42 @@ class LeaseKeeper:
         """Do what is due, lease after lease. Ends by cancellation only."""
         while True:
             self._changed = trio.Event()
-            now = trio.current_time()
+            now = lease_time()
             for subject, lease in self.leases.items():
                 if subject in self._leaving and lease.is_held(now):
                     await self._write(subject, lease, self._leaving.pop(subject))
                 elif lease.due() <= now:
                     await self._write(subject, lease, None)
             due = min(lease.due() for lease in self.leases.values())
-            with trio.move_on_at(due):
+            with trio.move_on_after(max(0.0, due - lease_time())):
                 await self._changed.wait()
 
     async def _write(self, subject: bytes, lease: Lease, heir: str | None) -> None:
         """Write a lease as held by this node, or, with an heir, as given up by it."""
-        fields = {"holder": lease.node} if heir is None else {"holder": "", "heir": heir}
+        claim = Claim(lease.node, "", self.contact) if heir is None else Claim("", heir)
         headers = expecting(lease.sequence, of_subject=True)
-        sent_at = trio.current_time()
+        sent_at = lease_time()
         try:
             published = await self.jetstream.publish(
-                subject, json.dumps(fields).encode(), headers=headers
+                subject, json.dumps(asdict(claim)).encode(), headers=headers
             )
         except NatsError:
             await trio.sleep(RETRY_S)  # perhaps another was first, and will be read
             return
         if heir is None:
-            lease.confirm(published.sequence, sent_at)
+            lease.confirm(published.sequence, claim, sent_at)
         else:
-            lease.note(published.sequence, "", heir, sent_at)
+            lease.note(published.sequence, claim, sent_at)
         self.on_change()
 
 
-def _parse(payload: bytes) -> tuple[str, str]:
-    """Return holder and heir of a message; of one that is no lease, none."""
+def _parse(payload: bytes) -> Claim:
+    """Return the claim of a message; of one that is none, an empty one."""
     try:
         fields = json.loads(payload)
-        return str(fields.get("holder", "")), str(fields.get("heir", ""))
+        return Claim(*(str(fields.get(name, "")) for name in ("holder", "heir", "contact")))
     except (ValueError, AttributeError, RecursionError):
-        return "", ""
+        return Claim()
 
 
 @asynccontextmanager
@@ -113,10 +124,12 @@ async def keep_leases(
     jetstream: JetStream,
     stream: str,
     leases: Mapping[bytes, Lease],
+    *,
+    contact: str = "",
     on_change: Callable[[], None] = noop,
 ) -> AsyncGenerator[LeaseKeeper, None]:
     """Keep leases while the block runs. At its end they expire, unless they were handed over."""
-    keeper = LeaseKeeper(jetstream, stream, leases, on_change)
+    keeper = LeaseKeeper(jetstream, stream, leases, contact, on_change)
     async with trio.open_nursery() as tasks:
         tasks.start_soon(keeper.watch)
         tasks.start_soon(keeper.act)

@@ -21,10 +21,25 @@ class LeaseOptions:
 
     ttl_s: float = 1.2
     renew_s: float = 0.3
-    rank_s: float = 0.1
+    rank_s: float = 0.02
 
 
 NEVER = -math.inf
+
+
+@frozen
+class Claim:
+    """What the last message of a lease says.
+
+    Args:
+      holder: The node that wrote it; "" = it was given up.
+      heir: The node that it was given up for; "" = for any.
+      contact: Where other nodes reach the holder, for them to read.
+    """
+
+    holder: str = ""
+    heir: str = ""
+    contact: str = field(default="", repr=False)
 
 
 @define(eq=False, repr=False)
@@ -36,9 +51,8 @@ class Lease:
       rank: The place of this node in the partition's order of preference, from 0.
       started_at: When this node began to watch the lease.
       is_candidate: False = this node is about to stop, and takes no lease.
-      holder: The node that wrote the lease last; "" = it was given up.
-      heir: The node that it was given up for; "" = for any.
-      sequence: Of the message that said so; whoever writes the next expects it.
+      claim: The last message.
+      sequence: Of this message; whoever writes the next expects it.
     """
 
     node: str
@@ -46,8 +60,7 @@ class Lease:
     options: LeaseOptions
     started_at: float
     is_candidate: bool = True
-    holder: str = ""
-    heir: str = ""
+    claim: Claim = Claim()
     sequence: int = 0
     _seen_at: float = field(init=False)
     """When the last message was read."""
@@ -57,33 +70,32 @@ class Lease:
     def __attrs_post_init__(self) -> None:
         self._seen_at = self.started_at
 
-    def note(self, sequence: int, holder: str, heir: str, now: float) -> None:
+    def note(self, sequence: int, claim: Claim, now: float) -> None:
         """Take a message of the lease as it was read.
 
         By its own message a node holds nothing: when it was sent is known by its confirmation only,
         and it may be of an earlier process.
         """
         if sequence > self.sequence:
-            self.sequence, self.holder, self.heir, self._seen_at = sequence, holder, heir, now
+            self.sequence, self.claim, self._seen_at = sequence, claim, now
 
-    def confirm(self, sequence: int, sent_at: float) -> None:
+    def confirm(self, sequence: int, claim: Claim, sent_at: float) -> None:
         """Take the confirmation that this node is the holder by a message sent at a time."""
         if sequence >= self.sequence:
-            self.sequence, self.holder, self.heir = sequence, self.node, ""
-            self._held_at = sent_at
+            self.sequence, self.claim, self._held_at = sequence, claim, sent_at
 
     def is_held(self, now: float) -> bool:
         """Return whether this node holds the lease, and no other can have begun to take it."""
-        return self.holder == self.node and now < self._held_at + self.options.ttl_s
+        return self.claim.holder == self.node and now < self._held_at + self.options.ttl_s
 
     def due(self) -> float:
         """Return when this node should write the lease, unless something is noted before."""
-        options = self.options
-        if self.holder == self.node:
+        options, claim = self.options, self.claim
+        if claim.holder == self.node:
             return self._held_at + options.renew_s
         if not self.is_candidate:
             return -NEVER
-        if self.heir == self.node:
+        if claim.heir == self.node:
             return self._seen_at
-        is_free = not self.holder and not self.heir
+        is_free = not claim.holder and not claim.heir
         return self._seen_at + self.rank * options.rank_s + (0.0 if is_free else options.ttl_s)

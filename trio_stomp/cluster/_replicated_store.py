@@ -1,25 +1,25 @@
 """A store whose truth is a replicated log; a local store holds what the log says.
 
-The local store is never synced for the log's sake: what it lacks after a crash, the log gives it
-again. One entry of the log is what one ``append`` brought, with all its records, so that no record
-of an ``Atomic`` is there without the others.
+One entry of the log is what one ``append`` brought, with all its records, so that no record of an
+``Atomic`` is there without the others.
 """
 
+import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from attrs import define, evolve, field
+from attrs import define
 
+from trio_stomp.base import noop
 from trio_stomp.cluster._commit_log import CommitLog, InDoubt
-from trio_stomp.cluster._entries import Batch, BatchReader, encode_append, epoch_entry
+from trio_stomp.cluster._entries import Batch, encode_append, epoch_entry
+from trio_stomp.cluster._local_state import LocalState, Unfit
 from trio_stomp.store import (
-    Keep,
     Page,
     Progress,
     Recovered,
     StaleSequence,
-    Store,
     StoreBroken,
     StoreError,
     StoreStatistics,
@@ -29,11 +29,6 @@ from trio_stomp.store import (
     Turn,
 )
 
-APPLIED = "cluster:applied"
-"""The setting of the local store with the sequence of the last entry that it holds."""
-PATIENCE_S = 10.0
-"""How long an entry is tried to be published: for some seconds a log may have no leader."""
-
 
 @define(eq=False)
 class ReplicatedStore:
@@ -41,20 +36,24 @@ class ReplicatedStore:
 
     Args:
       log: The log.
-      open_local: Returns the local store, not recovered; True = a new one, without any data.
+      local: The local state, which nobody else uses until ``close``.
+      on_lost: Called with the reason, in any thread, when nothing can be stored any more: another
+        node owns the log, or this one does not know what the log has.
+      patience_s: How long an entry is tried to be published while no answer comes.
       clock: The time in seconds, from any origin.
     """
 
     log: CommitLog
-    open_local: Callable[[bool], Store]
+    local: LocalState
     name: str = "stored:cluster"
+    on_lost: Callable[[str], None] = noop
+    patience_s: float = math.inf
     clock: Callable[[], float] = time.monotonic
-    _local: Store = field(init=False)
+    doubtful_since: float = math.inf
+    """Since when the log does not answer."""
     _writer: int = 0
     _sequence: int = 0
     """Of the last entry of the log, as this writer knows it."""
-    _commit: int = 0
-    """Of the last turn of the local store."""
     _broken: str = ""
 
     def recover(self, progress: Progress) -> Recovered:
@@ -68,14 +67,9 @@ class ReplicatedStore:
         try:
             while not self._sequence:
                 self._sequence = self._begin(epoch)
+            return self._catch_up(progress)
         except InDoubt as error:
             raise StoreUnavailable(f"the log of the cluster cannot be used: {error}") from error
-        found = self._open(progress)
-        self._commit = found.commit
-        return evolve(
-            found,
-            settings={key: text for key, text in found.settings.items() if key != APPLIED},
-        )
 
     def _begin(self, epoch: bytes) -> int:
         """Try to publish the entry that begins the epoch. Return its sequence, or 0."""
@@ -84,83 +78,73 @@ class ReplicatedStore:
         except StaleSequence:
             return 0  # the former owner still writes
 
-    def _open(self, progress: Progress) -> Recovered:
-        """Open the local store, and apply what it lacks. Make it anew if it does not fit."""
-        for is_new in (False, True):
-            self._local = self.open_local(is_new)
-            found = self._local.recover(progress)
+    def _catch_up(self, progress: Progress) -> Recovered:
+        """Apply what the local state lacks, and return it. Make it anew if it does not fit."""
+        found = self.local.open(progress)
+        try:
+            has_grown = self._read_on()
+        except Unfit:
+            found = self.local.renew(progress)
             try:
-                if found.damage:
-                    raise _Unfit
-                applied = self._catch_up(found)
-            except _Unfit:
-                self._local.close()
-                continue
-            if not applied:
-                return found
-            self._local.close()
-            self._local = self.open_local(False)
-            return self._local.recover(progress)
-        raise StoreError(
-            "the log of the cluster does not begin at its beginning, and this node's state does"
-            " not lead up to it: start a node first whose state does"
-        )
+                has_grown = self._read_on()
+            except Unfit:
+                raise StoreError(
+                    "the log of the cluster does not begin at its beginning, and this node's state"
+                    " does not lead up to it: start a node first whose state does"
+                ) from None
+        return self.local.open(progress) if has_grown else found
 
-    def _catch_up(self, found: Recovered) -> int:
-        """Apply the entries that the local store lacks, and return how many appends they were.
-
-        Raises:
-          _Unfit: The local state is not what the log led to at any time.
-        """
-        after = int(found.settings.get(APPLIED, "0"))
-        commit, count = found.commit, 0
-        if bool(commit) != bool(after):
-            raise _Unfit
-        for batch in self._batches(after):
-            if batch.first != commit + 1:
-                raise _Unfit
-            commit = self._apply(batch, commit)
-            count += 1
-        return count
-
-    def _batches(self, after: int) -> Iterator[Batch]:
-        """Yield the appends after a sequence, up to the beginning of this writer's epoch."""
-        reader = BatchReader()
-        while after < self._sequence:
-            entries = self.log.read(after)
+    def _read_on(self) -> bool:
+        """Apply the log up to this writer's epoch, and return whether there was an append."""
+        count = 0
+        while self.local.position < self._sequence:
+            entries = self.log.read(self.local.position)
             if not entries:
                 raise StoreUnavailable("the log of the cluster ends before its last entry")
-            after = entries[-1].sequence
-            yield from reader.feed(entries)
-
-    def _apply(self, batch: Batch, commit: int) -> int:
-        """Append to the local store, with the sequence, and without a sync."""
-        *turns, last = batch.turns
-        records = (*last.records, Keep(APPLIED, f"{batch.sequence}"))
-        lazy = [Turn(turn.records, is_urgent=False) for turn in turns]
-        return self._local.append([*lazy, Turn(records, is_urgent=False)], commit)
+            count += self.local.follow(entries)
+        if self.local.position > self._sequence:
+            raise StoreError(
+                f"the log of the cluster ends at entry {self._sequence}, but this node has"
+                f" {self.local.position}: it is another log, or was restored from an older copy."
+                " Give the node a new data_dir if the log is to count"
+            )
+        return count > 0
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
         """Implement ``Store.append``: durable means on the disks of most of the log's servers."""
         if self._broken:
             raise StoreBroken(self._broken)
-        if expected != self._commit:
-            raise StaleSequence(f"the last commit is {self._commit}, not {expected}")
+        if expected != self.local.commit:
+            raise StaleSequence(f"the last commit is {self.local.commit}, not {expected}")
         if not turns:
             return expected  # nothing is deferred
         first = expected + 1
         try:
             for entry in encode_append(self._writer, first, turns, self.log.max_bytes):
                 self._sequence = self._publish(entry, self._sequence)
+        except StaleSequence as error:
+            self.on_lost(f"another node owns the log of the cluster: {error}")
+            raise
         except InDoubt as error:
-            self._broken = f"whether the log of the cluster has the last messages: {error}"
-            raise StoreBroken(self._broken) from error
+            raise self._break(
+                f"whether the log of the cluster has the last messages: {error}"
+            ) from error
         try:
-            self._commit = self._apply(Batch(first, turns, self._sequence), expected)
+            self.local.apply(Batch(first, turns, self._sequence))
         except StoreError as error:
-            self._broken = f"the log of the cluster has what this node could not store: {error}"
-            raise StoreBroken(self._broken) from error
-        return self._commit
+            raise self._break(
+                f"the log of the cluster has what this node could not store: {error}"
+            ) from error
+        return self.local.commit
+
+    def _break(self, reason: str) -> StoreBroken:
+        self._broken = reason
+        self.on_lost(reason)
+        return StoreBroken(reason)
+
+    def give_up(self) -> None:
+        """Stop trying to publish what got no answer. For any thread."""
+        self.patience_s = 0.0
 
     def _publish(self, payload: bytes, expected: int) -> int:
         """Publish an entry, and find out what became of it if no answer comes.
@@ -170,20 +154,25 @@ class ReplicatedStore:
           StoreUnavailable: The log refuses it.
           InDoubt: What became of it could not be found out in time.
         """
-        deadline, doubt = self.clock() + PATIENCE_S, None
+        doubt: InDoubt | None = None
         while True:
             try:
-                return self.log.publish(payload, expected)
+                sequence = self.log.publish(payload, expected)
             except StaleSequence:
-                if doubt is not None and (found := self._find(payload, expected)):
-                    return found
-                raise
+                if doubt is None or not (sequence := self._find(payload, expected)):
+                    raise
             except StoreUnavailable:
                 if doubt is None:
                     raise  # nothing is there; else an earlier attempt may have succeeded
+                sequence = 0
             except InDoubt as error:
-                doubt = error
-            if self.clock() > deadline:
+                doubt, sequence = error, 0
+            if sequence:
+                self.doubtful_since = math.inf
+                return sequence
+            self.doubtful_since = min(self.doubtful_since, self.clock())
+            if self.clock() > self.doubtful_since + self.patience_s:
+                assert doubt is not None
                 raise doubt
 
     def _find(self, payload: bytes, expected: int) -> int:
@@ -193,32 +182,28 @@ class ReplicatedStore:
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
         """Implement ``Store.read``."""
-        return self._local.read(place, level, after, limit_bytes)
+        return self.local.store.read(place, level, after, limit_bytes)
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
         """Implement ``Store.read_stream``."""
-        return self._local.read_stream(stream, first, limit_bytes)
+        return self.local.store.read_stream(stream, first, limit_bytes)
 
     def find_offset(self, stream: str, written_ms: int) -> int:
         """Implement ``Store.find_offset``."""
-        return self._local.find_offset(stream, written_ms)
+        return self.local.store.find_offset(stream, written_ms)
 
     def stream_state(self, stream: str) -> StreamState | None:
         """Implement ``Store.stream_state``."""
-        return self._local.stream_state(stream)
+        return self.local.store.stream_state(stream)
 
     def capacity(self) -> int:
         """Implement ``Store.capacity``."""
-        return self._local.capacity()
+        return self.local.store.capacity()
 
     def statistics(self) -> StoreStatistics:
         """Implement ``Store.statistics``."""
-        return self._local.statistics()
+        return self.local.store.statistics()
 
     def close(self) -> None:
         """Implement ``Store.close``. The log stays as it is: the next owner begins an epoch."""
-        self._local.close()
-
-
-class _Unfit(Exception):
-    """The local state must be made anew from the log."""
+        self.local.close()

@@ -50,6 +50,39 @@ class LogOptions:
 
 
 @frozen
+class ClusterOptions:
+    """Several nodes as one broker, whose messages servers of NATS JetStream store."""
+
+    cluster: str = option(
+        "", "servers of NATS, as nats://a:4222,nats://b:4222; empty = this broker is alone"
+    )
+    cluster_name: str = option("stomp", "name of the cluster; its streams in JetStream have it")
+    cluster_replicas: int = option(
+        3, "servers of NATS that store each message; with 1, losing it loses all", minimum=1
+    )
+    cluster_credentials: str = option(
+        "", "file with login and passcode for NATS on a line each, or a token on one"
+    )
+    cluster_ca: str = option("", "PEM file of the authorities of the servers of NATS")
+    cluster_cert: str = option("", "PEM file of the certificate and key for the servers of NATS")
+    node: str = option("", "name of this node, unlike all others'; empty = the host's name")
+    node_address: str = option(
+        "127.0.0.1:0", "HOST:PORT where other nodes reach this one; port 0 = any free one"
+    )
+    lease_s: float = option(
+        1.2, "time after which another node takes the place of a silent owner", minimum=0.2
+    )
+
+    def __attrs_post_init__(self) -> None:
+        host, _, port = self.node_address.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > LAST_PORT:
+            raise ValueError(
+                f"node_address is {self.node_address!r}, but must be HOST:PORT, such as "
+                "10.0.0.1:61614"
+            )
+
+
+@frozen
 class Settings:
     """All options of a broker, with safe defaults."""
 
@@ -63,6 +96,7 @@ class Settings:
     diag: DiagOptions = Factory(DiagOptions)
     store: StoreOptions = Factory(StoreOptions)
     journal: JournalOptions = Factory(JournalOptions)
+    cluster: ClusterOptions = Factory(ClusterOptions)
     web: WebOptions = Factory(WebOptions)
     log: LogOptions = Factory(LogOptions)
     destinations: tuple[tuple[str, DestinationPolicy], ...] = ()

@@ -313,9 +313,18 @@ async def open_client(
         options.servers, options.first_wait_s, options.last_wait_s, random.SystemRandom()
     )
     client = NatsClient(options, on_change, on_fault, servers)
+    # Whoever is cancelled in the block may still need the client to end in order.
+    running = trio.CancelScope(shield=True)
+
+    async def run() -> None:
+        with running:
+            await client.run()
+
     async with trio.open_nursery() as tasks:
-        tasks.start_soon(client.run)
-        yield client
-        with trio.move_on_after(CLOSING_S), suppress(Disconnected):
-            await client.flush()
-        tasks.cancel_scope.cancel()
+        tasks.start_soon(run)
+        try:
+            yield client
+            with trio.move_on_after(CLOSING_S), suppress(Disconnected):
+                await client.flush()
+        finally:
+            running.cancel()

@@ -129,10 +129,13 @@ class Entrance:
 
     Args:
       tls: ``off``, ``optional`` (detected by the first bytes) or ``required``.
+      secret: Connections are relayed by other nodes of a cluster, with this secret; b"" = they are
+        clients'.
     """
 
     listener: "trio.abc.Listener[trio.abc.Stream]"
     tls: str = "off"
+    secret: bytes = b""
 
 
 @define(eq=False, repr=False)
@@ -145,6 +148,8 @@ class ServerHandle:
     on_reload: Callable[[Any], Awaitable[None]] = _nothing_to_reload
     on_connect: Callable[[trio.abc.Stream], None] = refuse
     feed: EventFeed = field(factory=EventFeed)
+    grace_s: float | None = None
+    """Time for connections to end, if ``stop`` was told."""
     _stopping: trio.Event = field(factory=trio.Event)
 
     @property
@@ -169,8 +174,13 @@ class ServerHandle:
         self.on_connect(theirs)
         return ours
 
-    def stop(self) -> None:
-        """Begin the ordered shutdown. ``serve`` returns when it is done."""
+    def stop(self, grace_s: float | None = None) -> None:
+        """Begin the ordered shutdown. ``serve`` returns when it is done.
+
+        Args:
+          grace_s: Time for connections to end; None = the option ``shutdown_grace_s``.
+        """
+        self.grace_s = grace_s
         self._stopping.set()
 
     async def reload(self, settings: object = None) -> None:

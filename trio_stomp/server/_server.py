@@ -57,6 +57,7 @@ from trio_stomp.transport import (
     TlsBox,
     Wire,
     read_proxy_header,
+    read_relay_header,
     wire_over,
 )
 
@@ -121,6 +122,8 @@ class Server:
     new_session_id: Callable[[], str] | None = None
     """Returns ids chosen by the embedding program; None = ids are counted from ``boot_number``."""
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
+    doubts: Callable[[], str] = str
+    """Returns why the broker is not ready for a reason outside of the server, or ""."""
     _poll: SlicedPoll = field(factory=SlicedPoll)
     _shared: ConnectionShared = field(init=False)
     _is_stopping: bool = False
@@ -220,9 +223,10 @@ class Server:
                         await self._accept_until_stopped(producers, entrances, handle, started)
                     finally:
                         handle.on_connect = refuse
-                    producers.cancel_scope.deadline = (
-                        trio.current_time() + self.limits.shutdown_grace_s
-                    )
+                    grace_s = handle.grace_s
+                    if grace_s is None:
+                        grace_s = self.limits.shutdown_grace_s
+                    producers.cancel_scope.deadline = trio.current_time() + grace_s
                     self._retire_connections()
             finally:
                 self.inbox.close()
@@ -233,7 +237,7 @@ class Server:
         context = contextvars.copy_context()
 
         def join(stream: trio.abc.Stream) -> None:
-            context.run(producers.start_soon, self._serve_stream, "off", stream)
+            context.run(producers.start_soon, self._serve_stream, "off", b"", stream)
 
         return join
 
@@ -254,7 +258,7 @@ class Server:
             )
             periodic.start(accepting, self.diagnostics.tick, self.diagnostics.interval_s)
             for entrance in entrances:
-                serve = functools.partial(self._serve_stream, entrance.tls)
+                serve = functools.partial(self._serve_stream, entrance.tls, entrance.secret)
                 accepting.start_soon(accept_from, entrance.listener, serve, producers)
             started()
             await handle.wait_stopping()
@@ -290,14 +294,15 @@ class Server:
             # All committed data is safe, so shut down as usual.
             logger.error("the store could not be closed: %s", error)
 
-    async def _serve_stream(self, tls: str, stream: trio.abc.Stream) -> None:
+    async def _serve_stream(self, tls: str, secret: bytes, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream, self._poll)
         del stream  # it would keep four objects alive for the life of the connection
         try:
-            if self.proxies is None or not self.proxies.contains(wire.remote):
+            is_direct = self.proxies is None or not self.proxies.contains(wire.remote)
+            if is_direct and not secret:
                 await self._admit(wire, b"", tls)
-            elif (introduced := await self._introduced(wire)) is not None:
-                await self._admit(*introduced, tls)
+            elif (introduced := await self._introduced(wire, tls, secret)) is not None:
+                await self._admit(wire, *introduced)
         except* Exception:
             # A bug, or a stream that breaks its contract, must end only this connection.
             logger.exception("%s: a bug in the broker ended this connection", wire.remote)
@@ -314,13 +319,16 @@ class Server:
         finally:
             self.admission.leave(wire, refusal)
 
-    async def _introduced(self, wire: Wire) -> tuple[Wire, bytes] | None:
-        """Return the wire of a proxy's client and the bytes behind its header, or None."""
+    async def _introduced(self, wire: Wire, tls: str, secret: bytes) -> tuple[bytes, str] | None:
+        """Return the bytes behind the header of a proxy or node, and ``tls``; or None."""
         problem = "timed out"
         is_known = False
         try:
             with trio.move_on_after(self.limits.connect_timeout_s):
-                introduced = await read_proxy_header(wire)
+                if secret:
+                    introduced = await read_relay_header(wire, secret)
+                else:
+                    introduced = await read_proxy_header(wire), tls
                 is_known = True
                 return introduced
         except trio.BrokenResourceError:
@@ -459,7 +467,9 @@ class Server:
         """Return the reason why the broker is not ready for clients, or ""."""
         if self._is_stopping:
             return "the broker is stopping"
-        return self.committer.error if self.committer is not None else ""
+        if self.committer is not None and self.committer.error:
+            return self.committer.error
+        return self.doubts()
 
     def census(self) -> Census:
         """Return the figures that only the server knows (the core's ``TakesCensus``).

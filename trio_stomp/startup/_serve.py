@@ -11,14 +11,14 @@ import trio
 from attrs import frozen
 
 from trio_stomp._version import __version__
-from trio_stomp.base import MemoryBudget
+from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
 from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.config import Settings, adopt, own, policy_book, put
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
-from trio_stomp.server import Clock, EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.server import Clock, Entrance, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._collector import collect_young
 from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
 from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
@@ -72,36 +72,60 @@ async def serve(
     shutdown call ``handle.stop()``.
     """
     feed = EventFeed(events)
+    settings = own(settings or Settings())
     embedding = Embedding(feed, ssl_context, new_session_id)
     with log_to(logger), closing(feed):
-        await _serve(own(settings or Settings()), listeners, embedding, task_status)
+        try:
+            if settings.cluster.cluster:
+                # Imported late: a broker alone needs nothing of it.
+                from trio_stomp.startup._node import serve_node
+
+                await serve_node(settings, listeners, embedding, task_status)
+            else:
+                await serve_one(settings, listeners, embedding, task_status)
+        finally:
+            feed.tell(ServerEvent("stop"))
 
 
 @frozen(eq=False, repr=False)
 class Embedding:
-    """The arguments of ``serve`` other than the settings."""
+    """What a broker is run with, other than its settings.
+
+    Args:
+      store: The store, not recovered; None = that of the settings.
+      entrances: Where clients come from; None = the settings' ports.
+      on_assembled: Called with the server before it runs.
+    """
 
     feed: EventFeed
     ssl_context: ssl.SSLContext | None
     new_session_id: Callable[[], str] | None
+    store: Store | None = None
+    entrances: Sequence[Entrance] | None = None
+    on_assembled: Callable[[Server], None] = noop
 
 
-async def _serve(
+async def serve_one(
     settings: Settings,
     listeners: Listeners | None,
     embedding: Embedding,
     task_status: trio.TaskStatus[ServerHandle],
 ) -> None:
+    """Run a broker in this process. Arguments, errors and checkpoints as those of ``serve``."""
     async with AsyncExitStack() as unused:
         for listener in listeners or ():
             unused.push_async_callback(trio.aclose_forcefully, listener)
+        for entrance in embedding.entrances or ():
+            unused.push_async_callback(trio.aclose_forcefully, entrance.listener)
         security = Security(settings, embedding.ssl_context)
         await security.open()
         await check_addresses(settings, security, listeners)
-        opened = await open_store(settings)
+        opened = await open_store(settings, embedding.store)
         if opened is not None:
             unused.push_async_callback(_close, opened[0])
-        entrances = await open_entrances(settings, security, listeners, unused)
+        entrances = embedding.entrances
+        if entrances is None:
+            entrances = await open_entrances(settings, security, listeners, unused)
         handle = ServerHandle(
             tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
             tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
@@ -109,16 +133,14 @@ async def _serve(
         )
         server = _assemble(settings, security, handle, opened)
         server.new_session_id = embedding.new_session_id
+        embedding.on_assembled(server)
         handle.on_reload = partial(_reload, settings, security, server, TARGET.get())
         if opened is not None:
             await _restore(server, *opened)
         server.diagnostics.begin()
         server.broker.events.listener = embedding.feed.hear
         unused.pop_all()
-    try:
-        await server.run(entrances, handle, lambda: task_status.started(handle))
-    finally:
-        embedding.feed.tell(ServerEvent("stop"))
+    await server.run(entrances, handle, lambda: task_status.started(handle))
 
 
 async def _reload(

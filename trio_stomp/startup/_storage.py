@@ -16,8 +16,14 @@ PROGRESS_S = 2.0
 """The interval of progress reports when recovery takes long."""
 
 
-async def open_store(settings: Settings) -> tuple[Store, Recovered] | None:
+async def open_store(
+    settings: Settings, given: Store | None = None
+) -> tuple[Store, Recovered] | None:
     """Return the store and its recovered state, or None if messages are not stored.
+
+    Args:
+      settings: The settings.
+      given: A store, not recovered, instead of the one that they name.
 
     Raises:
       StoreError: the store is not available.
@@ -25,11 +31,13 @@ async def open_store(settings: Settings) -> tuple[Store, Recovered] | None:
     Checkpoint: always. Cancel: after the recovery.
     """
     kind = settings.store.kind
-    if kind == MEMORY:
+    if given is None and kind == MEMORY:
         await trio.lowlevel.checkpoint()
         return None
-    store = _journal(settings) if kind == JOURNAL else _sql(settings)
-    recovered = await trio.to_thread.run_sync(store.recover, _teller(kind))
+    store = given
+    if store is None:
+        store = _journal(settings) if kind == JOURNAL else _sql(settings)
+    recovered = await trio.to_thread.run_sync(store.recover, teller(kind))
     for line in recovered.damage:
         logger.error("%s: %s", kind, line)
     for line in recovered.notes:
@@ -48,7 +56,7 @@ def _sql(settings: Settings) -> Store:
     return SqlStore(settings.store.store_url)
 
 
-def _teller(kind: str) -> Callable[[int, int], None]:
+def teller(kind: str) -> Callable[[int, int], None]:
     """Return a function that logs progress if the recovery takes long."""
     told = time.monotonic()
 

@@ -16,6 +16,8 @@ from trio_stomp.transport.http import encode_response as encode_response
 from trio_stomp.transport.http import is_forwarded as is_forwarded
 from trio_stomp.transport.http import names_this_machine as names_this_machine
 from trio_stomp.transport.http import read_proxy_header as read_proxy_header
+from trio_stomp.transport.http import read_relay_header as read_relay_header
+from trio_stomp.transport.http import relay_header as relay_header
 from trio_stomp.transport.http import sniff as sniff
 from trio_stomp.transport.tls import TlsBox as TlsBox
 from trio_stomp.transport.tls import TlsError as TlsError

@@ -5,7 +5,7 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_stomp.cluster import Lease, LeaseOptions
+from trio_stomp.cluster import Claim, Lease, LeaseOptions
 
 TIMES = LeaseOptions(ttl_s=10, renew_s=2, rank_s=1)
 
@@ -19,43 +19,43 @@ def test_a_lease_that_nobody_holds_is_taken_in_order_of_preference(rank: int) ->
     found = lease(rank=rank)
     assert found.due() == 100 + rank
     assert not found.is_held(100)
-    found.confirm(1, 101)
+    found.confirm(1, Claim("a"), 101)
     assert (found.is_held(110.9), found.is_held(111)) == (True, False)
     assert found.due() == 103
 
 
 def test_another_nodes_lease_is_taken_when_it_was_not_renewed() -> None:
     found = lease(rank=1)
-    found.note(1, "b", "", 105)
+    found.note(1, Claim("b"), 105)
     assert found.due() == 116
-    found.note(2, "b", "", 108)
+    found.note(2, Claim("b"), 108)
     assert found.due() == 119
-    found.note(1, "b", "", 118)  # an old message, read again
+    found.note(1, Claim("b"), 118)  # an old message, read again
     assert found.due() == 119
 
 
 def test_a_lost_lease_is_lost_though_a_confirmation_comes_late() -> None:
     found = lease()
-    found.confirm(1, 100)
-    found.note(3, "b", "", 101)
-    found.confirm(2, 102)
+    found.confirm(1, Claim("a"), 100)
+    found.note(3, Claim("b"), 101)
+    found.confirm(2, Claim("a"), 102)
     assert not found.is_held(102)
-    assert found.holder == "b"
+    assert found.claim.holder == "b"
 
 
 def test_what_an_earlier_process_of_this_node_wrote_is_not_held_but_taken_at_once() -> None:
     found = lease()
-    found.note(7, "a", "", 101)
+    found.note(7, Claim("a"), 101)
     assert not found.is_held(101)
     assert found.due() < 101
-    found.confirm(8, 101)
+    found.confirm(8, Claim("a"), 101)
     assert found.is_held(102)
 
 
 def test_a_write_without_a_confirmation_extends_nothing() -> None:
     found = lease()
-    found.confirm(1, 100)
-    found.note(2, "a", "", 109)  # sent at 102, as far as anybody knows
+    found.confirm(1, Claim("a"), 100)
+    found.note(2, Claim("a"), 109)  # sent at 102, as far as anybody knows
     assert not found.is_held(110)
     assert found.sequence == 2
 
@@ -63,8 +63,8 @@ def test_a_write_without_a_confirmation_extends_nothing() -> None:
 @pytest.mark.parametrize(("heir", "due"), [("a", 105), ("b", 116), ("", 106)])
 def test_a_lease_that_was_given_up(heir: str, due: float) -> None:
     found = lease(rank=1)
-    found.note(1, "c", "", 101)
-    found.note(2, "", heir, 105)
+    found.note(1, Claim("c"), 101)
+    found.note(2, Claim("", heir), 105)
     assert found.due() == due
     assert not found.is_held(105)
     found.is_candidate = False
@@ -101,12 +101,12 @@ class World:
         for each in self.nodes:
             each.unread += 1
         if is_answered:
-            node.lease.confirm(len(self.messages), sent_at)
+            node.lease.confirm(len(self.messages), Claim(node.lease.node), sent_at)
 
     def read(self, node: Node, count: int) -> None:
         for _ in range(min(count, node.unread)):
             sequence = len(self.messages) - node.unread + 1
-            node.lease.note(sequence, self.messages[sequence - 1], "", node.clock(self.now))
+            node.lease.note(sequence, Claim(self.messages[sequence - 1]), node.clock(self.now))
             node.unread -= 1
 
 

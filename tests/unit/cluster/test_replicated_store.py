@@ -9,11 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.cluster import LATE, LOST, REFUSED, UNANSWERED, FakeLog, Memories, Node
+from tests.support.cluster import (
+    LATE,
+    LOST,
+    PATIENCE_S,
+    REFUSED,
+    UNANSWERED,
+    FakeLog,
+    Memories,
+    Node,
+)
 from tests.support.stores import ignore
 from trio_stomp.cluster import LogEntry, ReplicatedStore
 from trio_stomp.cluster._entries import BatchReader, encode_append
-from trio_stomp.cluster._replicated_store import PATIENCE_S
 from trio_stomp.store import (
     Append,
     Atomic,

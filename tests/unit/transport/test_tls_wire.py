@@ -1083,8 +1083,8 @@ async def test_behind_a_proxy(contexts: Contexts) -> None:
     async with socket_pair() as (inner, stream):
         peer = Client(contexts.client())
         await stream.send_all(b"PROXY TCP4 192.0.2.7 10.0.0.1 5 61613\r\n" + peer.shake())
-        wire, rest = await read_proxy_header(inner)
-        tls = TlsWire(wire, contexts.server, rest)
+        rest = await read_proxy_header(inner)
+        tls = TlsWire(inner, contexts.server, rest)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(tls.handshake)
             await stream.send_all(peer.shake(await stream.receive_some(65536)))

@@ -42,6 +42,10 @@ MIN_WATCHED = 16
 """Runs of deliveries watched for a consumer before acknowledged ones are removed."""
 
 
+def _always() -> bool:
+    return True
+
+
 class TakesBack(Protocol):
     """Returns messages from consumers to queues. Implemented by ``Acknowledger``."""
 
@@ -65,6 +69,8 @@ class QueueBook:
     send_dead: Callable[[Destination, Head, Message, float], bool] = field(init=False)
     """Sends a dead letter to a destination other than a queue. Set by the broker."""
     storage: "Storage | None" = None
+    may_hand_out: Callable[[], bool] = _always
+    """Whether this broker owns the queues now: one of a cluster's nodes may not, for a while."""
     """The storage of durable messages, if there is a store."""
     deaths: DeathCounters = field(factory=DeathCounters)
     event_history: EventHistory | None = None
@@ -298,11 +304,13 @@ class QueueBook:
 
     @property
     def is_marked(self) -> bool:
-        """Return whether any hand-out is scheduled."""
-        return bool(self._marked) or self.reach.is_searching
+        """Return whether any hand-out is scheduled, and allowed."""
+        return (bool(self._marked) or self.reach.is_searching) and self.may_hand_out()
 
     def pump(self, now: float) -> None:
         """Hand out messages of scheduled queues while there is time."""
+        if not self.may_hand_out():
+            return
         marked, turns, entering = self._marked, self.turns, self.reach.entering
         if self.storage is not None and self.storage.readers.held:
             self.storage.readers.go_on()

@@ -243,6 +243,7 @@ class Connection:
 
     async def _read(self) -> None:
         link, lifecycle, reader = self.link, self.lifecycle, self.reader
+        reader.count_opening(len(self.early))
         opening = Opening(
             link, lifecycle, reader, refusal=self.refusal, early=self.early, tls=self.tls
         )

@@ -82,6 +82,12 @@ class Reader:
             self._may_read.set()
             self._may_read = None
 
+    def count_opening(self, size: int) -> None:
+        """Count bytes that were read before the session is open."""
+        if size and not self.bytes_in:
+            self.link.shared.active_connections += 1
+        self.bytes_in += size
+
     async def read_opening(self) -> bytes:
         """Read before the session is open.
 
@@ -96,9 +102,7 @@ class Reader:
         # At most one byte beyond the limit, so that a CONNECT within the limit is always seen.
         room = min(FIRST_BYTES, max(1, limit - self.bytes_in))
         data = await link.wire.receive_some(room)
-        if data and not self.bytes_in:
-            link.shared.active_connections += 1
-        self.bytes_in += len(data)
+        self.count_opening(len(data))
         if self.bytes_in <= limit:
             return data
         error = ProtocolError(

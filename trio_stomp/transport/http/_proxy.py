@@ -4,7 +4,8 @@ The sender of this header can claim any address. So it is accepted only from pro
 operator lists, and required from them.
 
 Handles: versions 1 and 2, the list of proxies, reading the header from a wire.
-Does not handle: time limits; the extensions of version 2 (TLVs), which are skipped.
+Does not handle: time limits; extensions of version 2 (TLVs) other than those between nodes of a
+cluster.
 Spec: HAProxy's proxy-protocol.txt, revision 2020/03/05, sections 2.1 and 2.2.
 """
 
@@ -19,7 +20,7 @@ from ipaddress import (
 from struct import Struct
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from trio_stomp.base import CloseReason, OptionError, RemoteError
 from trio_stomp.transport.wire import Wire
@@ -61,12 +62,14 @@ class Proxied:
       is_loopback: Whether the client is on the proxy's machine; False if unknown.
       is_local: Whether the proxy is itself the client (a health check), or does not know it.
       size: Size of the header, in bytes.
+      tlvs: What follows the addresses in version 2.
     """
 
     remote: str
     is_loopback: bool
     is_local: bool
     size: int
+    tlvs: bytes = b""
 
 
 def parse_proxy(data: bytes) -> Proxied | None:
@@ -130,11 +133,11 @@ class ProxyNetworks:
         )
 
 
-async def read_proxy_header(wire: Wire) -> tuple[Wire, bytes]:
+async def read_proxy_header(wire: Wire) -> bytes:
     """Read the header, and set the wire's address to the client's instead of the proxy's.
 
     Returns:
-      The wire, and the bytes after the header.
+      The bytes after the header.
 
     Raises:
       ProxyError: the header is missing or invalid.
@@ -153,7 +156,7 @@ async def read_proxy_header(wire: Wire) -> tuple[Wire, bytes]:
         wire.remote = proxied.remote
     # Loopback of the proxy's machine is trusted only if the proxy is on this machine.
     wire.is_loopback = wire.is_loopback and proxied.is_loopback
-    return wire, data[proxied.size :]
+    return data[proxied.size :]
 
 
 def _parse_1(data: bytes) -> Proxied | None:
@@ -222,11 +225,10 @@ def _parse_2(data: bytes) -> Proxied | None:
     if family == _UNIX:
         return Proxied(UNIX, True, False, size)
     at = _HEAD_2.size
-    if family == _INET:
-        source: Address = IPv4Address(data[at : at + 4])
-        return _proxied(source, int.from_bytes(data[at + 8 : at + 10], "big"), size)
-    source = IPv6Address(data[at : at + 16])
-    return _proxied(source, int.from_bytes(data[at + 32 : at + 34], "big"), size)
+    width = 4 if family == _INET else 16
+    source = ip_address(data[at : at + width])
+    port = int.from_bytes(data[at + 2 * width : at + 2 * width + 2], "big")
+    return evolve(_proxied(source, port, size), tlvs=data[at + needed : size])
 
 
 def _address_bytes(family: int) -> int:

@@ -67,6 +67,19 @@ def test_each_message_goes_to_one_consumer_in_turn(desk: Bench):
     assert [reader.bodies() for reader in readers] == [["0", "3", "6"], ["1", "4", "7"], ["2", "5"]]
 
 
+def test_a_broker_that_may_not_own_its_queues_now_hands_nothing_out(desk: Bench):
+    """As long as its lease in a cluster has run out: then it does so, without a busy wait."""
+    may = False
+    desk.broker.queues.may_hand_out = lambda: may
+    reader = desk.reader(Q)
+    desk.actor().sends(Q, "a")
+    assert reader.bodies() == []
+    assert not desk.broker.has_more
+    may = True
+    desk.turn()
+    assert reader.bodies() == ["a"]
+
+
 def test_single_messages_take_turns_too(desk: Bench):
     readers = [desk.actor() for _ in range(2)]
     for reader in readers:

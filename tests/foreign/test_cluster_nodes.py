@@ -1,0 +1,328 @@
+"""Nodes of a cluster on the real engine: the way to the owner, takeovers, what is refused."""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from attrs import define, field
+
+from tests.support.fakes import Client, StreamPipe
+from tests.support.nats import NatsProcess, running_nats
+from trio_stomp import ServerHandle, Settings, serve
+from trio_stomp.base import OptionError
+from trio_stomp.cluster._entries import epoch_entry
+from trio_stomp.nats import JetStream, NatsClient, NatsError, NatsOptions, open_client
+from trio_stomp.store import JournalStore, StoreUnavailable
+
+pytestmark = pytest.mark.foreign
+LEASE_S = 0.6
+QUEUE = "/queue/orders"
+STORED = {"persistent": "true"}
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until it is so."""
+    while not await condition():  # noqa: ASYNC110
+        await trio.sleep(0.02)
+
+
+def settings(folder: Path, server: NatsProcess, name: str, **options: object) -> Settings:
+    usual = {
+        "cluster": str(server.address),
+        "cluster_replicas": 1,
+        "data_dir": str(folder / name),
+        "lease_s": LEASE_S,
+        "node": name,
+        "port": 0,
+    }
+    return Settings.of(**usual | options)
+
+
+@define(eq=False)
+class Node:
+    """A node in this process."""
+
+    name: str
+    settings: Settings
+    handle: ServerHandle = field(init=False)
+    stop: trio.CancelScope = field(factory=trio.CancelScope)
+    ended: trio.Event = field(factory=trio.Event)
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        async def note(task_status: trio.TaskStatus[ServerHandle]) -> None:
+            await serve(self.settings, task_status=task_status)
+
+        with self.stop:
+            async with trio.open_nursery() as tasks:
+                self.handle = await tasks.start(note)
+                task_status.started()
+        self.ended.set()
+
+    async def stream(self) -> trio.SocketStream:
+        host, _, port = self.handle.addresses[0].rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
+    async def page(self, path: str) -> bytes:
+        async with await self.stream() as stream:
+            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            return b"".join([data async for data in stream])
+
+
+@define(eq=False)
+class Cluster:
+    """Nodes on a server of the engine."""
+
+    folder: Path
+    server: NatsProcess
+    engine: NatsClient
+    tasks: trio.Nursery
+    stack: AsyncExitStack
+    nodes: list[Node] = field(factory=list)
+
+    async def start(self, name: str, **options: object) -> Node:
+        node = Node(name, settings(self.folder, self.server, name, **options))
+        await self.tasks.start(node.run)
+        self.nodes.append(node)
+        return node
+
+    async def roles(self) -> dict[str, str]:
+        """What each node says that it is."""
+        await self.engine.wait_until_connected()
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            if not node.ended.is_set():
+                try:
+                    answer = await self.engine.request(f"stomp.node.{node.name}".encode(), b"{}")
+                except NatsError:
+                    continue  # it begins or ends
+                found[node.name] = json.loads(answer.payload)["role"]
+        return found
+
+    async def owner(self) -> Node:
+        """Return the node that owns the cluster, as soon as one does."""
+        roles: dict[str, str] = {}
+
+        async def has_owner() -> bool:
+            nonlocal roles
+            roles = await self.roles()
+            return "owner" in roles.values()
+
+        await eventually(has_owner)
+        return next(node for node in self.nodes if roles.get(node.name) == "owner")
+
+    async def standby(self) -> Node:
+        owner = await self.owner()
+        return next(node for node in self.nodes if node is not owner and not node.ended.is_set())
+
+    async def client(self, node: Node) -> Client:
+        stream = await node.stream()
+        self.stack.push_async_callback(stream.aclose)
+        client = Client(StreamPipe(stream))
+        await client.connect()
+        return client
+
+    async def put(self, node: Node, *bodies: bytes) -> None:
+        await (await self.client(node)).publish(QUEUE, *bodies, headers=STORED, receipt=True)
+
+    async def take(self, node: Node, count: int) -> list[bytes]:
+        client = await self.client(node)
+        subscribe = {"destination": QUEUE, "id": "1", "ack": "client-individual"}
+        await client.send("SUBSCRIBE", subscribe)
+        bodies: list[bytes] = []
+        receipts = 0
+        while receipts < count:
+            frame = await client.receive()
+            receipts += frame.command == "RECEIPT"
+            if frame.command == "MESSAGE" and len(bodies) < count:
+                bodies.append(frame.body)
+                await client.send("ACK", {"id": frame["ack"], "receipt": "acked"})
+        await client.aclose()
+        return bodies
+
+
+@asynccontextmanager
+async def cluster(folder: Path, nodes: int = 2) -> AsyncGenerator[Cluster, None]:
+    """A server of the engine and nodes; all that a test does takes less than 30 s."""
+    with trio.fail_after(30), running_nats(folder) as (server,):
+        async with (
+            open_client(NatsOptions([server.address])) as engine,
+            trio.open_nursery() as tasks,
+            AsyncExitStack() as stack,
+        ):
+            here = Cluster(folder, server, engine, tasks, stack)
+            for number in range(nodes):
+                await here.start(f"n{number}")
+            await here.owner()
+            yield here
+            for node in here.nodes:
+                node.handle.stop()
+
+
+async def test_clients_of_any_node_use_one_broker(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as here:
+        standby, owner = await here.standby(), await here.owner()
+        await here.put(standby, b"a", b"b")
+        assert await here.take(owner, 2) == [b"a", b"b"]
+        assert b"200 OK" in await standby.page("/readyz")
+        assert b'"destinations"' in await standby.page("/varz")  # the broker's, wherever it is
+        client = await here.client(standby)
+        await client.subscribe("/topic/t")
+        await (await here.client(owner)).publish("/topic/t", b"news")
+        assert (await client.receive()).body == b"news"
+
+
+async def is_ready(node: Node, status: bytes) -> bool:
+    return status in await node.page("/readyz")
+
+
+def crash(node: Node) -> None:
+    node.stop.cancel()
+
+
+def leave(node: Node) -> None:
+    node.handle.stop()
+
+
+@pytest.mark.parametrize("end", [crash, leave])
+async def test_what_was_stored_outlives_its_owner(
+    tmp_path: Path, end: Callable[[Node], None]
+) -> None:
+    async with cluster(tmp_path) as here:
+        owner, standby = await here.owner(), await here.standby()
+        await here.put(owner, *(b"%d" % number for number in range(300)))
+        assert await here.take(standby, 100) == [b"%d" % number for number in range(100)]
+        began = trio.current_time()
+        end(owner)
+        await owner.ended.wait()
+        assert await here.take(standby, 1) == [b"100"]
+        assert await here.owner() is standby
+        waited = trio.current_time() - began
+        assert waited < (LEASE_S + 1 if end is crash else LEASE_S)
+        again = await here.start(owner.name)  # what it lacks, it gets from the log
+        crash(standby)
+        await standby.ended.wait()
+        assert await here.take(again, 199) == [b"%d" % number for number in range(101, 300)]
+
+
+async def test_an_owner_that_was_overtaken_serves_nobody_any_more(tmp_path: Path) -> None:
+    """As after a pause longer than its lease, of which it knows nothing yet."""
+    async with cluster(tmp_path) as here:
+        owner = await here.owner()
+        await here.put(owner, b"kept")
+        client = await here.client(owner)
+        await here.engine.request(b"stomp.log.00", epoch_entry(7))
+        headers = {"destination": QUEUE, "receipt": "r", **STORED}
+        await client.send("SEND", headers, b"late")
+        assert [frame.command for frame in await client.read_to_end()] in ([], ["ERROR"])
+        assert await here.take(await here.owner(), 1) == [b"kept"]
+
+
+async def test_a_hand_over_on_request(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3) as here:
+        owner, heir = await here.owner(), await here.standby()
+        await here.put(owner, b"a")
+        order = json.dumps({"do": "move", "to": heir.name}).encode()
+        await here.engine.request(f"stomp.node.{owner.name}".encode(), order)
+        assert await here.take(owner, 1) == [b"a"]  # which relays it now
+        assert await here.owner() is heir
+        assert len(await here.roles()) == 3
+
+
+async def test_without_its_engine_a_broker_stores_nothing_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path, 1) as here:
+        (node,) = here.nodes
+        await here.put(node, b"first")
+        client, listener = await here.client(node), await here.client(node)
+        await listener.subscribe("/topic/t")
+        await listener.subscribe(QUEUE, "2")
+        assert (await listener.receive()).body == b"first"
+        here.server.kill()
+        await client.send("SEND", {"destination": QUEUE, "receipt": "r", **STORED}, b"held")
+        await trio.sleep(LEASE_S + 0.2)
+        await (await here.client(node)).publish("/topic/t", b"passes")
+        assert (await listener.receive()).body == b"passes"
+        await eventually(partial(is_ready, node, b"503 "))
+        here.server.start()
+        assert await client.receive_until_receipt("r") == []
+        assert (await listener.receive()).body == b"held"
+        await eventually(partial(is_ready, node, b"200 "))
+
+
+async def refused(config: Settings) -> BaseException:
+    """Start a node, and return why it does not."""
+    try:
+        async with trio.open_nursery() as tasks:
+            await tasks.start(serve, config)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        return group.exceptions[0]
+    raise AssertionError("it runs")
+
+
+async def other_application(here: Cluster, name: str) -> None:
+    jetstream = JetStream(here.engine)
+    await jetstream.create_stream({"name": name, "subjects": [f"{name}.x"]})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"node": "n0"}, "'n0' runs already, for clients of 127.0.0.1:.*option node"),
+        ({"node": "a b"}, "'a b', but must be 1 to 64"),
+        ({"cluster_name": ""}, "cluster_name is ''"),
+        ({"cluster_name": "other"}, "the stream other_log_00 is of another application"),
+        ({"cluster_name": "new", "cluster_replicas": 3}, "set cluster_replicas to 1 if the loss"),
+        ({"cluster_replicas": 3}, "has 1 replicas, but cluster_replicas is 3"),
+        ({"data_dir": ""}, "--data-dir"),
+        ({"data_dir": "alone"}, "messages of a broker that was alone"),
+        ({"cluster": "http://x"}, "a NATS server is written"),
+        ({"cluster_ca": "/nowhere"}, "No such file"),
+        ({"cluster_credentials": "/nowhere"}, "No such file"),
+    ],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "",
+)
+async def test_what_is_wrong_is_said_at_the_start(
+    tmp_path: Path, options: dict[str, object], says: str
+) -> None:
+    alone = tmp_path / "alone"
+    store = JournalStore(str(alone))
+    store.recover(lambda done, total: None)
+    store.close()
+    if options.get("data_dir"):
+        options = {"data_dir": str(alone)}
+    async with cluster(tmp_path, 1) as here:
+        await other_application(here, "other_log_00")
+        error = await refused(settings(tmp_path, here.server, "other", **options))
+        assert isinstance(error, OptionError)
+        with pytest.raises(OptionError, match=says):
+            raise error
+
+
+async def test_an_engine_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trio_stomp.startup._node.ENGINE_S", 0.3)
+    with running_nats(tmp_path) as (server,):
+        server.kill()
+        error = await refused(settings(tmp_path, server, "n"))
+        assert isinstance(error, StoreUnavailable)
+        assert "no server of NATS accepts" in str(error)
+
+
+async def test_a_standby_reads_its_settings_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as here:
+        standby = await here.standby()
+        changed = partial(settings, tmp_path, here.server, standby.name)
+        with pytest.raises(OptionError, match="nowhere"):
+            await standby.handle.reload(changed(passwd_file="/nowhere"))
+        await standby.handle.reload(changed(max_body_bytes=5))
+        owner = await here.owner()
+        crash(owner)
+        await owner.ended.wait()
+        client = await here.client(standby)
+        await client.publish(QUEUE, b"too long")
+        await client.expect_error("body-too-large")

@@ -1,0 +1,59 @@
+"""The header of a connection that another node of a cluster relays."""
+
+import pytest
+import trio
+
+from trio_stomp.transport import memory_stream_pair, read_relay_header, relay_header
+from trio_stomp.transport.http._proxy import ProxyError
+from trio_stomp.transport.wire import StreamWire
+
+SECRET = b"0123456789abcdef"
+
+
+async def read(data: bytes, *, is_loopback: bool = False) -> tuple[StreamWire, bytes, str]:
+    ours, theirs = memory_stream_pair()
+    wire = StreamWire("10.0.0.7:80", is_loopback, theirs)
+    await ours.send_all(data)
+    await ours.send_eof()
+    return wire, *await read_relay_header(wire, SECRET)
+
+
+@pytest.mark.parametrize("tls", ["off", "optional", "required"])
+@pytest.mark.parametrize(
+    ("host", "remote", "is_loopback"),
+    [
+        ("192.0.2.7", "192.0.2.7:5", False),
+        ("127.0.0.1", "127.0.0.1:5", True),
+        ("2001:db8::7%eth0", "[2001:db8::7]:5", False),
+        ("::ffff:127.0.0.1", "[::ffff:127.0.0.1]:5", True),
+    ],
+)
+async def test_the_owner_sees_the_client_as_the_node_does(
+    host: str, remote: str, is_loopback: bool, tls: str
+) -> None:
+    wire, *rest = await read(relay_header(host, 5, tls, SECRET) + b"CONNECT\n")
+    assert (wire.remote, wire.is_loopback, rest) == (remote, is_loopback, [b"CONNECT\n", tls])
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (relay_header("127.0.0.1", 5, "off", b"x" * 16), "not this node's secret"),
+        (relay_header("127.0.0.1", 5, "off", SECRET[:-1]), "not this node's secret"),
+        (relay_header("127.0.0.1", 5, "maybe", SECRET), "'maybe' is none of"),
+        (b"PROXY TCP4 127.0.0.1 127.0.0.1 5 5\r\n", "only other nodes"),
+        (b"CONNECT\n\n\0", "only other nodes"),
+        # Version 2 without an address: whoever speaks is the node itself, which has no need to.
+        (b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00", "not this node's secret"),
+    ],
+)
+async def test_nobody_else_is_believed(data: bytes, says: str) -> None:
+    with pytest.raises(ProxyError, match=says):
+        await read(data, is_loopback=True)
+
+
+async def test_an_end_within_the_header() -> None:
+    whole = relay_header("192.0.2.7", 5, "off", SECRET)
+    for size in range(len(whole)):
+        with pytest.raises(trio.BrokenResourceError, match="before its PROXY header"):
+            await read(whole[:size])

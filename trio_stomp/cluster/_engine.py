@@ -1,0 +1,209 @@
+"""The streams of a cluster on JetStream, and what is checked before a node uses them."""
+
+import re
+from collections.abc import Mapping
+
+import trio
+from attrs import frozen
+
+from trio_stomp.base import OptionError
+from trio_stomp.cluster._jetstream_log import MARGIN_BYTES, JetStreamLog
+from trio_stomp.nats import (
+    JetStream,
+    JetStreamError,
+    NatsClient,
+    NatsError,
+    NoResponders,
+    NotFound,
+    StreamInfo,
+)
+from trio_stomp.store import StoreUnavailable
+
+OLDEST = (2, 12)
+"""The oldest version of the engine whose expected sequences and syncs hold what we promise."""
+FORMAT = "1"
+RETRY_S = 0.2
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_NODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OTHER_CONFIG = 10058
+
+
+@frozen
+class ClusterNames:
+    """The names of what a cluster has on JetStream.
+
+    Args:
+      cluster: The name of the cluster, of at most 32 letters, digits, dashes and underscores.
+
+    Raises:
+      OptionError: It is none.
+    """
+
+    cluster: str
+
+    def __attrs_post_init__(self) -> None:
+        if not _NAME.fullmatch(self.cluster):
+            raise OptionError(
+                f"cluster_name is {self.cluster[:40]!r}, but must be 1 to 32 letters, digits, "
+                "dashes and underscores"
+            )
+
+    @property
+    def log(self) -> str:
+        """Return the stream of the log."""
+        return f"{self.cluster}_log_00"
+
+    @property
+    def log_subject(self) -> bytes:
+        """Return the subject of the log."""
+        return f"{self.cluster}.log.00".encode()
+
+    @property
+    def leases(self) -> str:
+        """Return the stream of the leases."""
+        return f"{self.cluster}_leases"
+
+    @property
+    def lease_subject(self) -> bytes:
+        """Return the subject of the lease of the log."""
+        return f"{self.cluster}.lease.00".encode()
+
+    @property
+    def nodes(self) -> bytes:
+        """Return the subject on which all nodes answer."""
+        return f"{self.cluster}.nodes".encode()
+
+    def node(self, node: str) -> bytes:
+        """Return the subject on which one node answers.
+
+        Raises:
+          OptionError: ``node`` is no id of a node.
+        """
+        if not _NODE.fullmatch(node):
+            raise OptionError(
+                f"node is {node[:80]!r}, but must be 1 to 64 letters, digits, dashes and "
+                "underscores"
+            )
+        return f"{self.cluster}.node.{node}".encode()
+
+
+async def open_engine(
+    client: NatsClient, names: ClusterNames, replicas: int, patience_s: float
+) -> JetStream:
+    """Return JetStream with the streams of a cluster, which are created if they are missing.
+
+    Args:
+      client: A running client.
+      names: The streams' names.
+      replicas: Servers that have each stream.
+      patience_s: How long servers may need until they are ready.
+
+    Raises:
+      OptionError: The servers cannot be used as they are; the text has the remedy.
+      StoreUnavailable: They did not answer in time.
+    """
+    jetstream, problem = JetStream(client), "no server of NATS accepts a connection"
+    with trio.move_on_after(patience_s):
+        while True:
+            await client.wait_until_connected()
+            try:
+                _check_version(client.info)
+                await _open_stream(jetstream, _log(names, replicas))
+                await _open_stream(jetstream, _leases(names, replicas))
+            except NoResponders:
+                problem = "JetStream is off: start the servers with -js or jetstream {}"
+            except NatsError as error:
+                problem = str(error)
+            else:
+                return jetstream
+            await trio.sleep(RETRY_S)
+    raise StoreUnavailable(f"the engine of the cluster is not ready: {problem}")
+
+
+def open_log(jetstream: JetStream, names: ClusterNames) -> JetStreamLog:
+    """Return the log of a cluster. A server must be connected."""
+    largest = jetstream.client.info.get("max_payload")
+    max_bytes = (largest if isinstance(largest, int) else 1 << 20) - MARGIN_BYTES
+    return JetStreamLog(jetstream, names.log, names.log_subject, max_bytes)
+
+
+def _check_version(info: Mapping[str, object]) -> None:
+    words = str(info.get("version", "")).split(".")
+    version = tuple(int(word) for word in words[:2] if word.isdigit())
+    if version < OLDEST:
+        raise OptionError(
+            f"the server of NATS has version {info.get('version')}, but a cluster needs "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer, which stores nothing for a former owner"
+        )
+
+
+def _log(names: ClusterNames, replicas: int) -> dict[str, object]:
+    return {**_stream(names, replicas), "name": names.log, "subjects": [names.log_subject.decode()]}
+
+
+def _leases(names: ClusterNames, replicas: int) -> dict[str, object]:
+    subject = names.lease_subject.decode()
+    config = {**_stream(names, replicas), "name": names.leases, "subjects": [subject]}
+    return {**config, "max_msgs_per_subject": 1, "discard": "old"}
+
+
+def _stream(names: ClusterNames, replicas: int) -> dict[str, object]:
+    return {
+        "storage": "file",
+        "num_replicas": replicas,
+        "discard": "new",
+        "metadata": {"trio_stomp.cluster": names.cluster, "trio_stomp.format": FORMAT},
+    }
+
+
+async def _open_stream(jetstream: JetStream, config: Mapping[str, object]) -> None:
+    """Create a stream, or check one that is there.
+
+    Raises:
+      OptionError: It is of another application or version, or has other replicas.
+      NatsError: The servers are not ready.
+    """
+    name = str(config["name"])
+    try:
+        found = await jetstream.stream(name)
+    except NotFound:
+        try:
+            await jetstream.create_stream(config)
+        except JetStreamError as error:
+            if error.err_code == _OTHER_CONFIG:
+                raise  # another node was faster
+            if jetstream.client.is_connected and error.code != 503:
+                raise _cannot_place(name, config, error) from error
+            raise
+    else:
+        _check_stream(found, config)
+
+
+def _cannot_place(
+    name: str, config: Mapping[str, object], error: JetStreamError
+) -> OptionError | JetStreamError:
+    replicas = config["num_replicas"]
+    if replicas == 1:
+        return error
+    return OptionError(
+        f"JetStream does not create {name} with {replicas} replicas: {error.description}. "
+        f"Connect {replicas} servers of NATS to a cluster, or set cluster_replicas to 1 if the "
+        "loss of one server may be the loss of all messages"
+    )
+
+
+def _check_stream(found: StreamInfo, config: Mapping[str, object]) -> None:
+    name, wanted, metadata = config["name"], config["metadata"], found.config.get("metadata")
+    assert isinstance(wanted, dict)
+    ours = {key: metadata.get(key) if isinstance(metadata, dict) else None for key in wanted}
+    if ours != wanted:
+        raise OptionError(
+            f"the stream {name} is of another application, cluster or version: choose another "
+            "cluster_name, or delete the stream if it is not needed"
+        )
+    if found.config.get("num_replicas") != config["num_replicas"]:
+        raise OptionError(
+            f"the stream {name} has {found.config.get('num_replicas')} replicas, but "
+            f"cluster_replicas is {config['num_replicas']}: set it to that number, or change both "
+            "streams of the cluster with: nats stream edit"
+        )

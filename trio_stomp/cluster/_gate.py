@@ -1,0 +1,165 @@
+"""The way of clients through a node that does not own the cluster: their bytes go to the owner."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import trio
+from attrs import define, field, frozen
+
+from trio_stomp.transport import encode_response, relay_header
+
+CHUNK_BYTES = 64 * 1024
+WAIT_S = 10.0
+"""How long a client may wait for an owner."""
+ATTEMPT_S = 0.5
+"""Longest time for one attempt to reach the owner."""
+RETRY_S = 0.05
+LINGER_S = 5.0
+"""How long a client may send after the owner has ended its session."""
+
+
+@frozen
+class Contact:
+    """Where a node accepts clients that others relay.
+
+    Args:
+      secret: Its connections begin with it.
+    """
+
+    node: str
+    host: str
+    port: int
+    secret: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.port} {self.secret}"
+
+    @classmethod
+    def parse(cls, node: str, text: str) -> "Contact | None":
+        """Return the contact in a text made by ``str``, or None."""
+        words = text.split(" ")
+        if len(words) != 3 or not words[1].isdecimal():
+            return None
+        return cls(node, words[0], int(words[1]), words[2])
+
+
+@define(eq=False, repr=False)
+class Gate:
+    """Relays clients to the owner, and answers load balancers' questions about this node.
+
+    Args:
+      first_s: How long a client may be silent at its beginning.
+      max_clients: Further ones are not accepted.
+    """
+
+    first_s: float
+    max_clients: int
+    owner: Contact | None = None
+    relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
+    """The clients, with the owner that each was relayed to."""
+    _news: trio.Event = field(factory=trio.Event)
+
+    def point_to(self, owner: Contact | None) -> None:
+        """Relay further clients to another owner, and end those of the former one."""
+        if owner == self.owner:
+            return
+        self.owner = owner
+        for scope, contact in self.relays.items():
+            if contact is not None and contact != owner:
+                scope.cancel()
+        self._news.set()
+        self._news = trio.Event()
+
+    async def serve(self, tls: str, client: trio.SocketStream) -> None:
+        """Serve a client until it or the owner ends. Never raises.
+
+        Args:
+          tls: Whether it may or must use TLS: ``off``, ``optional`` or ``required``.
+          client: Its connection, which is closed.
+        """
+        async with client:
+            if len(self.relays) < self.max_clients:
+                with self._counted() as scope:
+                    try:
+                        await self._serve(tls, client, scope)
+                    except* (trio.BrokenResourceError, OSError):
+                        pass  # one of both is gone
+
+    @contextmanager
+    def _counted(self) -> Iterator[trio.CancelScope]:
+        with trio.CancelScope() as scope:
+            self.relays[scope] = None
+            try:
+                yield scope
+            finally:
+                del self.relays[scope]
+
+    async def _serve(self, tls: str, client: trio.SocketStream, scope: trio.CancelScope) -> None:
+        first = b""
+        with trio.move_on_after(self.first_s):
+            first = await client.receive_some(CHUNK_BYTES)
+        if not first:
+            return
+        page = self._page(first)
+        if page:
+            await client.send_all(page)
+            return
+        host, port = client.socket.getpeername()[:2]
+        owner = await self._reach(scope)
+        if owner is None:
+            return
+        stream, contact = owner
+        async with stream:
+            header = relay_header(host, port, tls, contact.secret.encode())
+            await stream.send_all(header + first)
+            await _join(client, stream)
+
+    def _page(self, first: bytes) -> bytes:
+        """Return the answer to a question about this node, or b"" for the owner's clients."""
+        words = first[:100].split(b" ", 2)
+        if len(words) < 3 or words[0] not in (b"GET", b"HEAD"):
+            return b""
+        path = words[1].partition(b"?")[0]
+        if path == b"/livez":
+            return encode_response(200, (), b"ok\n")
+        if path == b"/readyz":
+            if self.owner is not None:
+                return encode_response(200, (), f"ok, owner {self.owner.node}\n".encode())
+            return encode_response(503, (), b"no node owns the cluster at the moment\n")
+        return b""
+
+    async def _reach(self, scope: trio.CancelScope) -> tuple[trio.SocketStream, Contact] | None:
+        """Return a connection to the owner, or None if there is none for too long."""
+        with trio.move_on_after(WAIT_S):
+            while True:
+                owner = self.owner
+                if owner is None:
+                    await self._news.wait()
+                elif (stream := await _connect(owner)) is None:
+                    await trio.sleep(RETRY_S)
+                elif owner == self.owner:
+                    self.relays[scope] = owner
+                    return stream, owner
+                else:
+                    await trio.aclose_forcefully(stream)
+        return None
+
+
+async def _connect(owner: Contact) -> trio.SocketStream | None:
+    with trio.move_on_after(ATTEMPT_S), suppress(OSError):
+        return await trio.open_tcp_stream(owner.host, owner.port)
+    return None
+
+
+async def _join(client: trio.SocketStream, owner: trio.SocketStream) -> None:
+    """Copy bytes both ways until both have ended, or one is lost."""
+    async with trio.open_nursery() as pumps:
+        pumps.start_soon(_pump, client, owner)
+        await _pump(owner, client)
+        pumps.cancel_scope.deadline = trio.current_time() + LINGER_S
+
+
+async def _pump(source: trio.SocketStream, into: trio.SocketStream) -> None:
+    while data := await source.receive_some(CHUNK_BYTES):
+        await into.send_all(data)
+    await into.send_eof()

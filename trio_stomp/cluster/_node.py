@@ -1,0 +1,312 @@
+"""A node of a cluster: a standby that follows the log and relays clients, or the owner.
+
+    Node.run
+    ├─ leases     watch and act: who owns the log
+    ├─ answers    other nodes and tools ask what this node is, and order a hand-over
+    └─ one of
+       ├─ standby    apply the log to the local state, relay clients to the owner
+       └─ owner      the broker, over the replicated store
+
+The lease decides who tries. Safe is what the log decides: it stores nothing for a former owner.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from zlib import crc32
+
+import trio
+from attrs import asdict, define, field, frozen
+
+from trio_stomp.base import OptionError
+from trio_stomp.cluster._commit_log import LogEntry
+from trio_stomp.cluster._engine import ClusterNames, open_log
+from trio_stomp.cluster._gate import Contact, Gate
+from trio_stomp.cluster._keeper import LeaseKeeper, keep_leases, lease_time
+from trio_stomp.cluster._lease import Lease, LeaseOptions
+from trio_stomp.cluster._local_state import LocalState, Unfit
+from trio_stomp.cluster._replicated_store import ReplicatedStore
+from trio_stomp.nats import JetStream, Message, NatsError, NoAnswer, NoResponders, follow
+from trio_stomp.store import Progress, StoreUnavailable
+
+logger = logging.getLogger("trio_stomp")
+
+RANKS = 5
+HAND_OVER_S = 2.0
+"""Longest time to write that the lease is given up."""
+RETRY_S = 0.5
+STANDBY, OWNER = "standby", "owner"
+
+Serve = Callable[[ReplicatedStore], Awaitable[None]]
+Accept = Callable[[Gate, trio.Nursery], Awaitable[None]]
+
+
+@frozen
+class Report:
+    """What a node says of itself.
+
+    Args:
+      role: ``standby`` or ``owner``.
+      position: The sequence of the last entry of the log that it has applied.
+      clients: Clients that it relays.
+      process: Tells two processes apart that have one id by mistake.
+    """
+
+    node: str
+    role: str
+    address: str
+    position: int
+    clients: int
+    version: str
+    process: str
+
+
+@define(eq=False, repr=False)
+class Node:
+    """One of the nodes.
+
+    Args:
+      names: Of the streams and subjects.
+      contact: Where others reach this node when it is the owner.
+      local: The local state.
+      gate: Relays clients while another node is the owner.
+      accept: Brings clients to the gate until it is cancelled. They stay in the nursery.
+      serve: Serves clients as the owner, until it is stopped (see ``stop_serving``) or cancelled.
+      stop_serving: Has ``serve`` end in order.
+      address: Where clients reach this node, for people.
+      progress: Of the reading of the local state.
+      on_renewed: Called when the lease was renewed, taken or lost.
+      stop_s: How long ``serve`` may take to end in order.
+    """
+
+    jetstream: JetStream
+    names: ClusterNames
+    contact: Contact
+    local: LocalState
+    gate: Gate
+    accept: Accept
+    serve: Serve
+    stop_serving: Callable[[], None]
+    address: str
+    version: str
+    progress: Progress
+    lease: Lease
+    on_renewed: Callable[[], None]
+    stop_s: float
+    _process: str = field(factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
+    _keeper: LeaseKeeper = field(init=False)
+    _tasks: trio.Nursery = field(init=False)
+    _changed: trio.Event = field(factory=trio.Event)
+    _term: trio.CancelScope | None = None
+    """Of this node's time as the owner."""
+    _store: ReplicatedStore | None = None
+    _heir: str = ""
+    _is_stopping: bool = False
+
+    @property
+    def is_owner(self) -> bool:
+        """Return whether this node owns the log now, so far as it can know by its own clock."""
+        return self.lease.is_held(lease_time())
+
+    def stop(self) -> None:
+        """Leave the cluster: end in order what this node does, and ``run``."""
+        self._is_stopping = True
+        self.lease.is_candidate = False
+        self._leave("")
+
+    def _leave(self, heir: str) -> None:
+        """End this node's time as the owner in order, and hand the lease over."""
+        self._heir = heir
+        if self._term is not None:
+            assert self._store is not None
+            self._tasks.start_soon(self._give_up_late, self._store)
+            self.stop_serving()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def run(self) -> None:
+        """Be a node until ``stop`` is called.
+
+        Raises:
+          StoreError: The local state cannot be used.
+
+        Checkpoint: always. Cancel: the broker stops at once; the lease expires.
+        """
+        client = self.jetstream.client
+        ours = [self.names.node(self.contact.node), self.names.nodes]
+        subscriptions = [client.subscribe(each, self._answer) for each in ours]
+        leases = {self.names.lease_subject: self.lease}
+        try:
+            async with (
+                trio.open_nursery() as self._tasks,
+                keep_leases(
+                    self.jetstream,
+                    self.names.leases,
+                    leases,
+                    contact=str(self.contact),
+                    on_change=self._follow_lease,
+                ) as self._keeper,
+            ):
+                self._tasks.start_soon(self._give_up_when_cancelled)
+                while not self._is_stopping:
+                    await self._stand_by()
+                    if self.is_owner:
+                        await self._own()
+                self._tasks.cancel_scope.cancel()
+        finally:
+            for each in subscriptions:
+                client.unsubscribe(each)
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self.local.close)
+
+    # --- who owns the log -------------------------------------------------------------------------
+
+    def _follow_lease(self) -> None:
+        claim = self.lease.claim
+        # To this node, too: for clients that came before it was the owner, and wait.
+        self.gate.point_to(Contact.parse(claim.holder, claim.contact))
+        if claim.holder not in ("", self.contact.node) and self._term is not None:
+            self._lose(f"{claim.holder} has the lease")
+        self.on_renewed()
+        self._wake()
+
+    def _lose(self, reason: str) -> None:
+        """End this node's time as the owner at once: nothing of what it does would be stored."""
+        if self._term is not None and not self._term.cancel_called:
+            logger.error("this node does not own the cluster any more: %s", reason)
+            self._term.cancel()
+            assert self._store is not None
+            self._store.give_up()
+
+    # --- standby ----------------------------------------------------------------------------------
+
+    async def _stand_by(self) -> None:
+        """Relay clients and apply the log, until this node has the lease or stops."""
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(self._apply_log)
+            tasks.start_soon(self.accept, self.gate, self._tasks)
+            while not self.is_owner and not self._is_stopping:
+                await self._changed.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _apply_log(self) -> None:
+        await trio.to_thread.run_sync(self.local.open, self.progress)
+        while True:
+            try:
+                await self._apply_from(self.local.position)
+            except Unfit:
+                if self.local.position == 0:
+                    logger.error("the log of the cluster does not begin at its beginning")
+                    await trio.sleep_forever()
+                logger.warning("the local state does not lead up to the log: it is made anew")
+                await trio.to_thread.run_sync(self.local.renew, self.progress)
+
+    async def _apply_from(self, position: int) -> None:
+        async with follow(self.jetstream, self.names.log, after=position) as follower:
+            while True:
+                received = await follower.receive()
+                entries = [LogEntry(each.sequence, each.message.payload) for each in received]
+                await trio.to_thread.run_sync(self.local.follow, entries)
+
+    # --- owner ------------------------------------------------------------------------------------
+
+    async def _own(self) -> None:
+        """Serve clients until this node stops, hands over, or loses the log."""
+        token = trio.lowlevel.current_trio_token()
+        log = open_log(self.jetstream, self.names)
+        self._heir = ""
+        self._store = ReplicatedStore(
+            log, self.local, on_lost=lambda reason: token.run_sync_soon(self._lose, reason)
+        )
+        try:
+            with trio.CancelScope() as self._term:
+                logger.info("this node owns the cluster now")
+                await self.serve(self._store)
+                await self._hand_over()
+        except StoreUnavailable as error:
+            logger.error("%s; trying again", error)
+            await trio.sleep(RETRY_S)
+        finally:
+            self._term = None
+            log.close()
+
+    async def _give_up_late(self, store: ReplicatedStore) -> None:
+        """End the wait for an engine that does not answer, once this node should have left."""
+        await trio.sleep(self.stop_s)
+        store.give_up()
+
+    async def _give_up_when_cancelled(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            if self._store is not None:
+                self._store.give_up()
+
+    async def _hand_over(self) -> None:
+        self._keeper.hand_over(self.names.lease_subject, self._heir)
+        with trio.move_on_after(HAND_OVER_S):
+            while self.is_owner:
+                await self._changed.wait()
+        logger.info("the cluster is handed over to %s", self._heir or "another node")
+
+    # --- questions and orders ---------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """Return what this node is and does."""
+        return Report(
+            self.contact.node,
+            role=OWNER if self._term is not None else STANDBY,
+            address=self.address,
+            position=self.local.position,
+            clients=len(self.gate.relays),
+            version=self.version,
+            process=self._process,
+        )
+
+    def _answer(self, messages: list[Message]) -> None:
+        for message in messages:
+            order = _parse(message.payload)
+            if order.get("do") == "move" and self._term is not None:
+                heir = str(order.get("to", ""))
+                logger.info("told to hand the cluster over to %s", heir or "another node")
+                self._leave(heir)
+            if message.reply:
+                try:
+                    answer = json.dumps(asdict(self.report())).encode()
+                    self.jetstream.client.publish(message.reply, answer)
+                except NatsError as error:
+                    logger.warning("a question could not be answered: %s", error)
+
+
+async def check_alone(jetstream: JetStream, names: ClusterNames, node: str) -> None:
+    """Refuse the id of a node that another process has.
+
+    Raises:
+      OptionError: Another process answers to it.
+    """
+    try:
+        answer = await jetstream.client.request(names.node(node), b"{}")
+    except (NoResponders, NoAnswer):
+        return
+    other = _parse(answer.payload)
+    raise OptionError(
+        f"node {node!r} runs already, for clients of {other.get('address')}: each node of a "
+        "cluster needs an id of its own (option node)"
+    )
+
+
+def lease_of(node: str, options: LeaseOptions) -> Lease:
+    """Return what a node knows of the lease at its start."""
+    return Lease(node, crc32(node.encode()) % RANKS, options, lease_time())
+
+
+def _parse(payload: bytes) -> Mapping[str, object]:
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,297 @@
+"""A broker that is a node of a cluster: the owner serves clients, the others relay them to it."""
+
+import logging
+import secrets
+import shutil
+import socket
+import ssl
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import trio
+from attrs import define, evolve
+
+from trio_stomp._version import __version__
+from trio_stomp.base import OptionError
+from trio_stomp.cluster import (
+    ClusterNames,
+    Contact,
+    Gate,
+    LeaseOptions,
+    LocalState,
+    Node,
+    ReplicatedStore,
+    check_alone,
+    lease_of,
+    open_engine,
+)
+from trio_stomp.config import Settings, adopt, own, put
+from trio_stomp.nats import NatsError, NatsOptions, open_client, parse_address
+from trio_stomp.server import Entrance, Server, ServerHandle
+from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import Embedding, serve_one
+from trio_stomp.startup._storage import teller
+from trio_stomp.store import JournalStore, Store
+from trio_stomp.store._options import JOURNAL
+
+logger = logging.getLogger("trio_stomp")
+
+ENGINE_S = 15.0
+"""How long the servers of NATS may take at the start of a node."""
+DOUBT_S = 2.0
+"""Silence of the log after which load balancers are told."""
+PATIENCE_S = 5.0
+"""How long a node that stops waits for the log to store what it was given."""
+GRACE_S = 0.2
+"""Time for connections to end before another node takes their clients."""
+RENEWALS = 4
+"""In the time of a lease."""
+
+
+async def serve_node(
+    settings: Settings,
+    listeners: Listeners | None,
+    embedding: Embedding,
+    task_status: trio.TaskStatus[ServerHandle],
+) -> None:
+    """Run a node until it is stopped. Arguments and checkpoints as those of ``serve``.
+
+    Raises:
+      OptionError: The settings, the servers of NATS or their streams are not fit for a cluster.
+      StoreError: The servers of NATS do not answer, or the local state cannot be used.
+    """
+    _check(settings, listeners)
+    try:
+        async with AsyncExitStack() as stack:
+            host = await _open_host(settings, embedding, stack)
+            await _run(host, task_status)
+    except BaseExceptionGroup as group:
+        _raise_alone(group)
+
+
+def _check(settings: Settings, listeners: Listeners | None) -> None:
+    if listeners is not None:
+        raise OptionError("a node of a cluster listens at its own port: give no listeners")
+    if settings.store.kind != JOURNAL:
+        raise OptionError(
+            "a node of a cluster keeps its local state in a directory: give --data-dir DIRECTORY"
+        )
+    if (Path(settings.store.data_dir) / "journal").exists():
+        raise OptionError(
+            f"{settings.store.data_dir} has the messages of a broker that was alone, which a "
+            "cluster does not read: give the node another --data-dir"
+        )
+
+
+def _raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """Raise the only error in a group, so that callers need not know that tasks were used."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    raise error
+
+
+@define(eq=False, repr=False)
+class Host:
+    """The process of a node: its ports, and the broker in its times as the owner.
+
+    Args:
+      entrances: Open for the life of the process. What serves them gets copies.
+      link: Where other nodes relay clients to.
+      contact: The same, for them.
+      handle: Of the node.
+    """
+
+    settings: Settings
+    embedding: Embedding
+    names: ClusterNames
+    entrances: list[Entrance]
+    link: trio.SocketListener
+    contact: Contact
+    handle: ServerHandle
+    _serving: ServerHandle | None = None
+    _server: Server | None = None
+    _must_stop: bool = False
+
+    async def accept(self, gate: Gate, clients: trio.Nursery) -> None:
+        """Bring clients to the gate of a standby. Ends by cancellation only."""
+        async with trio.open_nursery() as tasks:
+            for each in self.entrances:
+                serve = partial(gate.serve, each.tls)
+                accept = partial(trio.serve_listeners, handler_nursery=clients)
+                tasks.start_soon(accept, serve, [_copy(each.listener)])
+
+    async def serve(self, node: Node, store: ReplicatedStore) -> None:
+        """Be the broker of the cluster. Errors and checkpoints as those of ``serve``."""
+
+        def guard(server: Server) -> None:
+            self._server = server
+            server.broker.queues.may_hand_out = lambda: node.is_owner
+            server.doubts = lambda: _doubts(store)
+
+        entrances = [Entrance(_copy(each.listener), each.tls) for each in self.entrances]
+        secret = self.contact.secret.encode()
+        entrances.append(Entrance(_copy(self.link), "off", secret))
+        embedding = evolve(self.embedding, store=store, entrances=entrances, on_assembled=guard)
+        try:
+            async with trio.open_nursery() as tasks:
+                self._serving = await tasks.start(serve_one, self.settings, None, embedding)
+                if self._must_stop:
+                    self._serving.stop(GRACE_S)
+        except BaseExceptionGroup as group:
+            _raise_alone(group)
+        finally:
+            self._serving = self._server = None
+            self._must_stop = False
+
+    def stop_serving(self) -> None:
+        """End the broker in order, as soon as it runs. Others wait for its place."""
+        self._must_stop = True
+        if self._serving is not None:
+            self._serving.stop(GRACE_S)
+
+    def wake(self) -> None:
+        """Have the broker hand out messages again, if it waited for the lease."""
+        if self._server is not None:
+            self._server.inbox.wake()
+
+    async def reload(self, settings: Settings | None) -> None:
+        """Implement ``ServerHandle.reload``."""
+        if self._serving is not None:
+            await self._serving.reload(settings)
+            return
+        new = settings if settings is not None else own(self.settings)
+        await Security(new, self.embedding.ssl_context).open()
+        adopt(own(self.settings), new)  # raises if it cannot be applied
+        put(self.settings, new)
+
+
+def _copy(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.SocketListener:
+    assert isinstance(listener, trio.SocketListener)
+    return trio.SocketListener(listener.socket.dup())
+
+
+def _doubts(store: ReplicatedStore) -> str:
+    if time.monotonic() < store.doubtful_since + DOUBT_S:
+        return ""
+    return "the log of the cluster does not answer, so nothing can be stored"
+
+
+async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitStack) -> Host:
+    """Open the ports of a node."""
+    security = Security(settings, embedding.ssl_context)
+    await security.open()
+    await check_addresses(settings, security, None)
+    names = ClusterNames(settings.cluster.cluster_name)
+    node = settings.cluster.node or socket.gethostname().partition(".")[0]
+    names.node(node)  # raises if it is no name
+    entrances = await open_entrances(settings, security, None, stack)
+    place, _, port = settings.cluster.node_address.rpartition(":")
+    place = place.strip("[]")
+    link, *others = await trio.open_tcp_listeners(int(port), host=place)
+    for each in (link, *others):
+        stack.push_async_callback(trio.aclose_forcefully, each)
+    contact = Contact(node, place, link.socket.getsockname()[1], secrets.token_hex(16))
+    handle = ServerHandle(
+        tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
+        tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
+        feed=embedding.feed,
+    )
+    return Host(
+        settings,
+        embedding,
+        names=names,
+        entrances=entrances,
+        link=link,
+        contact=contact,
+        handle=handle,
+    )
+
+
+async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
+    """Run the node of a process until it is stopped."""
+    options, server = host.settings.cluster, host.settings.server
+    try:
+        nats = _nats_options(host)
+    except (NatsError, OSError, ValueError) as error:
+        raise OptionError(f"cluster: {error}") from error
+    async with open_client(nats, on_fault=_log_fault) as client:
+        jetstream = await open_engine(client, host.names, options.cluster_replicas, ENGINE_S)
+        await check_alone(jetstream, host.names, host.contact.node)
+        lease_options = LeaseOptions(options.lease_s, options.lease_s / RENEWALS)
+        node = Node(
+            jetstream,
+            names=host.names,
+            contact=host.contact,
+            local=LocalState(partial(_open_local, host.settings, host.names)),
+            gate=Gate(server.connect_timeout_s, server.max_connections),
+            accept=host.accept,
+            serve=lambda store: host.serve(node, store),
+            stop_serving=host.stop_serving,
+            address=", ".join((*host.handle.addresses, *host.handle.tls_addresses)),
+            version=__version__,
+            progress=teller(JOURNAL),
+            lease=lease_of(host.contact.node, lease_options),
+            on_renewed=host.wake,
+            stop_s=server.drain_s + GRACE_S + PATIENCE_S,
+        )
+        host.handle.on_reload = host.reload
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(_stop, host.handle, node)
+            task_status.started(host.handle)
+            await node.run()
+            tasks.cancel_scope.cancel()
+
+
+async def _stop(handle: ServerHandle, node: Node) -> None:
+    await handle.wait_stopping()
+    node.stop()
+
+
+def _nats_options(host: Host) -> NatsOptions:
+    """Return how to reach the servers of NATS.
+
+    Raises:
+      NatsError, OSError, ValueError: An address or file is wrong.
+    """
+    options = host.settings.cluster
+    login = token = passcode = ""
+    if options.cluster_credentials:
+        words = Path(options.cluster_credentials).read_text(encoding="utf-8").split()
+        if len(words) == 1:
+            (token,) = words
+        else:
+            login, passcode = words
+    tls = None
+    if options.cluster_ca or options.cluster_cert:
+        tls = ssl.create_default_context(cafile=options.cluster_ca or None)
+        if options.cluster_cert:
+            tls.load_cert_chain(options.cluster_cert)
+    addresses = [parse_address(each.strip()) for each in options.cluster.split(",") if each]
+    servers = [
+        evolve(each, login=login, passcode=passcode) if login else each for each in addresses
+    ]
+    return NatsOptions(
+        servers,
+        name=f"trio_stomp {host.contact.node}",
+        token=token,
+        tls=tls,
+        connect_s=min(2.0, options.lease_s),
+        answer_s=max(1.0, 2 * options.lease_s),
+    )
+
+
+def _log_fault(fault: str) -> None:
+    logger.warning("NATS: %s", fault)
+
+
+def _open_local(settings: Settings, names: ClusterNames, is_new: bool) -> Store:
+    path = Path(settings.store.data_dir) / f"cluster-{names.cluster}"
+    if is_new:
+        shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return JournalStore(str(path), options=settings.journal)
