@@ -254,6 +254,28 @@ async def test_without_its_engine_a_broker_stores_nothing_and_loses_nothing(
         await eventually(partial(is_ready, node, b"200 "))
 
 
+async def test_a_log_that_has_grown_is_shortened_and_newcomers_begin_with_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.cluster._node.CHECK_S", 0.1)
+    monkeypatch.setattr("trio_stomp.cluster._node.LOG_BYTES", 30_000)
+    async with cluster(tmp_path) as here:
+        owner, standby = await here.owner(), await here.standby()
+        await here.put(owner, b"kept")
+
+        async def is_shortened() -> bool:
+            await here.put(standby, b"x" * 3000)
+            log = await JetStream(here.engine).stream("stomp_log_00")
+            return log.first > 5 and log.size < 80_000
+
+        await eventually(is_shortened)
+        newcomer = await here.start("n2")
+        for node in (owner, standby):
+            crash(node)
+            await node.ended.wait()
+        assert await here.take(newcomer, 5) == [b"kept", *[b"x" * 3000] * 4]
+
+
 async def refused(config: Settings) -> BaseException:
     """Start a node, and return why it does not."""
     try:

@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from attrs import define, field
 
-from trio_stomp.cluster import InDoubt, LocalState, LogEntry, ReplicatedStore
+from trio_stomp.cluster import InDoubt, LocalState, LogEntry, ReplicatedStore, fill
 from trio_stomp.store import JournalStore, MemoryStore, StaleSequence, Store, StoreUnavailable
 
 PATIENCE_S = 10.0
@@ -36,6 +37,7 @@ class FakeLog:
     now: float = 0.0
     """Each fault takes a second."""
     entries: list[LogEntry] = field(factory=list)
+    _last: int = 0
     _late: list[tuple[bytes, int]] = field(factory=list)
 
     def publish(self, payload: bytes, expected: int) -> int:
@@ -60,22 +62,26 @@ class FakeLog:
 
     def last(self) -> int:
         self._settle()
-        return self.entries[-1].sequence if self.entries else 0
+        return self._last
+
+    def purge(self, below: int) -> None:
+        """Delete the entries with lesser sequences."""
+        self.entries = [entry for entry in self.entries if entry.sequence >= below]
 
     def read(self, after: int) -> Sequence[LogEntry]:
         self._settle()
         return [entry for entry in self.entries if entry.sequence > after][: self.at_once]
 
     def _store(self, payload: bytes, expected: int) -> None:
-        last = self.entries[-1].sequence if self.entries else 0
-        if expected != last:
-            raise StaleSequence(f"the last sequence is {last}")
-        self.entries.append(LogEntry(last + 1, payload))
+        if expected != self._last:
+            raise StaleSequence(f"the last sequence is {self._last}")
+        self._last += 1
+        self.entries.append(LogEntry(self._last, payload))
 
     def _settle(self) -> None:
         late, self._late = self._late, []
         for payload, expected in late:
-            if expected == (self.entries[-1].sequence if self.entries else 0):
+            if expected == self._last:
                 self._store(payload, expected)
 
 
@@ -85,6 +91,7 @@ class Node:
 
     path: Path
     log: FakeLog = field(factory=lambda: FakeLog(max_bytes=1 << 20, at_once=50))
+    snapshots: FakeLog = field(factory=FakeLog)
     _number: int = 0
 
     def make(self) -> Store:
@@ -94,7 +101,9 @@ class Node:
             local.mkdir(exist_ok=True)
             return JournalStore(str(local))
 
-        return ReplicatedStore(self.log, LocalState(open_local))
+        return ReplicatedStore(
+            self.log, LocalState(open_local, partial(fill, stream=self.snapshots))
+        )
 
     def crash(self, store: Store) -> None:
         store.close()
@@ -106,6 +115,7 @@ class Memories:
     """The same with local stores in memory: each is a new one, and knows nothing."""
 
     log: FakeLog = field(factory=FakeLog)
+    snapshots: FakeLog = field(factory=FakeLog)
 
     def make(self) -> ReplicatedStore:
         locals_: list[MemoryStore] = []
@@ -116,5 +126,8 @@ class Memories:
             return locals_[-1]
 
         return ReplicatedStore(
-            self.log, LocalState(open_local), patience_s=PATIENCE_S, clock=lambda: self.log.now
+            self.log,
+            LocalState(open_local, partial(fill, stream=self.snapshots)),
+            patience_s=PATIENCE_S,
+            clock=lambda: self.log.now,
         )

@@ -10,6 +10,7 @@ from trio_stomp.cluster._commit_log import InDoubt as InDoubt
 from trio_stomp.cluster._commit_log import LogEntry as LogEntry
 from trio_stomp.cluster._engine import ClusterNames as ClusterNames
 from trio_stomp.cluster._engine import open_engine as open_engine
+from trio_stomp.cluster._engine import open_log as open_log
 from trio_stomp.cluster._gate import Contact as Contact
 from trio_stomp.cluster._gate import Gate as Gate
 from trio_stomp.cluster._jetstream_log import JetStreamLog as JetStreamLog
@@ -25,3 +26,5 @@ from trio_stomp.cluster._node import Report as Report
 from trio_stomp.cluster._node import check_alone as check_alone
 from trio_stomp.cluster._node import lease_of as lease_of
 from trio_stomp.cluster._replicated_store import ReplicatedStore as ReplicatedStore
+from trio_stomp.cluster._snapshot import fill as fill
+from trio_stomp.cluster._snapshot import write_snapshot as write_snapshot

@@ -1,7 +1,7 @@
 """The streams of a cluster on JetStream, and what is checked before a node uses them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import trio
 from attrs import frozen
@@ -59,6 +59,16 @@ class ClusterNames:
         return f"{self.cluster}.log.00".encode()
 
     @property
+    def snapshots(self) -> str:
+        """Return the stream of snapshots."""
+        return f"{self.cluster}_snap_00"
+
+    @property
+    def snapshot_subject(self) -> bytes:
+        """Return the subject of snapshots."""
+        return f"{self.cluster}.snap.00".encode()
+
+    @property
     def leases(self) -> str:
         """Return the stream of the leases."""
         return f"{self.cluster}_leases"
@@ -108,8 +118,8 @@ async def open_engine(
             await client.wait_until_connected()
             try:
                 _check_version(client.info)
-                await _open_stream(jetstream, _log(names, replicas))
-                await _open_stream(jetstream, _leases(names, replicas))
+                for config in _streams(names, replicas):
+                    await _open_stream(jetstream, config)
             except NoResponders:
                 problem = "JetStream is off: start the servers with -js or jetstream {}"
             except NatsError as error:
@@ -120,11 +130,11 @@ async def open_engine(
     raise StoreUnavailable(f"the engine of the cluster is not ready: {problem}")
 
 
-def open_log(jetstream: JetStream, names: ClusterNames) -> JetStreamLog:
-    """Return the log of a cluster. A server must be connected."""
+def open_log(jetstream: JetStream, stream: str, subject: bytes) -> JetStreamLog:
+    """Return a stream as a log. A server must be connected."""
     largest = jetstream.client.info.get("max_payload")
     max_bytes = (largest if isinstance(largest, int) else 1 << 20) - MARGIN_BYTES
-    return JetStreamLog(jetstream, names.log, names.log_subject, max_bytes)
+    return JetStreamLog(jetstream, stream, subject, max_bytes)
 
 
 def _check_version(info: Mapping[str, object]) -> None:
@@ -137,23 +147,17 @@ def _check_version(info: Mapping[str, object]) -> None:
         )
 
 
-def _log(names: ClusterNames, replicas: int) -> dict[str, object]:
-    return {**_stream(names, replicas), "name": names.log, "subjects": [names.log_subject.decode()]}
-
-
-def _leases(names: ClusterNames, replicas: int) -> dict[str, object]:
-    subject = names.lease_subject.decode()
-    config = {**_stream(names, replicas), "name": names.leases, "subjects": [subject]}
-    return {**config, "max_msgs_per_subject": 1, "discard": "old"}
-
-
-def _stream(names: ClusterNames, replicas: int) -> dict[str, object]:
-    return {
+def _streams(names: ClusterNames, replicas: int) -> Iterator[dict[str, object]]:
+    usual = {
         "storage": "file",
         "num_replicas": replicas,
         "discard": "new",
         "metadata": {"trio_stomp.cluster": names.cluster, "trio_stomp.format": FORMAT},
     }
+    yield {**usual, "name": names.log, "subjects": [names.log_subject.decode()]}
+    yield {**usual, "name": names.snapshots, "subjects": [names.snapshot_subject.decode()]}
+    leases = {**usual, "name": names.leases, "subjects": [names.lease_subject.decode()]}
+    yield {**leases, "max_msgs_per_subject": 1, "discard": "old"}
 
 
 async def _open_stream(jetstream: JetStream, config: Mapping[str, object]) -> None:

@@ -9,14 +9,18 @@ from attrs import define, evolve, field
 
 from trio_stomp.cluster._commit_log import LogEntry
 from trio_stomp.cluster._entries import Batch, BatchReader
-from trio_stomp.store import Keep, Progress, Recovered, Store, Turn
-
-APPLIED = "cluster:applied"
-"""The setting of the local store with the sequence of the last entry that it holds."""
+from trio_stomp.cluster._snapshot import APPLIED, BASE, Snapshot, without_ours
+from trio_stomp.store import Keep, Progress, Recovered, Store, StoreError, Turn
 
 
-class Unfit(Exception):
+class Unfit(StoreError):
     """The local state is not what the log led to at any time, or the log begins after it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the log of the cluster begins after this node's state, and no snapshot has what is"
+            " between"
+        )
 
 
 @define(eq=False, repr=False)
@@ -27,12 +31,15 @@ class LocalState:
 
     Args:
       open_local: Returns the local store, not recovered; True = a new one, without any data.
+      fill: Fills a new store from the newest snapshot, and returns it, or None.
     """
 
     open_local: Callable[[bool], Store]
+    fill: Callable[[Store], Snapshot | None]
     store: Store = field(init=False)
     commit: int = 0
-    """Of the last turn."""
+    """Of the last turn. The local store has counted ``_base`` less."""
+    _base: int = 0
     position: int = 0
     """The sequence of the last entry that was read. The next ones continue there."""
     _reader: BatchReader = field(factory=BatchReader)
@@ -41,27 +48,34 @@ class LocalState:
     def open(self, progress: Progress) -> Recovered:
         """Open the local store as it is, or a new one if it is damaged. Return its state."""
         self.close()
-        found = self._opened(False, progress)
+        found = self._opened(progress)
         after = int(found.settings.get(APPLIED, "0"))
         if found.damage or bool(found.commit) != bool(after):
             return self.renew(progress)
-        return self._at(found, after)
+        self._base = int(found.settings.get(BASE, "0"))
+        self.commit, self.position, self._reader = found.commit + self._base, after, BatchReader()
+        return evolve(without_ours(found), commit=self.commit)
 
     def renew(self, progress: Progress) -> Recovered:
-        """Open a new local store, without any data."""
+        """Open a new local store, with what the newest snapshot has."""
         self.close()
-        return self._at(self._opened(True, progress), 0)
+        store = self.open_local(True)
+        try:
+            snapshot = self.fill(store)
+        finally:
+            store.close()
+        if snapshot is not None:
+            found = self._opened(progress)
+            base = snapshot.commit - found.commit - 1
+            known = Keep(APPLIED, f"{snapshot.sequence}"), Keep(BASE, f"{base}")
+            self.store.append([Turn(known)], found.commit)
+        return self.open(progress)
 
-    def _opened(self, is_new: bool, progress: Progress) -> Recovered:
-        self.store = self.open_local(is_new)
+    def _opened(self, progress: Progress) -> Recovered:
+        self.store = self.open_local(False)
         found = self.store.recover(progress)
         self._is_open = True
         return found
-
-    def _at(self, found: Recovered, after: int) -> Recovered:
-        self.commit, self.position, self._reader = found.commit, after, BatchReader()
-        settings = {key: text for key, text in found.settings.items() if key != APPLIED}
-        return evolve(found, settings=settings)
 
     def close(self) -> None:
         """Close the local store, if it is open."""
@@ -73,9 +87,11 @@ class LocalState:
         """Apply the next entries of the log. Return how many appends they completed.
 
         Raises:
-          Unfit: An append is missing before them.
+          Unfit: Entries before them were deleted.
           StoreError: An entry is damaged or not ours, or the local store fails.
         """
+        if entries and entries[0].sequence != self.position + 1:
+            raise Unfit
         count = 0
         for batch in self._reader.feed(entries):
             if batch.first != self.commit + 1:
@@ -96,5 +112,5 @@ class LocalState:
         records = (*last.records, Keep(APPLIED, f"{batch.sequence}"))
         lazy = [Turn(turn.records, is_urgent=False) for turn in turns]
         whole = [*lazy, Turn(records, is_urgent=False)]
-        self.commit = self.store.append(whole, self.commit)
+        self.commit = self.store.append(whole, self.commit - self._base) + self._base
         self.position = batch.sequence

@@ -20,19 +20,29 @@ import trio
 from attrs import asdict, define, field, frozen
 
 from trio_stomp.base import OptionError
-from trio_stomp.cluster._commit_log import LogEntry
+from trio_stomp.cluster._commit_log import CommitLog, LogEntry
 from trio_stomp.cluster._engine import ClusterNames, open_log
 from trio_stomp.cluster._gate import Contact, Gate
 from trio_stomp.cluster._keeper import LeaseKeeper, keep_leases, lease_time
 from trio_stomp.cluster._lease import Lease, LeaseOptions
 from trio_stomp.cluster._local_state import LocalState, Unfit
 from trio_stomp.cluster._replicated_store import ReplicatedStore
+from trio_stomp.cluster._snapshot import Snapshot, write_snapshot
 from trio_stomp.nats import JetStream, Message, NatsError, NoAnswer, NoResponders, follow
-from trio_stomp.store import Progress, StoreUnavailable
+from trio_stomp.store import Progress, StoreError, StoreUnavailable
+from trio_stomp.store.tools import View
 
 logger = logging.getLogger("trio_stomp")
 
 RANKS = 5
+CHECK_S = 10.0
+"""The interval at which the size of the log is looked at."""
+LOG_BYTES = 64 * 1024 * 1024
+"""A log of this size is not shortened."""
+GROWTH = 2
+"""A larger log is shortened when it has this many times the size of the last snapshot."""
+PATIENCE = 1.5
+"""Times the size at which a standby shortens the log until the owner does."""
 HAND_OVER_S = 2.0
 """Longest time to write that the lease is given up."""
 RETRY_S = 0.5
@@ -75,6 +85,7 @@ class Node:
       serve: Serves clients as the owner, until it is stopped (see ``stop_serving``) or cancelled.
       stop_serving: Has ``serve`` end in order.
       address: Where clients reach this node, for people.
+      take_view: Returns a view of the local state, beside its user.
       progress: Of the reading of the local state.
       on_renewed: Called when the lease was renewed, taken or lost.
       stop_s: How long ``serve`` may take to end in order.
@@ -84,6 +95,7 @@ class Node:
     names: ClusterNames
     contact: Contact
     local: LocalState
+    take_view: Callable[[], View]
     gate: Gate
     accept: Accept
     serve: Serve
@@ -152,6 +164,7 @@ class Node:
                 ) as self._keeper,
             ):
                 self._tasks.start_soon(self._give_up_when_cancelled)
+                self._tasks.start_soon(self._shorten_for_ever)
                 while not self._is_stopping:
                     await self._stand_by()
                     if self.is_owner:
@@ -195,15 +208,17 @@ class Node:
 
     async def _apply_log(self) -> None:
         await trio.to_thread.run_sync(self.local.open, self.progress)
+        renewed_at = -1
         while True:
             try:
                 await self._apply_from(self.local.position)
-            except Unfit:
-                if self.local.position == 0:
-                    logger.error("the log of the cluster does not begin at its beginning")
-                    await trio.sleep_forever()
+            except Unfit as error:
+                if self.local.position == renewed_at:
+                    logger.error("%s: trying again", error)
+                    await trio.sleep(CHECK_S)
                 logger.warning("the local state does not lead up to the log: it is made anew")
                 await trio.to_thread.run_sync(self.local.renew, self.progress)
+                renewed_at = self.local.position
 
     async def _apply_from(self, position: int) -> None:
         async with follow(self.jetstream, self.names.log, after=position) as follower:
@@ -212,12 +227,51 @@ class Node:
                 entries = [LogEntry(each.sequence, each.message.payload) for each in received]
                 await trio.to_thread.run_sync(self.local.follow, entries)
 
+    # --- both -------------------------------------------------------------------------------------
+
+    async def _shorten_for_ever(self) -> None:
+        while True:
+            await trio.sleep(CHECK_S)
+            try:
+                await self._shorten()
+            except (NatsError, StoreError) as error:
+                logger.warning("the log of the cluster could not be shortened: %s", error)
+
+    async def _shorten(self) -> None:
+        """Write a snapshot if the log has grown, and delete from the log what it covers.
+
+        The owner does so only if no standby did.
+        """
+        jetstream, names = self.jetstream, self.names
+        log, kept = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
+        limit = max(LOG_BYTES, GROWTH * kept.size)
+        if log.size <= limit * (1 if self._term is None else PATIENCE):
+            return
+        stream = open_log(jetstream, names.snapshots, names.snapshot_subject)
+        try:
+            snapshot = await trio.to_thread.run_sync(
+                self._write_snapshot, stream, abandon_on_cancel=True
+            )
+        finally:
+            stream.close()
+        if snapshot is not None:
+            await jetstream.purge(names.log, snapshot.sequence + 1)
+            await jetstream.purge(names.snapshots, snapshot.first)
+            logger.info("the log of the cluster begins after entry %d now", snapshot.sequence)
+
+    def _write_snapshot(self, stream: CommitLog) -> Snapshot | None:
+        view = self.take_view()
+        try:
+            return write_snapshot(view, stream)
+        finally:
+            view.close()
+
     # --- owner ------------------------------------------------------------------------------------
 
     async def _own(self) -> None:
         """Serve clients until this node stops, hands over, or loses the log."""
         token = trio.lowlevel.current_trio_token()
-        log = open_log(self.jetstream, self.names)
+        log = open_log(self.jetstream, self.names.log, self.names.log_subject)
         self._heir = ""
         self._store = ReplicatedStore(
             log, self.local, on_lost=lambda reason: token.run_sync_soon(self._lose, reason)

@@ -85,13 +85,7 @@ class ReplicatedStore:
             has_grown = self._read_on()
         except Unfit:
             found = self.local.renew(progress)
-            try:
-                has_grown = self._read_on()
-            except Unfit:
-                raise StoreError(
-                    "the log of the cluster does not begin at its beginning, and this node's state"
-                    " does not lead up to it: start a node first whose state does"
-                ) from None
+            has_grown = self._read_on()
         return self.local.open(progress) if has_grown else found
 
     def _read_on(self) -> bool:

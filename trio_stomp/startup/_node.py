@@ -25,8 +25,10 @@ from trio_stomp.cluster import (
     Node,
     ReplicatedStore,
     check_alone,
+    fill,
     lease_of,
     open_engine,
+    open_log,
 )
 from trio_stomp.config import Settings, adopt, own, put
 from trio_stomp.nats import NatsError, NatsOptions, open_client, parse_address
@@ -37,6 +39,7 @@ from trio_stomp.startup._serve import Embedding, serve_one
 from trio_stomp.startup._storage import teller
 from trio_stomp.store import JournalStore, Store
 from trio_stomp.store._options import JOURNAL
+from trio_stomp.store.tools import open_view
 
 logger = logging.getLogger("trio_stomp")
 
@@ -223,11 +226,17 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
         jetstream = await open_engine(client, host.names, options.cluster_replicas, ENGINE_S)
         await check_alone(jetstream, host.names, host.contact.node)
         lease_options = LeaseOptions(options.lease_s, options.lease_s / RENEWALS)
+        names, path = host.names, _local_path(host.settings, host.names)
+        snapshots = open_log(jetstream, names.snapshots, names.snapshot_subject)
+        local = LocalState(
+            partial(_open_local, host.settings, path), partial(fill, stream=snapshots)
+        )
         node = Node(
             jetstream,
-            names=host.names,
+            names=names,
             contact=host.contact,
-            local=LocalState(partial(_open_local, host.settings, host.names)),
+            local=local,
+            take_view=lambda: open_view(str(path)),
             gate=Gate(server.connect_timeout_s, server.max_connections),
             accept=host.accept,
             serve=lambda store: host.serve(node, store),
@@ -245,6 +254,7 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
             task_status.started(host.handle)
             await node.run()
             tasks.cancel_scope.cancel()
+        snapshots.close()
 
 
 async def _stop(handle: ServerHandle, node: Node) -> None:
@@ -289,8 +299,11 @@ def _log_fault(fault: str) -> None:
     logger.warning("NATS: %s", fault)
 
 
-def _open_local(settings: Settings, names: ClusterNames, is_new: bool) -> Store:
-    path = Path(settings.store.data_dir) / f"cluster-{names.cluster}"
+def _local_path(settings: Settings, names: ClusterNames) -> Path:
+    return Path(settings.store.data_dir) / f"cluster-{names.cluster}"
+
+
+def _open_local(settings: Settings, path: Path, is_new: bool) -> Store:
     if is_new:
         shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -303,7 +303,7 @@ def test_a_node_behind_a_purge_says_so(tmp_path: Path) -> None:
     store.close()
     newcomer = Node(tmp_path / "new", node.log)
     newcomer.path.mkdir()
-    with pytest.raises(StoreError, match="start a node first"):
+    with pytest.raises(StoreError, match="begins after this node's state"):
         newcomer.make().recover(ignore)
 
 

@@ -1,0 +1,223 @@
+"""Snapshots: a node that has nothing, or is behind a purge, begins with one."""
+
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from attrs import define, field
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.support.cluster import FakeLog, Node
+from tests.support.stores import ignore
+from trio_stomp.cluster import LogEntry, ReplicatedStore
+from trio_stomp.cluster._snapshot import Snapshot, find_snapshot, write_snapshot
+from trio_stomp.store import Append, Begin, Delivered, Done, Keep, Put, StoreError, Turn
+from trio_stomp.store.tools import open_view
+
+PLACE = "queue:/queue/a"
+
+
+@define
+class Member:
+    """A node with a journal of its own, on logs that all share."""
+
+    node: Node
+    store: ReplicatedStore = field(init=False)
+    commit: int = 0
+
+    @classmethod
+    def at(cls, path: Path, like: "Member | None" = None) -> "Member":
+        path.mkdir()
+        node = Node(path)
+        node.snapshots.max_bytes = 100  # several parts
+        if like is not None:
+            node.log, node.snapshots = like.node.log, like.node.snapshots
+        return cls(node)
+
+    def open(self) -> "Member":
+        store = self.node.make()
+        assert isinstance(store, ReplicatedStore)
+        self.store = store
+        self.commit = store.recover(ignore).commit
+        return self
+
+    def add(self, *records: Put | Done | Keep | Delivered | Begin | Append) -> None:
+        self.commit = self.store.append([Turn(records)], self.commit)
+
+    def puts(self, number: int) -> None:
+        self.add(Put(PLACE, number, b"h:1\n", [b"%d" % number]))
+
+    def bodies(self) -> list[bytes]:
+        runs = self.store.read(PLACE, 4, 0, 1 << 30).runs
+        return [body for run in runs for body in run.bodies]
+
+    def write(self) -> Snapshot | None:
+        view = open_view(str(self.node.path / f"local-{self.node._number}"))
+        try:
+            return write_snapshot(view, self.node.snapshots)
+        finally:
+            view.close()
+
+    def purge(self, snapshot: Snapshot) -> None:
+        """Delete what a snapshot covers, as its writer does."""
+        self.node.log.purge(snapshot.sequence + 1)
+        self.node.snapshots.purge(snapshot.first)
+
+
+def filled(path: Path) -> Member:
+    """A node with messages, of which some have ended, settings and a stream."""
+    member = Member.at(path).open()
+    for number in range(1, 31):
+        member.puts(number)
+    member.add(Done(range(5, 25)), Delivered([3]), Keep("key", "text"))
+    member.add(Begin("s", "epoch", 7))
+    member.add(Append("s", 7, b"h:2\n", [b"x", b"y"], 99))
+    return member
+
+
+@pytest.mark.parametrize("is_behind", [True, False], ids=["behind", "new"])
+def test_a_node_behind_a_purge_begins_with_a_snapshot(tmp_path: Path, is_behind: bool) -> None:
+    owner = filled(tmp_path / "a")
+    other = Member.at(tmp_path / "b", owner)
+    if is_behind:
+        owner.store.close()
+        other.open().store.close()
+        owner.open()
+    snapshot = owner.write()
+    assert snapshot is not None
+    owner.puts(40)
+    owner.purge(snapshot)
+    owner.store.close()
+    for _ in range(2):  # and again from its own disk
+        found = other.node.make()
+        recovered = found.recover(ignore)
+        assert recovered.commit == owner.commit
+        assert recovered.settings == {"key": "text"}
+        assert (recovered.deliveries, recovered.next_id) == ({3: 1}, 41)
+        assert found.read_stream("s", 0, 99)[0].bodies == [b"x", b"y"]
+        found.close()
+    other.open()
+    assert other.bodies() == [b"%d" % n for n in (1, 2, 3, 4, *range(25, 31), 40)]
+    other.puts(41)
+    later = other.write()
+    assert later is not None
+    assert (later.commit, later.first) == (other.commit, snapshot.last + 1)
+    other.purge(later)
+    other.store.close()
+    assert len(Member.at(tmp_path / "c", owner).open().bodies()) == 12
+
+
+def test_without_its_snapshot_a_log_that_was_shortened_is_refused(tmp_path: Path) -> None:
+    owner = filled(tmp_path / "a")
+    snapshot = owner.write()
+    assert snapshot is not None
+    owner.purge(snapshot)
+    owner.puts(40)
+    del owner.node.snapshots.entries[-1]
+    assert find_snapshot(owner.node.snapshots) is None
+    with pytest.raises(StoreError, match="no snapshot has what is between"):
+        Member.at(tmp_path / "b", owner).open()
+
+
+def test_of_two_that_write_at_once_one_fails_and_none_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = filled(tmp_path / "a")
+    kept = owner.node.snapshots
+    assert owner.write() is not None
+    assert owner.write() is None  # nothing new
+    owner.puts(50)
+    meanwhile: list[Snapshot | None] = []
+    publish = FakeLog.publish
+
+    def another_first(log: FakeLog, payload: bytes, expected: int) -> int:
+        monkeypatch.setattr(FakeLog, "publish", publish)
+        meanwhile.append(owner.write())
+        return publish(log, payload, expected)
+
+    monkeypatch.setattr(FakeLog, "publish", another_first)
+    assert owner.write() is None
+    (second,) = meanwhile
+    assert second is not None
+    assert find_snapshot(kept) == second
+    owner.puts(51)
+    third = owner.write()
+    assert third is not None
+    kept.entries = [each for each in kept.entries if each.sequence != third.first]
+    assert find_snapshot(kept) == second  # the third is not whole
+
+
+@pytest.mark.parametrize("payload", [b"", b"TSS2" + bytes(40)])
+def test_another_applications_stream_has_no_snapshots(payload: bytes) -> None:
+    log = FakeLog()
+    log.publish(payload, 0)
+    with pytest.raises(StoreError, match="not of this broker"):
+        find_snapshot(log)
+
+
+def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
+    owner = filled(tmp_path / "a")
+    snapshot = owner.write()
+    assert snapshot is not None
+    owner.purge(snapshot)
+    owner.puts(40)
+    entries = owner.node.snapshots.entries
+    entries[1] = LogEntry(2, entries[1].payload[:60] + bytes(40))
+    with pytest.raises(StoreError, match="entry 2 of the snapshots is damaged"):
+        Member.at(tmp_path / "b", owner).open()
+
+
+class Nodes(RuleBasedStateMachine):
+    """Nodes that own the log in turn, crash with their disk, and shorten the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(mkdtemp())
+        self.members = [Member.at(self.folder / "0")]
+        for name in "12":
+            self.members.append(Member.at(self.folder / name, self.members[0]))
+        self.owner = self.members[0].open()
+        self.model: list[bytes] = []
+        self.number = 0
+
+    @rule(count=st.integers(1, 4))
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self.number += 1
+            self.owner.puts(self.number)
+            self.model.append(b"%d" % self.number)
+
+    @rule(at=st.integers(0, 5))
+    def end(self, at: int) -> None:
+        if at < len(self.model):
+            self.owner.add(Done([int(self.model.pop(at))]))
+
+    @rule(purges=st.booleans())
+    def shorten(self, purges: bool) -> None:
+        snapshot = self.owner.write()
+        if snapshot is not None and purges:
+            self.owner.purge(snapshot)
+
+    @rule(index=st.integers(0, 2), loses_disk=st.booleans())
+    def take_over(self, index: int, loses_disk: bool) -> None:
+        self.owner.store.close()
+        self.owner = self.members[index]
+        if loses_disk:
+            self.owner.node._number += 1
+        self.owner.open()
+
+    @invariant()
+    def all_is_there(self) -> None:
+        assert self.owner.bodies() == self.model
+
+    def teardown(self) -> None:
+        self.owner.store.close()
+        shutil.rmtree(self.folder)
+
+
+def test_nodes_that_shorten_their_log_lose_nothing() -> None:
+    Nodes.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+    Nodes.TestCase().runTest()

@@ -1,0 +1,181 @@
+"""Snapshots of the local state, so that the log need not be kept from its beginning.
+
+A snapshot is what ``trio-stomp store export`` writes, in parts of a stream of its own. Each part
+names the one before it as the stream's last, so the parts of a complete snapshot follow one
+another, and of two nodes that write at once one fails. A later snapshot is of a later state. So a
+complete one allows its writer to delete whatever is older, here and in the log, however late.
+"""
+
+import secrets
+import struct
+import zlib
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from trio_stomp.base import value
+from trio_stomp.cluster._commit_log import CommitLog, LogEntry
+from trio_stomp.store import Recovered, StaleSequence, Store, StoreError
+from trio_stomp.store.tools import View, export_lines, import_lines
+
+APPLIED = "cluster:applied"
+"""The setting of the local store with the sequence of the last entry that it holds."""
+BASE = "cluster:base"
+"""The setting with the commits before its first one, if it began with a snapshot."""
+_HEADER = struct.Struct("<4s8sQQI?")
+"""Mark with the version, key, sequence, commit, number of the part, whether it is the last."""
+_MARK = b"TSS1"
+LEVEL = 1
+"""Of the compression: the fastest."""
+
+
+@value
+class Snapshot:
+    """A snapshot in its stream.
+
+    Args:
+      sequence: The last entry of the log that it covers.
+      commit: The number of the last turn.
+      first, last: The sequences of its parts in the stream of snapshots.
+    """
+
+    sequence: int
+    commit: int
+    first: int
+    last: int
+
+
+def write_snapshot(view: View, stream: CommitLog) -> Snapshot | None:
+    """Write a snapshot of a view. Blocks.
+
+    Args:
+      view: Of the local state; it was not recovered yet.
+      stream: The stream of snapshots.
+
+    Returns:
+      The snapshot, or None if another node was faster or the state is not newer than the last one.
+
+    Raises:
+      StoreError: The view cannot be read, or the stream not be written to.
+    """
+    recovered = view.recover(lambda _done, _total: None)
+    sequence = int(recovered.settings.get(APPLIED, "0"))
+    last = stream.last()
+    if sequence <= _covered(stream, last):
+        return None
+    key, commit = secrets.token_bytes(8), recovered.commit + int(recovered.settings.get(BASE, "0"))
+    first = 0
+    parts = _parts(view, without_ours(recovered), stream.max_bytes - _HEADER.size)
+    for number, (text, is_last) in enumerate(parts):
+        header = _HEADER.pack(_MARK, key, sequence, commit, number, is_last)
+        try:
+            last = stream.publish(header + text, last)
+        except StaleSequence:
+            return None
+        first = first or last
+    return Snapshot(sequence, commit, first, last)
+
+
+def without_ours(recovered: Recovered) -> Recovered:
+    """Return what the broker stored, without the settings of this package."""
+    ours = (APPLIED, BASE)
+    settings = {key: text for key, text in recovered.settings.items() if key not in ours}
+    return evolve(recovered, settings=settings)
+
+
+def _covered(stream: CommitLog, last: int) -> int:
+    """Return the sequence that the newest snapshot covers, complete or not."""
+    entries = stream.read(last - 1) if last else ()
+    return _header_of(entries[-1]).sequence if entries else 0
+
+
+def _parts(view: View, recovered: Recovered, max_bytes: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield the parts of a compressed export, and whether each is the last."""
+    compressor, packed = zlib.compressobj(LEVEL), bytearray()
+    for line in export_lines(view, recovered, lambda _done, _total: None):
+        packed += compressor.compress(line.encode() + b"\n")
+        while len(packed) > max_bytes:
+            yield bytes(packed[:max_bytes]), False
+            del packed[:max_bytes]
+    packed += compressor.flush()
+    while len(packed) > max_bytes:
+        yield bytes(packed[:max_bytes]), False
+        del packed[:max_bytes]
+    yield bytes(packed), True
+
+
+def fill(store: Store, stream: CommitLog) -> Snapshot | None:
+    """Fill a new store, which was not recovered, from the newest complete snapshot. Blocks.
+
+    Returns:
+      The snapshot, or None if there is none.
+
+    Raises:
+      StoreError: The stream cannot be read, the snapshot is damaged, or the store fails.
+    """
+    snapshot = find_snapshot(stream)
+    if snapshot is not None:
+        import_lines(store, read_snapshot(stream, snapshot))
+    return snapshot
+
+
+def find_snapshot(stream: CommitLog) -> Snapshot | None:
+    """Return the newest complete snapshot, or None. Blocks.
+
+    Raises:
+      StoreError: The stream cannot be read, or has something else.
+    """
+    found: Snapshot | None = None
+    key, first, expected = b"", 0, 0
+    for entry in _entries(stream, 0):
+        header = _header_of(entry)
+        if header.part == 0:
+            key, first, expected = header.key, entry.sequence, 0
+        if (header.key, header.part) != (key, expected):
+            continue  # the rest of a snapshot whose beginning was deleted
+        expected += 1
+        if header.is_last:
+            found = Snapshot(header.sequence, header.commit, first, entry.sequence)
+    return found
+
+
+def read_snapshot(stream: CommitLog, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the lines of a snapshot, as they were exported. Blocks.
+
+    Raises:
+      StoreError: The stream cannot be read, or the snapshot is damaged.
+    """
+    unpacker, rest = zlib.decompressobj(), b""
+    for entry in _entries(stream, snapshot.first - 1):
+        try:
+            lines = (rest + unpacker.decompress(entry.payload[_HEADER.size :])).split(b"\n")
+        except zlib.error as error:
+            raise StoreError(f"entry {entry.sequence} of the snapshots is damaged") from error
+        rest = lines.pop()
+        for line in lines:
+            yield line.decode()
+        if entry.sequence == snapshot.last:
+            return
+
+
+def _entries(stream: CommitLog, after: int) -> Iterator[LogEntry]:
+    while entries := stream.read(after):
+        yield from entries
+        after = entries[-1].sequence
+
+
+@value
+class _Header:
+    key: bytes
+    sequence: int
+    commit: int
+    part: int
+    is_last: bool
+
+
+def _header_of(entry: LogEntry) -> _Header:
+    if len(entry.payload) < _HEADER.size or not entry.payload.startswith(_MARK):
+        raise StoreError(
+            f"entry {entry.sequence} of the snapshots is not of this broker, or of a newer version"
+        )
+    return _Header(*_HEADER.unpack_from(entry.payload)[1:])
