@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from tests.support.core import Bench
-from tests.support.durable_dial import DurableDial
+from tests.support.durable_dial import dialled
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial, until
 from tests.support.site import QUIET, add_all, ask, ask_over_wire, whole
 from tests.support.site import dial as dial
@@ -357,9 +357,7 @@ async def test_the_lag_counts_on_over_the_intervals_of_diag(autojump_clock) -> N
 
 
 async def test_the_store_is_told_of_if_there_is_one() -> None:
-    async with trio.open_nursery() as nursery:
-        dial = DurableDial(MEMORY, dict(QUIET))
-        dial._nursery = nursery
+    async with dialled(**QUIET) as dial:
         client = await dial.connect()
         add_all(dial)
         await client.publish("/queue/q", b"x", headers={"persistent": "true"}, receipt=True)
@@ -372,8 +370,6 @@ async def test_the_store_is_told_of_if_there_is_one() -> None:
         assert told("journal_messages") == statistics.live_messages == 1
         record = figures_of(dial).process()
         assert record["store_syncs_total"] == statistics.syncs
-        dial.hang_up()
-        await dial.end()
 
 
 def test_a_queue_that_is_called_like_the_others_is_one_of_them() -> None:
@@ -493,15 +489,10 @@ def test_sums_of_histograms() -> None:
 
 async def exported() -> set[str]:
     """The names of all samples of a broker with a store."""
-    async with trio.open_nursery() as nursery:
-        dial = DurableDial(MEMORY, dict(QUIET))
-        dial._nursery = nursery
+    async with dialled(**QUIET) as dial:
         await dial.connect()
         add_all(dial)
-        names = scrape(dial).names
-        dial.hang_up()
-        await dial.end()
-    return names
+        return scrape(dial).names
 
 
 async def test_the_dashboard_uses_only_what_is_exported() -> None:

@@ -168,11 +168,15 @@ def test_values_are_escaped() -> None:
         "/static/%2e%2e/_static.py", "/static/..%2f_static.py", "/static//dashboard.js",
         "/static/./dashboard.js", "/static/dashboard.js/", "/static/DASHBOARD.JS",
         "/static/dashboard.js%00", "/static\\dashboard.js", "//static/dashboard.js",
-        "/dashboard.js",
+        "/dashboard.js", "/favicon.ico", "/wsx", "/ws/", "/stomp/x", "//", "/index.html",
     ],
 )  # fmt: skip
-def test_no_other_path_leads_to_a_file(target: str) -> None:
-    assert ask(target)[0] == 404
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_no_other_path_is_found(target: str, method: str) -> None:
+    status, headers, text = ask(target, method)
+    assert status == 404
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    assert target not in text.split()
 
 
 def test_every_file_has_a_type() -> None:
@@ -208,17 +212,8 @@ def test_websocket_path_without_upgrade(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["/favicon.ico", "/wsx", "/ws/", "/stomp/x", "//", "/index.html"]
+    "target", ["/", "/static/theme.js", "/ws", "/a/websocket", "/livez", "/readyz"]
 )
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_other_path_is_not_found(target: str, method: str) -> None:
-    status, headers, text = ask(target, method)
-    assert status == 404
-    assert headers["content-type"] == "text/plain; charset=utf-8"
-    assert target not in text.split()
-
-
-@pytest.mark.parametrize("target", ["/", "/static/theme.js", "/ws", "/a/websocket"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "get"])
 def test_other_method_is_not_allowed(target: str, method: str) -> None:
     status, headers, text = ask(target, method)
@@ -237,20 +232,10 @@ def test_head_is_get_without_the_body(target: str) -> None:
 
 
 @pytest.mark.parametrize("unready", ["", "no room on the disk"])
-def test_alive_whatever_the_disk_says(unready: str) -> None:
+def test_alive_whatever_the_disk_says_and_ready_while_nothing_stands_in_the_way(
+    unready: str,
+) -> None:
     assert ask("/livez", unready=unready)[::2] == (200, "ok\n")
-
-
-def test_ready_while_nothing_stands_in_the_way() -> None:
-    status, headers, text = ask("/readyz")
-    assert (status, text) == (200, "ok\n")
+    status, headers, text = ask("/readyz", unready=unready)
+    assert (status, text) == ((503, f"{unready}\n") if unready else (200, "ok\n"))
     assert headers["cache-control"] == "no-store"
-
-
-def test_not_ready_tells_why() -> None:
-    assert ask("/readyz", unready="no room on the disk")[::2] == (503, "no room on the disk\n")
-
-
-@pytest.mark.parametrize("target", ["/livez", "/readyz"])
-def test_health_is_only_asked_for(target: str) -> None:
-    assert ask(target, "POST")[0] == 405
