@@ -60,6 +60,30 @@ class CutStream(trio.abc.Stream):
         abort(self.inner)
 
 
+class BreakingStream(trio.abc.Stream):
+    """Gives what it has without ever waiting, and breaks; what it is given is gone."""
+
+    def __init__(self, *pieces: bytes, takes: bool = True) -> None:
+        self.pieces = [*pieces]
+        self.takes = takes
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if not self.pieces:
+            raise trio.BrokenResourceError("reset")
+        return self.pieces.pop(0)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        if not self.takes:
+            raise trio.BrokenResourceError("reset")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        raise AssertionError
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
 @define(eq=False)
 class Links:
     """A connector to a broker with links that break.
@@ -99,6 +123,10 @@ class Scripted:
     async def __call__(self) -> trio.abc.Stream:
         """Connect, as a client does."""
         return self.listener.connect()
+
+    async def connect_narrow(self) -> trio.abc.Stream:
+        """Connect over a link that holds next to nothing."""
+        return self.listener.connect_narrow()
 
     async def accept(self, headers: bytes = b"") -> trio.abc.Stream:
         """Accept a connection and welcome the client."""
@@ -157,6 +185,17 @@ async def open_broker(transport: str = MEMORY, /, **options: object) -> AsyncIte
     async with open_dial(transport, **options) as dial:
         await dial.start()
         yield dial
+
+
+@asynccontextmanager
+async def open_linked(
+    reconnect: ReconnectPolicy | None = QUICK,
+) -> AsyncIterator[tuple[Client, Links]]:
+    """Run a broker and a client of it whose links can be cut."""
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        async with open_client(links, reconnect=reconnect) as client:
+            yield client, links
 
 
 @asynccontextmanager

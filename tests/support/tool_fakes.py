@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from attrs import define, field
 
@@ -107,6 +107,35 @@ def run(*arguments: str, stdin: str = "", **more: str) -> Ran:
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+def run_unread(*arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the program to its end where nobody reads what it prints."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        return subprocess.run(
+            [sys.executable, "-m", "trio_stomp", *arguments],
+            env=environment(**more),
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+
+@contextmanager
+def started(
+    *arguments: str, **more: str
+) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str], IO[str]]]:
+    """Run the program beside the block: the process, its input, its output and its errors."""
+    command, pipe = [sys.executable, "-m", "trio_stomp", *arguments], subprocess.PIPE
+    with running(
+        command, env=environment(**more), stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        yield process, process.stdin, process.stdout, process.stderr
 
 
 def check_refused(ran: Ran, told: str, code: int = 2) -> None:

@@ -1,30 +1,10 @@
 """The command line: options, aliases, the seeds' words, and one clear line for a mistake."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import parse
 from trio_stomp.config import Settings, options
-
-ROOT = Path(__file__).parents[3]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end, in a narrow terminal, as an operator does."""
-    return subprocess.run(
-        [sys.executable, "-m", "trio_stomp", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -124,11 +104,3 @@ def test_help_is_complete(
         assert word in told
     assert text.count("(default: ") == len(options())
     assert max(map(len, told.splitlines())) <= 100
-
-
-def test_a_mistake_ends_the_process_with_exit_2() -> None:
-    result = run("port=1", "--prot", "5")
-    assert result.returncode == 2
-    assert result.stderr == (
-        "trio-stomp: error: unknown option --prot; did you mean --port? (--help lists all)\n"
-    )

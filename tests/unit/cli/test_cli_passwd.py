@@ -46,6 +46,12 @@ class Passwd:
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         return self._run(argv, hasher)
 
+    def asked_by(self, ask: Callable[[str], str], *argv: str) -> Ran:
+        """At a terminal, where this answers."""
+        self.monkeypatch.setattr(sys, "stdin", Terminal())
+        self.monkeypatch.setattr(getpass, "getpass", ask)
+        return self._run(argv, HASHER)
+
     def typed(self, *argv: str, keys: list[str | BaseException]) -> Ran:
         """At a terminal, where these are typed."""
         keys = [*keys]
@@ -57,9 +63,7 @@ class Passwd:
                 raise key
             return key
 
-        self.monkeypatch.setattr(sys, "stdin", Terminal())
-        self.monkeypatch.setattr(getpass, "getpass", ask)
-        ran = self._run(argv, HASHER)
+        ran = self.asked_by(ask, *argv)
         assert keys == []
         return ran
 
@@ -181,21 +185,17 @@ def test_what_is_typed_wrong_changes_nothing(
     assert not os.path.exists(file)
 
 
-def test_a_terminal_that_shows_what_is_typed_is_not_used(
-    passwd: Passwd, file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_that_shows_what_is_typed_is_not_used(passwd: Passwd, file: str) -> None:
     """``getpass`` itself only warns, and then reads with an echo."""
 
     def ask(prompt: str) -> str:
         warnings.warn("Can not control echo", getpass.GetPassWarning, stacklevel=2)
         return SECRET
 
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(getpass, "getpass", ask)
     with warnings.catch_warnings():
         # As outside of the tests, where no warning is an error by itself.
         warnings.simplefilter("default")
-        ran = passwd._run(("add", file, "alice"), HASHER)
+        ran = passwd.asked_by(ask, "add", file, "alice")
     assert (ran.code, "use --stdin" in ran.err) == (1, True)
     assert not os.path.exists(file)
 
@@ -221,29 +221,24 @@ def test_a_user_who_exists_is_replaced_only_if_that_is_said(passwd: Passwd, file
     assert knows(file, "alice", SECRET)
 
 
-def test_a_user_who_came_while_we_asked_is_not_replaced(
-    passwd: Passwd, file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_who_came_while_we_asked_is_not_replaced(passwd: Passwd, file: str) -> None:
     theirs = HASHER.hash("theirs")
 
     def ask(prompt: str) -> str:
         change_user_file(file, lambda book: {"alice": theirs}, create=True)
         return SECRET
 
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(getpass, "getpass", ask)
-    ran = passwd._run(("add", file, "alice"), HASHER)
+    ran = passwd.asked_by(ask, "add", file, "alice")
     assert (ran.code, "has 'alice' already" in ran.err) == (1, True)
     assert knows(file, "alice", "theirs")
 
 
-def test_a_mode_that_became_tighter_is_told(passwd: Passwd, file: str) -> None:
+def test_a_mode_that_became_tighter_is_told_and_one_for_a_group_stays(
+    passwd: Passwd, file: str
+) -> None:
     write(file, "", 0o644)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
     assert f"{file}: changed its mode from 0644 to 0600" in ran.out
-
-
-def test_a_mode_for_a_group_stays_and_is_warned_of(passwd: Passwd, file: str) -> None:
     write(file, "", 0o640)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
     assert (ran.code, "its mode from" in ran.out) == (0, False)
@@ -442,8 +437,8 @@ SEED = "# stompserver\n  alice : geheim-a \n\nbob:geheim:b\nempty:\n"
 def test_an_old_file_is_hashed_into_a_new_one(passwd: Passwd, file: str, tmp_path: Path) -> None:
     source = write(str(tmp_path / ".passwd"), SEED + f"there:{OLDER.hash('x')}\n", 0o644)
     before = text_of(source)
-    ran = passwd("import", source, file)
-    assert (ran.code, ran.err) == (0, "")
+    ran = passwd("import", source, file, "--progress")
+    assert (ran.code, "import: 100 %" in ran.err) == (0, True)
     assert ran.out.splitlines() == [
         f"{file}: 3 passcodes hashed, 1 were hashed before; "
         "1 hold a colon, where stompserver would split at the last one",
@@ -559,11 +554,6 @@ def test_an_import_of_nothing(passwd: Passwd, file: str, tmp_path: Path) -> None
     assert (ran.code, ran.err) == (0, "")
     assert text_of(file) == ""
     assert "still holds" not in ran.out
-
-
-def test_the_progress_of_an_import(passwd: Passwd, file: str, tmp_path: Path) -> None:
-    source = write(str(tmp_path / "old"), SEED)
-    assert "import: 100 %" in passwd("import", source, file, "--progress").err
 
 
 # A real terminal.

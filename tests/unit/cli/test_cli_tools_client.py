@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import re
 import signal
 import subprocess
@@ -15,7 +14,15 @@ from typing import ClassVar, Protocol
 import pytest
 import trio
 
-from tests.support.tool_fakes import PATIENCE_S, Terminal, check_refused, environment, run, running
+from tests.support.tool_fakes import (
+    PATIENCE_S,
+    Terminal,
+    check_refused,
+    environment,
+    run,
+    run_unread,
+    started,
+)
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _session, main
 from trio_stomp.cli._connect_options import Address
@@ -249,21 +256,15 @@ def test_what_cannot_be_sent_ends_it(
 
 
 def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> None:
-    with running(
-        [sys.executable, "-m", "trio_stomp", "send", "/topic/s6", "--json"],
-        env=environment(TRIO_STOMP_URL=broker.url),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    command = ("send", "/topic/s6", "--json")
+    with started(*command, TRIO_STOMP_URL=broker.url) as (process, stdin, stdout, _):
         # Its RECEIPT is told though standard input is still open, and half a line waits there.
-        process.stdin.write(b'{"body": "a"}\n{"bo')
-        process.stdin.flush()
-        assert b'"matched": "0"' in process.stdout.readline()
-        process.stdin.write(b'dy": "b"}')
-        process.stdin.close()
-        assert b'"matched": "0"' in process.stdout.readline()
+        stdin.write('{"body": "a"}\n{"bo')
+        stdin.flush()
+        assert '"matched": "0"' in stdout.readline()
+        stdin.write('dy": "b"}')
+        stdin.close()
+        assert '"matched": "0"' in stdout.readline()
         assert process.wait(PATIENCE_S) == 0
 
 
@@ -406,35 +407,19 @@ def test_who_prints_listens_for_signals_already(
 
 
 def test_ctrl_c_ends_a_subscriber_in_order(broker: ThreadedBroker, told: Told) -> None:
-    with running(
-        [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/t6"],
-        env=environment(TRIO_STOMP_URL=broker.url),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    command = ("subscribe", "/queue/t6")
+    with started(*command, TRIO_STOMP_URL=broker.url) as (process, _, stdout, stderr):
         told("send", "/queue/t6", "hello")
-        assert process.stdout.readline() == "hello\n"
+        assert stdout.readline() == "hello\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
-        assert process.stderr.read() == ""
+        assert stderr.read() == ""
     assert told("subscribe", "/queue/t6", "--browse") == ""
 
 
 def test_what_nobody_reads_is_not_acknowledged(broker: ThreadedBroker, told: Told) -> None:
     told("send", "/queue/t7", "kept")
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "w") as closed:
-        ran = subprocess.run(
-            [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/t7"],
-            env=environment(TRIO_STOMP_URL=broker.url),
-            stdout=closed,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
+    ran = run_unread("subscribe", "/queue/t7", TRIO_STOMP_URL=broker.url)
     assert (ran.returncode, ran.stderr) == (141, b"")
     assert told("subscribe", "/queue/t7", "/queue/DLQ.t7", "--browse") == "kept\n"
 
@@ -458,21 +443,13 @@ def test_a_terminal_is_not_driven_by_a_body(
 def test_a_broker_that_goes_away_is_told() -> None:
     with (
         threaded_broker() as broker,
-        subprocess.Popen(
-            [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/a"],
-            env=environment(TRIO_STOMP_URL=broker.url),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process,
+        started("subscribe", "/queue/a", "--url", broker.url) as (process, _, stdout, stderr),
     ):
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert run("send", "/queue/a", "x", "--url", broker.url).returncode == 0
-        assert process.stdout.readline() == "x\n"
+        assert stdout.readline() == "x\n"
         broker.stop()
         assert process.wait(PATIENCE_S) == 1
-        error = process.stderr.read()
+        error = stderr.read()
     assert error.startswith("trio-stomp subscribe: error: ")
     assert error.count("\n") == 1
 
@@ -664,12 +641,8 @@ def test_durable_subscriptions_are_listed_and_ended(broker: ThreadedBroker, told
                 ["prices", "shop", "/topic/u1", "connected", "0", "0"],
             ]
 
-    async def publish() -> None:
-        async with open_client(broker.url) as client:
-            await client.send("/topic/u1", b"1")
-
     trio.run(work)
-    trio.run(publish)
+    told("send", "/topic/u1", "1")
     assert table(told("subs", "ls"))[1:] == [["prices", "shop", "/topic/u1", "away", "1", "0"]]
     (each,) = json.loads(told("subs", "ls", "--json"))
     assert (each["name"], each["destination"], each["waiting"]) == ("prices", "/topic/u1", 1)
@@ -774,19 +747,6 @@ def test_a_histogram_of_latencies_is_right_to_six_per_cent() -> None:
     latencies.add(0.0)
     latencies.add(-1.0, 2)
     assert latencies.total == 1003
-
-
-# The client is a library of the broker's; the tools' own errors are enough for a user.
-
-
-def test_the_tools_need_no_server_for_a_mistake() -> None:
-    code = (
-        "import sys; from trio_stomp.cli import main\n"
-        "assert main(['explain']) == 2\n"
-        "sys.exit('trio' in sys.modules)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
 
 
 # schedules

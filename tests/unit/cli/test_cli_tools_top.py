@@ -5,14 +5,13 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.tool_fakes import PATIENCE_S, environment, run, running
+from tests.support.tool_fakes import PATIENCE_S, environment, run, running, started
 from trio_stomp.cli import main
 from trio_stomp.cli.commands._top import _top
 from trio_stomp.cli.commands._top._board import SORTS, Board, Things, percentile
@@ -230,17 +229,19 @@ def test_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B"), (1023, "1,023 B"), (1024, "1.0 KiB"), (5 << 30, "5.0 GiB")]
+    ("show", "value", "text"),
+    [
+        (size, 0, "0 B"),
+        (size, 1023, "1,023 B"),
+        (size, 1024, "1.0 KiB"),
+        (size, 5 << 30, "5.0 GiB"),
+        (_time, 61, "1 min 01 s"),
+        (_time, 3700, "1 h 01 min"),
+        (_time, 200_000, "2 d 7 h"),
+    ],
 )
-def test_sizes(value: float, text: str) -> None:
-    assert size(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(61, "1 min 01 s"), (3700, "1 h 01 min"), (200_000, "2 d 7 h")]
-)
-def test_times(value: float, text: str) -> None:
-    assert _time(value) == text
+def test_sizes_and_times(show: Callable[[float], str], value: float, text: str) -> None:
+    assert show(value) == text
 
 
 def test_a_client_cannot_drive_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,14 +297,8 @@ def test_a_frame_on_each_line_until_it_is_ended(broker: ThreadedBroker) -> None:
     frames = [json.loads(line) for line in ran.stdout.splitlines()]
     assert 2 <= len(frames) <= 16
     assert len({frame["ts"] for frame in frames}) == len(frames)
-    with running(
-        [sys.executable, "-m", "trio_stomp", "top", "--json", "--url", broker.url],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("{")
+    with started("top", "--json", "--url", broker.url) as (process, _, stdout, _):
+        assert stdout.readline().startswith("{")
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tool_fakes import free_port
-
 ROOT = Path(__file__).parents[3]
 LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
@@ -64,7 +62,7 @@ def receive_frame(connection: socket.socket) -> bytes:
 
 
 def test_the_first_line_tells_all_and_a_client_connects() -> None:
-    with running("--port", "0", "--ttl", "5000") as broker:
+    with running("--port", "0", "processors=10", "TTL=5000") as broker:
         assert '"level": "info"' in broker.first_line
         assert "TCP and WebSocket" in broker.first_line
         assert "limits: 20000 connections" in broker.first_line
@@ -85,37 +83,6 @@ def test_a_signal_stops_in_order(number: signal.Signals) -> None:
         broker.process.send_signal(number)
         assert broker.wait() == 0
         assert f"stopping: got {number.name}" in broker.log.read()
-
-
-def test_a_second_signal_stops_at_once() -> None:
-    # A grace longer than the test's patience: should the client's connection keep the ordered
-    # stop waiting, only the second signal can end it.
-    with running("-p", "0", "--shutdown-grace-s", "3600") as broker, broker.dial() as connection:
-        connection.sendall(CONNECT)
-        assert receive_frame(connection).startswith(b"CONNECTED\n")
-        broker.process.send_signal(signal.SIGTERM)
-        assert "stopping: got SIGTERM" in read_until(broker, "stopping")
-        broker.process.send_signal(signal.SIGTERM)
-        assert broker.wait() == 0
-
-
-def read_until(broker: Broker, text: str) -> str:
-    """Return the first line of the log that holds ``text``."""
-    return next(line for line in broker.log if text in line)
-
-
-def test_the_words_of_the_seed() -> None:
-    port = free_port()
-    words = (
-        "processors=10",
-        f"port={port}",
-        "max_input_queue_size=1000",
-        "max_stale_queue_size=1000",
-        "TTL=5000",
-    )
-    with running(*words) as broker:
-        assert broker.port == port
-        assert "ttl 5000 ms" in broker.first_line
 
 
 def refused(*arguments: str) -> str:

@@ -1,9 +1,9 @@
 # ruff: noqa: PT012, SIM117
 """The client with a real broker in memory: messages, receipts, requests, transactions, errors."""
 
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from itertools import count
-from typing import ClassVar
 
 import pytest
 import trio
@@ -11,11 +11,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.client_fakes import (
     QUICK,
+    BreakingStream,
     CutStream,
     Links,
     Scripted,
     confirm,
     open_broker,
+    open_linked,
     open_played,
     playing,
     read_until,
@@ -40,6 +42,13 @@ from trio_stomp.client import (
 )
 
 MESSAGE = b"MESSAGE\nsubscription:s1\nmessage-id:m-%d\ndestination:/topic/a\n\n%b\0"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    """A client with a broker of its own."""
+    async with open_broker() as dial, open_client(dial.stream) as client:
+        yield client
 
 
 async def echo(client: Client, destination: str) -> None:
@@ -80,80 +89,75 @@ async def test_a_message_there_and_acknowledged(autojump_clock, version: str) ->
         assert scope.cancelled_caught  # it was acknowledged
 
 
-async def test_receipts_tell_what_became_of_it(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        assert (await client.send("/topic/a", b"")).matched == 0
-        async with client.subscribe("/topic/a") as messages:
-            receipt = await client.send("/topic/a", b"1", headers={"x-dedup-id": "7"})
-            assert (receipt.matched, receipt.duplicate, receipt.stream_offset) == (1, False, None)
-            again = await client.send("/topic/a", b"1", headers={"x-dedup-id": "7"})
-            assert again.duplicate
-            assert (await messages.receive()).body == b"1"
-            with pytest.raises(trio.WouldBlock):
-                messages.receive_nowait()
+async def test_receipts_tell_what_became_of_it(client: Client, autojump_clock) -> None:
+    assert (await client.send("/topic/a", b"")).matched == 0
+    async with client.subscribe("/topic/a") as messages:
+        receipt = await client.send("/topic/a", b"1", headers={"x-dedup-id": "7"})
+        assert (receipt.matched, receipt.duplicate, receipt.stream_offset) == (1, False, None)
+        again = await client.send("/topic/a", b"1", headers={"x-dedup-id": "7"})
+        assert again.duplicate
+        assert (await messages.receive()).body == b"1"
+        with pytest.raises(trio.WouldBlock):
+            messages.receive_nowait()
 
 
-async def test_without_a_receipt_order_is_kept(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        async with client.subscribe("/topic/a", prefetch=10) as messages:
-            for number in range(3000):
-                await client.send("/topic/a", str(number), receipt=False)
-            await client.send("/topic/a", "last")
-            got = [message.text for message in await messages.receive_batch()]
-            while got[-1] != "last":
-                got.append((await messages.receive()).text)
-            assert got == [*map(str, range(3000)), "last"]
+async def test_without_a_receipt_order_is_kept(client: Client, autojump_clock) -> None:
+    async with client.subscribe("/topic/a", prefetch=10) as messages:
+        for number in range(3000):
+            await client.send("/topic/a", str(number), receipt=False)
+        await client.send("/topic/a", "last")
+        got = [message.text for message in await messages.receive_batch()]
+        while got[-1] != "last":
+            got.append((await messages.receive()).text)
+        assert got == [*map(str, range(3000)), "last"]
 
 
-async def test_an_exception_says_nack_and_passes(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        async with client.subscribe("/queue/a", ack="client-individual") as messages:
-            await client.send("/queue/a", b"1")
-            with pytest.raises(ZeroDivisionError):
-                async with await messages.receive():
-                    raise ZeroDivisionError
-            with trio.move_on_after(5):
-                async with await messages.receive() as message:
-                    assert message.redelivered
-                    assert message.headers["delivery-count"] == "2"
-                    await trio.sleep_forever()
+async def test_an_exception_says_nack_and_passes(client: Client, autojump_clock) -> None:
+    async with client.subscribe("/queue/a", ack="client-individual") as messages:
+        await client.send("/queue/a", b"1")
+        with pytest.raises(ZeroDivisionError):
+            async with await messages.receive():
+                raise ZeroDivisionError
+        with trio.move_on_after(5):
             async with await messages.receive() as message:
-                assert message.headers["delivery-count"] == "3"
-                await message.nack(requeue=False)
-        async with client.subscribe("/queue/DLQ.a") as dead:
-            assert (await dead.receive()).headers["x-death-reason"] == "rejected"
+                assert message.redelivered
+                assert message.headers["delivery-count"] == "2"
+                await trio.sleep_forever()
+        async with await messages.receive() as message:
+            assert message.headers["delivery-count"] == "3"
+            await message.nack(requeue=False)
+    async with client.subscribe("/queue/DLQ.a") as dead:
+        assert (await dead.receive()).headers["x-death-reason"] == "rejected"
 
 
-async def test_prefetch_bounds_what_is_unacknowledged(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        for number in range(5):
-            await client.send("/queue/a", str(number))
-        async with client.subscribe("/queue/a", ack="client", prefetch=2) as messages:
-            await trio.sleep(1)
-            batch = await messages.receive_batch()
-            assert [message.text for message in batch] == ["0", "1"]
-            await batch[-1].ack()  # both: the mode is client
-            await trio.sleep(1)
-            batch = await messages.receive_batch()
-            assert [message.text for message in batch] == ["2", "3"]
-            await batch[-1].ack()
-            async with await messages.receive() as last:
-                assert last.text == "4"
+async def test_prefetch_bounds_what_is_unacknowledged(client: Client, autojump_clock) -> None:
+    for number in range(5):
+        await client.send("/queue/a", str(number))
+    async with client.subscribe("/queue/a", ack="client", prefetch=2) as messages:
+        await trio.sleep(1)
+        batch = await messages.receive_batch()
+        assert [message.text for message in batch] == ["0", "1"]
+        await batch[-1].ack()  # both: the mode is client
+        await trio.sleep(1)
+        batch = await messages.receive_batch()
+        assert [message.text for message in batch] == ["2", "3"]
+        await batch[-1].ack()
+        async with await messages.receive() as last:
+            assert last.text == "4"
 
 
-async def test_selectors_and_headers_are_passed_on(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        subscription = client.subscribe(
-            "/topic/a", selector="n > 1", id="mine", headers={"no-local": "false"}
-        )
-        async with subscription as messages:
-            for number in range(3):
-                await client.send("/topic/a", headers={"n": str(number)})
-            message = await messages.receive()
-            assert (message.headers["n"], message.headers["subscription"]) == ("2", "mine")
-            with pytest.raises(OptionError, match="in use"):
-                async with client.subscribe("/topic/b", id="mine"):
-                    pass  # pragma: no cover
+async def test_selectors_and_headers_are_passed_on(client: Client, autojump_clock) -> None:
+    subscription = client.subscribe(
+        "/topic/a", selector="n > 1", id="mine", headers={"no-local": "false"}
+    )
+    async with subscription as messages:
+        for number in range(3):
+            await client.send("/topic/a", headers={"n": str(number)})
+        message = await messages.receive()
+        assert (message.headers["n"], message.headers["subscription"]) == ("2", "mine")
+        with pytest.raises(OptionError, match="in use"):
+            async with client.subscribe("/topic/b", id="mine"):
+                pass  # pragma: no cover
 
 
 async def test_a_durable_subscription_stays_until_it_is_forgotten(autojump_clock) -> None:
@@ -267,27 +271,25 @@ async def test_a_durable_subscription_is_ended_at_other_brokers(autojump_clock) 
     assert {b"durable-subscription-name:a\\cb", b"activemq.subscriptionName:a\\cb"} < {*lines}
 
 
-async def test_left_subscriptions_end(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        async with client.subscribe("/topic/a") as messages:
-            await client.send("/topic/a", b"1")
-        assert [message async for message in messages] == []
-        with pytest.raises(ClientClosed):
-            messages.receive_nowait()
-        assert (await client.send("/topic/a", b"2")).matched == 0
+async def test_left_subscriptions_end(client: Client, autojump_clock) -> None:
+    async with client.subscribe("/topic/a") as messages:
+        await client.send("/topic/a", b"1")
+    assert [message async for message in messages] == []
+    with pytest.raises(ClientClosed):
+        messages.receive_nowait()
+    assert (await client.send("/topic/a", b"2")).matched == 0
 
 
-async def test_what_comes_after_leaving_is_given_back(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        for number in range(9):
-            await client.send("/queue/a", str(number))
-        async with client.subscribe("/queue/a", ack="client-individual") as messages:
-            async with await messages.receive():
-                pass
-        async with client.subscribe("/queue/a", ack="client-individual") as messages:
-            for number in range(1, 9):
-                async with await messages.receive() as message:
-                    assert message.text == str(number)
+async def test_what_comes_after_leaving_is_given_back(client: Client, autojump_clock) -> None:
+    for number in range(9):
+        await client.send("/queue/a", str(number))
+    async with client.subscribe("/queue/a", ack="client-individual") as messages:
+        async with await messages.receive():
+            pass
+    async with client.subscribe("/queue/a", ack="client-individual") as messages:
+        for number in range(1, 9):
+            async with await messages.receive() as message:
+                assert message.text == str(number)
 
 
 # --- requests ---------------------------------------------------------------------------------
@@ -313,47 +315,45 @@ async def test_requests_get_their_own_answers(autojump_clock) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_a_request_that_nobody_answers(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        start = trio.current_time()
-        with pytest.raises(RequestTimedOut, match="/topic/ask: no answer within 7 s"):
-            await client.request("/topic/ask", b"?", timeout_s=7)
-        assert trio.current_time() - start == pytest.approx(7)
-        with pytest.raises(ProtocolViolation) as caught:
-            await client.request("/topic/*", b"?", timeout_s=7)
-        assert caught.value.code == "wildcard-in-send"
-        assert client._core.awaited == client._core.replies == {}
+async def test_a_request_that_nobody_answers(client: Client, autojump_clock) -> None:
+    start = trio.current_time()
+    with pytest.raises(RequestTimedOut, match="/topic/ask: no answer within 7 s"):
+        await client.request("/topic/ask", b"?", timeout_s=7)
+    assert trio.current_time() - start == pytest.approx(7)
+    with pytest.raises(ProtocolViolation) as caught:
+        await client.request("/topic/*", b"?", timeout_s=7)
+    assert caught.value.code == "wildcard-in-send"
+    assert client._core.awaited == client._core.replies == {}
 
 
 # --- transactions -----------------------------------------------------------------------------
 
 
-async def test_a_transaction_happens_as_a_whole(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        await client.send("/queue/in", b"work")
-        async with (
-            client.subscribe("/queue/in", ack="client-individual") as messages,
-            client.subscribe("/queue/out") as results,
-        ):
-            message = await messages.receive()
-            with pytest.raises(ZeroDivisionError):
-                async with client.transaction() as transaction:
-                    await transaction.send("/queue/out", "torn")
-                    await transaction.ack(message)
-                    raise ZeroDivisionError
-            assert not message.is_settled
+async def test_a_transaction_happens_as_a_whole(client: Client, autojump_clock) -> None:
+    await client.send("/queue/in", b"work")
+    async with (
+        client.subscribe("/queue/in", ack="client-individual") as messages,
+        client.subscribe("/queue/out") as results,
+    ):
+        message = await messages.receive()
+        with pytest.raises(ZeroDivisionError):
             async with client.transaction() as transaction:
-                await transaction.send("/queue/out", "done", headers={"a": "b"}, persistent=True)
+                await transaction.send("/queue/out", "torn")
                 await transaction.ack(message)
-                await transaction.ack(message)
-                assert transaction.receipt is None
-            assert transaction.receipt is not None
-            assert (await results.receive()).text == "done"
-            await client.send("/queue/in", b"more")
-            async with client.transaction() as transaction:
-                await transaction.nack(await messages.receive(), requeue=False)
-        async with client.subscribe("/queue/DLQ.in") as dead:
-            assert (await dead.receive()).body == b"more"
+                raise ZeroDivisionError
+        assert not message.is_settled
+        async with client.transaction() as transaction:
+            await transaction.send("/queue/out", "done", headers={"a": "b"}, persistent=True)
+            await transaction.ack(message)
+            await transaction.ack(message)
+            assert transaction.receipt is None
+        assert transaction.receipt is not None
+        assert (await results.receive()).text == "done"
+        await client.send("/queue/in", b"more")
+        async with client.transaction() as transaction:
+            await transaction.nack(await messages.receive(), requeue=False)
+    async with client.subscribe("/queue/DLQ.in") as dead:
+        assert (await dead.receive()).body == b"more"
 
 
 async def test_a_refused_commit(autojump_clock) -> None:
@@ -365,14 +365,12 @@ async def test_a_refused_commit(autojump_clock) -> None:
 
 
 async def test_a_transaction_does_not_outlive_its_link(autojump_clock) -> None:
-    async with open_broker() as dial:
-        links = Links(dial.stream)
-        async with open_client(links, reconnect=QUICK) as client:
-            with pytest.raises(LinkLost, match="was aborted"):
-                async with client.transaction() as transaction:
-                    links.cut()
-                    await trio.sleep(5)
-                    await transaction.send("/topic/a", b"")
+    async with open_linked() as (client, links):
+        with pytest.raises(LinkLost, match="was aborted"):
+            async with client.transaction() as transaction:
+                links.cut()
+                await trio.sleep(5)
+                await transaction.send("/topic/a", b"")
 
 
 # --- errors -----------------------------------------------------------------------------------
@@ -391,9 +389,7 @@ class TestWrongPasswords:
     """No storm: one attempt, and the program is told."""
 
     async def test_at_the_start(self) -> None:
-        peer = Scripted()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.refuse, peer, b"authentication-failed")
+        async with playing(self.refuse) as peer:
             with pytest.raises(AuthenticationError) as caught:
                 async with open_client(peer, login="alice", passcode="wr0ng", reconnect=QUICK):
                     pass  # pragma: no cover
@@ -401,59 +397,47 @@ class TestWrongPasswords:
         assert "wr0ng" not in repr(caught.value)
 
     @staticmethod
-    async def refuse(peer: Scripted, code: bytes, more: bytes = b"") -> bytes:
+    async def refuse(peer: Scripted) -> bytes:
         stream = await peer.listener.accept()
         said = await read_until(stream, b"\n\n\0")
-        await stream.send_all(b"ERROR\nmessage:no\ncode:%b\n%b\n\0" % (code, more))
+        await stream.send_all(b"ERROR\nmessage:no\ncode:authentication-failed\n\n\0")
         await stream.aclose()
         return said
 
     async def test_later(self, autojump_clock) -> None:
-        peer = Scripted()
-        async with trio.open_nursery() as nursery:
+        async def serve(peer: Scripted) -> None:
+            await (await peer.accept()).aclose()
+            await self.refuse(peer)
 
-            async def serve() -> None:
-                await (await peer.accept()).aclose()
-                await self.refuse(peer, b"authentication-failed")
-
-            nursery.start_soon(serve)
+        async with playing(serve) as peer:
             with pytest.raises(AuthenticationError):
                 async with open_client(peer, reconnect=QUICK):
                     await trio.sleep_forever()
             assert peer.listener._accepted.statistics().current_buffer_used == 0
 
     async def test_a_policy_may_try_again(self, autojump_clock) -> None:
-        peer = Scripted()
+        async def serve(peer: Scripted) -> None:
+            await self.refuse(peer)
+            await confirm(await peer.accept())
+
         policy = QUICK.__class__(
             0.1, random=lambda: 1.0, retry_first=True, retry_authentication=True
         )
-        async with trio.open_nursery() as nursery:
-
-            async def serve() -> None:
-                await self.refuse(peer, b"authentication-failed")
-                stream = await peer.accept()
-                await stream.send_all(
-                    b"RECEIPT\nreceipt-id:%b\n\n\0"
-                    % receipt_of(await read_until(stream, b"DISCONNECT\nreceipt:1\n\n\0"))
-                )
-
-            nursery.start_soon(serve)
-            async with open_client(peer, reconnect=policy) as client:
-                assert client.is_connected
+        async with open_played(serve, policy) as client:
+            assert client.is_connected
 
     async def test_a_token_that_expires_is_renewed(self, autojump_clock) -> None:
-        peer, said = Scripted(), list[bytes]()
+        said = list[bytes]()
         tokens = iter("xab")  # the first when the arguments are checked
-        async with trio.open_nursery() as nursery:
 
-            async def serve() -> None:
-                stream = await peer.listener.accept()
-                said.append(await read_until(stream, b"\n\n\0"))
-                await stream.send_all(b"CONNECTED\nversion:1.2\n\n\0")
-                await stream.send_all(b"ERROR\ncode:credentials-expired\n\n\0")
-                said.append(await self.refuse(peer, b"authentication-failed"))
+        async def serve(peer: Scripted) -> None:
+            stream = await peer.listener.accept()
+            said.append(await read_until(stream, b"\n\n\0"))
+            await stream.send_all(b"CONNECTED\nversion:1.2\n\n\0")
+            await stream.send_all(b"ERROR\ncode:credentials-expired\n\n\0")
+            said.append(await self.refuse(peer))
 
-            nursery.start_soon(serve)
+        async with playing(serve) as peer:
             with pytest.raises(AuthenticationError):
                 async with open_client(peer, token=lambda: next(tokens), reconnect=QUICK):
                     await trio.sleep_forever()
@@ -476,15 +460,12 @@ class TestWrongPasswords:
     ],
 )
 async def test_an_error_for_connect_tells_whose_fault(headers: bytes, kind: type[Refused]) -> None:
-    peer = Scripted()
-
-    async def refuse() -> None:
+    async def refuse(peer: Scripted) -> None:
         stream = await peer.listener.accept()
         await read_until(stream, b"\n\n\0")
         await stream.send_all(b"ERROR\n%b\nbecause\0" % headers)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(refuse)
+    async with playing(refuse) as peer:
         with pytest.raises(Refused) as caught:
             async with open_client(peer):
                 pass  # pragma: no cover
@@ -587,31 +568,27 @@ async def test_wrong_arguments() -> None:
         QUICK.__class__(max_attempts=-1)
 
 
-async def test_wrong_arguments_of_subscribe(autojump_clock) -> None:
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        for options in ({"ack": "yes"}, {"prefetch": 0}):
-            with pytest.raises(OptionError):
-                async with client.subscribe("/topic/a", **options):  # type: ignore[arg-type]
-                    pass  # pragma: no cover
+async def test_wrong_arguments_of_subscribe(client: Client, autojump_clock) -> None:
+    for options in ({"ack": "yes"}, {"prefetch": 0}):
+        with pytest.raises(OptionError):
+            async with client.subscribe("/topic/a", **options):  # type: ignore[arg-type]
+                pass  # pragma: no cover
 
 
 # --- back-pressure ----------------------------------------------------------------------------
 
 
 async def test_a_full_buffer_stops_the_reader_and_half_of_it_starts_it(autojump_clock) -> None:
-    peer = Scripted()
-    async with trio.open_nursery() as nursery:
+    async def serve(peer: Scripted) -> None:
+        stream = await peer.accept(b"heart-beat:1,0\n")
+        await confirm(stream)
+        for number in range(100):
+            await wait_all_tasks_blocked()
+            await stream.send_all(MESSAGE % (number, b"x"))
+
+    async with playing(serve) as peer:
         links = Links(peer)
         clients = open_client(links, close_timeout_s=0.1, heart_beat=(0, 1))
-
-        async def serve() -> None:
-            stream = await peer.accept(b"heart-beat:1,0\n")
-            await confirm(stream)
-            for number in range(100):
-                await wait_all_tasks_blocked()
-                await stream.send_all(MESSAGE % (number, b"x"))
-
-        nursery.start_soon(serve)
         async with clients as client, client.subscribe("/topic/a", prefetch=10) as messages:
             await trio.sleep(60)  # silent all the time, but not dead: nobody listens
             assert client.is_connected
@@ -626,17 +603,18 @@ async def test_a_full_buffer_stops_the_reader_and_half_of_it_starts_it(autojump_
             assert not client._core._crowded
 
 
-async def test_who_waits_for_a_receipt_is_not_stopped_by_its_own_buffer(autojump_clock) -> None:
+async def test_who_waits_for_a_receipt_is_not_stopped_by_its_own_buffer(
+    client: Client, autojump_clock
+) -> None:
     """The deadlock of a handler that sends on while its buffer is full."""
-    async with open_broker() as dial, open_client(dial.stream) as client:
-        async with client.subscribe("/topic/a", prefetch=1) as messages:
-            for number in range(50):
-                await client.send("/topic/a", str(number), receipt=False)
-            await trio.sleep(1)
-            for number in range(50):
-                message = await messages.receive()
-                assert message.text == str(number)
-                assert (await client.send("/topic/b", b"")).matched == 0
+    async with client.subscribe("/topic/a", prefetch=1) as messages:
+        for number in range(50):
+            await client.send("/topic/a", str(number), receipt=False)
+        await trio.sleep(1)
+        for number in range(50):
+            message = await messages.receive()
+            assert message.text == str(number)
+            assert (await client.send("/topic/b", b"")).matched == 0
 
 
 async def test_what_comes_before_a_receipt_is_bounded(autojump_clock, monkeypatch) -> None:
@@ -652,16 +630,10 @@ async def test_what_comes_before_a_receipt_is_bounded(autojump_clock, monkeypatc
 
 
 async def test_the_outgoing_buffer_is_bounded(autojump_clock) -> None:
-    peer = Scripted()
-
-    async def connect() -> trio.abc.Stream:
-        return peer.listener.connect_narrow()
-
     sent = 0
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.accept)
-        options = {"max_outgoing_bytes": 1000, "close_timeout_s": 1, "heart_beat": (0, 0)}
-        async with open_client(connect, **options) as client:  # type: ignore[arg-type]
+    options = {"max_outgoing_bytes": 1000, "close_timeout_s": 1, "heart_beat": (0, 0)}
+    async with playing(Scripted.accept) as peer:
+        async with open_client(peer.connect_narrow, **options) as client:  # type: ignore[arg-type]
             with trio.move_on_after(100) as scope:
                 while True:
                     await client.send("/topic/a", b"x" * 50, receipt=False)
@@ -720,9 +692,7 @@ async def test_the_end_is_in_order(autojump_clock) -> None:
 
 
 async def test_a_broker_that_does_not_confirm_the_end(autojump_clock) -> None:
-    peer = Scripted()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.accept)
+    async with playing(Scripted.accept) as peer:
         start = trio.current_time()
         async with open_client(peer, close_timeout_s=2, heart_beat=(0, 0)):
             pass
@@ -752,39 +722,37 @@ async def test_an_exception_of_the_block_comes_out_as_it_is(autojump_clock) -> N
 
 
 async def test_stale_messages(autojump_clock) -> None:
-    async with open_broker() as dial:
-        links = Links(dial.stream)
-        async with open_client(links, reconnect=QUICK) as client:
-            async with client.subscribe("/queue/a", ack="client-individual") as messages:
-                await client.send("/queue/a", b"1")
-                await client.send("/queue/a", b"2")
-                message = await messages.receive()
-                links.cut()
-                await trio.sleep(1)
-                with pytest.raises(StaleMessage, match="will redeliver it"):
-                    await message.ack()
-                with pytest.raises(StaleMessage):
-                    async with message:
-                        pass
-                with pytest.raises(ZeroDivisionError):  # not hidden by the other one
-                    async with message:
-                        raise ZeroDivisionError
-                with pytest.raises(StaleMessage):
-                    async with client.transaction() as transaction:
-                        await transaction.ack(message)
-                for body in (b"1", b"2"):
-                    async with await messages.receive() as message:
-                        assert (message.body, message.redelivered) == (body, True)
-            quiet = client.subscribe("/queue/b", ack="client", on_stale="ignore")
-            async with quiet as messages:
-                await client.send("/queue/b", b"1")
-                message = await messages.receive()
-                links.cut()
+    async with open_linked() as (client, links):
+        async with client.subscribe("/queue/a", ack="client-individual") as messages:
+            await client.send("/queue/a", b"1")
+            await client.send("/queue/a", b"2")
+            message = await messages.receive()
+            links.cut()
+            await trio.sleep(1)
+            with pytest.raises(StaleMessage, match="will redeliver it"):
                 await message.ack()
-                await trio.sleep(1)
-                await message.ack()
+            with pytest.raises(StaleMessage):
+                async with message:
+                    pass
+            with pytest.raises(ZeroDivisionError):  # not hidden by the other one
+                async with message:
+                    raise ZeroDivisionError
+            with pytest.raises(StaleMessage):
+                async with client.transaction() as transaction:
+                    await transaction.ack(message)
+            for body in (b"1", b"2"):
                 async with await messages.receive() as message:
-                    assert message.redelivered
+                    assert (message.body, message.redelivered) == (body, True)
+        quiet = client.subscribe("/queue/b", ack="client", on_stale="ignore")
+        async with quiet as messages:
+            await client.send("/queue/b", b"1")
+            message = await messages.receive()
+            links.cut()
+            await message.ack()
+            await trio.sleep(1)
+            await message.ack()
+            async with await messages.receive() as message:
+                assert message.redelivered
 
 
 async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock) -> None:
@@ -825,27 +793,8 @@ async def test_what_nobody_waits_for_is_let_pass(autojump_clock) -> None:
 
 
 async def test_the_first_reason_is_the_one_that_is_told() -> None:
-    class Rash(trio.abc.Stream):
-        """A stream that says what it has, and breaks, without ever waiting."""
-
-        says: ClassVar[list[bytes]] = [b"CONNECTED\nversion:1.2\n\n\0", b"ERROR\nmessage:why\n\n\0"]
-
-        async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-            await trio.lowlevel.checkpoint()
-
-        async def wait_send_all_might_not_block(self) -> None:
-            raise NotImplementedError
-
-        async def receive_some(self, max_bytes: int | None = None) -> bytes:
-            if not self.says:
-                raise trio.BrokenResourceError
-            return self.says.pop(0)
-
-        async def aclose(self) -> None:
-            await trio.lowlevel.checkpoint()
-
     async def connect() -> trio.abc.Stream:
-        return Rash()
+        return BreakingStream(b"CONNECTED\nversion:1.2\n\n\0", b"ERROR\nmessage:why\n\n\0")
 
     with pytest.raises(BrokerError, match="why"):
         async with open_client(connect, reconnect=None):
@@ -853,8 +802,6 @@ async def test_the_first_reason_is_the_one_that_is_told() -> None:
 
 
 async def test_nothing_can_be_written_and_the_broker_does_not_say_why(autojump_clock) -> None:
-    peer = Scripted()
-
     class Deaf(CutStream):
         """Writing fails, and reading goes on."""
 
@@ -864,8 +811,7 @@ async def test_nothing_can_be_written_and_the_broker_does_not_say_why(autojump_c
     async def connect() -> trio.abc.Stream:
         return Deaf(await peer(), sends=200)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.accept)
+    async with playing(Scripted.accept) as peer:
         with pytest.raises(LinkLost):
             async with open_client(connect, reconnect=None, heart_beat=(0, 0)) as client:
                 start = trio.current_time()
@@ -887,21 +833,17 @@ async def test_a_broker_that_breaks_a_rule_later(autojump_clock) -> None:
 
 
 async def test_who_waits_for_room_gets_it_from_the_next_link(autojump_clock) -> None:
-    peer, said = Scripted(), list[bytes]()
+    said = list[bytes]()
 
-    async def narrow() -> trio.abc.Stream:
-        return peer.listener.connect_narrow()
-
-    async def serve() -> None:
+    async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         await trio.sleep(5)
         await trio.aclose_forcefully(stream)
         said.append(await read_until(await peer.accept(), b"last\0"))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with playing(serve) as peer:
         async with open_client(
-            narrow, max_outgoing_bytes=100, reconnect=QUICK, close_timeout_s=1
+            peer.connect_narrow, max_outgoing_bytes=100, reconnect=QUICK, close_timeout_s=1
         ) as client:
             for _ in range(3):
                 await client.send("/topic/a", b"x" * 200, receipt=False)

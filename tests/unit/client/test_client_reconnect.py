@@ -17,6 +17,7 @@ from tests.support.client_fakes import (
     confirm,
     open_broker,
     open_keeper,
+    open_linked,
     open_played,
     playing,
     read_until,
@@ -37,6 +38,7 @@ from trio_stomp.client import (
     open_client,
 )
 
+STUBBORN = ReconnectPolicy(0.1, random=lambda: 1.0, retry_first=True)
 STREAM = ("/topic/s", DestinationPolicy(stream=True))
 CUTS = st.lists(st.tuples(st.integers(60, 3000), st.integers(60, 3000)), max_size=6)
 
@@ -59,9 +61,7 @@ def test_each_send_with_a_receipt_is_taken_once_and_in_order(plans: list[tuple[i
     async def main() -> None:
         async with open_dial() as dial:
             await dial.start()
-            links = Links(dial.stream, plans)
-            policy = ReconnectPolicy(0.1, random=lambda: 1.0, retry_first=True)
-            async with open_client(links, reconnect=policy) as client:
+            async with open_client(Links(dial.stream, plans), reconnect=STUBBORN) as client:
                 for number in range(20):
                     await client.send("/queue/a", str(number))
             async with open_client(dial.stream) as client, client.subscribe("/queue/a") as got:
@@ -98,9 +98,7 @@ def test_each_message_is_acknowledged_once_whatever_breaks(
                 for number in range(15):
                     await client.send("/queue/a", str(number))
                 await client.send("/queue/a", "end", headers={"priority": "0"})
-            links = Links(dial.stream, plans)
-            policy = ReconnectPolicy(0.1, random=lambda: 1.0, retry_first=True)
-            async with open_client(links, reconnect=policy) as client:
+            async with open_client(Links(dial.stream, plans), reconnect=STUBBORN) as client:
                 subscription = client.subscribe(
                     "/queue/a", ack="client-individual", prefetch=prefetch, on_stale="ignore"
                 )
@@ -127,9 +125,7 @@ def test_a_stream_is_read_on_without_gap_or_repetition(
                 for number in range(20):
                     await sender.send("/topic/s", str(number), receipt=False)
                 await sender.send("/topic/s", "20")
-                links = Links(dial.stream, plans)
-                policy = ReconnectPolicy(0.1, random=lambda: 1.0, retry_first=True)
-                async with open_client(links, reconnect=policy) as client:
+                async with open_client(Links(dial.stream, plans), reconnect=STUBBORN) as client:
                     subscription = client.subscribe(
                         "/topic/s",
                         offset="first",
@@ -470,16 +466,14 @@ async def test_a_broker_that_stops_is_come_back_to(autojump_clock, farewell: str
 
 
 async def test_events_are_bounded(autojump_clock) -> None:
-    async with open_broker() as dial:
-        links = Links(dial.stream)
-        async with open_client(links, reconnect=QUICK) as client:
-            for _ in range(40):
-                links.cut()
-                await trio.sleep(60)
-            events = passed(client)
-            assert len(events) == 64
-            assert events[-1].kind == "connected"
-            assert events[-1].headers["version"] == "1.2"
+    async with open_linked() as (client, links):
+        for _ in range(40):
+            links.cut()
+            await trio.sleep(60)
+        events = passed(client)
+        assert len(events) == 64
+        assert events[-1].kind == "connected"
+        assert events[-1].headers["version"] == "1.2"
 
 
 async def test_leaving_while_there_is_no_link(autojump_clock) -> None:

@@ -9,8 +9,8 @@ import pytest
 import trio
 from attrs import define, evolve, field
 
-from tests.support.durable_dial import DurableDial
-from tests.support.fakes import MEMORY, Dial
+from tests.support.durable_dial import dialled
+from tests.support.fakes import Dial
 from tests.support.site import QUIET, add_all, ask
 from tests.support.site import dial as dial
 from trio_stomp.broker import Histogram
@@ -235,9 +235,7 @@ class Scales:
 
 
 async def test_the_store() -> None:
-    async with trio.open_nursery() as nursery:
-        dial = DurableDial(MEMORY, dict(QUIET))
-        dial._nursery = nursery
+    async with dialled(**QUIET) as dial:
         await dial.start()
         add_all(dial)
         health, committer = health_of(dial), dial.server.committer
@@ -260,5 +258,3 @@ async def test_the_store() -> None:
         by_name = {each["name"]: each["status"] for each in told.json["checks"]}
         assert (by_name["store"], by_name["draining"]) == (FAILING, OK)
         committer.error = ""
-        dial.hang_up()
-        await dial.end()

@@ -196,14 +196,19 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
             pytest.fail("it runs")
 
 
+class Handle:
+    """Of a broker that nobody can stop."""
+
+    addresses = ("127.0.0.1:1",)
+
+    def stop(self) -> None:
+        pass
+
+
 async def test_a_bug_of_the_broker_beside_an_error_of_the_block_hides_neither(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def serve(*_: object, task_status: trio.TaskStatus[object], **__: object) -> None:
-        class Handle:
-            def stop(self) -> None:
-                pass
-
         task_status.started(Handle())
         try:
             await trio.sleep_forever()
@@ -291,12 +296,6 @@ def serving_until(released: threading.Event, *, starts: bool) -> Serving:
     """A broker that does not listen to anybody who wants to stop it."""
 
     async def serve(_: object, task_status: trio.TaskStatus[object]) -> None:
-        class Handle:
-            addresses = ("127.0.0.1:1",)
-
-            def stop(self) -> None:
-                pass
-
         if starts:
             task_status.started(Handle())
         await trio.to_thread.run_sync(released.wait)
@@ -304,36 +303,24 @@ def serving_until(released: threading.Event, *, starts: bool) -> Serving:
     return serve
 
 
-def test_a_broker_that_does_not_start(
-    released: threading.Event, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_broker_that_does_not_start_or_stop(
+    released: threading.Event, starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_threaded, "serve", serving_until(released, starts=False))
-    runner = _threaded._Runner(Settings(), patience_s=0.01)
-    with pytest.raises(TimeoutError, match=r"did not start in 0\.01 s"):
-        runner.start()
-    with pytest.raises(TimeoutError, match=r"did not stop in 0\.01 s"):
-        runner.stop()
-
-
-def test_a_broker_that_does_not_stop(
-    released: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_threaded, "serve", serving_until(released, starts=True))
+    monkeypatch.setattr(_threaded, "serve", serving_until(released, starts=starts))
     runner = _threaded._Runner(Settings())
-    runner.start()
+    if starts:
+        runner.start()
     runner.patience_s = 0.01
+    if not starts:
+        with pytest.raises(TimeoutError, match=r"did not start in 0\.01 s"):
+            runner.start()
     with pytest.raises(TimeoutError, match=r"did not stop in 0\.01 s"):
         runner.stop()
 
 
 def test_a_broker_that_breaks_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async def serve(_: object, task_status: trio.TaskStatus[object]) -> None:
-        class Handle:
-            addresses = ("127.0.0.1:1",)
-
-            def stop(self) -> None:
-                pass
-
         task_status.started(Handle())
         raise KeyError("bug")
 
