@@ -44,8 +44,8 @@ from trio_stomp.client import (
 MESSAGE = b"MESSAGE\nsubscription:s1\nmessage-id:m-%d\ndestination:/topic/a\n\n%b\0"
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
+@pytest.fixture(name="client")
+async def _client() -> AsyncIterator[Client]:
     """A client with a broker of its own."""
     async with open_broker() as dial, open_client(dial.stream) as client:
         yield client

@@ -11,7 +11,7 @@ from attrs import define, evolve, field
 
 from tests.support.durable_dial import dialled
 from tests.support.fakes import Dial
-from tests.support.site import QUIET, add_all, ask
+from tests.support.site import add_all, ask
 from tests.support.site import dial as dial
 from trio_stomp.broker import Histogram
 from trio_stomp.diag import Reporter
@@ -235,7 +235,7 @@ class Scales:
 
 
 async def test_the_store() -> None:
-    async with dialled(**QUIET) as dial:
+    async with dialled(monitor_interval_s=0.0) as dial:
         await dial.start()
         add_all(dial)
         health, committer = health_of(dial), dial.server.committer

@@ -357,7 +357,7 @@ async def test_the_lag_counts_on_over_the_intervals_of_diag(autojump_clock) -> N
 
 
 async def test_the_store_is_told_of_if_there_is_one() -> None:
-    async with dialled(**QUIET) as dial:
+    async with dialled(monitor_interval_s=0.0) as dial:
         client = await dial.connect()
         add_all(dial)
         await client.publish("/queue/q", b"x", headers={"persistent": "true"}, receipt=True)
@@ -489,7 +489,7 @@ def test_sums_of_histograms() -> None:
 
 async def exported() -> set[str]:
     """The names of all samples of a broker with a store."""
-    async with dialled(**QUIET) as dial:
+    async with dialled(monitor_interval_s=0.0) as dial:
         await dial.connect()
         add_all(dial)
         return scrape(dial).names
