@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
+import pytest
 from attrs import define, field
+
+from trio_stomp.cli import main
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 50
@@ -136,6 +139,23 @@ def started(
         assert process.stdout is not None
         assert process.stderr is not None
         yield process, process.stdin, process.stdout, process.stderr
+
+
+class Told(Protocol):
+    """Runs a tool in this process, and returns what it prints; its errors too if it fails."""
+
+    def __call__(self, *argv: str, code: int = 0) -> str: ...
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    def told(*argv: str, code: int = 0) -> str:
+        assert main(list(argv)) == code
+        captured = capsys.readouterr()
+        assert (captured.err == "") is (code in (0, 1)) or "error: " in captured.err
+        return captured.out if code == 0 else captured.out + captured.err
+
+    return told
 
 
 def check_refused(ran: Ran, told: str, code: int = 2) -> None:

@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from tests.support.tool_fakes import Told
+from tests.support.tool_fakes import told as told
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli.commands import _acl
 from trio_stomp.cli.commands._acl import main
@@ -24,25 +27,31 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def ask(file: Path | None, *words: str) -> int:
-    chosen = ["--acl-file", str(file)] if file is not None else []
-    return main(["test", *chosen, *words])
+class Ask(Protocol):
+    """Asks the tool about a file, or about the built-in rules; what it prints."""
+
+    def __call__(self, file: Path | None, *words: str, code: int = 0) -> str: ...
+
+
+@pytest.fixture
+def ask(told: Told) -> Ask:
+    def ask(file: Path | None, *words: str, code: int = 0) -> str:
+        chosen = ["--acl-file", str(file)] if file is not None else []
+        return told("acl", "test", *chosen, *words, code=code)
+
+    return ask
 
 
 # test
 
 
-def test_what_is_allowed_is_told_with_the_rules_place(
-    file: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert ask(file, "alice", "send", "/topic/x") == 0
-    assert capsys.readouterr().out == (
-        f"allowed by {file}:6 (rule 2): 'alice' may send to '/topic/x'\n"
-    )
+def test_what_is_allowed_is_told_with_the_rules_place(file: Path, ask: Ask):
+    line = f"allowed by {file}:6 (rule 2): 'alice' may send to '/topic/x'\n"
+    assert ask(file, "alice", "send", "/topic/x") == line
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "verdict"),
     [
         (["alice", "receive", "/topic/secret"], 1, ":3 (rule 1): 'alice' may not receive from"),
         (["alice", "receive", "/topic/*"], 1, ":3 (rule 1), which is for a part of it: "),
@@ -60,20 +69,17 @@ def test_what_is_allowed_is_told_with_the_rules_place(
         (["alice", "create", "/topic/*"], 1, "no rule"),
     ],
 )
-def test_the_verdict(
-    file: Path, words: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
-):
-    assert ask(file, *words) == code
-    assert told in capsys.readouterr().out
+def test_the_verdict(file: Path, words: list[str], code: int, verdict: str, ask: Ask):
+    assert verdict in ask(file, *words, code=code)
 
 
-def test_every_part_of_a_composite_must_be_allowed(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert ask(file, "alice", "receive", "/topic/x,/topic/secret,y") == 1
-    first, second, third = capsys.readouterr().out.splitlines()
+def test_every_part_of_a_composite_must_be_allowed(file: Path, ask: Ask):
+    told = ask(file, "alice", "receive", "/topic/x,/topic/secret,y", code=1)
+    first, second, third = told.splitlines()
     assert first.startswith("allowed by ")
     assert second.startswith("denied by ")
     assert "'/topic/y'" in third
-    assert ask(file, "alice", "receive", "/topic/x,y") == 0
+    assert ask(file, "alice", "receive", "/topic/x,y")
 
 
 @pytest.mark.parametrize(
@@ -86,19 +92,16 @@ def test_every_part_of_a_composite_must_be_allowed(file: Path, capsys: pytest.Ca
         (["ann", "monitor", "DIAG/session"], 1, 1),
     ],
 )
-def test_what_takes_monitor_is_said(
-    words: list[str], code: int, lines: int, capsys: pytest.CaptureFixture[str]
-):
-    assert ask(None, *words) == code
-    told = capsys.readouterr().out.splitlines()
+def test_what_takes_monitor_is_said(words: list[str], code: int, lines: int, ask: Ask):
+    told = ask(None, *words, code=code).splitlines()
     assert len(told) == lines
     is_noted = told[-1].startswith("note: the broker's own topics require monitor, not ")
     assert is_noted is (lines > 1)
 
 
-def test_for_programs(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert ask(file, "--json", "alice", "receive", "/topic/x,/queue/y") == 1
-    assert json.loads(capsys.readouterr().out) == {
+def test_for_programs(file: Path, ask: Ask):
+    told = ask(file, "--json", "alice", "receive", "/topic/x,/queue/y", code=1)
+    assert json.loads(told) == {
         "user": "alice",
         "action": "receive",
         "destination": "/topic/x,/queue/y",
@@ -148,44 +151,37 @@ def test_a_bad_option_is_an_error_of_one_line(argv: list[str], told: str):
     assert "\n" not in str(caught.value)
 
 
-def test_a_client_that_is_called_like_an_option(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert ask(file, "--", "--json", "send", "/topic/x") == 0
-    assert "'--json' may send" in capsys.readouterr().out
+def test_a_client_that_is_called_like_an_option(file: Path, ask: Ask):
+    assert "'--json' may send" in ask(file, "--", "--json", "send", "/topic/x")
 
 
 # check
 
 
-def test_a_file_is_counted(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["check", str(file)]) == 0
-    assert capsys.readouterr().out == f"{file}: 3 rules, 1 group, no certificates, no warnings\n"
-    assert main(["check", str(EXAMPLE)]) == 0
-    assert "no warnings" in capsys.readouterr().out
+def test_a_file_is_counted(file: Path, told: Told):
+    counts = f"{file}: 3 rules, 1 group, no certificates, no warnings\n"
+    assert told("acl", "check", str(file)) == counts
+    assert "no warnings" in told("acl", "check", str(EXAMPLE))
 
 
-def test_a_rule_that_never_decides_is_warned_of(file: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_rule_that_never_decides_is_warned_of(file: Path, told: Told):
     with file.open("a") as more:
         more.write("[[rule]]\ndeny = 'send'\nto = '/topic/a'\n")
-    assert main(["check", str(file)]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"warning: {file}:13 (rule 4) never decides: {file}:6 (rule 2) precedes")
-    assert told.endswith(", 1 warning\n")
+    out = told("acl", "check", str(file))
+    assert out.startswith(f"warning: {file}:13 (rule 4) never decides: {file}:6 (rule 2) precedes")
+    assert out.endswith(", 1 warning\n")
 
 
-def test_only_so_many_pairs_are_compared(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_only_so_many_pairs_are_compared(file: Path, told: Told, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_acl, "MAX_COMPARED", 1)
-    assert main(["check", str(file)]) == 0
-    assert "note: not all pairs of 3 rules were compared\n" in capsys.readouterr().out
+    assert "note: not all pairs of 3 rules were compared\n" in told("acl", "check", str(file))
 
 
 # show
 
 
-def test_the_rules_are_listed(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["show", "--acl-file", str(file)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+def test_the_rules_are_listed(file: Path, told: Told):
+    assert told("acl", "show", "--acl-file", str(file)).splitlines() == [
         f"1  deny receive to '/topic/secret' for every logged-in user  [{file}:3 (rule 1)]",
         "2  allow send, receive to '/topic/**', '/queue/{user}' for every logged-in user"
         f"  [{file}:6 (rule 2)]",
@@ -194,15 +190,13 @@ def test_the_rules_are_listed(file: Path, capsys: pytest.CaptureFixture[str]):
     ]
 
 
-def test_without_a_file_the_built_in_rules_are_listed(capsys: pytest.CaptureFixture[str]):
-    assert main(["show"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "1  allow everything to '**' for group 'admin'  [built-in rule 1]"
-    assert len(told) == 6
+def test_without_a_file_the_built_in_rules_are_listed(told: Told):
+    lines = told("acl", "show").splitlines()
+    assert lines[0] == "1  allow everything to '**' for group 'admin'  [built-in rule 1]"
+    assert len(lines) == 6
 
 
-def test_names_cannot_drive_the_terminal(file: Path, capsys: pytest.CaptureFixture[str]):
+def test_names_cannot_drive_the_terminal(file: Path, told: Told, ask: Ask):
     file.write_text('[[rule]]\nallow="send"\nto="a\\u001b[2J"\nuser="\\u0007"\n')
-    assert main(["show", "--acl-file", str(file)]) == 0
-    assert main(["test", "--acl-file", str(file), "\x07", "send", "a\x1b[2J"]) == 0
-    assert capsys.readouterr().out.replace("\n", "").isprintable()
+    out = told("acl", "show", "--acl-file", str(file)) + ask(file, "\x07", "send", "a\x1b[2J")
+    assert out.replace("\n", "").isprintable()

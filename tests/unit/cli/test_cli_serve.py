@@ -276,17 +276,25 @@ def install(monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> None:
     monkeypatch.setattr("trio_stomp.startup.serve", server.serve)
 
 
+async def signalled(
+    monkeypatch: pytest.MonkeyPatch, server: FakeServer, *numbers: signal.Signals
+) -> None:
+    """Run the command line around a server until these signals have ended it."""
+    install(monkeypatch, server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, Settings(), "few files")
+        for number in numbers:
+            await trio.testing.wait_all_tasks_blocked()
+            signal.raise_signal(number)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_the_first_signal_stops_in_order(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: signal.Signals
 ) -> None:
     caplog.set_level(logging.INFO)
     server = FakeServer()
-    install(monkeypatch, server)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, Settings(), "few files")
-        await trio.testing.wait_all_tasks_blocked()
-        signal.raise_signal(number)
+    await signalled(monkeypatch, server, number)
     assert server.stops == 1
     first, second, third = (record.getMessage() for record in caplog.records)
     assert "listening on 127.0.0.1:5000" in first
@@ -296,13 +304,7 @@ async def test_the_first_signal_stops_in_order(
 
 async def test_the_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeServer(obeys=False)
-    install(monkeypatch, server)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, Settings())
-        await trio.testing.wait_all_tasks_blocked()
-        signal.raise_signal(signal.SIGINT)
-        await trio.testing.wait_all_tasks_blocked()
-        signal.raise_signal(signal.SIGTERM)
+    await signalled(monkeypatch, server, signal.SIGINT, signal.SIGTERM)
     assert server.stops == 1
 
 
@@ -311,14 +313,9 @@ async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
 ) -> None:
     caplog.set_level(logging.INFO)
     server = FakeServer()
-    install(monkeypatch, server)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, Settings())
-        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
-            await trio.testing.wait_all_tasks_blocked()
-            signal.raise_signal(number)
+    await signalled(monkeypatch, server, signal.SIGHUP, signal.SIGHUP, signal.SIGTERM)
     assert (server.reloads, server.stops) == (2, 1)
-    _, first, second, _ = (record.getMessage() for record in caplog.records)
+    _, _, first, second, _ = (record.getMessage() for record in caplog.records)
     assert "users" in first
     assert second == "got SIGHUP, but changed nothing: users:3: no colon"
 

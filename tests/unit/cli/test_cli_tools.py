@@ -15,6 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -26,6 +27,7 @@ from tests.support.tls import authority
 from tests.support.tool_fakes import (
     FakeSite,
     Terminal,
+    Told,
     check_refused,
     environment,
     fake_site,
@@ -34,6 +36,7 @@ from tests.support.tool_fakes import (
     run_unread,
     running,
 )
+from tests.support.tool_fakes import told as told
 from trio_stomp._version import __version__
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _connect_options, _http_get, _main, main
@@ -657,7 +660,7 @@ READY, UNREADY = {"/readyz": (200, b"ok\n")}, {"/readyz": (503, b"it stops\n")}
 
 
 @pytest.mark.parametrize(
-    ("pages", "code", "told"),
+    ("pages", "code", "line"),
     [
         (HEALTHY, 0, ": healthy (ok)\n"),
         (SICK, 1, ": not healthy (failing)\n  failing   store: gone\\x1b\n  ?         ?: ?\n"),
@@ -670,22 +673,18 @@ READY, UNREADY = {"/readyz": (200, b"ok\n")}, {"/readyz": (503, b"it stops\n")}
         ({}, 1, ": not healthy: nothing\n"),
     ],
 )
-def test_health(
-    pages: dict[str, tuple[int, bytes]], code: int, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_health(pages: dict[str, tuple[int, bytes]], code: int, line: str, told: Told) -> None:
     with fake_site(pages) as site:
-        assert main(["health", "--url", site.url]) == code
-        assert capsys.readouterr().out == f"{site.url}{told}"
+        assert told("health", "--url", site.url, code=code) == f"{site.url}{line}"
 
 
-def test_health_as_json() -> None:
+def test_health_as_json(told: Told) -> None:
     with fake_site(HEALTHY) as site:
-        ran = run("health", "--json", TRIO_STOMP_URL=site.url)
-        url = f"{site.url}/healthz"
-    assert json.loads(ran.stdout) == {
+        answer = json.loads(told("health", "--json", "--url", site.url))
+    assert answer == {
         "healthy": True,
         "reachable": True,
-        "url": url,
+        "url": f"{site.url}/healthz",
         "status": 200,
         "details": {"status": "ok", "checks": []},
     }
@@ -704,7 +703,7 @@ def test_nobody_there_is_exit_2() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
-    ("pid", "told"),
+    ("pid", "why"),
     [
         (None, "does not report its process id"),
         ("1", "does not report its process id"),
@@ -715,20 +714,19 @@ def test_nobody_there_is_exit_2() -> None:
     ],
 )
 def test_a_process_that_is_no_broker_is_left_alone(
-    pid: object, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pid: object, why: str, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
     with fake_site({"/varz": (200, json.dumps({"pid": pid}).encode())}) as site:
-        assert main(["reload", "--url", site.url]) == 1
-    captured = capsys.readouterr()
-    assert captured.err.startswith("trio-stomp reload: error: ")
-    assert told in captured.err
+        error = told("reload", "--url", site.url, code=1)
+    assert error.startswith("trio-stomp reload: error: ")
+    assert why in error
     assert killed == []
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "why"),
     [
         (ProcessLookupError(), "there is no process 4711"),
         (PermissionError(), "process 4711 belongs to another user"),
@@ -736,22 +734,18 @@ def test_a_process_that_is_no_broker_is_left_alone(
     ],
 )
 def test_a_process_that_cannot_be_told(
-    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, why: str, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(pid: int, number: int) -> None:
         raise error
 
     monkeypatch.setattr(os, "kill", kill)
-    assert main(["reload", "--pid", "4711"]) == 1
-    assert told in capsys.readouterr().err
+    assert why in told("reload", "--pid", "4711", code=1)
 
 
-def test_there_are_no_signals_on_windows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_there_are_no_signals_on_windows(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
-    assert main(["reload", "--pid", "5"]) == 1
-    assert "restart the broker instead" in capsys.readouterr().err
+    assert "restart the broker instead" in told("reload", "--pid", "5", code=1)
 
 
 @pytest.mark.parametrize(
@@ -805,11 +799,14 @@ ANSWER = {
 }
 
 
-def test_explain_for_people() -> None:
-    with fake_site({"/explain": (200, json.dumps(ANSWER).encode())}) as site:
-        ran = run("explain", "a.1-5", "--url", site.url)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines() == [
+def explaining(answer: object) -> AbstractContextManager[FakeSite]:
+    return fake_site({"/explain": (200, json.dumps(answer).encode())})
+
+
+def test_explain_for_people(told: Told) -> None:
+    with explaining(ANSWER) as site:
+        lines = told("explain", "a.1-5", "--url", site.url).splitlines()
+    assert lines == [
         "delivered, \\x1b[31mnot acknowledged",
         "        -1.500 s  sent (destination /topic/a, session 7)",
         "                  lost: lost at /topic/a",
@@ -821,7 +818,7 @@ def test_explain_for_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "lines"),
     [
         (
             {"summary": "one; two; three", "facts": ["one; two", "three\x1b"], "events": []},
@@ -831,12 +828,9 @@ def test_explain_for_people() -> None:
     ],
     ids=["facts", "of-another-shape"],
 )
-def test_each_fact_of_an_explanation_has_a_line(
-    answer: object, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with fake_site({"/explain": (200, json.dumps(answer).encode())}) as site:
-        assert main(["explain", "a-1", "--url", site.url]) == 0
-    assert capsys.readouterr().out == told
+def test_each_fact_of_an_explanation_has_a_line(answer: object, lines: str, told: Told) -> None:
+    with explaining(answer) as site:
+        assert told("explain", "a-1", "--url", site.url) == lines
 
 
 @pytest.mark.parametrize(
@@ -848,14 +842,11 @@ def test_each_fact_of_an_explanation_has_a_line(
         (["--destination", "d", "--user", "u"], {"destination": "d", "user": "u"}),
     ],
 )
-def test_explain_asks_the_broker(
-    line: list[str], question: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with fake_site({"/explain": (200, json.dumps(ANSWER).encode())}) as site:
-        assert main(["explain", *line, "--json", "--url", site.url]) == 0
+def test_explain_asks_the_broker(line: list[str], question: dict[str, str], told: Told) -> None:
+    with explaining(ANSWER) as site:
+        assert json.loads(told("explain", *line, "--json", "--url", site.url)) == ANSWER
         target = urlsplit(site.asked[0][0])
     assert json.loads(parse_qs(target.query)["q"][0]) == question
-    assert json.loads(capsys.readouterr().out) == ANSWER
 
 
 def test_a_broker_explains_itself() -> None:
@@ -905,12 +896,9 @@ def test_bash_completes() -> None:
     ]
 
 
-def test_without_shtab_it_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_shtab_it_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 1
-    assert capsys.readouterr().err == (
+    assert told("completion", "bash", code=1) == (
         "trio-stomp completion: error: this needs shtab, which is not installed: "
         "pip install 'trio-stomp[cli]'\n"
     )

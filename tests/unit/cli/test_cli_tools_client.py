@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import pytest
 import trio
@@ -17,12 +17,14 @@ import trio
 from tests.support.tool_fakes import (
     PATIENCE_S,
     Terminal,
+    Told,
     check_refused,
     environment,
     run,
     run_unread,
     started,
 )
+from tests.support.tool_fakes import told as told
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _session, main
 from trio_stomp.cli._connect_options import Address
@@ -54,23 +56,6 @@ def shared_broker() -> Iterator[ThreadedBroker]:
 def broker(shared_broker: ThreadedBroker, monkeypatch: pytest.MonkeyPatch) -> ThreadedBroker:
     monkeypatch.setenv("TRIO_STOMP_URL", shared_broker.url)
     return shared_broker
-
-
-class Told(Protocol):
-    """Runs a tool in this process, and returns what it prints."""
-
-    def __call__(self, *argv: str, code: int = 0) -> str: ...
-
-
-@pytest.fixture
-def told(broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]) -> Told:
-    def told(*argv: str, code: int = 0) -> str:
-        assert main(list(argv)) == code
-        captured = capsys.readouterr()
-        assert (captured.err == "") is (code in (0, 1)) or "error: " in captured.err
-        return captured.out if code == 0 else captured.out + captured.err
-
-    return told
 
 
 # Lines of JSON.
@@ -164,9 +149,9 @@ def test_bodies_come_from_many_places(broker: ThreadedBroker, tmp_path: Path) ->
 
 @pytest.fixture(autouse=True)
 def _environment_of_tools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes know the broker as this one does."""
-    if "broker" in request.fixturenames:
-        url = request.getfixturevalue("shared_broker").url
+    """Tools in this process and in others know the broker."""
+    if {"broker", "told"} & {*request.fixturenames}:
+        url = request.getfixturevalue("broker").url
         monkeypatch.setattr(
             "tests.support.tool_fakes.environment",
             lambda **more: environment(**{"TRIO_STOMP_URL": url, **more}),

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.tool_fakes import PATIENCE_S, environment, run, running, started
+from tests.support.tool_fakes import PATIENCE_S, Told, environment, run, running, started
+from tests.support.tool_fakes import told as told
 from trio_stomp.cli import main
 from trio_stomp.cli.commands._top import _top
 from trio_stomp.cli.commands._top._board import SORTS, Board, Things, percentile
@@ -281,22 +282,17 @@ def test_one_screen(broker: ThreadedBroker) -> None:
     assert "\x1b" not in ran.stdout
 
 
-def test_one_frame_for_programs(broker: ThreadedBroker) -> None:
-    ran = run("top", "--once", "--json", "--url", broker.url)
-    frame = json.loads(ran.stdout)
-    assert frame["interval_s"] == 0.3
-    assert frame["process"]["rss_bytes"] > 0
-    assert set(frame["rates"]) == {
-        f"{name}_per_s" for name in ("in", "out", "bytes_in", "bytes_out", "dropped")
-    }
-
-
 def test_a_frame_on_each_line_until_it_is_ended(broker: ThreadedBroker) -> None:
     ran = run("top", "--json", "--for", "4", "--url", broker.url)
     assert ran.returncode == 0, ran.stderr
     frames = [json.loads(line) for line in ran.stdout.splitlines()]
     assert 2 <= len(frames) <= 16
     assert len({frame["ts"] for frame in frames}) == len(frames)
+    assert frames[0]["interval_s"] == 0.3
+    assert frames[0]["process"]["rss_bytes"] > 0
+    assert set(frames[0]["rates"]) == {
+        f"{name}_per_s" for name in ("in", "out", "bytes_in", "bytes_out", "dropped")
+    }
     with started("top", "--json", "--url", broker.url) as (process, _, stdout, _):
         assert stdout.readline().startswith("{")
         process.send_signal(signal.SIGINT)
@@ -329,14 +325,12 @@ def test_one_screen_of_a_fresh_broker_takes_one_interval_and_says_what_it_waits_
 
 
 def test_a_broker_that_tells_nothing_is_told_of(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_top, "PATIENCE_S", 0.2)
     with threaded_broker(diag_interval_s=0) as broker:
-        assert main(["top", "--once", "--json", "--url", broker.url]) == 1
-    assert "the broker sent nothing for 0.2 s; its --diag-interval-s may be 0" in (
-        capsys.readouterr().err
-    )
+        error = told("top", "--once", "--json", "--url", broker.url, code=1)
+    assert "the broker sent nothing for 0.2 s; its --diag-interval-s may be 0" in error
 
 
 def test_the_screen_in_a_terminal(broker: ThreadedBroker) -> None:
@@ -370,9 +364,6 @@ def test_what_is_no_terminal_gets_no_screen(broker: ThreadedBroker) -> None:
     assert "standard output is not a terminal; use --once, or --json" in ran.stderr
 
 
-def test_without_rich_it_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_rich_it_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert main(["top", "--once"]) == 1
-    assert "pip install 'trio-stomp[cli]'; or use --json" in capsys.readouterr().err
+    assert "pip install 'trio-stomp[cli]'; or use --json" in told("top", "--once", code=1)

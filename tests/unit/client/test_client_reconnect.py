@@ -184,20 +184,6 @@ async def test_a_subscription_that_is_refused_the_second_time(autojump_clock) ->
         await trio.sleep(5)
 
 
-async def test_the_link_breaks_before_a_subscription_is_confirmed(autojump_clock) -> None:
-    async def serve(peer: Scripted) -> None:
-        stream = await peer.accept()
-        await read_until(stream, b"SUBSCRIBE")
-        await stream.aclose()
-        stream = await peer.accept()
-        await confirm(stream)
-        await stream.send_all(b"MESSAGE\nsubscription:s1\nmessage-id:1\n\n\0")
-
-    async with open_played(serve) as client:
-        async with client.subscribe("/topic/a") as messages:
-            await messages.receive()
-
-
 async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_version(
     autojump_clock,
 ) -> None:

@@ -589,17 +589,6 @@ async def test_two_peers_speak() -> None:
         assert (await client.receive.receive()) == message
 
 
-async def test_a_clean_end_reaches_the_other_peer() -> None:
-    async with memory_pipe() as (client, server):
-        for number in range(50):
-            client.send.send_nowait(frames.send("/a", b"%d" % number))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.shutdown)
-            assert len(await received(server)) == 50
-            await server.send_and_shutdown(frames.disconnect())
-        assert server.error is None
-
-
 async def test_the_pipe_ends_without_waiting(autojump_clock) -> None:
     async with memory_pipe() as (client, server):
         for peer in (client, server):

@@ -320,13 +320,8 @@ async def test_heart_beats_of_new_sessions(dial: Dial, autojump_clock):
     offer = {"heart-beat": "200,100"}
     first = await (await dial.open()).connect("1.2", offer)
     assert first["heart-beat"] == "1000,1000"
-    await reload(
-        dial,
-        heartbeat_send_ms=3000,
-        heartbeat_expect_ms=4000,
-        heartbeat_tolerance=5.0,
-        heartbeat_margin_s=20.0,
-    )
+    beats = {"heartbeat_send_ms": 3000, "heartbeat_expect_ms": 4000, "heartbeat_margin_s": 20.0}
+    await reload(dial, heartbeat_tolerance=5.0, **beats)
     second = await (await dial.open()).connect("1.2", offer)
     assert second["heart-beat"] == "3000,4000"
     plans = [each.session.heartbeats for each in dial.server.connections]
@@ -334,13 +329,7 @@ async def test_heart_beats_of_new_sessions(dial: Dial, autojump_clock):
         (1.0, 2.0),
         (3.0, 24.0),
     ]
-    await reload(
-        dial,
-        heartbeat_send_ms=3000,
-        heartbeat_expect_ms=4000,
-        heartbeat_tolerance=50.0,
-        heartbeat_margin_s=20.0,
-    )
+    await reload(dial, heartbeat_tolerance=50.0, **beats)
     await dial.connect("1.2", offer)
     assert [*dial.server.connections][-1].session.heartbeats.dead_after_s == 200.0
 

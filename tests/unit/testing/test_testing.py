@@ -140,18 +140,6 @@ async def test_a_heart_beat_of_a_minute_takes_no_time(
     assert time.perf_counter() - begun < 10  # of a minute and more: not measured, but bounded
 
 
-async def test_heart_beats_keep_a_quiet_client_for_an_hour(
-    stomp_broker: TestBroker, autojump_clock
-) -> None:
-    async with stomp_broker.client("quiet", heart_beat=(60, 60)) as client:
-        link = stomp_broker.links["quiet"]
-        before = link.bytes_passed
-        await trio.sleep(3600)
-        assert client.is_connected
-        assert stomp_broker.links["quiet"] is link
-        assert link.bytes_passed - before >= 2 * 60
-
-
 async def test_a_half_open_link_is_noticed_by_both(
     stomp_broker: TestBroker, autojump_clock
 ) -> None:
