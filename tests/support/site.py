@@ -77,6 +77,14 @@ def add_all(dial: Dial, *, limit: int = 50, data_dir: str = "") -> None:
     add_pages(site, dial.server, diagnostics.figures, options, data_dir)
 
 
+def empty_queues(dial: Dial) -> None:
+    """Leave nothing in a queue: the fake looks for that at the end."""
+    for queue in list(dial.server.broker.queues):
+        dial.server.broker.queues.end(queue.name, 0.0)
+        for consumer in queue.consumers:
+            consumer.take_all()
+
+
 @pytest.fixture
 async def dial() -> AsyncIterator[Dial]:
     """Yield a quiet broker with all its pages."""

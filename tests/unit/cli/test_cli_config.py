@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.files import Write
+from tests.support.files import write as write
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli.aliases import _stompserver
 from trio_stomp.cli.commands._config import main
 from trio_stomp.config import Settings, load, options, read_ruby_file
-
-Write = Callable[..., str]
 
 RULE = "[[rule]]\nallow = 'send'\nto = '**'\n"
 
@@ -24,17 +24,6 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         monkeypatch.delenv(f"TRIO_STOMP__{spec.group}__{spec.name}".upper(), raising=False)
     monkeypatch.delenv("TRIO_STOMP_CONFIG", raising=False)
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(text: str, name: str = "x.toml") -> str:
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        return str(path)
-
-    return write
 
 
 @pytest.fixture

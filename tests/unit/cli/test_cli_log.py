@@ -10,6 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_stomp.cli._log import GATHER_LINES, GATHER_S, LineHandler, gather_lines
 
+log = logging.getLogger()
+
 
 class Stream(io.StringIO):
     """Counts writes; ``is_broken``: a pipe that nobody reads any more."""
@@ -25,24 +27,19 @@ class Stream(io.StringIO):
 
 
 @pytest.fixture
-def stream() -> Stream:
-    return Stream()
+def stream() -> Iterator[Stream]:
+    """The only one that the root logger writes to, with a handler of ours."""
+    stream = Stream()
+    handlers, level = log.handlers[:], log.level
+    log.handlers[:] = [LineHandler(stream), logging.NullHandler()]
+    log.setLevel(logging.INFO)
+    yield stream
+    log.handlers[:] = handlers
+    log.setLevel(level)
 
 
 @pytest.fixture
-def log(stream: Stream) -> Iterator[logging.Logger]:
-    """The root logger, with a handler of ours alone."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    root.handlers[:] = [LineHandler(stream), logging.NullHandler()]
-    root.setLevel(logging.INFO)
-    yield root
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
-@pytest.fixture
-async def gathering(log: logging.Logger, nursery: trio.Nursery) -> trio.CancelScope:
+async def gathering(stream: Stream, nursery: trio.Nursery) -> trio.CancelScope:
     """Ends the gathering."""
     scope = trio.CancelScope()
 
@@ -55,9 +52,7 @@ async def gathering(log: logging.Logger, nursery: trio.Nursery) -> trio.CancelSc
     return scope
 
 
-def test_each_line_is_written_at_once_if_nobody_gathers(
-    log: logging.Logger, stream: Stream
-) -> None:
+def test_each_line_is_written_at_once_if_nobody_gathers(stream: Stream) -> None:
     log.info("one")
     assert stream.getvalue() == "one\n"
     log.info("two")
@@ -65,7 +60,7 @@ def test_each_line_is_written_at_once_if_nobody_gathers(
 
 
 async def test_lines_are_written_together_and_soon(
-    autojump_clock, log: logging.Logger, stream: Stream, gathering: trio.CancelScope
+    autojump_clock, stream: Stream, gathering: trio.CancelScope
 ) -> None:
     for number in range(2):
         log.info("one")
@@ -78,7 +73,7 @@ async def test_lines_are_written_together_and_soon(
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR])
 async def test_what_is_urgent_waits_for_nothing(
-    level: int, log: logging.Logger, stream: Stream, gathering: trio.CancelScope
+    level: int, stream: Stream, gathering: trio.CancelScope
 ) -> None:
     log.info("before")
     log.log(level, "now")
@@ -86,9 +81,7 @@ async def test_what_is_urgent_waits_for_nothing(
     assert stream.writes == 1
 
 
-async def test_no_more_than_a_few_wait(
-    log: logging.Logger, stream: Stream, gathering: trio.CancelScope
-) -> None:
+async def test_no_more_than_a_few_wait(stream: Stream, gathering: trio.CancelScope) -> None:
     for _ in range(GATHER_LINES):
         assert not stream.writes
         log.info("x")
@@ -96,16 +89,14 @@ async def test_no_more_than_a_few_wait(
 
 
 async def test_another_thread_writes_at_once_and_in_order(
-    log: logging.Logger, stream: Stream, gathering: trio.CancelScope
+    stream: Stream, gathering: trio.CancelScope
 ) -> None:
     log.info("before")
     await trio.to_thread.run_sync(log.info, "thread")
     assert stream.getvalue() == "before\nthread\n"
 
 
-async def test_the_end_leaves_nothing_behind(
-    log: logging.Logger, stream: Stream, gathering: trio.CancelScope
-) -> None:
+async def test_the_end_leaves_nothing_behind(stream: Stream, gathering: trio.CancelScope) -> None:
     log.info("last")
     gathering.cancel()
     await wait_all_tasks_blocked()
@@ -115,7 +106,6 @@ async def test_the_end_leaves_nothing_behind(
 
 
 async def test_what_cannot_be_written_or_told_ends_nothing(
-    log: logging.Logger,
     stream: Stream,
     gathering: trio.CancelScope,
     monkeypatch: pytest.MonkeyPatch,

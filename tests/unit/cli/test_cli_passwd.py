@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
+from tests.support.files import save
 from tests.support.tool_fakes import Terminal
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli.commands._passwd import main
@@ -89,12 +90,6 @@ def passwd(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     return str(tmp_path / "users")
-
-
-def write(path: str, text: str, mode: int = 0o600) -> str:
-    Path(path).write_text(text, encoding="utf-8")
-    Path(path).chmod(mode)
-    return path
 
 
 def text_of(path: str) -> str:
@@ -202,13 +197,13 @@ def test_a_terminal_that_shows_what_is_typed_is_not_used(passwd: Passwd, file: s
 
 @pytest.mark.parametrize("command", ["add", "verify"])
 def test_without_a_terminal_nothing_is_asked(passwd: Passwd, file: str, command: str) -> None:
-    write(file, "bob:x\nalice:x\n")
+    save(file, "bob:x\nalice:x\n")
     ran = passwd(command, file, "bob" if command == "verify" else "carol", stdin=b"geheim\n")
     assert (ran.code, "is not a terminal; use --stdin" in ran.err) == (1, True)
 
 
 def test_a_user_who_exists_is_replaced_only_if_that_is_said(passwd: Passwd, file: str) -> None:
-    write(file, "# mine\nalice:old\nbob:x\n")
+    save(file, "# mine\nalice:old\nbob:x\n")
     ran = passwd.typed("add", file, "alice", keys=[])
     assert (ran.code, passwd.asked) == (1, [])
     assert f"{file} has 'alice' already; give another passcode with --replace" in ran.err
@@ -236,10 +231,10 @@ def test_a_user_who_came_while_we_asked_is_not_replaced(passwd: Passwd, file: st
 def test_a_mode_that_became_tighter_is_told_and_one_for_a_group_stays(
     passwd: Passwd, file: str
 ) -> None:
-    write(file, "", 0o644)
+    save(file, "", 0o644)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
     assert f"{file}: changed its mode from 0644 to 0600" in ran.out
-    write(file, "", 0o640)
+    save(file, "", 0o640)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
     assert (ran.code, "its mode from" in ran.out) == (0, False)
     assert ran.err.startswith(f"trio-stomp passwd: warning: {file} has mode 0640")
@@ -339,7 +334,7 @@ def test_the_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_user_is_removed(passwd: Passwd, file: str) -> None:
-    write(file, "# mine\nalice:x\nbob:y\n")
+    save(file, "# mine\nalice:x\nbob:y\n")
     ran = passwd("del", file, "alice")
     assert ran.code == 0
     assert f"{file}: removed alice\n" in ran.out
@@ -359,7 +354,7 @@ def test_a_file_that_is_not_there_is_not_made(passwd: Passwd, file: str, command
 
 @pytest.mark.parametrize("stored", [HASHER.hash(SECRET), SECRET], ids=["hashed", "plain"])
 def test_a_passcode_is_verified(passwd: Passwd, file: str, stored: str) -> None:
-    write(file, f"alice:{stored}\nbob:other\n")
+    save(file, f"alice:{stored}\nbob:other\n")
     ran = passwd.typed("verify", file, "alice", keys=[SECRET])
     assert ran == Ran(0, f"{file}: that is the passcode of alice\n", "")
     assert passwd.asked == ["Passcode of alice: "]
@@ -369,19 +364,19 @@ def test_a_passcode_is_verified(passwd: Passwd, file: str, stored: str) -> None:
 
 
 def test_nobody_is_asked_for_the_passcode_of_nobody(passwd: Passwd, file: str) -> None:
-    write(file, "alice:x\n")
+    save(file, "alice:x\n")
     ran = passwd.typed("verify", file, "bob", keys=[])
     assert (ran.code, "has no user 'bob'" in ran.err) == (1, True)
 
 
 def test_a_hash_with_other_parameters_is_told(passwd: Passwd, file: str) -> None:
-    write(file, f"alice:{OLDER.hash(SECRET)}\n")
+    save(file, f"alice:{OLDER.hash(SECRET)}\n")
     ran = passwd("verify", file, "alice", "--stdin", stdin=b"geheim\n")
     assert (ran.code, "passwd add --replace renews it" in ran.out) == (0, True)
 
 
 def test_the_list(passwd: Passwd, file: str) -> None:
-    write(file, f"alice:{HASHER.hash('x')}\nbob:geheim\n# no\ncarol:{OLDER.hash('x')}\n")
+    save(file, f"alice:{HASHER.hash('x')}\nbob:geheim\n# no\ncarol:{OLDER.hash('x')}\n")
     ran = passwd("list", file)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
@@ -397,13 +392,13 @@ def test_the_list(passwd: Passwd, file: str) -> None:
 
 
 def test_the_list_of_nobody(passwd: Passwd, file: str) -> None:
-    write(file, "")
+    save(file, "")
     assert passwd("list", file) == Ran(0, "", "")
     assert passwd("list", file, "--json") == Ran(0, "[]\n", "")
 
 
 def test_a_file_with_a_bad_line_is_told_by_every_command(passwd: Passwd, file: str) -> None:
-    write(file, "alice:x\nbob:$2b$12$geheim\n")
+    save(file, "alice:x\nbob:$2b$12$geheim\n")
     others = [["list", file], ["import", file, file]]
     for words in [[command, file, "alice"] for command in ("add", "del", "verify")] + others:
         ran = passwd(*words, stdin=b"x\n")
@@ -414,7 +409,7 @@ def test_a_file_with_a_bad_line_is_told_by_every_command(passwd: Passwd, file: s
 def test_without_the_library_there_is_a_list_and_a_remedy(
     passwd: Passwd, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(file, f"alice:{HASHER.hash('x')}\nbob:x\n")
+    save(file, f"alice:{HASHER.hash('x')}\nbob:x\n")
     monkeypatch.setitem(sys.modules, "argon2", None)
     assert passwd("list", file, hasher=None).out.splitlines() == ["hashed  alice", "plain   bob"]
     rows = json.loads(passwd("list", file, "--json", hasher=None).out)
@@ -435,7 +430,7 @@ SEED = "# stompserver\n  alice : geheim-a \n\nbob:geheim:b\nempty:\n"
 
 
 def test_an_old_file_is_hashed_into_a_new_one(passwd: Passwd, file: str, tmp_path: Path) -> None:
-    source = write(str(tmp_path / ".passwd"), SEED + f"there:{OLDER.hash('x')}\n", 0o644)
+    source = save(str(tmp_path / ".passwd"), SEED + f"there:{OLDER.hash('x')}\n", 0o644)
     before = text_of(source)
     ran = passwd("import", source, file, "--progress")
     assert (ran.code, "import: 100 %" in ran.err) == (0, True)
@@ -462,7 +457,7 @@ def test_a_file_is_hashed_where_it_is(
     passwd: Passwd, file: str, tmp_path: Path, is_link: bool
 ) -> None:
     there = HASHER.hash("x")
-    write(file, SEED + f"there:{there}\n", 0o644)
+    save(file, SEED + f"there:{there}\n", 0o644)
     target = file
     if is_link:
         target = str(tmp_path / "link")
@@ -484,8 +479,8 @@ def test_a_file_is_hashed_where_it_is(
 def test_users_who_exist_are_imported_only_if_that_is_said(
     passwd: Passwd, file: str, tmp_path: Path
 ) -> None:
-    source = write(str(tmp_path / "old"), "".join(f"u{number}:geheim\n" for number in range(5)))
-    write(file, "# mine\nu0:a\nu1:a\nu2:a\nu3:a\nother:a\n")
+    source = save(str(tmp_path / "old"), "".join(f"u{number}:geheim\n" for number in range(5)))
+    save(file, "# mine\nu0:a\nu1:a\nu2:a\nu3:a\nother:a\n")
     before = text_of(file)
     ran = passwd("import", source, file)
     assert (ran.code, ran.out, text_of(file)) == (1, "", before)
@@ -512,7 +507,7 @@ class Meanwhile:
 
 
 def test_an_upgrade_does_not_undo_what_came_meanwhile(passwd: Passwd, file: str) -> None:
-    write(file, "alice:geheim\nbob:geheim\n")
+    save(file, "alice:geheim\nbob:geheim\n")
     new = HASHER.hash("new")
     hasher = Meanwhile(lambda: change_user_file(file, lambda book: {"bob": new, "carol": new}))
     ran = passwd("import", file, file, hasher=hasher)
@@ -527,7 +522,7 @@ def test_an_upgrade_does_not_undo_what_came_meanwhile(passwd: Passwd, file: str)
 def test_an_import_does_not_replace_who_came_meanwhile(
     passwd: Passwd, file: str, tmp_path: Path
 ) -> None:
-    source = write(str(tmp_path / "old"), "alice:geheim\n")
+    source = save(str(tmp_path / "old"), "alice:geheim\n")
     new = HASHER.hash("new")
     hasher = Meanwhile(lambda: change_user_file(file, lambda book: {"alice": new}, create=True))
     assert passwd("import", source, file, hasher=hasher).code == 1
@@ -540,7 +535,7 @@ def test_an_import_that_is_interrupted_changes_nothing(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    source = write(str(tmp_path / "old"), SEED)
+    source = save(str(tmp_path / "old"), SEED)
     ran = passwd("import", source, file, hasher=Meanwhile(interrupt))
     assert (ran.code, ran.err) == (1, "trio-stomp passwd import: error: interrupted\n")
     assert os.listdir(tmp_path) == ["old"]
@@ -549,7 +544,7 @@ def test_an_import_that_is_interrupted_changes_nothing(
 def test_an_import_of_nothing(passwd: Passwd, file: str, tmp_path: Path) -> None:
     ran = passwd("import", str(tmp_path / "old"), file)
     assert (ran.code, "no such file" in ran.err) == (1, True)
-    source = write(str(tmp_path / "old"), "# nobody\n")
+    source = save(str(tmp_path / "old"), "# nobody\n")
     ran = passwd("import", source, file, "--progress")
     assert (ran.code, ran.err) == (0, "")
     assert text_of(file) == ""

@@ -14,6 +14,7 @@ from typing import ClassVar
 import pytest
 import trio
 
+from tests.support.files import save
 from tests.support.tool_fakes import (
     PATIENCE_S,
     Terminal,
@@ -260,17 +261,12 @@ def test_nobody_there_is_one_line_with_the_remedy() -> None:
 
 
 def test_a_wrong_login_is_one_line(tmp_path: Path, told: Told) -> None:
-    users = tmp_path / "users"
-    users.write_text("u:geheim\n")
-    users.chmod(0o600)
-    wrong = tmp_path / "wrong"
-    wrong.write_text("falsch\n")
-    with threaded_broker(passwd_file=str(users)) as broker:
+    users = save(tmp_path / "users", "u:geheim\n")
+    wrong, right = (save(tmp_path / word, f"{word}\n") for word in ("falsch", "geheim"))
+    with threaded_broker(passwd_file=users) as broker:
         line = ["send", "/queue/a", "x", "--url", broker.url, "--login", "u", "--passcode-file"]
-        assert "check --login and the passcode" in told(*line, str(wrong), code=1)
-        right = tmp_path / "right"
-        right.write_text("geheim\n")
-        assert told(*line, str(right)).startswith("sent to /queue/a")
+        assert "check --login and the passcode" in told(*line, wrong, code=1)
+        assert told(*line, right).startswith("sent to /queue/a")
         ran = run(*line[:-1], TRIO_STOMP_PASSCODE="geheim")
         assert ran.stdout.startswith("sent to /queue/a")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.files import save
 from tests.support.tls import authority
 from tests.support.tool_fakes import fake_site, run
 from trio_stomp import OptionError
@@ -151,11 +152,8 @@ def test_a_remedy_stands_below_its_fail(
 # The process.
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_told_and_windows_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(check_python()).status == OK
-
-
-def test_windows_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert only(check_python()).status == WARN
     assert list(check_descriptors(5)) == []
@@ -194,8 +192,7 @@ def test_descriptors(
 
 
 def test_a_free_port() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    (port,) = free_ports(1)
     assert only(check_port("127.0.0.1", port)) == Finding(OK, "port", f"127.0.0.1:{port} is free")
 
 
@@ -324,11 +321,8 @@ def test_versions_of_java(text: str, version: int | None) -> None:
     assert java_version(text) == version
 
 
-def fake_java(directory: Path, text: str, *, mode: int = 0o755) -> None:
-    (directory / "bin").mkdir()
-    file = directory / "bin" / "java"
-    file.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
-    file.chmod(mode)
+def fake_java(directory: Path, text: str) -> None:
+    save(directory / "bin" / "java", f"#!/bin/sh\necho '{text}' >&2\n", 0o755)
 
 
 @pytest.mark.parametrize(
@@ -337,13 +331,19 @@ def fake_java(directory: Path, text: str, *, mode: int = 0o755) -> None:
         ('openjdk version "17.0.9"', OK, "is Java 17"),
         ('java version "1.8.0_1"', WARN, "is Java 8: too old for Spark"),
         ("what?", WARN, "does not report its version"),
+        (None, WARN, "does not run"),
     ],
 )
 def test_java(
-    text: str, status: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str | None, status: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_java(tmp_path, text)
+    def hang(*arguments: object, **more: object) -> None:
+        raise subprocess.TimeoutExpired("java", 1)
+
+    fake_java(tmp_path, text or "")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if text is None:
+        monkeypatch.setattr(subprocess, "run", hang)
     found = only(check_java())
     assert (found.status, found.text) == (status, f"{tmp_path}/bin/java {told}")
 
@@ -356,16 +356,6 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert only(check_java()).text == "no Java on the PATH: the Spark analysis is not available"
-
-
-def test_a_java_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(*arguments: object, **more: object) -> None:
-        raise subprocess.TimeoutExpired("java", 1)
-
-    fake_java(tmp_path, "")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(subprocess, "run", hang)
-    assert only(check_java()).text.endswith("bin/java does not run")
 
 
 def test_libraries_tell_what_they_bring(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import trio_websocket
 
 from tests.support.client_fakes import open_broker
 from tests.support.fakes import TCP, TLS, WS_TCP, WSS
+from tests.support.files import save
 from tests.support.tls import authority
 from trio_stomp import OptionError
 from trio_stomp.client import AuthenticationError, ConnectFailed, open_client
@@ -69,11 +70,9 @@ async def test_no_websocket_there() -> None:
 
 
 async def test_a_refusal_over_websocket_comes_out_as_it_is(tmp_path: Path) -> None:
-    users = tmp_path / "users"
-    users.write_text("alice:right\n")
-    users.chmod(0o600)
+    users = save(tmp_path / "users", "alice:right\n")
     with trio.fail_after(30):
-        async with open_broker(WS_TCP, passwd_file=str(users)) as dial:
+        async with open_broker(WS_TCP, passwd_file=users) as dial:
             with pytest.raises(AuthenticationError):
                 async with open_client(
                     f"ws://{dial.handle.addresses[0]}/ws", login="alice", passcode="wrong"

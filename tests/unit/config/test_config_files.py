@@ -1,29 +1,17 @@
 """Settings from files, the environment and the command line: what wins, and what is refused."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.files import Write
+from tests.support.files import write as write
 from trio_stomp.base._errors import OptionError
 from trio_stomp.broker import Action, DestinationPolicy
 from trio_stomp.cli._arguments import parse
 from trio_stomp.config import Settings, Source, load, options, shown, toml, variable_of
 from trio_stomp.config._layers import MAX_FILES
 from trio_stomp.config._toml_file import MAX_FILE_BYTES
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(text: str, name: str = "x.toml") -> str:
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(text.encode())
-        return str(path)
-
-    return write
 
 
 def refused(path: str | None, environ: dict[str, str] | None = None) -> str:

@@ -2,7 +2,7 @@
 
 import ast
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -18,6 +18,7 @@ from tests.support.fakes import (
     WebSocketPipe,
     open_dial,
 )
+from tests.support.files import save
 from tests.support.limits import LIMITS, Limit, id_of
 from tests.support.tls import authority
 from trio_stomp import OptionError, Settings
@@ -338,16 +339,12 @@ async def test_require_host(dial: Dial):
     await (await dial.open()).send("CONNECT", {"accept-version": "1.2"})
     await dial.connect()
     await reload(dial, require_host=True)
-    client = await dial.open()
-    await client.send("CONNECT", {"accept-version": "1.2"})
-    await client.expect_error("header-missing")
+    await refused(dial, {"host": None}, "header-missing")
 
 
 async def test_hosts(dial: Dial):
     await reload(dial, hosts="/,test")
-    client = await dial.open()
-    await client.send("CONNECT", {"accept-version": "1.2", "host": "other"})
-    await client.expect_error("unknown-host")
+    await refused(dial, {"host": "other"}, "unknown-host")
     await dial.connect()  # as "test"
 
 
@@ -403,16 +400,11 @@ async def test_connections(autojump_clock):
     async with open_dial(**QUIET) as dial:
         await dial.connect()
         await reload(dial, max_connections=1)
-        client = await dial.open()
-        await client.send("CONNECT")
-        await client.expect_error("too-many-connections")
-        await client.aclose()
+        await (await refused(dial, {}, "too-many-connections")).aclose()
         await reload(dial)
         await dial.connect()
         await reload(dial, max_opening_bytes=1024)
-        client = await dial.open()
-        await client.send("CONNECT", {"x": "y" * 2000})
-        await client.expect_error("opening-too-large")
+        await refused(dial, {"x": "y" * 2000}, "opening-too-large")
 
 
 async def test_the_time_to_connect(dial: Dial, autojump_clock):
@@ -476,51 +468,50 @@ async def test_web_pages_and_pings(autojump_clock):
 
 
 async def test_who_may_come_in(dial: Dial, tmp_path: Path):
-    users, acl, key = (tmp_path / name for name in ("users", "acl.toml", "key"))
-    users.write_text("ann:pass\n")
-    users.chmod(0o600)
-    acl.write_text("[[rule]]\nallow = 'receive'\nto = '**'\n")
+    users = save(tmp_path / "users", "ann:pass\n")
+    acl = save(tmp_path / "acl.toml", "[[rule]]\nallow = 'receive'\nto = '**'\n")
     stranger = await dial.connect()
-    await reload(dial, passwd_file=str(users))
+    await reload(dial, passwd_file=users)
     await stranger.expect_error("authentication-failed")
     await refused(dial, {}, "authentication-required")
     ann = await dial.connect("1.2", {"login": "ann", "passcode": "pass"})
     await ann.publish("/t", b"x", receipt=True)
-    await reload(dial, passwd_file=str(users), acl_file=str(acl))
+    await reload(dial, passwd_file=users, acl_file=acl)
     await ann.publish("/t", b"x")
     assert (await ann.receive()).command == "ERROR"
-    await reload(dial, passwd_file=str(users), anonymous="always")
+    await reload(dial, passwd_file=users, anonymous="always")
     await dial.connect()
-    await reload(dial, passwd_file=str(users), max_waiting_logins=1)
+    await reload(dial, passwd_file=users, max_waiting_logins=1)
     turns = dial.server.authenticator._turns
     turns.busy = turns.slots  # all threads are taken
     await refused(dial, {"login": "ann", "passcode": "other"}, "too-many-attempts")
     turns.busy = 0
     await reload(dial, insecure=True)
     assert dial.server.authenticator.lets_anonymous(is_loopback=False)
-    assert not key.exists()
 
 
-async def refused(dial: Dial, headers: dict[str, str], code: str) -> None:
+async def refused(dial: Dial, headers: Mapping[str, str | None], code: str) -> Client:
+    """Send a CONNECT that is refused; a header that is None is left out."""
     client = await dial.open()
-    await client.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
+    told = {"accept-version": "1.2", "host": "x", **headers}
+    await client.send("CONNECT", {name: text for name, text in told.items() if text is not None})
     await client.expect_error(code)
+    return client
 
 
 async def test_tokens(dial: Dial, tmp_path: Path):
     jwt = pytest.importorskip("jwt")
-    key, secret = tmp_path / "key", "a secret of thirty-two bytes, not less"
-    key.write_text(secret)
-    key.chmod(0o600)
-    jwks = tmp_path / "jwks"
+    secret = "a secret of thirty-two bytes, not less"
     claims = {"sub": "ann", "who": "bob", "exp": 4e9, "iss": "i", "aud": "a", "roles": ["x"]}
     token = {"Authorization": f"Bearer {jwt.encode(claims, secret, 'HS256')}"}
-    told: dict[str, object] = {"token_key_file": str(key), "token_audience": "a"}
+    key = save(tmp_path / "key", secret)
+    told: dict[str, object] = {"token_key_file": key, "token_audience": "a"}
     await reload(dial, **told)
     await dial.connect("1.2", token)
     assert _last(dial) == ("ann", {"x"})
-    await refused_with(dial, token, told, token_issuer="other")
-    await refused_with(dial, token, told, token_audience="other")
+    for other in ({"token_issuer": "other"}, {"token_audience": "other"}):
+        await reload(dial, **{**told, **other})
+        await refused(dial, token, "authentication-failed")
     await reload(dial, **told, token_user_claim="who", token_roles_claim="none")
     await dial.connect("1.2", token)
     assert _last(dial) == ("bob", set())
@@ -528,22 +519,14 @@ async def test_tokens(dial: Dial, tmp_path: Path):
     await dial.connect("1.2", token)
     last = [*dial.server.connections][-1]
     assert 4 < last.deadlines.expires_at - time.time() <= 5
-    jwks.write_text('{"keys": [{"kty": "oct", "kid": "1", "k": "x"}]}')
-    jwks.chmod(0o600)
+    jwks = save(tmp_path / "jwks", '{"keys": [{"kty": "oct", "kid": "1", "k": "x"}]}')
     with pytest.raises(OptionError, match="jwks"):
-        await reload(dial, **told, token_jwks_file=str(jwks))
+        await reload(dial, **told, token_jwks_file=jwks)
 
 
 def _last(dial: Dial) -> tuple[str, set[str]]:
     identity = [*dial.server.connections][-1].client.identity
     return identity.name, set(identity.roles)
-
-
-async def refused_with(
-    dial: Dial, token: dict[str, str], told: dict[str, object], **more: object
-) -> None:
-    await reload(dial, **{**told, **more})
-    await refused(dial, token, "authentication-failed")
 
 
 async def test_who_certificates_are():

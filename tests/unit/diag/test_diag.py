@@ -547,11 +547,15 @@ async def test_parts_that_nobody_hears_any_more_take_no_offset() -> None:
         assert reporter.stream.next_offset == len(paper.messages()) <= turns // 41
 
 
-async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def small_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporter_module, "MAX_LISTED", 40)
     monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
+
+
+async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
+    small_lists: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reporter_module, "LOOKS", 5)
     server, reporter, paper = listened("DIAG/destinations")
     names = open_topics(server, 99)
@@ -566,9 +570,8 @@ async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
     # Then nothing has changed; each is told of in some interval all the same, once in four rounds.
     assert sorted(name for listed in told[3:15] for name in listed) == sorted(names)
     server.broker.destinations.open("/topic/7").enqueued += 1
-    run_interval(reporter)
-    run_interval(reporter)
-    run_interval(reporter)
+    for _ in range(3):
+        run_interval(reporter)
     again = [item["destination"] for m in paper.messages() for item in m.items]
     assert "/topic/7" in again
     assert len(again) <= 31
@@ -693,10 +696,8 @@ async def test_who_has_bytes_waiting_is_looked_at_again() -> None:
 
 
 async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
-    monkeypatch: pytest.MonkeyPatch,
+    small_lists: None,
 ) -> None:
-    monkeypatch.setattr(reporter_module, "MAX_LISTED", 40)
-    monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
     server, reporter, paper = listened("DIAG/connections")
     names = sorted(f"{number:03}" for number in range(99))
     everybody = [Connected(server, name) for name in names]
@@ -871,9 +872,14 @@ async def test_a_missed_heartbeat_is_an_event(autojump_clock) -> None:
 
 
 async def test_drops_are_told_once_for_each_reason() -> None:
-    server, reporter, paper = listened("DIAG/event/drop")
+    server, reporter = assemble()
+    server.inbox.dropped = 9
+    run_interval(reporter)
+    paper = listen(server, "DIAG/event/drop")
+    run_interval(reporter)
+    assert paper.messages() == []  # it was before anybody listened
     drops, stale = server.broker.fan_out.drops, server.broker.stale.statistics
-    server.inbox.dropped, drops.no_subscriber, stale.dropped = 3, 700, 20
+    server.inbox.dropped, drops.no_subscriber, stale.dropped = 9 + 3, 700, 20
     drops.backlog_abandoned, server.broker.events.lost = 4, 5
     run_interval(reporter)
     assert told(paper.messages()) == [
@@ -888,15 +894,6 @@ async def test_drops_are_told_once_for_each_reason() -> None:
     drops.no_subscriber += 1
     run_interval(reporter)
     assert told(paper.messages()) == [("drop", "", "no-subscriber", "1")]
-
-
-async def test_drops_before_anybody_listened_are_not_told() -> None:
-    server, reporter = assemble()
-    server.inbox.dropped = 3
-    run_interval(reporter)
-    paper = listen(server, "DIAG/event/drop")
-    run_interval(reporter)
-    assert paper.messages() == []
 
 
 async def test_what_a_slow_listener_misses_does_not_feed_itself() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes import MEMORY, WS_MEMORY, Dial, open_dial, until
-from tests.support.site import QUIET, add_all, ask, ask_over_wire
+from tests.support.site import QUIET, add_all, ask, ask_over_wire, empty_queues
 from tests.support.site import dial as dial
 from trio_stomp import CloseReason
 from trio_stomp.base import schema as schema
@@ -20,12 +20,6 @@ PAGES = ("/varz", *LISTS)
 
 def names_of(table: schema.Table) -> set[str]:
     return {field.name for field in table.fields}
-
-
-async def drain(dial: Dial) -> None:
-    """Leave nothing in a queue: the fake looks for that at the end."""
-    for queue in list(dial.server.broker.queues):
-        dial.server.broker.queues.end(queue.name, 0.0)
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -298,7 +292,7 @@ async def test_queues_come_fullest_first() -> None:
         assert [each["destination"] for each in parked["queues"]] == ["/topic/late"]
         rest = ask(dial, "/queuez?state=parked&limit=1&offset=1").json
         assert [each["stale_depth"] for each in rest["queues"]] == [1]
-        await drain(dial)
+        empty_queues(dial)
 
 
 async def test_nothing_but_ascii_comes_out_and_hostile_names_survive(dial: Dial) -> None:

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 
 from tests.support.core import Bench
 from tests.support.durable_dial import dialled
-from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial, until
-from tests.support.site import QUIET, add_all, ask, ask_over_wire, whole
+from tests.support.fakes import MEMORY, WS_MEMORY, Dial, open_dial, until
+from tests.support.site import QUIET, add_all, ask, ask_over_wire, empty_queues, whole
 from tests.support.site import dial as dial
 from trio_stomp import CloseReason
 from trio_stomp.broker import Destination, Histogram
@@ -207,15 +207,7 @@ async def test_what_was_done_is_what_is_told(dial: Dial) -> None:
     assert later("destination_messages_received_total", destination="/topic/t") == 1
     assert later("destination_messages_delivered_total", destination="/topic/t") == 1
     assert is_cumulative(told.samples, later.samples)
-    await _empty_queues(dial, one)
-
-
-async def _empty_queues(dial: Dial, client: Client) -> None:
-    """Leave nothing in a queue: the fake looks for that at the end."""
-    for queue in list(dial.server.broker.queues):
-        dial.server.broker.queues.end(queue.name, 0.0)
-        for consumer in queue.consumers:
-            consumer.take_all()
+    empty_queues(dial)
 
 
 async def test_totals_are_those_of_diag() -> None:
@@ -395,7 +387,7 @@ async def test_a_full_queue_drops_or_makes_dead_letters() -> None:
             told = scrape(dial)
             assert told("messages_dropped_total", reason="queue-full") == 2
             assert told("messages_dead_lettered_total", reason="overflow") == dead
-            await _empty_queues(dial, client)
+            empty_queues(dial)
 
 
 async def test_nothing_is_computed_before_somebody_asks(

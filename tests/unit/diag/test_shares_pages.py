@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from tests.support.fakes import TCP, Dial, open_dial, until
-from tests.support.site import add_all, ask_over_wire, parse, whole
+from tests.support.site import add_all, ask_over_wire, empty_queues, parse, whole
 from trio_stomp import CloseReason
 from trio_stomp.base import LOOKS, RECORDS, Greatest, Pieces, greatest
 from trio_stomp.server.connection import _pages
@@ -49,18 +49,13 @@ async def fill(dial: Dial) -> None:
     add_all(dial, limit=600)
 
 
-def empty(dial: Dial) -> None:
-    for queue in list(dial.server.broker.queues):
-        dial.server.broker.queues.end(queue.name, 0.0)
-
-
 @pytest.mark.parametrize(("target", "least"), LONG)
 async def test_each_piece_of_a_page_looks_at_few(target: str, least: int) -> None:
     async with open_dial(TCP, **QUIET, ttl_ms=60_000) as dial:
         await fill(dial)
         making = dial.server.pages.respond(HttpRequest("GET", target, ()))
         assert sum(1 for _ in making) >= least
-        empty(dial)
+        empty_queues(dial)
 
 
 async def test_others_are_answered_while_a_page_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +80,7 @@ async def test_others_are_answered_while_a_page_is_made(monkeypatch: pytest.Monk
                 assert answers > before or least < 10
             nursery.cancel_scope.cancel()
         await other.aclose()
-        empty(dial)
+        empty_queues(dial)
 
 
 async def test_one_page_that_takes_long_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +141,7 @@ async def test_nothing_shrinks_or_is_lost_of_what_goes_while_metrics_are_made() 
         making = dial.server.pages.respond(request)
         for _ in range(5):  # beyond the connections
             next(making)
-        empty(dial)
+        empty_queues(dial)
         for destination in list(broker.destinations)[:QUEUES]:
             broker.destinations._remove(destination)
         await leaver.aclose()

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from tests.support.fakes import TCP, Client, Dial, StreamPipe, WebSocketPipe, open_dial, until
+from tests.support.files import save
 from tests.support.served import QUIET, served
 from tests.support.site import Reply, add_all, ask_over_wire, parse
 from tests.support.tls import authority
@@ -62,15 +63,13 @@ async def test_a_broker_that_hides_its_version_hides_it_on_its_page_too() -> Non
 
 async def test_who_forged_tokens_with_a_leaked_key_goes_with_the_key(tmp_path: Path) -> None:
     """F19: a session lasted as long as its token said, whatever key there was, 1e300 s for one."""
-    key = tmp_path / "key"
-    key.write_text(OLD)
-    key.chmod(0o600)
-    async with served(token_key_file=str(key)) as broker:
+    key = save(tmp_path / "key", OLD)
+    async with served(token_key_file=key) as broker:
         forger = await broker.open()
         await forger.connect("1.2", bearer(OLD, exp=1e300))
         await broker.handle.reload()  # the same key: nobody is sent away
         assert await forger.fence() == []
-        key.write_text(NEW)
+        save(key, NEW)
         await broker.handle.reload()
         await forger.expect_error("authentication-failed")
         owner = await broker.open()
@@ -79,13 +78,12 @@ async def test_who_forged_tokens_with_a_leaked_key_goes_with_the_key(tmp_path: P
 
 async def test_no_token_holds_a_session_for_ever(tmp_path: Path) -> None:
     """F19: without an option a session by token lasts a day, and then the token is asked again."""
-    key = tmp_path / "key"
-    key.write_text(OLD)
-    async with open_dial(TCP, token_key_file=str(key), **QUIET) as dial:
+    key = save(tmp_path / "key", OLD)
+    async with open_dial(TCP, token_key_file=key, **QUIET) as dial:
         await dial.connect("1.2", bearer(OLD, exp=1e300))
         (connection,) = dial.server.connections
         assert connection.deadlines.expires_at - time.time() <= 86_400
-    async with open_dial(TCP, token_key_file=str(key), max_token_session_s=0.2, **QUIET) as dial:
+    async with open_dial(TCP, token_key_file=key, max_token_session_s=0.2, **QUIET) as dial:
         client = await dial.connect("1.2", bearer(OLD, exp=1e300))
         await client.expect_error("credentials-expired")
 
@@ -95,17 +93,30 @@ async def test_the_start_warns_of_files_that_give_rights_away(
 ) -> None:
     """F18, F20, F24: nothing was said of any of them."""
     caplog.set_level(logging.WARNING)
-    key, users = tmp_path / "key", tmp_path / "users"
-    key.write_text(OLD)
-    key.chmod(0o644)
-    users.write_text("alice:wonder\nbob:\n")
-    users.chmod(0o600)
-    async with served(token_key_file=str(key), passwd_file=str(users)) as broker:
+    key = save(tmp_path / "key", OLD, 0o644)
+    users = save(tmp_path / "users", "alice:wonder\nbob:\n")
+    async with served(token_key_file=key, passwd_file=users) as broker:
         bob = await broker.open()
         await bob.send("CONNECT", {"accept-version": "1.2", "login": "bob", "passcode": ""})
         await bob.expect_error("authentication-failed")
     for words in ("has mode 0644, and holds a secret", "--token-audience", "no passcode, as 'bob'"):
         assert words in caplog.text
+
+
+async def spoken_for(dial: Dial, header: bytes | str = b"") -> trio.abc.Stream:
+    """A connection that begins with a proxy's word on who it is."""
+    stream = await dial.stream()
+    await stream.send_all(header.encode() if isinstance(header, str) else header)
+    return stream
+
+
+async def browser(
+    dial: Dial, *headers: tuple[str, str], host: str, header: bytes | str = b""
+) -> Client:
+    """A WebSocket with these headers of the upgrade."""
+    pipe = WebSocketPipe(await spoken_for(dial, header))
+    await pipe.shake_hands(headers=[*headers], host=host)
+    return Client(pipe)
 
 
 class GatedChecker(PasscodeChecker):
@@ -127,10 +138,9 @@ class GatedChecker(PasscodeChecker):
 
 async def from_address(dial: Dial, address: str, login: str, passcode: str) -> Client:
     """A client that a proxy speaks for, and that has sent CONNECT."""
-    stream = await dial.stream()
     family, ours = ("TCP6", "::1") if ":" in address else ("TCP4", "127.0.0.1")
-    await stream.send_all(f"PROXY {family} {address} {ours} 5555 61613\r\n".encode())
-    client = Client(StreamPipe(stream))
+    header = f"PROXY {family} {address} {ours} 5555 61613\r\n"
+    client = Client(StreamPipe(await spoken_for(dial, header)))
     headers = {"accept-version": "1.2", "host": "x", "login": login, "passcode": passcode}
     await client.send("CONNECT", headers)
     return client
@@ -180,11 +190,8 @@ async def answered(dial: Dial, target: str, *lines: str, introduced: str = "") -
 
 
 @pytest.fixture
-def users(tmp_path: Path) -> Path:
-    path = tmp_path / "users"
-    path.write_text("alice:wonder\nwatch:man\n")
-    path.chmod(0o600)
-    return path
+def users(tmp_path: Path) -> str:
+    return save(tmp_path / "users", "alice:wonder\nwatch:man\n")
 
 
 HERE = "Host: 127.0.0.1:61613"
@@ -192,12 +199,12 @@ HERE = "Host: 127.0.0.1:61613"
 
 @pytest.mark.parametrize("anonymous", ["auto", "never", "loopback", "always"])
 async def test_where_there_are_users_to_be_on_this_machine_is_no_right(
-    users: Path, tmp_path: Path, anonymous: str
+    users: str, tmp_path: Path, anonymous: str
 ) -> None:
     """F7: a proxy of this machine asks for everybody, and Host is the client's to choose."""
-    rules = tmp_path / "acl.toml"
-    rules.write_text('[[rule]]\nuser = "watch"\nallow = "monitor"\nto = "**"\n')
-    options = {"passwd_file": str(users), "acl_file": str(rules), "anonymous": anonymous, **QUIET}
+    rule = '[[rule]]\nuser = "watch"\nallow = "monitor"\nto = "**"\n'
+    rules = save(tmp_path / "acl.toml", rule)
+    options = {"passwd_file": users, "acl_file": rules, "anonymous": anonymous, **QUIET}
     async with open_dial(TCP, **options) as dial:
         await dial.start()
         add_all(dial)
@@ -236,16 +243,12 @@ async def test_who_was_passed_on_by_a_proxy_of_this_machine_is_a_stranger(header
         for page in WATCHED:
             assert (await answered(dial, page, HERE)).status in (200, 400), page
             assert (await answered(dial, page, HERE, header)).status == 401, page
-        pipe = WebSocketPipe(await dial.stream())
         name, _, content = header.partition(": ")
-        await pipe.shake_hands(headers=[(name, content)], host="127.0.0.1:61613")
-        stranger = Client(pipe)
+        stranger = await browser(dial, (name, content), host="127.0.0.1:61613")
         await stranger.send("CONNECT", {"accept-version": "1.2", "host": "x"})
         await stranger.expect_error("authentication-required")
     async with open_dial(TCP, **QUIET, anonymous="always") as dial:
-        pipe = WebSocketPipe(await dial.stream())
-        await pipe.shake_hands(headers=[(name, content)], host="127.0.0.1:61613")
-        guest = Client(pipe)
+        guest = await browser(dial, (name, content), host="127.0.0.1:61613")
         await guest.connect()
         await guest.send("DIAG", {"receipt": "r"})
         assert (await guest.receive()).command == "ERROR"
@@ -253,40 +256,33 @@ async def test_who_was_passed_on_by_a_proxy_of_this_machine_is_a_stranger(header
 
 async def test_a_page_of_another_port_does_not_ride_its_visitors_cookie(tmp_path: Path) -> None:
     """F14: any web application of the same host did, and whoever can write into plain HTTP."""
-    key = tmp_path / "key"
-    key.write_text(OLD)
-    options = {"token_key_file": str(key), "token_cookie": "session", **QUIET}
+    key = save(tmp_path / "key", OLD)
+    options = {"token_key_file": key, "token_cookie": "session", **QUIET}
     cookie = ("Cookie", "session=" + bearer(OLD)["Authorization"].partition(" ")[2])
     host = "broker.example:61613"
     async with open_dial(TCP, **options) as dial:
         for origin in ("http://broker.example:8080", "http://broker.example", f"https://{host}"):
-            pipe = WebSocketPipe(await dial.stream())
-            await pipe.shake_hands(headers=[cookie, ("Origin", origin)], host=host)
-            rider = Client(pipe)
+            rider = await browser(dial, cookie, ("Origin", origin), host=host)
             await rider.send("CONNECT", {"accept-version": "1.2", "host": "x"})
             await rider.expect_error("authentication-required")
-        pipe = WebSocketPipe(await dial.stream())
-        await pipe.shake_hands(headers=[cookie, ("Origin", f"http://{host}")], host=host)
-        assert (await Client(pipe).connect())["user-name"] == "alice"
+        visitor = await browser(dial, cookie, ("Origin", f"http://{host}"), host=host)
+        assert (await visitor.connect())["user-name"] == "alice"
 
 
 async def test_a_name_made_to_mean_the_broker_opens_no_house_of_another_machine_either() -> None:
     """F15: on a LAN without logins the visitor's browser let the page of any site in."""
     options = {"proxy_addresses": "127.0.0.1", "insecure": True, "anonymous": "always", **QUIET}
-    evil = [("Origin", "http://rebind.evil.com:61613")]
+    evil = ("Origin", "http://rebind.evil.com:61613")
     async with open_dial(TCP, **options) as dial:
         for address in ("192.168.1.9", "127.0.0.1"):
-            stream = await dial.stream()
-            await stream.send_all(f"PROXY TCP4 {address} 10.0.0.1 5555 61613\r\n".encode())
+            header = f"PROXY TCP4 {address} 10.0.0.1 5555 61613\r\n"
             with pytest.raises(AssertionError, match="403"):
-                await WebSocketPipe(stream).shake_hands(headers=evil, host="rebind.evil.com:61613")
+                await browser(dial, evil, host="rebind.evil.com:61613", header=header)
     named = "http://broker.lan:61613"
     async with open_dial(TCP, **options, allowed_origins=named) as dial:
-        stream = await dial.stream()
-        await stream.send_all(b"PROXY TCP4 192.168.1.9 10.0.0.1 5555 61613\r\n")
-        pipe = WebSocketPipe(stream)
-        await pipe.shake_hands(headers=[("Origin", named)], host="broker.lan:61613")
-        await Client(pipe).connect()
+        header = "PROXY TCP4 192.168.1.9 10.0.0.1 5555 61613\r\n"
+        origin = ("Origin", named)
+        await (await browser(dial, origin, host="broker.lan:61613", header=header)).connect()
 
 
 # --- passcodes in the clear -----------------------------------------------------------------------
@@ -296,10 +292,10 @@ FAR = b"PROXY TCP4 203.0.113.9 10.0.0.1 5555 61613\r\n"
 NEAR = b"PROXY TCP4 127.0.0.1 127.0.0.1 5555 61613\r\n"
 
 
-def with_tls(users: Path, **more: object) -> dict[str, object]:
+def with_tls(users: str, **more: object) -> dict[str, object]:
     return {
         "proxy_addresses": "127.0.0.1",
-        "passwd_file": str(users),
+        "passwd_file": users,
         "tls_cert": authority().certificate,
         **QUIET,
         **more,
@@ -307,7 +303,7 @@ def with_tls(users: Path, **more: object) -> dict[str, object]:
 
 
 async def test_a_login_of_another_machine_is_refused_in_the_clear(
-    users: Path, caplog: pytest.LogCaptureFixture
+    users: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F13: with a certificate, too, it was CONNECTED without a word to anybody."""
     async with open_dial(TCP, **with_tls(users)) as dial:
@@ -342,28 +338,22 @@ async def test_a_login_of_another_machine_is_refused_in_the_clear(
 
 
 @pytest.mark.parametrize("way", ["optional", "off"])
-async def test_an_operator_may_choose_logins_in_the_clear(users: Path, way: str) -> None:
+async def test_an_operator_may_choose_logins_in_the_clear(users: str, way: str) -> None:
     async with open_dial(TCP, **with_tls(users, tls=way)) as dial:
         await Client(StreamPipe(await spoken_for(dial, FAR))).connect("1.2", ALICE)
 
 
-async def test_who_need_not_log_in_may_speak_in_the_clear(users: Path) -> None:
+async def test_who_need_not_log_in_may_speak_in_the_clear(users: str) -> None:
     async with open_dial(TCP, **with_tls(users, anonymous="always")) as dial:
         await Client(StreamPipe(await spoken_for(dial, FAR))).connect()
 
 
-async def spoken_for(dial: Dial, header: bytes) -> trio.abc.Stream:
-    stream = await dial.stream()
-    await stream.send_all(header)
-    return stream
-
-
 @pytest.mark.parametrize("where", [{"host": "0.0.0.0"}, {"proxy_addresses": "127.0.0.1"}])
 async def test_a_broker_for_others_does_not_start_without_tls_unless_that_is_chosen(
-    where: dict[str, object], users: Path, caplog: pytest.LogCaptureFixture
+    where: dict[str, object], users: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F13: --host 0.0.0.0 --passwd-file started, and had no word on TLS."""
-    given: dict[str, object] = {**where, "passwd_file": str(users)}
+    given: dict[str, object] = {**where, "passwd_file": users}
     with pytest.raises(OptionError, match="in the clear") as caught, trio.fail_after(5):
         await serve(Settings.of(port=0, **given))
     for remedy in ("--tls-cert", "--tls off", "127.0.0.1"):
@@ -381,17 +371,17 @@ async def test_a_broker_for_others_does_not_start_without_tls_unless_that_is_cho
 
 
 async def test_a_broker_for_this_machine_needs_no_tls(
-    users: Path, caplog: pytest.LogCaptureFixture
+    users: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(passwd_file=str(users)) as broker:
+    async with served(passwd_file=users) as broker:
         await (await broker.open()).connect("1.2", ALICE)
     async with served(insecure=True, host="0.0.0.0"):
         pass
     assert "in the clear" not in caplog.text
 
 
-async def test_a_tls_listener_of_a_program_needs_no_certificate_of_ours(users: Path) -> None:
-    settings = Settings.of(passwd_file=str(users), **QUIET)
+async def test_a_tls_listener_of_a_program_needs_no_certificate_of_ours(users: str) -> None:
+    settings = Settings.of(passwd_file=users, **QUIET)
     (listener,) = await trio.open_tcp_listeners(0, host="0.0.0.0")
     with pytest.raises(OptionError, match="in the clear"), trio.fail_after(5):
         await serve(settings, listeners=[listener])

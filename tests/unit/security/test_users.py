@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.files import save
 from trio_stomp.base._errors import OptionError
 from trio_stomp.security._passcodes import (
     MAX_MEMORY_KIB,
@@ -43,13 +44,6 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "users")
 
 
-def write(path: str, data: bytes | str, mode: int = 0o600) -> str:
-    file = Path(path)
-    file.write_bytes(data.encode() if isinstance(data, str) else data)
-    file.chmod(mode)
-    return path
-
-
 def contents(path: str) -> str:
     return Path(path).read_bytes().decode()
 
@@ -61,7 +55,7 @@ def mode_of(path: str) -> int:
 def refusal(path: str, data: bytes | str) -> str:
     """Return why a file is refused, and check that it names the file."""
     with pytest.raises(OptionError) as caught:
-        read_user_file(write(path, data))
+        read_user_file(save(path, data))
     text = str(caught.value)
     assert text.startswith(path)
     return text.removeprefix(path)
@@ -71,7 +65,7 @@ def refusal(path: str, data: bytes | str) -> str:
 
 
 def test_hashes_and_plain_text_are_read(path: str) -> None:
-    book = read_user_file(write(path, f"alice:{HASH}\nbob:secret\n"))
+    book = read_user_file(save(path, f"alice:{HASH}\nbob:secret\n"))
     assert dict(book.users) == {"alice": HASH, "bob": "secret"}
     assert book.plain == 1
 
@@ -101,17 +95,17 @@ def test_hashes_and_plain_text_are_read(path: str) -> None:
 def test_a_line_is_split_at_its_first_colon_and_trimmed(
     path: str, line: str, name: str, stored: str
 ) -> None:
-    assert dict(read_user_file(write(path, line)).users) == {name: stored}
+    assert dict(read_user_file(save(path, line)).users) == {name: stored}
 
 
 @pytest.mark.parametrize("data", ["", "\n\n", "# a:b\n", "  \t# a\n \r\n", "\ufeff", "#\x00\x1b\n"])
 def test_comments_and_blank_lines_are_nobody(path: str, data: str) -> None:
-    book = read_user_file(write(path, data))
+    book = read_user_file(save(path, data))
     assert (dict(book.users), book.plain) == ({}, 0)
 
 
 def test_a_link_is_followed(path: str, tmp_path: Path) -> None:
-    write(path, "a:b")
+    save(path, "a:b")
     (tmp_path / "link").symlink_to("users")
     assert dict(read_user_file(str(tmp_path / "link")).users) == {"a": "b"}
 
@@ -229,13 +223,13 @@ def test_what_is_no_utf_8_is_refused_by_its_line(path: str) -> None:
 
 
 def test_a_file_of_too_many_bytes_is_refused(path: str) -> None:
-    read_user_file(write(path, b"#" * MAX_FILE_BYTES))
+    read_user_file(save(path, b"#" * MAX_FILE_BYTES))
     assert "has over 16777216 bytes" in refusal(path, b"#" * (MAX_FILE_BYTES + 1))
 
 
 def test_a_file_of_too_many_lines_is_refused(path: str) -> None:
-    read_user_file(write(path, b"\n" * MAX_FILE_LINES))
-    read_user_file(write(path, b"\n" * (MAX_FILE_LINES - 1) + b"#"))
+    read_user_file(save(path, b"\n" * MAX_FILE_LINES))
+    read_user_file(save(path, b"\n" * (MAX_FILE_LINES - 1) + b"#"))
     assert "has over 1000000 lines" in refusal(path, b"\n" * MAX_FILE_LINES + b"#")
     assert "has over 1000000 lines" in refusal(path, b"\n" * (MAX_FILE_LINES + 1))
 
@@ -295,7 +289,7 @@ NAMES = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=
 def test_a_model_of_changes(users: dict[str, str], steps: list[tuple[int, bool]]) -> None:
     """Whatever is set and removed: the file holds what a dict would, and every comment."""
     with tempfile.TemporaryDirectory() as directory:
-        path = write(f"{directory}/users", "# top: x\n\nfirst:plain\n# bottom")
+        path = save(f"{directory}/users", "# top: x\n\nfirst:plain\n# bottom")
         expected = {"first": "plain", **users}
         book = change_user_file(path, lambda book: users)
         for index, is_removal in steps:
@@ -345,12 +339,12 @@ def test_a_damaged_hash_is_refused_or_the_library_can_read_it(index: int, char: 
 
 
 def test_all_is_well(path: str) -> None:
-    assert warnings(write(path, f"a:{HASH}"), read_user_file(path)) == ()
-    assert warnings(write(path, f"a:{HASH}", 0o400), read_user_file(path)) == ()
+    assert warnings(save(path, f"a:{HASH}"), read_user_file(path)) == ()
+    assert warnings(save(path, f"a:{HASH}", 0o400), read_user_file(path)) == ()
 
 
 def test_plain_text_is_warned_of_with_the_remedy(tmp_path: Path) -> None:
-    path = write(str(tmp_path / "the users"), f"a:{HASH}\nb:x\nc:y\n")
+    path = save(str(tmp_path / "the users"), f"a:{HASH}\nb:x\nc:y\n")
     (warning,) = warnings(path, read_user_file(path))
     assert "2 of 3 passcodes are plain text" in warning
     assert warning.endswith(f"passwd import '{path}' '{path}'")
@@ -358,7 +352,7 @@ def test_plain_text_is_warned_of_with_the_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o700, 0o4600])
 def test_a_wide_mode_is_warned_of_with_the_remedy(path: str, mode: int, tmp_path: Path) -> None:
-    write(path, "# nobody", mode)
+    save(path, "# nobody", mode)
     (tmp_path / "link").symlink_to(path)
     for name in (path, str(tmp_path / "link")):
         (warning,) = warnings(name, UserBook({}))
@@ -367,7 +361,7 @@ def test_a_wide_mode_is_warned_of_with_the_remedy(path: str, mode: int, tmp_path
 
 
 def test_who_has_no_passcode_is_warned_of_with_the_remedy(path: str) -> None:
-    book = read_user_file(write(path, f"alice:{HASH}\nbob:\n"))
+    book = read_user_file(save(path, f"alice:{HASH}\nbob:\n"))
     told = [each for each in warnings(path, book) if "no passcode" in each]
     assert told == [
         f"{path}: 1 of 2 have no passcode, as 'bob': they cannot log in; set one: "
@@ -386,7 +380,7 @@ BEFORE = "# one: not a user\r\n\n  alice : old \n# two\nbob:\nlast:x"
 
 
 def test_other_lines_and_the_order_stay(path: str) -> None:
-    write(path, BEFORE)
+    save(path, BEFORE)
     book = change_user_file(path, lambda book: {"new": OTHER, "alice": HASH, "bob": None})
     assert contents(path) == (f"# one: not a user\r\n\nalice:{HASH}\n# two\nlast:x\nnew:{OTHER}\n")
     assert dict(book.users) == {"alice": HASH, "last": "x", "new": OTHER}
@@ -394,7 +388,7 @@ def test_other_lines_and_the_order_stay(path: str) -> None:
 
 
 def test_nothing_to_change_writes_nothing(path: str) -> None:
-    write(path, BEFORE, 0o644)
+    save(path, BEFORE, 0o644)
     before = os.stat(path)
     assert change_user_file(path, lambda book: {}).plain == 3
     after = os.stat(path)
@@ -404,7 +398,7 @@ def test_nothing_to_change_writes_nothing(path: str) -> None:
 
 
 def test_removing_everybody_leaves_an_empty_file(path: str) -> None:
-    write(path, "a:b")
+    save(path, "a:b")
     change_user_file(path, lambda book: {"a": None, "who": None})
     assert contents(path) == ""
 
@@ -433,14 +427,14 @@ def test_a_file_that_is_not_there_is_made_only_if_that_is_asked_for(path: str) -
 def test_the_mode_gets_no_wider_and_a_group_goes_on_reading(
     path: str, before: int, after: int
 ) -> None:
-    write(path, "a:b", before)
+    save(path, "a:b", before)
     change_user_file(path, lambda book: {"a": HASH})
     assert mode_of(path) == after
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 def test_the_owner_stays(path: str) -> None:
-    write(path, "a:b", 0o640)
+    save(path, "a:b", 0o640)
     os.chown(path, 12345, 54321)
     change_user_file(path, lambda book: {"a": HASH})
     found = os.stat(path)
@@ -448,7 +442,7 @@ def test_the_owner_stays(path: str) -> None:
 
 
 def test_an_owner_who_cannot_stay_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(path, "a:b")
+    save(path, "a:b")
     true = os.fstat
 
     def fstat(handle: int) -> os.stat_result:
@@ -496,7 +490,7 @@ def test_a_link_stays_a_link(path: str, tmp_path: Path) -> None:
 def test_nothing_is_written_that_is_no_user_or_no_hash(
     path: str, name: str, stored: str, why: str
 ) -> None:
-    write(path, BEFORE)
+    save(path, BEFORE)
     with pytest.raises(OptionError, match=why) as caught:
         change_user_file(path, lambda book: {"fine": HASH, name: stored})
     assert "geheim" not in str(caught.value)
@@ -504,10 +498,10 @@ def test_nothing_is_written_that_is_no_user_or_no_hash(
 
 
 def test_a_file_is_not_written_too_long_to_be_read(path: str) -> None:
-    write(path, b"#" * (MAX_FILE_BYTES - 10))
+    save(path, b"#" * (MAX_FILE_BYTES - 10))
     with pytest.raises(OptionError, match="has over 16777216 bytes"):
         change_user_file(path, lambda book: {"a": HASH})
-    write(path, b"\n" * MAX_FILE_LINES)
+    save(path, b"\n" * MAX_FILE_LINES)
     with pytest.raises(OptionError, match="has over 1000000 lines"):
         change_user_file(path, lambda book: {"a": HASH})
     assert os.path.getsize(path) == MAX_FILE_LINES
@@ -520,7 +514,7 @@ def test_what_a_change_raises_leaves_the_file_or_none(path: str) -> None:
     with pytest.raises(OptionError, match=r"^no$"):
         change_user_file(path, change, create=True)
     assert not os.path.exists(path)
-    write(path, BEFORE)
+    save(path, BEFORE)
     with pytest.raises(OptionError, match=r"^no$"):
         change_user_file(path, change, create=True)
     assert contents(path) == BEFORE
@@ -533,7 +527,7 @@ def test_a_disk_that_fails_leaves_the_old_file_and_no_other(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    write(path, BEFORE)
+    save(path, BEFORE)
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(OptionError, match="no space left on device"):
         change_user_file(path, lambda book: {"a": HASH})
@@ -566,7 +560,7 @@ def test_the_file_then_the_directory_are_on_the_disk(
 
 def test_a_change_waits_for_another_and_sees_it(path: str) -> None:
     """The second change holds the file that the first one replaces, and must begin again."""
-    write(path, "a:b\n")
+    save(path, "a:b\n")
     inside, going = threading.Event(), threading.Event()
 
     def slow(book: UserBook) -> dict[str, str | None]:
@@ -592,7 +586,7 @@ def test_a_change_waits_for_another_and_sees_it(path: str) -> None:
 def test_a_file_that_goes_away_while_a_change_waits(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(path, "a:b\n")
+    save(path, "a:b\n")
     flock = fcntl.flock
     gone: list[str] = []
 
@@ -612,7 +606,7 @@ def test_a_file_that_somebody_else_makes_first(path: str, monkeypatch: pytest.Mo
 
     def make_first(name: str, flags: int, mode: int = 0o777) -> int:
         if flags & os.O_EXCL and name == path and not os.path.exists(path):
-            write(path, "theirs:x\n")
+            save(path, "theirs:x\n")
         return true(name, flags, mode)
 
     monkeypatch.setattr(os, "open", make_first)
