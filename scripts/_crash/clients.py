@@ -68,7 +68,7 @@ class Client(threading.Thread):
                 self.receipt(reply)
             elif reply.command == "MESSAGE":
                 self.message(reply)
-            else:
+            elif reply.headers.get("code") != self.ledger.allowed:
                 self.ledger.wrong(f"{reply.command}: {reply.headers.get('message')}")
 
     def receipt(self, reply: Reply) -> None:

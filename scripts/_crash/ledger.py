@@ -62,9 +62,11 @@ class Ledger:
 
     Args:
       lazy_s: So long before a kill may an ``auto`` delivery have been that comes again.
+      allowed: The code of an ERROR that a broker may send before it ends.
     """
 
     lazy_s: float
+    allowed: str = ""
     tracks: dict[str, Track] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     found: int = 0

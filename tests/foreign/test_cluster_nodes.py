@@ -14,6 +14,7 @@ from tests.support.fakes import Client, StreamPipe
 from tests.support.nats import NatsProcess, running_nats
 from trio_stomp import ServerHandle, Settings, serve
 from trio_stomp.base import OptionError
+from trio_stomp.cli._main import main
 from trio_stomp.cluster._entries import epoch_entry
 from trio_stomp.nats import JetStream, NatsClient, NatsError, NatsOptions, open_client
 from trio_stomp.store import JournalStore, StoreUnavailable
@@ -274,6 +275,35 @@ async def test_a_log_that_has_grown_is_shortened_and_newcomers_begin_with_a_snap
             crash(node)
             await node.ended.wait()
         assert await here.take(newcomer, 5) == [b"kept", *[b"x" * 3000] * 4]
+
+
+async def test_the_command_shows_nodes_and_moves_the_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster(tmp_path) as here:
+
+        async def run(*words: str) -> tuple[int, str]:
+            argv = ["cluster", *words, "--cluster", str(here.server.address)]
+            return await trio.to_thread.run_sync(main, argv), "".join(capsys.readouterr())
+
+        owner, standby = await here.owner(), await here.standby()
+        code, shown = await run("move", standby.name)
+        assert (code, shown) == (0, f"{standby.name} owns the cluster now\n")
+        code, shown = await run("status")
+        assert code == 0
+        lines = [line.split()[:2] for line in shown.splitlines()]
+        assert [owner.name, "standby"] in lines
+        assert [standby.name, "owner"] in lines
+        assert "led by n0, followed by no server" in shown
+        code, shown = await run("status", "--json")
+        assert json.loads(shown)["owner"] == standby.name
+        assert await run("move", standby.name) == (0, f"{standby.name} owns the cluster now\n")
+        code, shown = await run("move", "n9")
+        assert (code, "no node 'n9'; those that answer: n0, n1" in shown) == (1, True)
+        assert main(["cluster", "status"]) == 2
+        assert "--cluster nats://" in capsys.readouterr().err
+        code, shown = await run("status", "--cluster-name", "other")
+        assert (code, "stream not found" in shown) == (1, True)
 
 
 async def refused(config: Settings) -> BaseException:

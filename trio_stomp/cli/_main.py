@@ -51,6 +51,7 @@ GROUPS = (
             ("dlq", "list, resend or drop dead letters"),
             ("subs", "list and end durable subscriptions"),
             ("schedules", "list and cancel scheduled messages"),
+            ("cluster", "show the nodes of a cluster, and move it to another node"),
             ("reload", "make a broker on this machine reload its files"),
         ),
     ),

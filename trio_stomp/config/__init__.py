@@ -26,6 +26,7 @@ from trio_stomp.config._load import options as options
 from trio_stomp.config._policy_file import read_policy_file as read_policy_file
 from trio_stomp.config._ruby_file import RubyFile as RubyFile
 from trio_stomp.config._ruby_file import read_ruby_file as read_ruby_file
+from trio_stomp.config._settings import ClusterOptions as ClusterOptions
 from trio_stomp.config._settings import ListenOptions as ListenOptions
 from trio_stomp.config._settings import Settings as Settings
 from trio_stomp.config._settings_file import GivenPolicy as GivenPolicy

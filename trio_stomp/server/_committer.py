@@ -16,7 +16,7 @@ import trio
 from attrs import define, field
 
 from trio_stomp.server._appender import Appender
-from trio_stomp.store import StoreError
+from trio_stomp.store import StoreBroken, StoreError
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Client, Log, Retention, StoreRead
@@ -28,7 +28,11 @@ NOT_STORED = (
     "the store cannot be written to, so nothing of this was stored; send it again later"
     " (the broker's log has the cause)"
 )
-"""Clients see this text only: paths and causes are for the operator."""
+IN_DOUBT = (
+    "the store has failed, so it is not known whether this was stored; send it again later, and"
+    " perhaps it comes twice (the broker's log has the cause)"
+)
+"""Clients see these texts only: paths and causes are for the operator."""
 RETRY_S = 1.0
 """The delay after a failure of the store before records that must be stored are retried."""
 RETAIN_S = 10.0
@@ -188,7 +192,8 @@ class StoreCommitter:
             logger.error("a bug in the store", exc_info=error)
         if not self.error:
             logger.error("the store cannot be written to: %s", error)
-        was_well, self.error = not self.error, NOT_STORED
+        text = IN_DOUBT if isinstance(error, StoreBroken) else NOT_STORED
+        was_well, self.error = not self.error, text
         withdrawn = trio.Event()
 
         def withdraw(now: float) -> None:
@@ -196,7 +201,7 @@ class StoreCommitter:
             self._turns.clear()
             self._now, self._due = trio.Event(), math.inf
             withdrawn.set()
-            self.host.uncommitted(NOT_STORED, now)
+            self.host.uncommitted(text, now)
             if was_well and self.host.log is not None:
                 # There may be nothing to retry, and no traffic while /readyz reports failure.
                 self.host.log.when_safe(_Probe())

