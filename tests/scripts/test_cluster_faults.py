@@ -14,7 +14,9 @@ pytestmark = pytest.mark.foreign
 def test_nothing_is_lost_or_repeated_when_owners_end_or_pause(tmp_path: Path) -> None:
     nats_server()  # or the test is skipped
     found = tmp_path / "found.json"
-    done = run_script("cluster_faults", "--rounds", "1", "--only", "owner,pause", "--json", str(found))
+    done = run_script(
+        "cluster_faults", "--rounds", "1", "--only", "owner,pause", "--json", str(found)
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(found.read_text())
     assert summary["first_violations"] == []

@@ -95,11 +95,11 @@ class Node:
     _number: int = 0
 
     def make(self) -> Store:
-        def open_local(is_new: bool) -> Store:
+        def open_local(is_new: bool) -> JournalStore:
             self._number += is_new
             local = self.path / f"local-{self._number}"
             local.mkdir(exist_ok=True)
-            return JournalStore(str(local))
+            return JournalStore(str(local), follows=True)
 
         return ReplicatedStore(
             self.log, LocalState(open_local, partial(fill, stream=self.snapshots))
@@ -120,7 +120,7 @@ class Memories:
     def make(self) -> ReplicatedStore:
         locals_: list[MemoryStore] = []
 
-        def open_local(is_new: bool) -> Store:
+        def open_local(is_new: bool) -> MemoryStore:
             if is_new or not locals_:
                 locals_.append(MemoryStore())
             return locals_[-1]

@@ -33,6 +33,7 @@ from trio_stomp.store import (
 _HEADER = struct.Struct("<4sQQII")
 """Mark with the version, writer, number of the first turn (0 = an epoch begins), part, parts."""
 _MARK = b"TSL1"
+_DONE = 1
 
 Packed = tuple[object, ...]
 
@@ -62,12 +63,10 @@ def encode_append(writer: int, first: int, turns: Sequence[Turn], max_bytes: int
     Args:
       writer: A number that no other writer has ever had.
       first: The commit number of the first turn.
-      turns: The turns. Bodies of transient messages are left out: no other node needs them.
+      turns: The turns. Transient messages end at once: other nodes need their ids alone.
       max_bytes: The largest entry.
     """
-    packed = msgpack.packb(
-        [(turn.is_urgent, [_pack(record) for record in turn.records]) for turn in turns]
-    )
+    packed = msgpack.packb([(turn.is_urgent, _pack_all(turn.records)) for turn in turns])
     step = max_bytes - _HEADER.size
     parts = range(0, len(packed), step)
     return [
@@ -144,13 +143,13 @@ def _pack_append(record: Append) -> Packed:
 
 
 def _pack_atomic(record: Atomic) -> Packed:
-    return ([_pack(each) for each in record.records],)
+    return (_pack_all(record.records),)
 
 
 _PACKERS: Mapping[type, tuple[int, Callable[..., Packed]]] = MappingProxyType(
     {
         Put: (0, _pack_put),
-        Done: (1, lambda record: (_ids(record.ids),)),
+        Done: (_DONE, lambda record: (_ids(record.ids),)),
         Delivered: (2, lambda record: (_ids(record.ids),)),
         DropPlace: (3, lambda record: (record.place,)),
         Keep: (4, lambda record: (record.key, record.text)),
@@ -177,9 +176,15 @@ _READERS: tuple[Callable[..., Record], ...] = (
 )
 
 
-def _pack(record: Record) -> Packed:
-    kind, pack = _PACKERS[type(record)]
-    return (kind, *pack(record))
+def _pack_all(records: Sequence[Record]) -> list[Packed]:
+    packed: list[Packed] = []
+    for record in records:
+        kind, pack = _PACKERS[type(record)]
+        packed.append((kind, *pack(record)))
+        if isinstance(record, Put) and record.transient:
+            ids = range(record.first, record.first + len(record.bodies))
+            packed.append((_DONE, _ids(ids)))
+    return packed
 
 
 def _record(packed: Sequence[object]) -> Record:

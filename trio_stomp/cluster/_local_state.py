@@ -4,6 +4,7 @@ It is never synced for the log's sake: what it lacks after a crash, the log give
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from attrs import define, evolve, field
 
@@ -23,6 +24,13 @@ class Unfit(StoreError):
         )
 
 
+class LocalStore(Store, Protocol):
+    """A store that can tell its content at any time, so that a follower need not read it again."""
+
+    def state(self) -> Recovered:
+        """Return the present content, as ``recover`` would after ``close``."""
+
+
 @define(eq=False, repr=False)
 class LocalState:
     """A local store that the entries of a log are applied to. Its methods block.
@@ -34,9 +42,9 @@ class LocalState:
       fill: Fills a new store from the newest snapshot, and returns it, or None.
     """
 
-    open_local: Callable[[bool], Store]
+    open_local: Callable[[bool], LocalStore]
     fill: Callable[[Store], Snapshot | None]
-    store: Store = field(init=False)
+    store: LocalStore = field(init=False)
     commit: int = 0
     """Of the last turn. The local store has counted ``_base`` less."""
     _base: int = 0
@@ -45,18 +53,19 @@ class LocalState:
     _reader: BatchReader = field(factory=BatchReader)
     _is_open: bool = False
 
-    def open(self, progress: Progress) -> Recovered:
-        """Open the local store as it is, or a new one if it is damaged. Return its state."""
-        self.close()
+    def open(self, progress: Progress) -> None:
+        """Open the local store, unless it is open, or a new one if it is damaged."""
+        if self._is_open:
+            return
         found = self._opened(progress)
         after = int(found.settings.get(APPLIED, "0"))
         if found.damage or bool(found.commit) != bool(after):
-            return self.renew(progress)
+            self.renew(progress)
+            return
         self._base = int(found.settings.get(BASE, "0"))
         self.commit, self.position, self._reader = found.commit + self._base, after, BatchReader()
-        return evolve(without_ours(found), commit=self.commit)
 
-    def renew(self, progress: Progress) -> Recovered:
+    def renew(self, progress: Progress) -> None:
         """Open a new local store, with what the newest snapshot has."""
         self.close()
         store = self.open_local(True)
@@ -69,7 +78,12 @@ class LocalState:
             base = snapshot.commit - found.commit - 1
             known = Keep(APPLIED, f"{snapshot.sequence}"), Keep(BASE, f"{base}")
             self.store.append([Turn(known)], found.commit)
-        return self.open(progress)
+            self.close()
+        self.open(progress)
+
+    def state(self) -> Recovered:
+        """Return what the local store has."""
+        return evolve(without_ours(self.store.state()), commit=self.commit)
 
     def _opened(self, progress: Progress) -> Recovered:
         self.store = self.open_local(False)
@@ -83,8 +97,8 @@ class LocalState:
             self._is_open = False
             self.store.close()
 
-    def follow(self, entries: Sequence[LogEntry]) -> int:
-        """Apply the next entries of the log. Return how many appends they completed.
+    def follow(self, entries: Sequence[LogEntry]) -> None:
+        """Apply the next entries of the log.
 
         Raises:
           Unfit: Entries before them were deleted.
@@ -92,15 +106,12 @@ class LocalState:
         """
         if entries and entries[0].sequence != self.position + 1:
             raise Unfit
-        count = 0
         for batch in self._reader.feed(entries):
             if batch.first != self.commit + 1:
                 raise Unfit
             self.apply(batch)
-            count += 1
         if entries:
             self.position = entries[-1].sequence
-        return count
 
     def apply(self, batch: Batch) -> None:
         """Append to the local store, with the sequence, and without a sync.

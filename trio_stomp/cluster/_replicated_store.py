@@ -80,29 +80,27 @@ class ReplicatedStore:
 
     def _catch_up(self, progress: Progress) -> Recovered:
         """Apply what the local state lacks, and return it. Make it anew if it does not fit."""
-        found = self.local.open(progress)
+        self.local.open(progress)
         try:
-            has_grown = self._read_on()
+            self._read_on()
         except Unfit:
-            found = self.local.renew(progress)
-            has_grown = self._read_on()
-        return self.local.open(progress) if has_grown else found
+            self.local.renew(progress)
+            self._read_on()
+        return self.local.state()
 
-    def _read_on(self) -> bool:
-        """Apply the log up to this writer's epoch, and return whether there was an append."""
-        count = 0
+    def _read_on(self) -> None:
+        """Apply the log up to this writer's epoch."""
         while self.local.position < self._sequence:
             entries = self.log.read(self.local.position)
             if not entries:
                 raise StoreUnavailable("the log of the cluster ends before its last entry")
-            count += self.local.follow(entries)
+            self.local.follow(entries)
         if self.local.position > self._sequence:
             raise StoreError(
                 f"the log of the cluster ends at entry {self._sequence}, but this node has"
                 f" {self.local.position}: it is another log, or was restored from an older copy."
                 " Give the node a new data_dir if the log is to count"
             )
-        return count > 0
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
         """Implement ``Store.append``: durable means on the disks of most of the log's servers."""

@@ -37,7 +37,7 @@ from trio_stomp.startup._entrances import Listeners, address_of, check_addresses
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, serve_one
 from trio_stomp.startup._storage import teller
-from trio_stomp.store import JournalStore, Store
+from trio_stomp.store import JournalStore
 from trio_stomp.store._options import JOURNAL
 from trio_stomp.store.tools import open_view
 
@@ -267,8 +267,8 @@ def _local_path(settings: Settings, names: ClusterNames) -> Path:
     return Path(settings.store.data_dir) / f"cluster-{names.cluster}"
 
 
-def _open_local(settings: Settings, path: Path, is_new: bool) -> Store:
+def _open_local(settings: Settings, path: Path, is_new: bool) -> JournalStore:
     if is_new:
         shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return JournalStore(str(path), options=settings.journal)
+    return JournalStore(str(path), options=settings.journal, follows=True)

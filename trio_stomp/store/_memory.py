@@ -126,6 +126,11 @@ class MemoryStore:
         with self._lock:
             self._remove([id for id, held in self._held() if held.put.transient])
             progress(self._bytes, self._bytes)
+        return self.state()
+
+    def state(self) -> Recovered:
+        """Return the present content."""
+        with self._lock:
             return Recovered(
                 self._commit,
                 next_id=self._next_id,

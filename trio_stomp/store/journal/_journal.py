@@ -11,6 +11,9 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from attrs import evolve
 
 from trio_stomp.store._options import JournalOptions
 from trio_stomp.store._port import (
@@ -34,6 +37,9 @@ from trio_stomp.store.journal._shared import Shared
 from trio_stomp.store.journal._writer import Writer
 from trio_stomp.store.streams import Streams, is_bound, stream_records
 
+if TYPE_CHECKING:
+    from trio_stomp.store.journal._tally import Tally
+
 
 class JournalStore:
     """Keeps messages, settings and streams in files of a directory.
@@ -42,6 +48,7 @@ class JournalStore:
       directory: Used by this store alone; created if missing.
       files: The disk; None = the operating system's.
       options: Sizes; None = defaults.
+      follows: Keep what ``state`` needs up to date, for a store that another broker's follows.
     """
 
     name = "stored:journal"
@@ -51,6 +58,8 @@ class JournalStore:
         directory: str,
         files: Files | None = None,
         options: JournalOptions | None = None,
+        *,
+        follows: bool = False,
     ) -> None:
         self._directory = directory
         self._files = files or OsFiles()
@@ -59,6 +68,8 @@ class JournalStore:
         self._streams = Streams(f"{directory}/streams", self._files)
         self._writer: Writer | None = None
         self._lock: DirectoryLock | None = None
+        self._follows = follows
+        self._tally: Tally | None = None
 
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``Store.recover``."""
@@ -71,11 +82,12 @@ class JournalStore:
             found = replay(self._files, segments, shared.quarantine, progress)
             damage, notes = self._streams.open(found.known(segments))
             number = cut_torn(self._files, segments)
-            shared.index = index = found.index
+            shared.index = found.index
             shared.segments = {segment.number: segment for segment in segments}
             shared.sweep()
-            places = summarize(index, shared.read_extent, found.tally)
             self._writer = Writer.begin(shared, self._options, number, found.commit, lock.is_ours)
+            self._tally = found.tally
+            recovered = self.state()
         except (OSError, StoreError) as error:
             self.close()
             if isinstance(error, StoreError):
@@ -83,15 +95,27 @@ class JournalStore:
             raise StoreError(
                 f"{self._directory} cannot be opened: {error}. Repair it and restart the broker"
             ) from error
+        if not self._follows:
+            self._tally = None
+        return evolve(recovered, damage=found.damage + damage, notes=found.notes + notes)
+
+    def state(self) -> Recovered:
+        """Return the present content of a store that ``follows``, as ``recover`` would.
+
+        The appending thread calls it.
+
+        Raises:
+          OSError: the disk failed.
+        """
+        assert self._writer is not None
+        index = self._shared.index
         return Recovered(
-            commit=found.commit,
+            commit=self._writer.commit,
             next_id=index.next_id,
-            places=places,
+            places=summarize(index, self._shared.read_extent, self._tally),
             settings={key: text for key, (text, _) in index.settings.items()},
             deliveries=dict(index.deliveries),
             streams=self._streams.states(),
-            damage=found.damage + damage,
-            notes=found.notes + notes,
         )
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
@@ -116,6 +140,9 @@ class JournalStore:
             self._streams.finish(records)
         elif turns:
             writer.append(turns)
+        if self._tally is not None:
+            self._tally.note(turns)
+            self._tally.prune(self._shared.index.live)
         return writer.commit
 
     def _undo(self, error: BaseException) -> None:
