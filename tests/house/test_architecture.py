@@ -46,7 +46,15 @@ ROOMS = {
     ),
     "transport": ("_options", "wire", "tls", "http", "websocket", ""),
     "server": ("_limits", "_clock", "_watchdog", "io", "connection", ""),
-    "cli": ("process", "aliases", "", "commands", "commands._doctor", "commands._top"),
+    "cli": (
+        "process",
+        "aliases",
+        "",
+        "commands",
+        "commands._cluster",
+        "commands._doctor",
+        "commands._top",
+    ),
     "nats": ("codec", ""),
     "spark": ("", "reporting"),
 }

@@ -19,7 +19,6 @@ from trio_stomp.store import (
     JournalStore,
     Keep,
     Put,
-    Record,
     Turn,
 )
 from trio_stomp.store._records import CHARGED
@@ -57,7 +56,7 @@ class Appender:
         match step:
             case ("put", str(place), bytes(head), int(count), is_atomic):
                 bodies = [b"x" * (self.next_id % 7)] * count
-                record: Record = Put(place, self.next_id, head, bodies, 4)
+                record = Put(place, self.next_id, head, bodies, 4)
                 self.next_id += count
                 return Turn([Atomic([record])] if is_atomic else [record])
             case ("done", list(ids)):
@@ -70,10 +69,10 @@ class Appender:
                 return Turn([Keep(key, f"{self.next_id}")])
             case ("forget", str(key)):
                 return Turn([Forget(key)])
-        count = step[1]
-        assert isinstance(count, int)
-        self.offset += count
-        return Turn([Append("s", self.offset - count, b"h:2\n", [b"y"] * count, 5)])
+        (_, grown) = step
+        assert isinstance(grown, int)
+        self.offset += grown
+        return Turn([Append("s", self.offset - grown, b"h:2\n", [b"y"] * grown, 5)])
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,10 +1,9 @@
 """``trio-stomp cluster``: show the nodes of a cluster, and move it from one to another."""
 
 import argparse
-import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
@@ -20,19 +19,16 @@ from trio_stomp.cli._tool import (
     show_json,
     show_table,
 )
+from trio_stomp.cli.commands._cluster._ask import hand_over, look
 
 if TYPE_CHECKING:
     from trio_stomp.cluster import ClusterNames
-    from trio_stomp.nats import JetStream, Message
+    from trio_stomp.nats import JetStream
 
 NAME = "cluster"
 VARIABLE = "TRIO_STOMP__CLUSTER__CLUSTER"
 """The variable that sets the same option of a node."""
 CONNECT_S = 5.0
-ANSWERS_S = 0.5
-"""How long nodes may take to answer; all of them are asked at once."""
-MOVE_S = 10.0
-LOOK_S = 0.05
 
 EPILOG = """\
 It asks the nodes through the servers of NATS, so it needs --cluster with the same addresses and
@@ -40,7 +36,6 @@ credentials as a node. move makes another node the owner, with less than half a 
 stop a node with SIGTERM to make it leave. docs/operate/cluster.md describes clusters.
 """
 
-Row = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -76,7 +71,7 @@ def make_parser() -> Parser:
 
 
 def _status(given: argparse.Namespace) -> int:
-    found = _run(given, _look)
+    found = _run(given, look)
     if given.json:
         show_json(found)
         return WELL if found["owner"] else CANNOT
@@ -106,7 +101,7 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _move(given: argparse.Namespace) -> int:
-    owner = _run(given, _hand_over)
+    owner = _run(given, hand_over)
     if given.json:
         show_json({"owner": owner})
     else:
@@ -150,68 +145,6 @@ def _run(
 
 def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
-
-
-async def _look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> Row:
-    log, kept = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
-    nodes = await _nodes(names, jetstream)
-    return {
-        "owner": next((row["node"] for row in nodes if row["role"] == "owner"), ""),
-        "nodes": nodes,
-        "log": {
-            "first": log.first,
-            "last": log.last,
-            "bytes": log.size,
-            "leader": log.leader or "the only server",
-            "followers": [
-                name if is_current else f"{name} (behind)"
-                for name, is_current in log.followers.items()
-            ],
-        },
-        "snapshots": {"bytes": kept.size},
-    }
-
-
-async def _nodes(names: "ClusterNames", jetstream: "JetStream") -> list[Row]:
-    """Return what each node says of itself, by name."""
-    found: dict[str, Row] = {}
-
-    def take(messages: "list[Message]") -> None:
-        for message in messages:
-            if message.payload:
-                row = json.loads(message.payload)
-                found[row["node"]] = row
-
-    inbox = f"_INBOX.{id(found)}".encode()
-    subscription = jetstream.client.subscribe(inbox, take)
-    jetstream.client.publish(names.nodes, b"{}", reply=inbox)
-    await trio.sleep(ANSWERS_S)
-    jetstream.client.unsubscribe(subscription)
-    return [found[name] for name in sorted(found)]
-
-
-async def _hand_over(
-    given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream"
-) -> str:
-    nodes = await _nodes(names, jetstream)
-    owner = next((row["node"] for row in nodes if row["role"] == "owner"), "")
-    known = ", ".join(row["node"] for row in nodes) or "none"
-    if given.node and given.node not in {row["node"] for row in nodes}:
-        raise CannotDo(f"there is no node {given.node[:80]!r}; those that answer: {known}")
-    if not owner:
-        raise CannotDo(f"no node owns the cluster; those that answer: {known}")
-    if given.node == owner:
-        return owner
-    order = json.dumps({"do": "move", "to": given.node}).encode()
-    await jetstream.client.request(names.node(owner), order)
-    with trio.move_on_after(MOVE_S):
-        while True:
-            nodes = await _nodes(names, jetstream)
-            for row in nodes:
-                if row["role"] == "owner" and row["node"] != owner:
-                    return str(row["node"])
-            await trio.sleep(LOOK_S)
-    raise CannotDo(f"no other node became the owner within {MOVE_S:g} s; see: cluster status")
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"status": _status, "move": _move}
