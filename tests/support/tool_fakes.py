@@ -92,6 +92,24 @@ def fake_site(pages: Mapping[str, tuple[int, bytes]]) -> Iterator[FakeSite]:
             thread.join()
 
 
+@contextmanager
+def answering(said: bytes | None) -> Iterator[int]:
+    """A port whose next visitor hears this, whatever it says; None: nothing, until it goes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                while peer.recv(4096) and said is None:
+                    pass
+                peer.sendall(said or b"")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield int(server.getsockname()[1])
+        thread.join()
+
+
 def environment(**more: str) -> dict[str, str]:
     """The variables of this process, those of ours left out."""
     ours = {name: text for name, text in os.environ.items() if not name.startswith("TRIO_STOMP")}

@@ -74,6 +74,11 @@ def test_options_and_the_words_of_the_seed(line: str, values: dict[str, object])
             "max_body_bytes=5",
             "'max_body_bytes=5' is not a word of stompica's; use --max-body-bytes",
         ),
+        ("-q files", "unknown queuetype 'files'; did you mean file? (known: memory, file, dbm, "),
+        ("-q x", "unknown queuetype 'x' (known: memory, file, dbm, activerecord)"),
+        ("-q", "argument -q/--queuetype: expected one argument"),
+        ("-c soon", "checkpoint is 'soon', but must be a number"),
+        ("-c -1", "checkpoint_s is -1.0, but must be 0 or more"),
     ],
 )
 def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import main, parse
 from trio_stomp.config import Settings
 
@@ -94,26 +93,6 @@ def test_each_value_tells_its_flag() -> None:
 )
 def test_the_directory_of_a_database_is_made(line: str, directory: str) -> None:
     assert parse(line.split()).new_directory == directory
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            "-q files",
-            "unknown queuetype 'files'; did you mean file? "
-            "(known: memory, file, dbm, activerecord)",
-        ),
-        ("-q x", "unknown queuetype 'x' (known: memory, file, dbm, activerecord)"),
-        ("-q", "argument -q/--queuetype: expected one argument"),
-        ("-c soon", "checkpoint is 'soon', but must be a number"),
-        ("-c -1", "checkpoint_s is -1.0, but must be 0 or more"),
-    ],
-)
-def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        parse(line.split())
-    assert str(caught.value) == message
 
 
 def test_a_directory_that_cannot_be_made_is_told(

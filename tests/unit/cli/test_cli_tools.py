@@ -8,11 +8,9 @@ import json
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -28,6 +26,7 @@ from tests.support.tool_fakes import (
     FakeSite,
     Terminal,
     Told,
+    answering,
     check_refused,
     environment,
     fake_site,
@@ -546,25 +545,8 @@ def test_a_host_that_is_not_there(url: str, told: str) -> None:
     ],
 )
 def test_something_else_answers(said: bytes | None, told: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            peer, _ = server.accept()
-            with peer:
-                if said is not None:
-                    peer.recv(4096)
-                    peer.sendall(said)
-                else:
-                    # Nothing, until the other has gone.
-                    while peer.recv(4096):
-                        pass
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        address = Address("127.0.0.1", server.getsockname()[1], False)
-        with pytest.raises(Unreachable, match=told):
-            Site(address, None).get("/", 0.1 if said is None else 10.0)
-        thread.join()
+    with answering(said) as port, pytest.raises(Unreachable, match=told):
+        Site(Address("127.0.0.1", port, False), None).get("/", 0.1 if said is None else 10.0)
 
 
 # TLS

@@ -9,14 +9,13 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.files import save
 from tests.support.tls import authority
-from tests.support.tool_fakes import fake_site, run
+from tests.support.tool_fakes import answering, fake_site, run
 from trio_stomp import OptionError
 from trio_stomp.cli.commands._doctor import _disk as _doctor_disk
 from trio_stomp.cli.commands._doctor import _doctor
@@ -222,18 +221,8 @@ def test_somebody_else_answers(pages: dict[str, tuple[int, bytes]], status: str,
 
 
 def test_somebody_who_speaks_no_http_has_the_port() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            peer, _ = server.accept()
-            with peer:
-                peer.recv(4096)
-                peer.sendall(b"220 mail\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        found = only(check_port("127.0.0.1", server.getsockname()[1]))
-        thread.join()
+    with answering(b"220 mail\r\n") as port:
+        found = only(check_port("127.0.0.1", port))
     assert found.status == FAIL
     assert found.text.endswith("is in use by a program that does not speak plain HTTP")
 

@@ -304,18 +304,16 @@ async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock) -> None
 
 async def test_messages_of_a_topic_that_were_not_handled_are_kept(autojump_clock) -> None:
     """The broker does not hand them out again, so they must not be thrown away."""
-    async with open_broker() as dial:
-        links = Links(dial.stream)
-        async with open_client(links, reconnect=QUICK) as client:
-            async with client.subscribe("/topic/a", ack="client-individual") as messages:
-                await client.send("/topic/a", b"1")
-                links.cut()
-                await trio.sleep(1)
-                async with await messages.receive() as message:
-                    assert message.body == b"1"
-                await client.send("/topic/a", b"2")
-                async with await messages.receive() as message:
-                    assert message.body == b"2"
+    async with open_linked() as (client, links):
+        async with client.subscribe("/topic/a", ack="client-individual") as messages:
+            await client.send("/topic/a", b"1")
+            links.cut()
+            await trio.sleep(1)
+            async with await messages.receive() as message:
+                assert message.body == b"1"
+            await client.send("/topic/a", b"2")
+            async with await messages.receive() as message:
+                assert message.body == b"2"
 
 
 # --- heart-beats ------------------------------------------------------------------------------
@@ -374,18 +372,16 @@ async def test_the_waits_grow_and_are_random(autojump_clock) -> None:
 
 
 async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock) -> None:
-    async with open_broker() as dial:
-        links = Links(dial.stream)
-        policy = ReconnectPolicy(1.0, 60.0, stable_after_s=20.0, random=lambda: 1.0)
-        async with open_client(links, reconnect=policy) as client:
-            for stays_s in (1, 1, 30, 1):
-                await trio.sleep(stays_s)
-                links.cut()
-                while client.is_connected:
-                    await trio.lowlevel.checkpoint()
-                await client.send("/topic/a")
-            waits = [event.delay_s for event in passed(client) if event.kind == "reconnecting"]
-            assert waits == [1, 2, 1, 2]
+    policy = ReconnectPolicy(1.0, 60.0, stable_after_s=20.0, random=lambda: 1.0)
+    async with open_linked(policy) as (client, links):
+        for stays_s in (1, 1, 30, 1):
+            await trio.sleep(stays_s)
+            links.cut()
+            while client.is_connected:
+                await trio.lowlevel.checkpoint()
+            await client.send("/topic/a")
+        waits = [event.delay_s for event in passed(client) if event.kind == "reconnecting"]
+        assert waits == [1, 2, 1, 2]
 
 
 async def test_the_broker_says_when_to_come_back(autojump_clock) -> None:
