@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import trio
 from attrs import define, evolve, field
@@ -155,6 +156,12 @@ async def open_played(
         open_client(peer, reconnect=reconnect, close_timeout_s=1) as client,
     ):
         yield client
+
+
+async def just_open(where: Any, **options: Any) -> None:
+    """Connect a client, and leave."""
+    async with open_client(where, **options):
+        pass
 
 
 async def confirm(stream: trio.abc.Stream) -> bytes:

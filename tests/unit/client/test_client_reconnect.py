@@ -15,6 +15,7 @@ from tests.support.client_fakes import (
     Links,
     Scripted,
     confirm,
+    just_open,
     open_broker,
     open_keeper,
     open_linked,
@@ -31,7 +32,6 @@ from trio_stomp.client import (
     ClientEvent,
     ConnectFailed,
     LinkLost,
-    ProtocolViolation,
     ReconnectPolicy,
     Refused,
     Subscription,
@@ -404,21 +404,8 @@ async def test_the_broker_says_when_to_come_back(autojump_clock) -> None:
 async def test_the_first_attempt_is_the_only_one(autojump_clock) -> None:
     links = Links(Scripted(), is_down=True)
     with pytest.raises(ConnectFailed):
-        async with open_client(links, reconnect=QUICK):
-            pass  # pragma: no cover
+        await just_open(links, reconnect=QUICK)
     assert len(links.times) == 1
-
-
-async def test_without_a_policy_a_broken_link_is_the_end(autojump_clock) -> None:
-    async with open_broker() as dial:
-        links = Links(dial.stream)
-        with pytest.raises(LinkLost):
-            async with open_client(links, reconnect=None) as client:
-                links.cut()
-                await client.send("/topic/a")
-        with pytest.raises(ProtocolViolation):
-            async with open_client(dial.stream, reconnect=None) as client:
-                await client.send("/topic/*")
 
 
 @pytest.mark.parametrize("farewell", ["close", "error"])

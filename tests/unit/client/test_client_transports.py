@@ -9,7 +9,7 @@ import trio
 import trio.testing
 import trio_websocket
 
-from tests.support.client_fakes import open_broker
+from tests.support.client_fakes import just_open, open_broker
 from tests.support.fakes import TCP, TLS, WS_TCP, WSS
 from tests.support.files import save
 from tests.support.tls import authority
@@ -46,10 +46,9 @@ async def test_a_certificate_that_nobody_trusts() -> None:
     with trio.fail_after(30):
         async with open_broker(TLS) as dial:
             with pytest.raises(ConnectFailed, match="its certificate is not trusted: "):
-                async with open_client(
+                await just_open(
                     f"stomps://{dial.handle.addresses[0]}", ssl_context=ssl.create_default_context()
-                ):
-                    pass  # pragma: no cover
+                )
 
 
 async def test_no_websocket_there() -> None:
@@ -63,8 +62,7 @@ async def test_no_websocket_there() -> None:
             nursery.start_soon(trio.serve_listeners, serve, listeners)
             port = listeners[0].socket.getsockname()[1]
             with pytest.raises(ConnectFailed, match="it answered 404") as caught:
-                async with open_client(f"ws://127.0.0.1:{port}/x?token=secret"):
-                    pass  # pragma: no cover
+                await just_open(f"ws://127.0.0.1:{port}/x?token=secret")
             assert "secret" not in str(caught.value)
             nursery.cancel_scope.cancel()
 
@@ -74,10 +72,9 @@ async def test_a_refusal_over_websocket_comes_out_as_it_is(tmp_path: Path) -> No
     with trio.fail_after(30):
         async with open_broker(WS_TCP, passwd_file=users) as dial:
             with pytest.raises(AuthenticationError):
-                async with open_client(
+                await just_open(
                     f"ws://{dial.handle.addresses[0]}/ws", login="alice", passcode="wrong"
-                ):
-                    pass  # pragma: no cover
+                )
 
 
 async def test_messages_of_a_websocket_and_its_end() -> None:
@@ -116,5 +113,4 @@ async def test_what_is_missing_for_websockets_is_told(monkeypatch: pytest.Monkey
     with trio.fail_after(30):
         async with open_broker(WS_TCP) as dial:
             with pytest.raises(OptionError, match="trio-websocket"):
-                async with open_client(f"ws://{dial.handle.addresses[0]}/"):
-                    pass  # pragma: no cover
+                await just_open(f"ws://{dial.handle.addresses[0]}/")

@@ -317,14 +317,6 @@ async def test_several_errors_stay_a_group() -> None:
             raise ExceptionGroup("two", [KeyError(1), KeyError(2)])
 
 
-async def test_an_error_that_was_told_is_not_told_again() -> None:
-    async with memory() as (peer, far):
-        await far.send_all(b"x" * 100)
-        assert await received(peer) == []
-        with pytest.raises(FrameError):
-            await peer.shutdown()
-
-
 async def test_a_lost_connection_is_an_error_behind_what_came_before() -> None:
     broken = BreakingStream(frames.encode(frames.send("/a", b"1")), takes=False)
     with pytest.raises(trio.BrokenResourceError, match="reset"):
@@ -376,12 +368,6 @@ async def test_a_frame_that_cannot_be_written_is_the_callers_error() -> None:
     assert await read_all(theirs) == frames.encode(frames.send("/a")) + frames.encode(
         frames.send("/b")
     )
-
-
-async def test_a_first_frame_that_cannot_be_written() -> None:
-    with pytest.raises(OptionError):
-        async with memory() as (peer, _far):
-            peer.send.send_nowait(Frame("", ()))
 
 
 async def test_a_stream_that_was_closed_from_elsewhere_is_an_error() -> None:

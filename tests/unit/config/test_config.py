@@ -5,13 +5,9 @@ import pytest
 
 from trio_stomp.base._errors import OptionError
 from trio_stomp.broker.delivery._policies import BrokerPolicies
-from trio_stomp.config import ListenOptions, OptionSpec, Settings, build, from_text, hint, options
+from trio_stomp.config import ListenOptions, OptionSpec, Settings, build, from_text, options
 
 SPECS = {spec.name: spec for spec in options()}
-
-
-def test_defaults_need_no_options() -> None:
-    assert build({}) == Settings()
 
 
 def test_flat_names_are_unique_over_the_groups() -> None:
@@ -57,12 +53,6 @@ def test_settings_are_frozen() -> None:
         settings.listen = ListenOptions()  # type: ignore[misc]
 
 
-def test_a_whole_number_is_also_a_number() -> None:
-    interval = Settings.of(diag_interval_s=7).diag.diag_interval_s
-    assert interval == 7.0
-    assert type(interval) is float
-
-
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
@@ -96,10 +86,6 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
         Settings.of(max_body_byte=5)
     message = str(caught.value)
     assert message == "unknown option 'max_body_byte'; did you mean max_body_bytes?"
-
-
-def test_no_hint_when_nothing_is_near() -> None:
-    assert hint("zzz", SPECS) == ""
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from tests.support.fakes import (
     WS_MEMORY,
     Client,
     Dial,
-    StreamPipe,
     WebSocketPipe,
     open_dial,
 )
 from tests.support.files import save
+from tests.support.hostile import connect_narrow
 from tests.support.limits import LIMITS, Limit, id_of
 from tests.support.tls import authority
 from trio_stomp import OptionError, Settings
@@ -42,10 +42,6 @@ async def dial() -> AsyncIterator[Dial]:
 
 
 # --- what differs ---------------------------------------------------------------------------------
-
-
-def test_nothing_differs_from_itself():
-    assert changes(Settings(), Settings()) == ()
 
 
 def test_options_that_differ_are_told_with_what_it_takes():
@@ -370,8 +366,7 @@ async def test_slow_consumers(autojump_clock):
     async with open_dial(**QUIET, max_outbox_bytes=4096, write_stall_s=LONG_S) as dial:
         sender = await dial.connect()
         await reload(dial, slow_consumer="drop-newest")
-        narrow = Client(_pipe(dial))
-        await narrow.connect()
+        narrow = await connect_narrow(dial)
         await narrow.subscribe("/t")
         for _ in range(5):
             await sender.publish("/t", b"x" * 2000, receipt=True)
@@ -380,12 +375,6 @@ async def test_slow_consumers(autojump_clock):
         await sender.publish("/t", b"x" * 2000, receipt=True)
         narrow.abort()
         await _ended(dial, "slow-consumer")
-
-
-def _pipe(dial: Dial) -> StreamPipe:
-    stream = dial.listener.connect_narrow()
-    dial._streams.append(stream)
-    return StreamPipe(stream)
 
 
 async def _ended(dial: Dial, reason: str) -> None:
@@ -553,8 +542,7 @@ async def test_time_to_write_and_to_read_a_last_frame(autojump_clock):
         await client.send_bytes(b"NONSENSE\n\n\0")
         await _ended(dial, "protocol-error")
         assert 2.9 <= trio.current_time() - began < 4.5
-        narrow = Client(_pipe(dial))
-        await narrow.connect()
+        narrow = await connect_narrow(dial)
         await narrow.subscribe("/t")
         began = trio.current_time()
         await (await dial.connect()).publish("/t", b"x" * 1000, receipt=True)

@@ -13,7 +13,16 @@ import jwt
 import pytest
 import trio
 
-from tests.support.fakes import TCP, Client, Dial, StreamPipe, WebSocketPipe, open_dial, until
+from tests.support.fakes import (
+    TCP,
+    Client,
+    Dial,
+    Received,
+    StreamPipe,
+    WebSocketPipe,
+    open_dial,
+    until,
+)
 from tests.support.files import save
 from tests.support.served import QUIET, served
 from tests.support.site import Reply, add_all, ask_over_wire, parse
@@ -97,8 +106,7 @@ async def test_the_start_warns_of_files_that_give_rights_away(
     users = save(tmp_path / "users", "alice:wonder\nbob:\n")
     async with served(token_key_file=key, passwd_file=users) as broker:
         bob = await broker.open()
-        await bob.send("CONNECT", {"accept-version": "1.2", "login": "bob", "passcode": ""})
-        await bob.expect_error("authentication-failed")
+        await refused(bob, "authentication-failed", login="bob", passcode="")
     for words in ("has mode 0644, and holds a secret", "--token-audience", "no passcode, as 'bob'"):
         assert words in caplog.text
 
@@ -117,6 +125,12 @@ async def browser(
     pipe = WebSocketPipe(await spoken_for(dial, header))
     await pipe.shake_hands(headers=[*headers], host=host)
     return Client(pipe)
+
+
+async def refused(client: Client, code: str, **headers: str) -> Received:
+    """The ERROR that a CONNECT with these headers is answered."""
+    await client.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
+    return await client.expect_error(code)
 
 
 class GatedChecker(PasscodeChecker):
@@ -245,8 +259,7 @@ async def test_who_was_passed_on_by_a_proxy_of_this_machine_is_a_stranger(header
             assert (await answered(dial, page, HERE, header)).status == 401, page
         name, _, content = header.partition(": ")
         stranger = await browser(dial, (name, content), host="127.0.0.1:61613")
-        await stranger.send("CONNECT", {"accept-version": "1.2", "host": "x"})
-        await stranger.expect_error("authentication-required")
+        await refused(stranger, "authentication-required")
     async with open_dial(TCP, **QUIET, anonymous="always") as dial:
         guest = await browser(dial, (name, content), host="127.0.0.1:61613")
         await guest.connect()
@@ -263,8 +276,7 @@ async def test_a_page_of_another_port_does_not_ride_its_visitors_cookie(tmp_path
     async with open_dial(TCP, **options) as dial:
         for origin in ("http://broker.example:8080", "http://broker.example", f"https://{host}"):
             rider = await browser(dial, cookie, ("Origin", origin), host=host)
-            await rider.send("CONNECT", {"accept-version": "1.2", "host": "x"})
-            await rider.expect_error("authentication-required")
+            await refused(rider, "authentication-required")
         visitor = await browser(dial, cookie, ("Origin", f"http://{host}"), host=host)
         assert (await visitor.connect())["user-name"] == "alice"
 
@@ -307,18 +319,15 @@ async def test_a_login_of_another_machine_is_refused_in_the_clear(
 ) -> None:
     """F13: with a certificate, too, it was CONNECTED without a word to anybody."""
     async with open_dial(TCP, **with_tls(users)) as dial:
-        headers = {"accept-version": "1.2", "host": "x", **ALICE}
         far = Client(StreamPipe(await spoken_for(dial, FAR)))
-        await far.send("CONNECT", headers)
-        error = await far.expect_error("tls-required")
+        error = await refused(far, "tls-required", **ALICE)
         assert "stomps://" in error["message"]
         assert "--tls optional" in error["message"]
         assert "in the clear" in caplog.text
         assert "wonder" not in caplog.text
         # Nor is it told to send a login first, over STOMP or HTTP, nor to try it with the upgrade.
         far = Client(StreamPipe(await spoken_for(dial, FAR)))
-        await far.send("CONNECT", {"accept-version": "1.2", "host": "x"})
-        await far.expect_error("tls-required")
+        await refused(far, "tls-required")
         add_all(dial)
         reply = await answered(dial, "/metrics", "Host: b", introduced=FAR.decode())
         assert (reply.status, "www-authenticate" in reply.headers) == (403, False)
@@ -327,8 +336,7 @@ async def test_a_login_of_another_machine_is_refused_in_the_clear(
         log_in = "Basic " + b64encode(b"alice:wonder").decode()
         await pipe.shake_hands(headers=[("Authorization", log_in)])
         upgraded = Client(pipe)
-        await upgraded.send("CONNECT", {"accept-version": "1.2", "host": "x"})
-        await upgraded.expect_error("tls-required")
+        await refused(upgraded, "tls-required")
         # On this machine, and over TLS, it is as it was.
         await Client(StreamPipe(await spoken_for(dial, NEAR))).connect("1.2", ALICE)
         secret = trio.SSLStream(

@@ -81,17 +81,6 @@ def test_who_keeps_to_rounded_milliseconds_is_not_sent_back() -> None:
     assert throttle.wait_s(LOCAL, "ann", now + 0.5 - GRAIN_S / 2) == 0.0
 
 
-def test_asking_while_waiting_costs_nothing_and_is_counted() -> None:
-    throttle = Throttle()
-    now = fail(throttle, 4, HOST, "ann")
-    assert throttle.refused == 0
-    assert [throttle.wait_s(HOST, "ann", now + tenth / 10) for tenth in range(5)] == pytest.approx(
-        [0.5, 0.4, 0.3, 0.2, 0.1]
-    )
-    assert throttle.wait_s(HOST, "ann", now + 0.5) == 0.0
-    assert (throttle.failures, throttle.refused) == (4, 5)
-
-
 def test_a_success_forgets_the_pair_and_not_the_address() -> None:
     throttle = Throttle()
     now = fail(throttle, ADDRESS_FREE, HOST, "ann")
