@@ -1,7 +1,6 @@
 """The benchmark's own check: whatever it measures, it got every message. No timing is asserted."""
 
 import importlib
-import json
 import os
 import re
 import shutil
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.scripts import run_script
+from tests.support.scripts import measured, run_script
 from tests.support.tls import authority
 from trio_stomp.base._identity import Identity
 from trio_stomp.broker import Action
@@ -57,6 +56,13 @@ def received() -> Received:
 
 
 run = partial(run_script, "bench")
+
+
+def quick(folder: Path, *arguments: str) -> tuple[Any, str]:
+    """Return the JSON of a quick run, and what it printed."""
+    return measured(folder, "bench", "--quick", *arguments)
+
+
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler"
 )
@@ -71,24 +77,19 @@ def floor() -> Iterator[Any]:
 
 
 def test_a_quick_run_delivers_all(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    result = run(
-        "--quick", "--scenario", "headline-ws", "pairs-tcp", "idle-tcp", "--json", str(file)
-    )
-    assert result.returncode == 0, result.stderr
-    rows = {row["scenario"]: row for row in json.loads(file.read_text())["scenarios"]}
+    names = ("headline-ws", "pairs-tcp", "idle-tcp")
+    found, told = quick(tmp_path, "--scenario", *names)
+    rows = {row["scenario"]: row for row in found["scenarios"]}
     assert rows["headline-ws"]["deliveries"] == 75 * 400
     assert rows["pairs-tcp"]["deliveries"] == 10 * 2000
     assert rows["idle-tcp"]["connections"] == 200
-    assert all(f"| {name} |" in result.stdout for name in rows)
+    assert all(f"| {name} |" in told for name in rows)
 
 
 def test_a_quick_run_of_what_survives_delivers_all(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
     names = ("durable-step", "durable-step-100", "durable-4-4", "replay-tcp")
-    result = run("--quick", "--scenario", *names, "--json", str(file))
-    assert result.returncode == 0, result.stderr
-    rows = {row["scenario"]: row for row in json.loads(file.read_text())["scenarios"]}
+    found, _ = quick(tmp_path, "--scenario", *names)
+    rows = {row["scenario"]: row for row in found["scenarios"]}
     assert rows["durable-step"]["deliveries"] == 40
     assert rows["durable-step-100"]["deliveries"] == 100 * 40
     assert rows["durable-4-4"]["deliveries"] == 4 * 64 * 40
@@ -96,24 +97,21 @@ def test_a_quick_run_of_what_survives_delivers_all(tmp_path: Path) -> None:
 
 
 def test_a_quick_run_beside_a_durable_load_is_a_pair(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    result = run("--quick", "--beside", "--json", str(file))
-    assert result.returncode == 0, result.stderr
-    (pair,) = json.loads(file.read_text())["beside"]
+    found, told = quick(tmp_path, "--beside")
+    (pair,) = found["beside"]
     assert min(pair["fanout"], pair["durable"], pair["both"]) > 0
-    assert "median" in result.stdout
+    assert "median" in told
 
 
 def test_two_revisions_are_compared(tmp_path: Path) -> None:
-    file, names = tmp_path / "result.json", ("one-tcp", "durable-queue")
-    result = run("--quick", "--compare", ".", ".", "--scenario", *names, "--json", str(file))
-    assert result.returncode == 0, result.stderr
-    compared = json.loads(file.read_text())["compare"]
+    names = ("one-tcp", "durable-queue")
+    found, told = quick(tmp_path, "--compare", ".", ".", "--scenario", *names)
+    compared = found["compare"]
     assert compared["revisions"] == [".", "."]
     assert [row["scenario"] for row in compared["rows"]] == list(names)
     for row in compared["rows"]:
         assert row["ratio_median"] == pytest.approx(row["new_median"] / row["old_median"])
-        assert f"| {row['scenario']} |" in result.stdout
+        assert f"| {row['scenario']} |" in told
 
 
 @pytest.mark.parametrize(
@@ -178,17 +176,15 @@ def test_a_message_lost_doubled_or_out_of_order_is_an_error(
 
 @pytest.mark.full
 def test_a_quick_run_of_what_security_costs_measures_all_settings_alike(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    result = run("--quick", "--secure", "--json", str(file))
-    assert result.returncode == 0, result.stderr
-    found = json.loads(file.read_text())["secure"]
+    result, told = quick(tmp_path, "--secure")
+    found = result["secure"]
     cases = [(size, settings) for size in (117, 65_536) for settings in ("plain", "acl", "tls")]
     assert [(row["body_bytes"], row["settings"]) for row in found["fanout"]] == cases
     assert [(each["body_bytes"], each["settings"]) for each in found["runs"]] == cases
     assert {each["deliveries"] for each in found["runs"]} == {75 * 64}
     assert min(row["ratio_median"] for row in found["fanout"]) > 0
     assert [each["logins"] for each in found["logins"]] == [50, 4, 50, 10]
-    assert "acl: promised 1.15 times plain at most, measured " in result.stdout
+    assert "acl: promised 1.15 times plain at most, measured " in told
 
 
 def test_what_security_costs_is_not_measured_at_a_broker_that_runs() -> None:
@@ -212,30 +208,27 @@ def test_the_rules_of_the_benchmark_are_those_of_a_house_of_some_size(tmp_path: 
     assert not publisher.allows(Action.RECEIVE, "/topic/app-1/0/desk-1")
 
 
-def measured(settings: str, pair: int, million_s: float, size: int = 117) -> Any:
+def cost_of(settings: str, pair: int, million_s: float, size: int = 117) -> Any:
     """One run of a million deliveries."""
-    made = bench("secure").Measured(settings, size, pair, 0, 10**6, 10**5, 2.0, million_s, 1.0)
-    return made
+    return bench("secure").Measured(settings, size, pair, 0, 10**6, 10**5, 2.0, million_s, 1.0)
 
 
 def test_runs_are_compared_within_their_pair() -> None:
     runs = [
-        measured("acl", 0, 3.0),
-        measured("plain", 1, 8.0),
-        measured("plain", 0, 2.0),
-        measured("acl", 1, 8.8),
-        measured("plain", 0, 100.0, size=65_536),
+        cost_of("acl", 0, 3.0),
+        cost_of("plain", 1, 8.0),
+        cost_of("plain", 0, 2.0),
+        cost_of("acl", 1, 8.8),
+        cost_of("plain", 0, 100.0, size=65_536),
     ]
     assert bench("secure_table").ratios(runs, "acl", 117) == pytest.approx([1.5, 1.1])
 
 
 def test_a_promise_holds_for_the_median_pair_of_small_bodies() -> None:
-    plain = [measured("plain", pair, 1.0, size) for pair in range(3) for size in (117, 9000)]
-    acl = [measured("acl", pair, cost) for pair, cost in enumerate((1.1, 1.15, 9.0))]
-    tls = [measured("tls", pair, cost) for pair, cost in enumerate((2.0, 3.1, 3.2))]
-    large = [
-        measured(settings, pair, 5.0, 9000) for settings in ("acl", "tls") for pair in range(3)
-    ]
+    plain = [cost_of("plain", pair, 1.0, size) for pair in range(3) for size in (117, 9000)]
+    acl = [cost_of("acl", pair, cost) for pair, cost in enumerate((1.1, 1.15, 9.0))]
+    tls = [cost_of("tls", pair, cost) for pair, cost in enumerate((2.0, 3.1, 3.2))]
+    large = [cost_of(settings, pair, 5.0, 9000) for settings in ("acl", "tls") for pair in range(3)]
     costs = bench("secure").Costs([*plain, *acl, *tls, *large], [])
     text = bench("secure_table").secure_table(costs)
     assert "acl: promised 1.15 times plain at most, measured 1.15: kept" in text
@@ -363,10 +356,8 @@ def test_tls_sends_each_byte_once_however_often_the_socket_is_full(encrypted: En
 @pytest.mark.full
 @needs_compiler
 def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    result = run("--quick", "--latency", "--json", str(file))
-    assert result.returncode == 0, result.stderr
-    found = json.loads(file.read_text())["latency"]
+    result, told = quick(tmp_path, "--latency")
+    found = result["latency"]
     sides = ("floor", "broker", "idle", "slow")
     cases = [(load, side) for load in ("1x1", "1x75") for side in sides]
     assert [(each["load"], each["side"]) for each in found["runs"]] == cases
@@ -379,8 +370,8 @@ def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None
     assert len(found["rows"]) == 2 * 2 * 4
     assert len(found["promises"]) == 2 * 2 * 6
     assert found["idle_connections"] == 50
-    assert "| 1x75, 500/s | the broker, 50 idle connections |" in result.stdout
-    assert "1x1, broker, p50, between: promised 3.0 times floor at most" in result.stdout
+    assert "| 1x75, 500/s | the broker, 50 idle connections |" in told
+    assert "1x1, broker, p50, between: promised 3.0 times floor at most" in told
 
 
 @pytest.mark.full
@@ -388,10 +379,8 @@ def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None
 def test_a_quick_run_of_the_distance_to_the_floor_has_topics_and_queues_over_tcp(
     tmp_path: Path,
 ) -> None:
-    file = tmp_path / "result.json"
-    result = run("--quick", "--floor", "--json", str(file))
-    assert result.returncode == 0, result.stderr
-    rows = json.loads(file.read_text())["floor"]
+    found, told = quick(tmp_path, "--floor")
+    rows = found["floor"]
     names = [f"{name}-tcp" for name in ("headline", "fanout", "one", "thousand", "pairs", "paced")]
     names += ["queue-auto", "queue-ack-1000", "queue-ack", "queue-ack-10", "queue-ack-1"]
     names += ["queue-4-4", "queue-4-4-100"]
@@ -400,14 +389,12 @@ def test_a_quick_run_of_the_distance_to_the_floor_has_topics_and_queues_over_tcp
         assert row["floor_ratio_median"] == pytest.approx(
             row["broker_cpu_s_per_million_median"] / row["floor_cpu_s_per_million_median"]
         )
-        assert f"| {row['scenario']} |" in result.stdout
+        assert f"| {row['scenario']} |" in told
 
 
 def test_a_quick_run_of_pauses_tells_of_each_phase(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    result = run("--quick", "--pauses", "--connections", "19000", "--json", str(file))
-    assert result.returncode == 0, result.stderr
-    opening, held, closing = json.loads(file.read_text())["pauses"]
+    found, _ = quick(tmp_path, "--pauses", "--connections", "19000")
+    opening, held, closing = found["pauses"]
     assert opening["what"] == "opening 50 connections"
     assert held["what"].startswith("50 idle, ")
     assert closing["what"] == "closing 50 connections"
@@ -629,10 +616,8 @@ def test_the_latency_of_a_side_is_compared_within_its_round() -> None:
     shares = dict.fromkeys(("p50", "p90", "p99", "p99.9"), 1.0)
 
     def run_of(side: str, pair: int, p50: float) -> Any:
-        made = bench("latency").Latencies(
-            "1x1", side, pair, 0, 10, 3, shares, shares | {"p50": p50}
-        )
-        return made
+        more = shares | {"p50": p50}
+        return bench("latency").Latencies("1x1", side, pair, 0, 10, 3, shares, more)
 
     floor = [run_of("floor", pair, p50) for pair, p50 in ((1, 4.0), (0, 1.0), (2, 1.0))]
     broker = [run_of("broker", pair, p50) for pair, p50 in ((0, 2.0), (1, 16.0), (2, 3.1))]

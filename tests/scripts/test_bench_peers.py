@@ -1,7 +1,6 @@
 """This broker beside others: the command, who takes part, and what is told of those who do not."""
 
 import argparse
-import json
 import os
 import signal
 import socket
@@ -11,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from _bench.peer_brokers import OURS, Running, listener, server_of
 from _bench.process import BenchError, Broker, family, running_broker
 from _bench.wire import STRANGER
 
-from tests.support.scripts import run_script
+from tests.support.scripts import measured, run_script
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 PATIENCE_S = 120
@@ -30,28 +30,32 @@ def run(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
     return run_script("bench", "--quick", "--peers", *arguments, path=str(path))
 
 
+def compared(folder: Path, peer: str, *names: str) -> tuple[Any, str]:
+    """Return what a run with ``peer`` found, and what it printed."""
+    words = ("--quick", "--peers", "--peer", peer, "--scenario", *names)
+    found, told = measured(folder, "bench", *words, path=str(folder))
+    return found["peers"], told
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
 def test_a_quick_run_measures_a_broker_that_runs_and_names_those_that_are_missing(
     tmp_path: Path,
 ) -> None:
-    file = tmp_path / "result.json"
     names = ("fanout-ws", "pairs-tcp", "queue-ack-1000", "durable-queue", "latency-tcp", "idle-tcp")
     with running_broker(()) as twin:
         peer = f"twin=localhost:{twin.port}"
-        result = run("--peer", peer, "--scenario", *names, "--json", str(file), path=tmp_path)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(file.read_text())["peers"]
+        found, told = compared(tmp_path, peer, *names)
     assert found["failures"] == []
     assert [*found["absent"]] == ["rabbitmq", "activemq"]
-    assert "scripts/install_other_brokers.sh or apt-get install rabbitmq-server" in result.stdout
+    assert "scripts/install_other_brokers.sh or apt-get install rabbitmq-server" in told
     assert found["servers"].keys() == {OURS, "twin"}
     measured = [(each["scenario"], each["peer"]) for each in found["runs"]]
     assert sorted(measured) == sorted((name, peer) for name in names for peer in (OURS, "twin"))
     for row in found["rows"]:
         assert row["value_median"] > 0
-        assert f"| {row['scenario']} |" in result.stdout
+        assert f"| {row['scenario']} |" in told
         if row["peer"] == OURS:
             assert row["ratio_median"] == 1
 
@@ -86,16 +90,14 @@ WELCOME = b"CONNECTED\nversion:1.2\nserver:Strange/1\n\n\0\n"
 
 
 def test_a_peer_that_fails_has_a_reason_and_no_figure(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
     with scripted(WELCOME, b"ERROR\nmessage:no\n\n\0\n") as port:
         peer = f"strange=127.0.0.1:{port}/{os.getpid()}"
-        result = run("--peer", peer, "--scenario", "queue-auto", "--json", str(file), path=tmp_path)
-    assert result.returncode == 0, result.stderr
-    (failure,) = json.loads(file.read_text())["peers"]["failures"]
+        found, told = compared(tmp_path, peer, "queue-auto")
+    (failure,) = found["failures"]
     assert (failure["peer"], failure["scenario"]) == ("strange", "queue-auto")
     assert "expected b'RECEIPT" in failure["reason"]
-    assert "– queue-auto, strange: expected b'RECEIPT" in result.stdout
-    assert "strange (Strange/1)" in result.stdout
+    assert "– queue-auto, strange: expected b'RECEIPT" in told
+    assert "strange (Strange/1)" in told
 
 
 def test_a_peer_that_lets_nobody_in_takes_no_part(tmp_path: Path) -> None:

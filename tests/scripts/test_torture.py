@@ -97,17 +97,6 @@ class TestAConnection:
         history.world.judge()
         assert history.found == ""
 
-    def test_a_receipt_overtakes_another(self, history: History) -> None:
-        history.send(receipt="1")
-        history.send()
-        history.send(receipt="3")
-        history.receipt("3")
-        assert history.found == "order: RECEIPT 3 came before 1"
-
-    def test_a_receipt_that_nobody_asked_for(self, history: History) -> None:
-        history.receipt("1")
-        assert history.found.startswith("order: RECEIPT 1 came, which nothing")
-
     @pytest.mark.parametrize(("code", "kind"), [("unknown-ack", "order"), ("storage", "error")])
     def test_an_error(self, history: History, code: str, kind: str) -> None:
         history.hear("ERROR", code=code, message="no")
@@ -158,12 +147,20 @@ class TestAConnection:
         history.hear("MESSAGE", subscription=sub.id, browser="end")
         assert history.found == "lost: c1.1>/queue/a>p 2 did not come to subscription s0"
 
-    def test_nobody_tells_of_what_broke_without_the_frames_before(self, history: History) -> None:
-        history.send(receipt="1")
-        history.receipt("2")
+    @pytest.mark.parametrize(
+        ("asked", "came", "text"),
+        [(["1", "", "3"], "3", "3 came before 1"), ([], "1", "1 came, which nothing")],
+        ids=["overtakes", "of-nothing"],
+    )
+    def test_a_wrong_receipt_is_told_with_the_frames_before(
+        self, history: History, asked: list[str], came: str, text: str
+    ) -> None:
+        for receipt in asked:
+            history.send(receipt=receipt)
+        history.receipt(came)
         (violation,) = history.world.violations
-        assert "SEND receipt 1" in str(violation)
-        assert str(violation).startswith("order: c1.1 tcp: RECEIPT 2 came before 1")
+        assert ("SEND receipt 1" in str(violation)) == bool(asked)
+        assert str(violation).startswith(f"order: c1.1 tcp: RECEIPT {text}")
 
 
 class TestATopic:

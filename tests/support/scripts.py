@@ -1,9 +1,11 @@
 """The scripts of the project, run to their end."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -20,3 +22,11 @@ def run_script(
         check=False,
         env=None if path is None else os.environ | {"PATH": path},
     )
+
+
+def measured(folder: Path, name: str, *arguments: str, path: str | None = None) -> tuple[Any, str]:
+    """Run a script that has to succeed. Return its JSON, and what it printed."""
+    file = folder / "result.json"
+    result = run_script(name, *arguments, "--json", str(file), path=path)
+    assert result.returncode == 0, result.stderr + result.stdout
+    return json.loads(file.read_text()), result.stdout

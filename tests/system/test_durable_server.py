@@ -77,6 +77,13 @@ async def listening(client: Client) -> AsyncIterator[list[Received]]:
         nursery.cancel_scope.cancel()
 
 
+async def unacked(client: Client) -> Received:
+    """Return a message that survives, as its one consumer has it and has not acknowledged it."""
+    await client.publish("/queue/q", b"m", headers=SAVED, receipt=True)
+    await client.subscribe("/queue/q", headers={"ack": "client"})
+    return await client.receive()
+
+
 def receipts(frames: list[Received]) -> list[str]:
     return [frame["receipt-id"] for frame in frames if frame.command == "RECEIPT"]
 
@@ -339,9 +346,7 @@ async def test_what_nobody_waits_for_is_stored_at_the_end() -> None:
     """The last ACK may still wait for company when the broker is stopped."""
     async with dialled() as dial:
         client = await dial.connect()
-        await client.publish("/queue/q", b"m", headers=SAVED, receipt=True)
-        await client.subscribe("/queue/q", headers={"ack": "client"})
-        message = await client.receive()
+        message = await unacked(client)
         await client.send("ACK", {"id": message["ack"]})
         await client.fence()
         await dial.stop()
@@ -355,10 +360,7 @@ async def test_an_ack_that_nobody_waits_for_is_stored_by_the_checkpoint(
     async with dialled(checkpoint_s=checkpoint_s) as dial:
         store = gated(dial)
         client = await dial.connect()
-        await save(client, "/queue/q", b"m")
-        await eventually(lambda: dial.stored("/queue/q"))
-        await client.subscribe("/queue/q", headers={"ack": "client"})
-        message = await client.receive()
+        message = await unacked(client)
         mock_clock.jump(2.0)  # so that nothing else waits for company any more
         await eventually(lambda: len(store.asked) == 2)
         before = len(store.asked)
@@ -388,9 +390,7 @@ async def test_with_a_store_that_fails_for_ever_it_ends_all_the_same(
         async with trio.open_nursery() as nursery:
             dial._nursery = nursery
             client = await dial.connect()
-            await client.publish("/queue/q", b"m", headers=SAVED, receipt=True)
-            await client.subscribe("/queue/q", headers={"ack": "client"})
-            message = await client.receive()
+            message = await unacked(client)
             store.faults += [fault] * 100
             store.hang()
             await client.send("ACK", {"id": message["ack"]})

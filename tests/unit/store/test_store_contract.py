@@ -81,20 +81,6 @@ def test_recovery_tells_its_progress(opened: Opened) -> None:
     assert told[-1][0] == told[-1][1] > 0
 
 
-@pytest.mark.parametrize("how", ENDINGS)
-def test_a_message_comes_back_as_it_was(opened: Opened, how: str) -> None:
-    opened.append(put(7, b"one", b"two", level=9, received_ms=5, expires_ms=99, deliveries=3))
-    expected = {7: Message(b"one", HEAD, 5, 99, 3), 8: Message(b"two", HEAD, 5, 99, 3)}
-    assert opened.read("queue:/queue/a", 9) == expected
-    recovered = end(opened, how)
-    assert recovered.places == {("queue:/queue/a", 9): PlaceState(2, 6, 7)}
-    assert recovered.deliveries == {7: 3, 8: 3}
-    assert recovered.next_id > 8
-    assert recovered.commit == 1
-    assert opened.read("queue:/queue/a", 9) == expected
-    assert opened.store.statistics().live_messages == 2
-
-
 @pytest.mark.parametrize(
     "body",
     [b"", b"\0", b"a\0b\0", bytes(range(256)), b"\xff\xfe", b"\x1a0", "žluť".encode()],
@@ -157,10 +143,13 @@ def test_any_place_stream_and_setting_can_be_named(opened: Opened, name: str) ->
 
 
 def test_a_put_of_nothing_is_harmless(opened: Opened) -> None:
-    opened.append(put(5), Begin("s", "e"), Append("s", 0, HEAD, [], 1))
+    opened.append(put(5), Begin("s", "e"), Append("s", 0, HEAD, [], 1), Done([]), Atomic([put(5)]))
     assert opened.read("queue:/queue/a") == {}
     assert opened.restart().places == {}
     assert opened.read_stream("s") == {}
+    opened.append(Atomic([put(5), put(5, b"x")]))
+    assert opened.restart().places.keys() == {("queue:/queue/a", 4)}
+    assert opened.bodies("queue:/queue/a") == {5: b"x"}
 
 
 def test_ids_may_come_to_places_out_of_turn(opened: Opened) -> None:

@@ -179,14 +179,20 @@ def data_files(target: str, part: str) -> list[Path]:
     return [path for path in Path(target, part).rglob("*.log") if path.stat().st_size > 200]
 
 
+def damaged(target: str, part: str, needle: bytes) -> tuple[Path, bytes]:
+    """Change one bit of the file with ``needle`` in it. Return the file, and its content now."""
+    (file,) = [path for path in Path(target, part).rglob("*.log") if needle in path.read_bytes()]
+    data = bytearray(file.read_bytes())
+    data[data.rindex(needle)] ^= 1
+    file.write_bytes(data)
+    return file, bytes(data)
+
+
 @pytest.mark.parametrize(("part", "needle"), [("journal", b"three"), ("streams", b"\xfe")])
 def test_verify_names_the_file_and_the_offset_of_damage(
     journal: str, part: str, needle: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (file,) = [path for path in Path(journal, part).rglob("*.log") if needle in path.read_bytes()]
-    data = bytearray(file.read_bytes())
-    data[data.rindex(needle)] ^= 1
-    file.write_bytes(data)
+    file, data = damaged(journal, part, needle)
     before = sorted(str(path) for path in Path(journal).rglob("*"))
     assert main(["store", "verify", journal]) == 1
     told = capsys.readouterr().out
@@ -198,10 +204,7 @@ def test_verify_names_the_file_and_the_offset_of_damage(
 
 
 def test_verify_tells_once_of_what_a_broker_has_set_aside(journal: str) -> None:
-    (file,) = [path for path in data_files(journal, "journal") if b"three" in path.read_bytes()]
-    data = bytearray(file.read_bytes())
-    data[data.rindex(b"three")] ^= 1
-    file.write_bytes(data)
+    damaged(journal, "journal", b"three")
     (before,) = verify(journal, ignore).damage
     store = JournalStore(journal)
     store.recover(ignore)

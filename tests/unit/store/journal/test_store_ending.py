@@ -194,11 +194,3 @@ def test_a_start_that_fails_forgets_no_number(disk: Disk, directory: str) -> Non
     store, recovered = open_store(directory, disk)
     assert (recovered.commit, recovered.next_id) == (commit - 1, 2)
     store.close()
-
-
-def test_a_store_that_is_opened_and_closed_leaves_two_files(disk: Disk, directory: str) -> None:
-    for _ in range(5):
-        store, recovered = open_store(directory, disk)
-        assert recovered.commit == 0
-        store.close()
-    assert len(segments(disk)) <= 2

@@ -72,15 +72,23 @@ def test_a_failed_write_leaves_nothing(
     assert reopen(directory, disk, store) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (put(2), "the state on the disk is unknown"),
+        (Append("s", 1, b"h", [b"1"], 6), "a failed commit cannot be undone"),
+    ],
+    ids=["journal", "stream"],
+)
 def test_a_failed_write_that_cannot_be_cut_back_breaks_the_store(
-    store: JournalStore, disk: Disk, directory: str
+    store: JournalStore, disk: Disk, directory: str, record: Put | Append, text: str
 ) -> None:
-    store.append([turn(put(1))], 0)
+    store.append([turn(put(1), Begin("s", "e"), Append("s", 0, b"h", [b"0"], 5))], 0)
     disk.fail("write", errno.EIO)
     disk.fail("truncate", errno.EIO)
     with pytest.raises(StoreBroken, match="restart the broker"):
-        store.append([turn(put(2))], 1)
-    with pytest.raises(StoreBroken, match="the state on the disk is unknown"):
+        store.append([turn(record)], 1)
+    with pytest.raises(StoreBroken, match=text):
         store.append([turn(put(2))], 1)
     assert list(read_place(store, "a")) == [1]
     assert reopen(directory, disk, store) == [1]
@@ -450,18 +458,6 @@ def test_streams_and_places_fail_together(store: JournalStore, disk: Disk, direc
     store.close()
 
 
-def test_a_stream_that_cannot_be_taken_back_breaks_the_store(
-    store: JournalStore, disk: Disk
-) -> None:
-    commit = store.append([turn(Begin("s", "e"), Append("s", 0, b"h", [b"0"], 5))], 0)
-    disk.fail("write", errno.EIO)
-    disk.fail("truncate", errno.EIO)
-    with pytest.raises(StoreBroken, match="restart the broker"):
-        store.append([turn(Append("s", 1, b"h", [b"1"], 6))], commit)
-    with pytest.raises(StoreBroken):
-        store.append([turn(put(1))], commit)
-
-
 def test_full_files_of_a_stream_are_compressed(
     store: JournalStore, disk: Disk, directory: str
 ) -> None:
@@ -563,13 +559,6 @@ def test_empty_files_of_many_starts_are_not_kept(
         store.close()
     names = sorted(name[-25:-21] for name in disk.files if "/journal/" in name)
     assert names == ["0003", "0004"]
-
-
-def test_an_empty_put_is_nothing(store: JournalStore, disk: Disk, directory: str) -> None:
-    empty = Put("a", 1, b"head", [])
-    commit = store.append([turn(empty, Done([]), Atomic([empty]))], 0)
-    store.append([turn(Atomic([empty, put(1)]))], commit)
-    assert reopen(directory, disk, store) == [1]
 
 
 def test_pages_of_very_many_places(tmp_path, monkeypatch) -> None:

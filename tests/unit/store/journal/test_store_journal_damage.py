@@ -24,11 +24,9 @@ from trio_stomp.store import (
     Done,
     JournalStore,
     Keep,
-    OsFiles,
     Put,
     Record,
     StoreError,
-    StoreLocked,
     Turn,
 )
 from trio_stomp.store.disk._quarantine import Quarantine
@@ -286,20 +284,6 @@ def test_a_file_of_another_kind_with_our_name_is_damaged(tmp_path) -> None:
     store, recovered = open_store(str(tmp_path), disk)
     assert len(recovered.damage) == 1
     store.close()
-
-
-def test_one_broker_for_a_directory(tmp_path) -> None:
-    import os
-
-    store = JournalStore(str(tmp_path))
-    store.recover(lambda done, size: None)
-    with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
-        JournalStore(str(tmp_path)).recover(lambda done, size: None)
-    store.close()
-    again = JournalStore(str(tmp_path), OsFiles())
-    again.recover(lambda done, size: None)
-    again.close()
-    again.close()
 
 
 def test_a_directory_that_cannot_be_read(disk: Disk, directory: str) -> None:

@@ -26,7 +26,7 @@ from tests.support.stream_fakes import (
 from tests.support.stream_fakes import _small_extents as _small_extents
 from tests.support.stream_fakes import disk as disk
 from tests.support.stream_fakes import log as log
-from trio_stomp.store import Append, OsFiles, StoreBroken, Streamed, StreamState
+from trio_stomp.store import Append, OsFiles, StoreBroken, StreamState
 from trio_stomp.store.streams import _format as format_module
 from trio_stomp.store.streams._log import StreamLog
 
@@ -41,21 +41,6 @@ def compress_all(log: StreamLog) -> int:
 
 
 # Reading.
-
-
-def test_a_message_comes_back_as_it_was(disk: DiskFake, log: StreamLog) -> None:
-    log.append(
-        [
-            Append(NAME, 0, b"a\n", [b"", b"\0\xff"], 7),
-            Append(NAME, 2, b"", [], 7),
-            Append(NAME, 2, b"", [b"x" * 5000], 8),
-        ]
-    )
-    for again in (log, open_log(disk)):
-        assert again.read(0, EVERYTHING) == [
-            Streamed(0, b"a\n", [b"", b"\0\xff"], 7),
-            Streamed(2, b"", [b"x" * 5000], 8),
-        ]
 
 
 def test_a_limit_counts_a_little_for_each_message(log: StreamLog) -> None:
@@ -328,9 +313,6 @@ def test_all_goes_on_at_once(tmp_path: Path) -> None:
     assert failures == []
     assert read_all(log) == expected(log.state().first, total)
     assert log.take_damage() == []
-
-
-# Time.
 
 
 # Undoing.
