@@ -14,9 +14,10 @@ the nodes. In each round each fault happens once:
     leader     the server that leads the log is killed
     engine     all servers are killed at once
 
-Then what was killed is started again, and at the end all queues are drained. The promises are those
-of ``crash.py``; silence is the longest time in which a client that sends to surviving nodes got no
-RECEIPT. The exit code is 1 if a promise does not hold.
+Then what was killed is started again, and at the end all queues are drained. The promises are
+those of ``crash.py``, and what comes again says ``redelivered:true``. Silence is the longest time
+in which a client that sends to surviving nodes got no RECEIPT. The exit code is 1 if a promise does
+not hold.
 """
 
 import argparse
@@ -54,7 +55,7 @@ class Faults:
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.cluster = cluster
         self.random = random.Random(seed)
-        self.ledger = Ledger(LAZY_S, "storage")
+        self.ledger = Ledger(LAZY_S, "storage", must_mark=True)
         self.silences: dict[str, list[float]] = {}
         self._cast = Cast(cluster.ports[0], self.ledger)
         self.kinds: dict[str, Callable[[int], None]] = {

@@ -63,10 +63,12 @@ class Ledger:
     Args:
       lazy_s: So long before a kill may an ``auto`` delivery have been that comes again.
       allowed: The code of an ERROR that a broker may send before it ends.
+      must_mark: Whether a message that comes again must say ``redelivered:true``.
     """
 
     lazy_s: float
     allowed: str = ""
+    must_mark: bool = False
     tracks: dict[str, Track] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     found: int = 0
@@ -104,6 +106,8 @@ class Ledger:
         is_again = bool(track.seen[number])
         if is_again:
             self._again(track, number)
+            if self.must_mark and not is_marked:
+                self.wrong(f"{name} {number} came again without redelivered:true")
         with self._lock:
             self.deliveries += 1
             self.duplicates += is_again

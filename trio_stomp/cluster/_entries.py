@@ -31,7 +31,8 @@ from trio_stomp.store import (
 )
 
 _HEADER = struct.Struct("<4sQQII")
-"""Mark with the version, writer, number of the first turn (0 = an epoch begins), part, parts."""
+"""Mark with the version, writer, number of the first turn (0 = an epoch begins or ends), part,
+parts (of an epoch: 1 at its beginning, 2 at its end)."""
 _MARK = b"TSL1"
 _DONE = 1
 
@@ -57,6 +58,11 @@ def epoch_entry(writer: int) -> bytes:
     return _HEADER.pack(_MARK, writer, 0, 0, 1)
 
 
+def end_entry(writer: int) -> bytes:
+    """Return the entry with which a writer ends in order: all its deliveries are in the log."""
+    return _HEADER.pack(_MARK, writer, 0, 0, 2)
+
+
 def encode_append(writer: int, first: int, turns: Sequence[Turn], max_bytes: int) -> list[bytes]:
     """Return the entries of an append.
 
@@ -77,8 +83,13 @@ def encode_append(writer: int, first: int, turns: Sequence[Turn], max_bytes: int
 
 @define
 class BatchReader:
-    """Puts the parts of appends together, in the order of the log."""
+    """Puts the parts of appends together, in the order of the log.
 
+    Args:
+      ended_at: The sequence of the last entry with which a writer ended in order.
+    """
+
+    ended_at: int = 0
     _parts: list[bytes] = field(factory=list)
     _header: tuple[int, int, int] = (0, 0, 0)
     """Writer, first turn and number of parts of the append that is not complete."""
@@ -91,6 +102,8 @@ class BatchReader:
         """
         for entry in entries:
             writer, first, part, parts = _header_of(entry)
+            if not first and parts == 2:
+                self.ended_at = entry.sequence
             if part == 0:
                 self._parts, self._header = [], (writer, first, parts)
             elif (writer, first, parts) != self._header or part != len(self._parts):

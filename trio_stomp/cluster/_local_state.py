@@ -3,7 +3,9 @@
 It is never synced for the log's sake: what it lacks after a crash, the log gives it again.
 """
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from attrs import define, evolve, field
@@ -11,7 +13,19 @@ from attrs import define, evolve, field
 from trio_stomp.cluster._commit_log import LogEntry
 from trio_stomp.cluster._entries import Batch, BatchReader
 from trio_stomp.cluster._snapshot import APPLIED, BASE, Snapshot, without_ours
-from trio_stomp.store import Keep, Progress, Recovered, Store, StoreError, Turn
+from trio_stomp.store import (
+    Append,
+    Atomic,
+    Begin,
+    DropStream,
+    Keep,
+    Progress,
+    Record,
+    Recovered,
+    Store,
+    StoreError,
+    Turn,
+)
 
 
 class Unfit(StoreError):
@@ -52,6 +66,7 @@ class LocalState:
     """The sequence of the last entry that was read. The next ones continue there."""
     _reader: BatchReader = field(factory=BatchReader)
     _is_open: bool = False
+    _appending: threading.Lock = field(factory=threading.Lock)
 
     def open(self, progress: Progress) -> None:
         """Open the local store, unless it is open, or a new one if it is damaged."""
@@ -82,8 +97,10 @@ class LocalState:
         self.open(progress)
 
     def state(self) -> Recovered:
-        """Return what the local store has."""
-        return evolve(without_ours(self.store.state()), commit=self.commit)
+        """Return what the local store has. The last entry that was read began an epoch."""
+        is_doubtful = self.position > 1 and self._reader.ended_at != self.position - 1
+        found = without_ours(self.store.state())
+        return evolve(found, commit=self.commit, is_doubtful=is_doubtful)
 
     def _opened(self, progress: Progress) -> Recovered:
         self.store = self.open_local(False)
@@ -109,9 +126,44 @@ class LocalState:
         for batch in self._reader.feed(entries):
             if batch.first != self.commit + 1:
                 raise Unfit
-            self.apply(batch)
+            turns = [evolve(turn, records=self._unknown(turn.records)) for turn in batch.turns]
+            self.apply(evolve(batch, turns=turns))
         if entries:
             self.position = entries[-1].sequence
+
+    def _unknown(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Leave out what streams have already: they may be an append ahead after a crash."""
+        if not any(isinstance(record, Append | Begin | Atomic) for record in records):
+            return records
+        found: list[Record] = []
+        begun: set[str] = set()
+        for record in records:
+            if isinstance(record, Atomic):
+                found.append(Atomic(self._unknown(record.records)))  # type: ignore[arg-type]
+                continue
+            if isinstance(record, Append) and record.stream not in begun:
+                state = self.store.stream_state(record.stream)
+                skipped = max(0, state.next - record.first) if state is not None else 0
+                if skipped >= len(record.bodies):
+                    continue
+                first, bodies = record.first + skipped, record.bodies[skipped:]
+                found.append(evolve(record, first=first, bodies=bodies))
+                continue
+            if isinstance(record, DropStream):
+                begun.add(record.stream)
+            elif isinstance(record, Begin):
+                state = self.store.stream_state(record.stream)
+                if state is not None and state.epoch == record.epoch and record.stream not in begun:
+                    continue
+                begun.add(record.stream)
+            found.append(record)
+        return found
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Let nobody append while the block runs. For any thread."""
+        with self._appending:
+            yield
 
     def apply(self, batch: Batch) -> None:
         """Append to the local store, with the sequence, and without a sync.
@@ -123,5 +175,6 @@ class LocalState:
         records = (*last.records, Keep(APPLIED, f"{batch.sequence}"))
         lazy = [Turn(turn.records, is_urgent=False) for turn in turns]
         whole = [*lazy, Turn(records, is_urgent=False)]
-        self.commit = self.store.append(whole, self.commit - self._base) + self._base
+        with self._appending:
+            self.commit = self.store.append(whole, self.commit - self._base) + self._base
         self.position = batch.sequence

@@ -262,6 +262,8 @@ class Node:
     def _write_snapshot(self, stream: CommitLog) -> Snapshot | None:
         view = self.take_view()
         try:
+            with self.local.still():
+                view.fix()
             return write_snapshot(view, stream)
         finally:
             view.close()

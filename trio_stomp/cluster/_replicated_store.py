@@ -8,12 +8,13 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from attrs import define
 
 from trio_stomp.base import noop
 from trio_stomp.cluster._commit_log import CommitLog, InDoubt
-from trio_stomp.cluster._entries import Batch, encode_append, epoch_entry
+from trio_stomp.cluster._entries import Batch, encode_append, end_entry, epoch_entry
 from trio_stomp.cluster._local_state import LocalState, Unfit
 from trio_stomp.store import (
     Page,
@@ -55,6 +56,8 @@ class ReplicatedStore:
     _sequence: int = 0
     """Of the last entry of the log, as this writer knows it."""
     _broken: str = ""
+    _is_behind: bool = False
+    """The last append failed, so the log lacks what its caller knows."""
 
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``Store.recover``: become the owner, and bring the local state up to date.
@@ -111,6 +114,7 @@ class ReplicatedStore:
         if not turns:
             return expected  # nothing is deferred
         first = expected + 1
+        self._is_behind = True
         try:
             for entry in encode_append(self._writer, first, turns, self.log.max_bytes):
                 self._sequence = self._publish(entry, self._sequence)
@@ -127,6 +131,7 @@ class ReplicatedStore:
             raise self._break(
                 f"the log of the cluster has what this node could not store: {error}"
             ) from error
+        self._is_behind = False
         return self.local.commit
 
     def _break(self, reason: str) -> StoreBroken:
@@ -197,5 +202,8 @@ class ReplicatedStore:
         return self.local.store.statistics()
 
     def close(self) -> None:
-        """Implement ``Store.close``. The log stays as it is: the next owner begins an epoch."""
+        """Implement ``Store.close``: tell the next owner, if this one ends in order."""
         self.local.close()
+        if self._sequence and not self._is_behind:
+            with suppress(StoreError):
+                self._publish(end_entry(self._writer), self._sequence)

@@ -141,6 +141,29 @@ def test_a_former_owner_stores_nothing_more() -> None:
     assert Owner(owner.nodes).bodies() == [b"x", b"y"]
 
 
+def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
+    nodes = Memories()
+
+    def owned(*, ends: bool, fails: bool = False) -> bool:
+        """Own the log for a while. Return whether what the owner before did is doubtful."""
+        store = nodes.make()
+        found = store.recover(ignore)
+        commit = store.append([put(found.commit + 1)], found.commit)
+        if fails:
+            nodes.log.faults.append(REFUSED)
+            with pytest.raises(StoreUnavailable):
+                store.append([put(commit + 1)], commit)
+        if ends:
+            store.close()
+        return found.is_doubtful
+
+    assert not owned(ends=True)  # the first
+    assert not owned(ends=False)
+    assert owned(ends=True)
+    assert not owned(ends=True, fails=True)
+    assert owned(ends=True)
+
+
 def test_two_who_begin_at_once_are_told_apart() -> None:
     """What one finds where it wanted to write is the other's, though it looks the same."""
     nodes = Memories()

@@ -14,7 +14,19 @@ from tests.support.cluster import FakeLog, Node
 from tests.support.stores import ignore
 from trio_stomp.cluster import LogEntry, ReplicatedStore
 from trio_stomp.cluster._snapshot import Snapshot, find_snapshot, write_snapshot
-from trio_stomp.store import Append, Begin, Delivered, Done, Keep, Put, StoreError, Turn
+from trio_stomp.store import (
+    Append,
+    Atomic,
+    Begin,
+    Delivered,
+    Done,
+    DropStream,
+    Keep,
+    Put,
+    Record,
+    StoreError,
+    Turn,
+)
 from trio_stomp.store.tools import open_view
 
 PLACE = "queue:/queue/a"
@@ -44,7 +56,7 @@ class Member:
         self.commit = store.recover(ignore).commit
         return self
 
-    def add(self, *records: Put | Done | Keep | Delivered | Begin | Append) -> None:
+    def add(self, *records: Record) -> None:
         self.commit = self.store.append([Turn(records)], self.commit)
 
     def puts(self, number: int) -> None:
@@ -150,6 +162,56 @@ def test_of_two_that_write_at_once_one_fails_and_none_goes_back(
     assert find_snapshot(kept) == second  # the third is not whole
 
 
+@pytest.mark.parametrize(
+    "records",
+    [
+        [Append("s", 9, b"h:2\n", [b"z", b"z"], 99)],
+        [Atomic([Append("s", 9, b"h:2\n", [b"z"], 99), Keep("k", "x")])],
+        [Append("s", 9, b"h:2\n", [b"z"], 99), Append("s", 10, b"h:2\n", [b"q"], 99)],
+        [DropStream("s"), Begin("s", "later", 3), Append("s", 3, b"h:2\n", [b"z"], 99)],
+        [Begin("t", "epoch", 0)],
+    ],
+    ids=["append", "atomic", "two", "anew", "begin"],
+)
+def test_streams_that_are_ahead_after_a_crash_are_not_appended_twice(
+    tmp_path: Path, records: list[Record]
+) -> None:
+    """A stream's part of an append is on the disk before the journal's."""
+    owner = filled(tmp_path / "a")
+    folder = owner.node.path / f"local-{owner.node._number}"
+    shutil.copytree(folder / "journal", tmp_path / "before")
+    owner.add(*records)
+    expected = owner.store.local.state().streams
+    content = owner.store.read_stream("s", 0, 99)
+    owner.store.local.store.close()
+    shutil.rmtree(folder / "journal")
+    shutil.copytree(tmp_path / "before", folder / "journal")
+    owner.open()
+    found = owner.store.local.state().streams
+    assert {name: (each.epoch, each.first, each.next) for name, each in found.items()} == {
+        name: (each.epoch, each.first, each.next) for name, each in expected.items()
+    }
+    assert [(run.first, run.bodies) for run in owner.store.read_stream("s", 0, 99)] == [
+        (run.first, run.bodies) for run in content
+    ]
+    owner.store.close()
+
+
+def test_a_view_shows_one_moment_whatever_is_appended(tmp_path: Path) -> None:
+    owner = filled(tmp_path / "a")
+    view = open_view(str(owner.node.path / f"local-{owner.node._number}"))
+    with owner.store.local.still():
+        view.fix()
+    owner.add(Append("s", 9, b"h:2\n", [b"z"], 99))
+    owner.puts(60)
+    found = view.recover(ignore)
+    assert found.streams["s"].next == 9
+    assert view.read_stream("s", 0, 99)[0].bodies == [b"x", b"y"]
+    assert found.next_id == 31
+    view.close()
+    owner.store.close()
+
+
 @pytest.mark.parametrize("payload", [b"", b"TSS2" + bytes(40)])
 def test_another_applications_stream_has_no_snapshots(payload: bytes) -> None:
     log = FakeLog()
@@ -182,6 +244,7 @@ class Nodes(RuleBasedStateMachine):
         self.owner = self.members[0].open()
         self.model: list[bytes] = []
         self.number = 0
+        self.streamed = 0
 
     @rule(count=st.integers(1, 4))
     def put(self, count: int) -> None:
@@ -189,6 +252,14 @@ class Nodes(RuleBasedStateMachine):
             self.number += 1
             self.owner.puts(self.number)
             self.model.append(b"%d" % self.number)
+
+    @rule(count=st.integers(1, 3))
+    def stream(self, count: int) -> None:
+        if not self.streamed:
+            self.owner.add(Begin("s", "epoch", 0))
+        bodies = [b"%d" % (self.streamed + number) for number in range(count)]
+        self.owner.add(Append("s", self.streamed, b"", bodies, 5))
+        self.streamed += count
 
     @rule(at=st.integers(0, 5))
     def end(self, at: int) -> None:
@@ -212,6 +283,9 @@ class Nodes(RuleBasedStateMachine):
     @invariant()
     def all_is_there(self) -> None:
         assert self.owner.bodies() == self.model
+        runs = self.owner.store.read_stream("s", 0, 1 << 20)
+        bodies = [body for run in runs for body in run.bodies]
+        assert bodies == [b"%d" % number for number in range(self.streamed)]
 
     def teardown(self) -> None:
         self.owner.store.close()

@@ -71,12 +71,15 @@ class Log:
       committed: The last commit number whose effects were carried out.
       next_id: The id of the next message.
       deliveries: Counts of earlier deliveries of messages that are not loaded yet, by id.
+      doubtful_below: Messages with lesser ids may have been delivered by another broker, which did
+        not tell. They are marked as redelivered.
     """
 
     name: str
     committed: int = 0
     next_id: int = 1
     deliveries: dict[int, int] = field(factory=dict)
+    doubtful_below: int = 0
     done_patience_s: float = SOON_S
     """Delay of ends of messages alone, to share an append."""
     patience_s: float = LAZY_S
@@ -120,9 +123,16 @@ class Log:
     def of(cls, name: str, recovered: "Recovered", done_patience_s: float = SOON_S) -> "Log":
         """Return a log that continues from the state of a store."""
         deliveries = dict(recovered.deliveries)
-        log = cls(name, recovered.commit, recovered.next_id, deliveries, done_patience_s)
+        log = cls(
+            name,
+            recovered.commit,
+            recovered.next_id,
+            deliveries,
+            done_patience_s=done_patience_s,
+        )
         log.identity = recovered.settings.get(IDENTITY, "")
         log._is_identified = bool(log.identity)
+        log.doubtful_below = recovered.next_id if recovered.is_doubtful else 0
         return log
 
     def named(self, boot: str) -> str:

@@ -281,7 +281,8 @@ class Storage:
         for id, body in zip(run.ids, run.bodies, strict=True):
             if id <= last:
                 (message,) = self.make(origin, [body], level, id)
-                message.deliveries = self.log.deliveries.pop(id, run.deliveries)
+                told = self.log.deliveries.pop(id, run.deliveries)
+                message.deliveries = max(told, id < self.log.doubtful_below)
                 message.failures = self.log.failed.counts.get(id, 0)
                 found.append(message)
         return found

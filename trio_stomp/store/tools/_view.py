@@ -25,6 +25,15 @@ class View(Protocol):
 
     name: str
 
+    def fix(self) -> None:
+        """Show the store as it is now, even if it is appended to. Nobody may append meanwhile.
+
+        Without this, streams may show more than the places.
+
+        Raises:
+          StoreError: the store cannot be read.
+        """
+
     def recover(self, progress: Progress) -> Recovered:
         """Return the content. Call this once, before all other methods.
 
@@ -72,9 +81,35 @@ class PinnedFiles(OsFiles):
 
     def __init__(self) -> None:
         self._pinned: dict[str, int] = {}
+        self._fixed: dict[str, list[str]] = {}
+        """The names in directories that ``fix`` has listed."""
+        self._sizes: dict[str, int] = {}
+        self._opened: dict[int, int] = {}
+        """The sizes that handles of fixed files show."""
+
+    def fix(self, path: str) -> list[str]:
+        """Show a directory's files as they are now, whatever is appended to them."""
+        names = self._fixed[path] = self.names(path)
+        for name in names:
+            handle = self._pinned.get(f"{path}/{name}")
+            if handle is not None:
+                self._sizes[f"{path}/{name}"] = os.fstat(handle).st_size
+        return names
+
+    def size(self, handle: int) -> int:
+        """Implement ``Files.size``."""
+        fixed = self._opened.get(handle)
+        return super().size(handle) if fixed is None else fixed
+
+    def close(self, handle: int) -> None:
+        """Implement ``Files.close``."""
+        self._opened.pop(handle, None)
+        super().close(handle)
 
     def names(self, path: str) -> list[str]:
         """Implement ``Files.names``. A missing directory has no names."""
+        if path in self._fixed:
+            return self._fixed[path]
         for _ in range(TRIES):
             try:
                 return self._pin(path)
@@ -105,7 +140,12 @@ class PinnedFiles(OsFiles):
     def open(self, path: str) -> int:
         """Implement ``Files.open``, for reading."""
         pinned = self._pinned.get(path)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if pinned is None else os.dup(pinned)
+        if pinned is None:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.dup(pinned)
+        if path in self._sizes:
+            self._opened[handle] = self._sizes[path]
+        return handle
 
     def create(self, path: str) -> int:
         """Raise OSError: the store is read-only."""
@@ -148,6 +188,17 @@ class JournalView:
         self._streams = Streams(f"{self._directory}/streams", self._files)
         self._damage: list[str] = []
         self._told = 0
+
+    def fix(self) -> None:
+        """Implement ``View.fix``."""
+        try:
+            self._files.fix(self._shared.journal)
+            streams = f"{self._directory}/streams"
+            for name in self._files.fix(streams):
+                if os.path.isdir(f"{streams}/{name}"):
+                    self._files.fix(f"{streams}/{name}")
+        except OSError as error:
+            raise StoreError(f"{self._directory} cannot be read: {error}") from error
 
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``View.recover``."""

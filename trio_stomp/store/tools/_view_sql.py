@@ -39,6 +39,9 @@ class SqlView:
         self._transient: frozenset[int] = frozenset()
         self._damage: list[str] = []
 
+    def fix(self) -> None:
+        """Implement ``View.fix``: a transaction shows one moment anyway."""
+
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``View.recover``."""
         with explained(self._database, UNREADABLE):
