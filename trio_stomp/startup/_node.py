@@ -31,7 +31,7 @@ from trio_stomp.cluster import (
 )
 from trio_stomp.config import Settings, adopt, own, put
 from trio_stomp.nats import open_client
-from trio_stomp.server import Entrance, Server, ServerHandle
+from trio_stomp.server import Entrance, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
 from trio_stomp.startup._security import Security
@@ -249,7 +249,10 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
         async with trio.open_nursery() as tasks:
             tasks.start_soon(_stop, host.handle, node)
             task_status.started(host.handle)
-            await node.run()
+            try:
+                await node.run()
+            finally:
+                host.handle.feed.tell(ServerEvent("stop"))
             tasks.cancel_scope.cancel()
         snapshots.close()
 

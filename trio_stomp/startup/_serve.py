@@ -75,16 +75,13 @@ async def serve(
     settings = own(settings or Settings())
     embedding = Embedding(feed, ssl_context, new_session_id)
     with log_to(logger), closing(feed):
-        try:
-            if settings.cluster.cluster:
-                # Imported late: a broker alone needs nothing of it.
-                from trio_stomp.startup._node import serve_node
+        if settings.cluster.cluster:
+            # Imported late: a broker alone needs nothing of it.
+            from trio_stomp.startup._node import serve_node
 
-                await serve_node(settings, listeners, embedding, task_status)
-            else:
-                await serve_one(settings, listeners, embedding, task_status)
-        finally:
-            feed.tell(ServerEvent("stop"))
+            await serve_node(settings, listeners, embedding, task_status)
+        else:
+            await serve_one(settings, listeners, embedding, task_status)
 
 
 @frozen(eq=False, repr=False)
@@ -140,7 +137,11 @@ async def serve_one(
         server.diagnostics.begin()
         server.broker.events.listener = embedding.feed.hear
         unused.pop_all()
-    await server.run(entrances, handle, lambda: task_status.started(handle))
+    try:
+        await server.run(entrances, handle, lambda: task_status.started(handle))
+    finally:
+        if embedding.store is None:  # else a node goes on
+            embedding.feed.tell(ServerEvent("stop"))
 
 
 async def _reload(
