@@ -9,6 +9,7 @@ the nodes. In each round each fault happens once:
     owner      the owner is killed
     standby    a standby is killed
     stop       the owner is stopped in order
+    stall      nothing passes between the owner and the servers for longer than its lease
     pause      the owner is paused for longer than its lease, with messages on their way
     machine    the owner is killed with the server that leads the log
     leader     the server that leads the log is killed
@@ -62,6 +63,7 @@ class Faults:
             "owner": lambda owner: cluster.nodes[owner].kill(),
             "standby": lambda owner: cluster.nodes[(owner + 1) % 3].kill(),
             "stop": lambda owner: cluster.nodes[owner].send(signal.SIGTERM),
+            "stall": self._stall,
             "pause": self._pause,
             "machine": self._machine,
             "leader": lambda _: cluster.leader().kill(),
@@ -110,6 +112,13 @@ class Faults:
         for client in clients:
             client._port = self.random.choice(self.cluster.ports)
         return clients
+
+    def _stall(self, owner: int) -> None:
+        for wire in self.cluster.wires[owner]:
+            wire.stall()
+        time.sleep(PAUSE_S)
+        for wire in self.cluster.wires[owner]:
+            wire.go_on()
 
     def _pause(self, owner: int) -> None:
         node = self.cluster.nodes[owner]

@@ -14,6 +14,7 @@ from typing import IO
 import trio
 from _crash.broker import ENVIRONMENT, ROOT, NotReady, free_port
 
+from _cluster.wire import Wire
 from trio_stomp.nats import Address, JetStream, NatsOptions, open_client
 
 LOG = "stomp_log_00"
@@ -71,13 +72,14 @@ class Cluster:
         self.ports = [free_port() for _ in range(count)]
         self.folder = folder
         self.servers = [self._server(number) for number in range(count)]
-        urls = ",".join(f"nats://127.0.0.1:{port}" for port in self.engine_ports)
+        self.wires = [[Wire(port) for port in self.engine_ports] for _ in range(count)]
+        """Of each node to each server."""
         self.nodes = [
             Machine(
                 f"n{number}",
                 (
                     *(sys.executable, "-m", "trio_stomp", "--port", str(port)),
-                    *("--cluster", urls, "--node", f"n{number}"),
+                    *("--cluster", self._urls(number), "--node", f"n{number}"),
                     *("--cluster-replicas", str(count), "--data-dir", str(folder / f"n{number}")),
                     *options,
                 ),
@@ -85,6 +87,9 @@ class Cluster:
             )
             for number, port in enumerate(self.ports)
         ]
+
+    def _urls(self, number: int) -> str:
+        return ",".join(f"nats://127.0.0.1:{wire.port}" for wire in self.wires[number])
 
     def _server(self, number: int) -> Machine:
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self._routes)
@@ -94,7 +99,9 @@ class Cluster:
             f"server_name: s{number}\n"
             f'listen: "127.0.0.1:{port}"\n'
             f'jetstream {{ store_dir: "{self.folder}/s{number}", sync_interval: always }}\n'
-            f'cluster {{ name: engine, listen: "127.0.0.1:{route}", routes: [{routes}] }}\n'
+            # No addresses are told: nodes must not find a way around their wires.
+            f'cluster {{ name: engine, listen: "127.0.0.1:{route}", routes: [{routes}], '
+            "no_advertise: true }\n"
         )
         log = self.folder / f"s{number}.log"
         return Machine(f"s{number}", (nats_server(), "-c", str(conf)), log)
