@@ -73,7 +73,7 @@ class Cluster:
         self.folder = folder
         self.servers = [self._server(number) for number in range(count)]
         self.wires = [[Wire(port) for port in self.engine_ports] for _ in range(count)]
-        """Of each node to each server."""
+        """The wires of each node, one to each server."""
         self.nodes = [
             Machine(
                 f"n{number}",

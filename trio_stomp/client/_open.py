@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import trio
 from attrs import frozen
 
-from trio_stomp.base import OptionError
+from trio_stomp.base import OptionError, sole
 from trio_stomp.client._client import Client
 from trio_stomp.client._core import Core, CoreOptions
-from trio_stomp.client._pipe import Connector, sole, way_to
+from trio_stomp.client._pipe import Connector, way_to
 from trio_stomp.client._reconnect import ReconnectPolicy
 from trio_stomp.frames import FrameLimits
 from trio_stomp.protocol import STOMP_1_0, STOMP_1_1, STOMP_1_2, ClientSession, ProtocolOptions

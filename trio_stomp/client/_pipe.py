@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp.base import OptionError
+from trio_stomp.base import OptionError, sole
 from trio_stomp.client._errors import ConnectFailed
 
 Connector = Callable[[], Awaitable[trio.abc.Stream]]
@@ -216,8 +216,3 @@ async def _upgraded(
     status = getattr(sole(refused) if refused else None, "status_code", None)
     what = f"it answered {status}" if status else "it closed the connection"
     raise ConnectFailed(f"no WebSocket at {way.address}{way.path.partition('?')[0]}: {what}")
-
-
-def sole(group: "BaseExceptionGroup[BaseException]") -> BaseException:
-    """Return the only exception of a group, or the group, to hide our nursery."""
-    return group.exceptions[0] if len(group.exceptions) == 1 else group

@@ -20,10 +20,10 @@ from trio_stomp.nats import (
 from trio_stomp.store import StaleSequence, StoreUnavailable
 
 MARGIN_BYTES = 1024
-"""Of the server's largest message, for headers and what a stream adds."""
+"""Bytes of the server's largest message that are left for headers and the stream's own data."""
 
 PAUSE_S = 0.1
-"""How long a request at least takes that fails, so that trying again is no load."""
+"""Shortest time for a request that fails, so that trying again is no load."""
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from trio_stomp.nats import (
     NatsError,
     expecting,
     follow,
+    parse_object,
 )
 
 RETRY_S = 0.1
@@ -113,10 +114,10 @@ class LeaseKeeper:
 def _parse(payload: bytes) -> Claim:
     """Return the claim of a message; of one that is none, an empty one."""
     try:
-        fields = json.loads(payload)
-        return Claim(*(str(fields.get(name, "")) for name in ("holder", "heir", "contact")))
-    except (ValueError, AttributeError, RecursionError):
+        fields = parse_object(payload)
+    except NatsError:
         return Claim()
+    return Claim(*(str(fields.get(name, "")) for name in ("holder", "heir", "contact")))
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who should own a partition: a lease that nodes take from one another, without I/O.
+"""Leases: they say which node should own a partition. Without I/O.
 
 A lease only decides who tries. It cannot make two owners safe, since clocks and pauses differ: the
 log does that, which stores nothing for a former owner (see ``ReplicatedStore``).
@@ -29,7 +29,7 @@ NEVER = -math.inf
 
 @frozen
 class Claim:
-    """What the last message of a lease says.
+    """The content of the last message of a lease.
 
     Args:
       holder: The node that wrote it; "" = it was given up.
@@ -44,7 +44,7 @@ class Claim:
 
 @define(eq=False, repr=False)
 class Lease:
-    """What one node knows of the lease of one partition. Times are of the node's own clock.
+    """A node's knowledge of the lease of one partition. Times are of the node's own clock.
 
     Args:
       node: The id of this node.

@@ -1,11 +1,10 @@
-"""What a node holds on its own disk of a log: the state that the entries led to.
+"""The local state of a node: what the entries of the log led to, on its own disk.
 
 It is never synced for the log's sake: what it lacks after a crash, the log gives it again.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from attrs import define, evolve, field
@@ -60,13 +59,14 @@ class LocalState:
     fill: Callable[[Store], Snapshot | None]
     store: LocalStore = field(init=False)
     commit: int = 0
-    """Of the last turn. The local store has counted ``_base`` less."""
+    """The number of the last turn. The local store has counted ``_base`` less."""
     _base: int = 0
     position: int = 0
     """The sequence of the last entry that was read. The next ones continue there."""
     _reader: BatchReader = field(factory=BatchReader)
     _is_open: bool = False
-    _appending: threading.Lock = field(factory=threading.Lock)
+    appending: threading.Lock = field(factory=threading.Lock)
+    """Held during an append. Whoever holds it sees the local store at one moment."""
 
     def open(self, progress: Progress) -> None:
         """Open the local store, unless it is open, or a new one if it is damaged."""
@@ -159,12 +159,6 @@ class LocalState:
             found.append(record)
         return found
 
-    @contextmanager
-    def still(self) -> Iterator[None]:
-        """Let nobody append while the block runs. For any thread."""
-        with self._appending:
-            yield
-
     def apply(self, batch: Batch) -> None:
         """Append to the local store, with the sequence, and without a sync.
 
@@ -175,6 +169,6 @@ class LocalState:
         records = (*last.records, Keep(APPLIED, f"{batch.sequence}"))
         lazy = [Turn(turn.records, is_urgent=False) for turn in turns]
         whole = [*lazy, Turn(records, is_urgent=False)]
-        with self._appending:
+        with self.appending:
             self.commit = self.store.append(whole, self.commit - self._base) + self._base
         self.position = batch.sequence

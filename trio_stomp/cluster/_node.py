@@ -28,7 +28,15 @@ from trio_stomp.cluster._lease import Lease, LeaseOptions
 from trio_stomp.cluster._local_state import LocalState, Unfit
 from trio_stomp.cluster._replicated_store import ReplicatedStore
 from trio_stomp.cluster._snapshot import Snapshot, write_snapshot
-from trio_stomp.nats import JetStream, Message, NatsError, NoAnswer, NoResponders, follow
+from trio_stomp.nats import (
+    JetStream,
+    Message,
+    NatsError,
+    NoAnswer,
+    NoResponders,
+    follow,
+    parse_object,
+)
 from trio_stomp.store import Progress, StoreError, StoreUnavailable
 from trio_stomp.store.tools import View
 
@@ -54,7 +62,7 @@ Accept = Callable[[Gate, trio.Nursery], Awaitable[None]]
 
 @frozen
 class Report:
-    """What a node says of itself.
+    """A node's report on itself.
 
     Args:
       role: ``standby`` or ``owner``.
@@ -111,7 +119,7 @@ class Node:
     _tasks: trio.Nursery = field(init=False)
     _changed: trio.Event = field(factory=trio.Event)
     _term: trio.CancelScope | None = None
-    """Of this node's time as the owner."""
+    """The scope of this node's time as the owner."""
     _store: ReplicatedStore | None = None
     _heir: str = ""
     _is_stopping: bool = False
@@ -262,7 +270,7 @@ class Node:
     def _write_snapshot(self, stream: CommitLog) -> Snapshot | None:
         view = self.take_view()
         try:
-            with self.local.still():
+            with self.local.appending:
                 view.fix()
             return write_snapshot(view, stream)
         finally:
@@ -362,7 +370,6 @@ def lease_of(node: str, options: LeaseOptions) -> Lease:
 
 def _parse(payload: bytes) -> Mapping[str, object]:
     try:
-        found = json.loads(payload)
-    except (ValueError, RecursionError):
+        return parse_object(payload)
+    except NatsError:
         return {}
-    return found if isinstance(found, dict) else {}

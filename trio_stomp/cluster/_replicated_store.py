@@ -51,10 +51,10 @@ class ReplicatedStore:
     patience_s: float = math.inf
     clock: Callable[[], float] = time.monotonic
     doubtful_since: float = math.inf
-    """Since when the log does not answer."""
+    """The time of the first request without an answer; ``math.inf`` = the log answers."""
     _writer: int = 0
     _sequence: int = 0
-    """Of the last entry of the log, as this writer knows it."""
+    """The sequence of the last entry of the log, as this writer knows it."""
     _broken: str = ""
     _is_behind: bool = False
     """The last append failed, so the log lacks what its caller knows."""

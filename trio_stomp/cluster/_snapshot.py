@@ -26,7 +26,7 @@ _HEADER = struct.Struct("<4s8sQQI?")
 """Mark with the version, key, sequence, commit, number of the part, whether it is the last."""
 _MARK = b"TSS1"
 LEVEL = 1
-"""Of the compression: the fastest."""
+"""The fastest level of the compression."""
 
 
 @value

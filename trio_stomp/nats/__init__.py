@@ -33,3 +33,4 @@ from trio_stomp.nats.codec import NatsError as NatsError
 from trio_stomp.nats.codec import NatsProtocolError as NatsProtocolError
 from trio_stomp.nats.codec import encode_headers as encode_headers
 from trio_stomp.nats.codec import parse_headers as parse_headers
+from trio_stomp.nats.codec import parse_object as parse_object

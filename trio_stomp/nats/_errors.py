@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the servers of NATS, and who is at fault."""
+"""Errors between a client and the servers of NATS."""
 
 from trio_stomp.nats.codec import NatsError
 

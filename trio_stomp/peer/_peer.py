@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 from attrs import define, field
 
-from trio_stomp.base import FrameError, OptionError, StompError
+from trio_stomp.base import FrameError, OptionError, StompError, sole
 from trio_stomp.frames import Frame, FrameDecoder, FrameLimits, FrameRun, HeadCache, Side
 from trio_stomp.peer.frames import encode, rules_of
 from trio_stomp.transport import memory_stream_pair
@@ -257,7 +257,7 @@ async def open_peer(
                     await trio.aclose_forcefully(stream)
     except BaseExceptionGroup as group:
         # The nursery must not be visible outside.
-        raised = group.exceptions[0] if len(group.exceptions) == 1 else group
+        raised = sole(group)
     if isinstance(raised, _ENDED) and raised is not peer.error:
         try:
             peer.check()

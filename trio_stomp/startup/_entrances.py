@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import trio
 
 from trio_stomp.config import Settings
-from trio_stomp.server import Entrance
+from trio_stomp.server import Entrance, EventFeed, ServerHandle
 from trio_stomp.startup._security import Place, Security
 
 Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
@@ -99,6 +99,15 @@ async def open_entrances(
             unused.push_async_callback(trio.aclose_forcefully, listener)
             entrances.append(Entrance(listener, way))
     return entrances
+
+
+def handle_of(entrances: Sequence[Entrance], feed: EventFeed) -> ServerHandle:
+    """Return the handle of a broker with these entrances."""
+    return ServerHandle(
+        tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
+        tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
+        feed=feed,
+    )
 
 
 def address_of(listener: trio.abc.Listener[trio.abc.Stream]) -> str:

@@ -8,13 +8,12 @@ import time
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import trio
 from attrs import define, evolve
 
 from trio_stomp._version import __version__
-from trio_stomp.base import OptionError
+from trio_stomp.base import OptionError, innermost
 from trio_stomp.cluster import (
     ClusterNames,
     Contact,
@@ -33,7 +32,7 @@ from trio_stomp.config import Settings, adopt, own, put
 from trio_stomp.nats import open_client
 from trio_stomp.server import Entrance, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._engine_access import nats_options
-from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
+from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, serve_one
 from trio_stomp.startup._storage import teller
@@ -73,7 +72,7 @@ async def serve_node(
             host = await _open_host(settings, embedding, stack)
             await _run(host, task_status)
     except BaseExceptionGroup as group:
-        _raise_alone(group)
+        raise innermost(group) from None
 
 
 def _check(settings: Settings, listeners: Listeners | None) -> None:
@@ -88,14 +87,6 @@ def _check(settings: Settings, listeners: Listeners | None) -> None:
             f"{settings.store.data_dir} has the messages of a broker that was alone, which a "
             "cluster does not read: give the node another --data-dir"
         )
-
-
-def _raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise the only error in a group, so that callers need not know that tasks were used."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    raise error
 
 
 @define(eq=False, repr=False)
@@ -146,7 +137,7 @@ class Host:
                 if self._must_stop:
                     self._serving.stop(GRACE_S)
         except BaseExceptionGroup as group:
-            _raise_alone(group)
+            raise innermost(group) from None
         finally:
             self._serving = self._server = None
             self._must_stop = False
@@ -199,11 +190,7 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
     for each in (link, *others):
         stack.push_async_callback(trio.aclose_forcefully, each)
     contact = Contact(node, place, link.socket.getsockname()[1], secrets.token_hex(16))
-    handle = ServerHandle(
-        tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
-        tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
-        feed=embedding.feed,
-    )
+    handle = handle_of(entrances, embedding.feed)
     return Host(
         settings,
         embedding,

@@ -20,7 +20,7 @@ from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Clock, Entrance, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._collector import collect_young
-from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
+from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
 from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
 from trio_stomp.startup._storage import open_store
@@ -86,7 +86,7 @@ async def serve(
 
 @frozen(eq=False, repr=False)
 class Embedding:
-    """What a broker is run with, other than its settings.
+    """The parts that a broker is run with, other than its settings.
 
     Args:
       store: The store, not recovered; None = that of the settings.
@@ -123,11 +123,7 @@ async def serve_one(
         entrances = embedding.entrances
         if entrances is None:
             entrances = await open_entrances(settings, security, listeners, unused)
-        handle = ServerHandle(
-            tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
-            tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
-            feed=embedding.feed,
-        )
+        handle = handle_of(entrances, embedding.feed)
         server = _assemble(settings, security, handle, opened)
         server.new_session_id = embedding.new_session_id
         embedding.on_assembled(server)

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from attrs import define, evolve, field
 
-from trio_stomp.base import OptionError
+from trio_stomp.base import OptionError, sole
 from trio_stomp.client import Client, open_client
 from trio_stomp.config import Settings
 from trio_stomp.server import ServerHandle
@@ -171,7 +171,7 @@ async def open_test_broker(
                 broker._end()
     except BaseExceptionGroup as group:
         # The nursery must not be visible outside.
-        raised = group.exceptions[0] if len(group.exceptions) == 1 else group
+        raised = sole(group)
     if raised is not None:
         raise raised
 

@@ -165,7 +165,7 @@ def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
 
 
 def test_two_who_begin_at_once_are_told_apart() -> None:
-    """What one finds where it wanted to write is the other's, though it looks the same."""
+    """An owner finds an entry like its own where it wanted to write, and it is the other's."""
     nodes = Memories()
     others: list[Owner] = []
     nodes.log.faults.append(lambda: others.append(Owner(nodes)))

@@ -200,7 +200,7 @@ def test_streams_that_are_ahead_after_a_crash_are_not_appended_twice(
 def test_a_view_shows_one_moment_whatever_is_appended(tmp_path: Path) -> None:
     owner = filled(tmp_path / "a")
     view = open_view(str(owner.node.path / f"local-{owner.node._number}"))
-    with owner.store.local.still():
+    with owner.store.local.appending:
         view.fix()
     owner.add(Append("s", 9, b"h:2\n", [b"z"], 99))
     owner.puts(60)

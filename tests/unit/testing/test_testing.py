@@ -185,7 +185,7 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
 
 
 class Handle:
-    """Of a broker that nobody can stop."""
+    """A handle whose broker nobody can stop."""
 
     addresses = ("127.0.0.1:1",)
 

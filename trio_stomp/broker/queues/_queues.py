@@ -69,9 +69,9 @@ class QueueBook:
     send_dead: Callable[[Destination, Head, Message, float], bool] = field(init=False)
     """Sends a dead letter to a destination other than a queue. Set by the broker."""
     storage: "Storage | None" = None
+    """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = _always
     """Whether this broker owns the queues now: one of a cluster's nodes may not, for a while."""
-    """The storage of durable messages, if there is a store."""
     deaths: DeathCounters = field(factory=DeathCounters)
     event_history: EventHistory | None = None
     """The history of events, for ``explain``."""

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -29,7 +30,7 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
     log, kept = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
     nodes = await _nodes(names, jetstream)
     return {
-        "owner": next((row["node"] for row in nodes if row["role"] == "owner"), ""),
+        "owner": _owner_of(nodes),
         "nodes": nodes,
         "log": {
             "first": log.first,
@@ -55,12 +56,17 @@ async def _nodes(names: "ClusterNames", jetstream: "JetStream") -> list[Row]:
                 row = json.loads(message.payload)
                 found[row["node"]] = row
 
-    inbox = f"_INBOX.{id(found)}".encode()
+    inbox = b"_INBOX." + secrets.token_hex(11).encode()
     subscription = jetstream.client.subscribe(inbox, take)
     jetstream.client.publish(names.nodes, b"{}", reply=inbox)
     await trio.sleep(ANSWERS_S)
     jetstream.client.unsubscribe(subscription)
     return [found[name] for name in sorted(found)]
+
+
+def _owner_of(nodes: list[Row]) -> str:
+    """Return the node that owns the cluster, or ""."""
+    return next((str(row["node"]) for row in nodes if row["role"] == "owner"), "")
 
 
 async def hand_over(
@@ -73,7 +79,7 @@ async def hand_over(
       NatsError: There is no answer.
     """
     nodes = await _nodes(names, jetstream)
-    owner = next((row["node"] for row in nodes if row["role"] == "owner"), "")
+    owner = _owner_of(nodes)
     known = ", ".join(row["node"] for row in nodes) or "none"
     if given.node and given.node not in {row["node"] for row in nodes}:
         raise CannotDo(f"there is no node {given.node[:80]!r}; those that answer: {known}")
@@ -85,9 +91,8 @@ async def hand_over(
     await jetstream.client.request(names.node(owner), order)
     with trio.move_on_after(MOVE_S):
         while True:
-            nodes = await _nodes(names, jetstream)
-            for row in nodes:
-                if row["role"] == "owner" and row["node"] != owner:
-                    return str(row["node"])
+            heir = _owner_of(await _nodes(names, jetstream))
+            if heir not in ("", owner):
+                return heir
             await trio.sleep(LOOK_S)
     raise CannotDo(f"no other node became the owner within {MOVE_S:g} s; see: cluster status")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from trio_stomp.base import OptionError
+from trio_stomp.base import OptionError, innermost
 from trio_stomp.cli._tool import (
     CANNOT,
     WELL,
@@ -140,11 +140,7 @@ def _run(
     try:
         return trio.run(run)
     except BaseExceptionGroup as group:
-        raise _first(group) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+        raise innermost(group) from None
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"status": _status, "move": _move}
