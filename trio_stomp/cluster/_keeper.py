@@ -59,7 +59,7 @@ class LeaseKeeper:
         if no other does, and not at all if ``is_candidate`` was set to False.
         """
         self._leaving[subject] = heir
-        self._wake()
+        self.wake()
 
     async def watch(self) -> None:
         """Read what all nodes write. Ends by cancellation only."""
@@ -72,9 +72,10 @@ class LeaseKeeper:
             lease = self.leases.get(entry.message.subject)
             if lease is not None:
                 lease.note(entry.sequence, _parse(entry.message.payload), now)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Look at the leases again, since one was changed."""
         self._changed.set()
         self.on_change()
 

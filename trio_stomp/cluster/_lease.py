@@ -50,7 +50,7 @@ class Lease:
       node: The id of this node.
       rank: The place of this node in the partition's order of preference, from 0.
       started_at: When this node began to watch the lease.
-      is_candidate: False = this node is about to stop, and takes no lease.
+      is_candidate: False = this node takes no lease: its state is not up to date, or it stops.
       claim: The last message.
       sequence: Of this message; whoever writes the next expects it.
     """
@@ -91,11 +91,11 @@ class Lease:
     def due(self) -> float:
         """Return when this node should write the lease, unless something is noted before."""
         options, claim = self.options, self.claim
-        if claim.holder == self.node:
+        if claim.holder == self.node and self._held_at > NEVER:
             return self._held_at + options.renew_s
         if not self.is_candidate:
             return -NEVER
-        if claim.heir == self.node:
+        if self.node in (claim.heir, claim.holder):  # the holder: an earlier process of this node
             return self._seen_at
         is_free = not claim.holder and not claim.heir
         return self._seen_at + self.rank * options.rank_s + (0.0 if is_free else options.ttl_s)

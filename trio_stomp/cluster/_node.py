@@ -215,12 +215,15 @@ class Node:
             tasks.cancel_scope.cancel()
 
     async def _apply_log(self) -> None:
+        """Follow the log. This node takes no lease until its state is up to date: others may be."""
+        self.lease.is_candidate = False
         await trio.to_thread.run_sync(self.local.open, self.progress)
         renewed_at = -1
         while True:
             try:
                 await self._apply_from(self.local.position)
             except Unfit as error:
+                self.lease.is_candidate = False
                 if self.local.position == renewed_at:
                     logger.error("%s: trying again", error)
                     await trio.sleep(CHECK_S)
@@ -229,11 +232,23 @@ class Node:
                 renewed_at = self.local.position
 
     async def _apply_from(self, position: int) -> None:
+        end = await self._end_of_log()
         async with follow(self.jetstream, self.names.log, after=position) as follower:
             while True:
+                if self.local.position >= end and not self.lease.is_candidate:
+                    self.lease.is_candidate = not self._is_stopping
+                    self._keeper.wake()
                 received = await follower.receive()
                 entries = [LogEntry(each.sequence, each.message.payload) for each in received]
                 await trio.to_thread.run_sync(self.local.follow, entries)
+
+    async def _end_of_log(self) -> int:
+        """Return the sequence of the last entry of the log, once the engine answers."""
+        while True:
+            try:
+                return (await self.jetstream.stream(self.names.log)).last
+            except NatsError:
+                await trio.sleep(RETRY_S)
 
     # --- both -------------------------------------------------------------------------------------
 
@@ -365,7 +380,8 @@ async def check_alone(jetstream: JetStream, names: ClusterNames, node: str) -> N
 
 def lease_of(node: str, options: LeaseOptions) -> Lease:
     """Return what a node knows of the lease at its start."""
-    return Lease(node, crc32(node.encode()) % RANKS, options, lease_time())
+    rank = crc32(node.encode()) % RANKS
+    return Lease(node, rank, options, started_at=lease_time(), is_candidate=False)
 
 
 def _parse(payload: bytes) -> Mapping[str, object]:

@@ -47,7 +47,7 @@ def test_what_an_earlier_process_of_this_node_wrote_is_not_held_but_taken_at_onc
     found = lease()
     found.note(7, Claim("a"), 101)
     assert not found.is_held(101)
-    assert found.due() < 101
+    assert found.due() == 101
     found.confirm(8, Claim("a"), 101)
     assert found.is_held(102)
 
@@ -69,6 +69,17 @@ def test_a_lease_that_was_given_up(heir: str, due: float) -> None:
     assert not found.is_held(105)
     found.is_candidate = False
     assert found.due() > 1e9
+
+
+def test_a_node_that_is_not_up_to_date_takes_no_lease_but_renews_its_own() -> None:
+    found = lease()
+    found.is_candidate = False
+    found.note(1, Claim("a"), 101)  # of an earlier process of this node
+    assert found.due() > 1e9
+    found.is_candidate = True
+    found.confirm(2, Claim("a"), 102)
+    found.is_candidate = False
+    assert found.due() == 104
 
 
 @define
