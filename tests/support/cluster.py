@@ -85,6 +85,14 @@ class FakeLog:
                 self._store(payload, expected)
 
 
+class ProcessStore(ReplicatedStore):
+    """A store whose process ends with it."""
+
+    def close(self) -> None:
+        super().close()
+        self.local.close()
+
+
 @define
 class Node:
     """A place: the log, and a directory for what it says. At a crash the directory is lost."""
@@ -101,9 +109,7 @@ class Node:
             local.mkdir(exist_ok=True)
             return JournalStore(str(local), follows=True)
 
-        return ReplicatedStore(
-            self.log, LocalState(open_local, partial(fill, stream=self.snapshots))
-        )
+        return ProcessStore(self.log, LocalState(open_local, partial(fill, stream=self.snapshots)))
 
     def crash(self, store: Store) -> None:
         store.close()
@@ -125,7 +131,7 @@ class Memories:
                 locals_.append(MemoryStore())
             return locals_[-1]
 
-        return ReplicatedStore(
+        return ProcessStore(
             self.log,
             LocalState(open_local, partial(fill, stream=self.snapshots)),
             patience_s=PATIENCE_S,

@@ -37,7 +37,8 @@ class ReplicatedStore:
 
     Args:
       log: The log.
-      local: The local state, which nobody else uses until ``close``.
+      local: The local state, which nobody else uses until ``close``. It stays open afterwards, so
+        that the node can follow the log at once, unless it failed.
       on_lost: Called with the reason, in any thread, when nothing can be stored any more: another
         node owns the log, or this one does not know what the log has.
       patience_s: How long an entry is tried to be published while no answer comes.
@@ -58,6 +59,7 @@ class ReplicatedStore:
     _broken: str = ""
     _is_behind: bool = False
     """The last append failed, so the log lacks what its caller knows."""
+    _has_local_failed: bool = False
 
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``Store.recover``: become the owner, and bring the local state up to date.
@@ -128,6 +130,7 @@ class ReplicatedStore:
         try:
             self.local.apply(Batch(first, turns, self._sequence))
         except StoreError as error:
+            self._has_local_failed = True
             raise self._break(
                 f"the log of the cluster has what this node could not store: {error}"
             ) from error
@@ -203,7 +206,8 @@ class ReplicatedStore:
 
     def close(self) -> None:
         """Implement ``Store.close``: tell the next owner, if this one ends in order."""
-        self.local.close()
+        if self._has_local_failed:
+            self.local.close()
         if self._sequence and not self._is_behind:
             with suppress(StoreError):
                 self._publish(end_entry(self._writer), self._sequence)

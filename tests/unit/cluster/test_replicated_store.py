@@ -317,6 +317,25 @@ def test_local_state_leads_up_to_the_log_or_is_made_anew(
     store.close()
 
 
+def test_a_former_owner_follows_the_log_from_its_open_state(tmp_path: Path) -> None:
+    """Reading its journal again would take it seconds, in which it could not take over."""
+    opened: list[bool] = []
+    node = Node(tmp_path)
+    store = grown(node, 2)
+    local = store.local
+    open_local = local.open_local
+    local.open_local = lambda is_new: opened.append(is_new) or open_local(is_new)  # type: ignore[func-returns-value]
+    ReplicatedStore.close(store)
+    elsewhere = Node(tmp_path / "other", node.log)
+    elsewhere.path.mkdir()
+    grown(elsewhere, 2).close()
+    local.open(ignore)
+    local.follow(node.log.read(local.position))
+    again = ReplicatedStore(node.log, local)
+    again.recover(ignore)
+    assert (read(again), opened) == ([b"1", b"2", b"3", b"4"], [])
+
+
 def test_a_node_behind_a_purge_says_so(tmp_path: Path) -> None:
     node = Node(tmp_path)
     grown(node, 3).close()

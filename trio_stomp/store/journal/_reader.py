@@ -174,7 +174,7 @@ class _Reading:
             return ""
         bad = frozenset() if found.is_whole() else bad_ids(run, found)
         # Ids of a copy outside this extent may be live in others, undamaged.
-        ours = bad.intersection(wanted)
+        ours = {id for id in bad if id in wanted}
         self.bad |= ours
         self.lost |= ours
         self.room -= found.bodies_end - found.bodies_at

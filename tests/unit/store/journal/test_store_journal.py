@@ -4,6 +4,7 @@ import errno
 import random
 import sys
 import threading
+import time
 
 import pytest
 from _oracle.store_disk import Disk, filled, open_store, read_all, read_place
@@ -580,6 +581,22 @@ def test_pages_of_very_many_places(tmp_path, monkeypatch) -> None:
             found[place] += [id for run in page.runs for id in run.ids]
             after[place] = page.next
     assert found == {place: list(range_) for place, range_ in ids.items()}
+    store.close()
+
+
+def test_reading_takes_the_time_of_the_messages_not_of_the_ids_between_them(tmp_path) -> None:
+    store, _ = open_store(str(tmp_path), Disk(), 1 << 24)
+    commit = 0
+    for number in range(300):
+        commit = store.append([turn(put(200 * number + 1, place="sparse"))], commit)
+    for number in range(300):
+        commit = store.append([turn(put(100_000 + number, place="dense"))], commit)
+    times = []
+    for place in ("dense", "sparse"):
+        start = time.thread_time()
+        assert len(read_place(store, place)) == 300
+        times.append(time.thread_time() - start)
+    assert times[1] < 10 * times[0]
     store.close()
 
 
