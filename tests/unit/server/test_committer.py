@@ -55,6 +55,7 @@ class StreamsFake:
 class Host:
     """A core that has a log and nothing else, and a dispatcher that takes its turns at once."""
 
+    store: GatedStore = field(factory=GatedStore)
     log: Log = field(factory=lambda: Log("stored:memory"))
     streams: StreamsFake = field(factory=StreamsFake)
     committer: StoreCommitter = field(init=False)
@@ -64,6 +65,9 @@ class Host:
     is_held: bool = False
     """The dispatcher is busy: answers wait."""
     calls: list[Callable[[float], None]] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.committer = StoreCommitter(self.store, self.log.committed, self, self.call_soon)
 
     def committed(self, number: int, now: float) -> None:
         self.log.commit(number, now)
@@ -104,9 +108,8 @@ class Host:
 
 
 @asynccontextmanager
-async def running(store: GatedStore, log: Log | None = None) -> AsyncIterator[Host]:
-    host = Host(log or Log("stored:memory"))
-    host.committer = StoreCommitter(store, host.log.committed, host, host.call_soon)
+async def running(store: GatedStore) -> AsyncIterator[Host]:
+    host = Host(store)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()
@@ -115,8 +118,22 @@ async def running(store: GatedStore, log: Log | None = None) -> AsyncIterator[Ho
         nursery.cancel_scope.cancel()
 
 
+@pytest.fixture
+async def host() -> AsyncIterator[Host]:
+    """A host whose committer runs, over a store that works."""
+    async with running(GatedStore()) as host:
+        yield host
+
+
 def keys(turns: Sequence[Turn]) -> list[str]:
     return [record.key for turn in turns for record in turn.records if isinstance(record, Keep)]
+
+
+async def passes(clock: MockClock, seconds: float) -> None:
+    """Let time pass once all tasks wait, and let them do what is due then."""
+    await wait_all_tasks_blocked()
+    clock.jump(seconds)
+    await wait_all_tasks_blocked()
 
 
 async def settled(host: Host) -> None:
@@ -125,81 +142,67 @@ async def settled(host: Host) -> None:
     await wait_all_tasks_blocked()
 
 
-async def hang_in_an_append(store: GatedStore, host: Host) -> None:
+async def hang_in_an_append(host: Host) -> None:
     """Send something, and return while the store appends it, until it may go on."""
-    store.hang()
+    host.store.hang()
     host.send("a")
-    await eventually(lambda: store.asked)
+    await eventually(lambda: host.store.asked)
 
 
 # --- group commit ---------------------------------------------------------------------------------
 
 
-async def test_what_is_urgent_is_appended_at_once(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        host.send("a")
-        await eventually(lambda: host.told)
-        assert host.told == ["committed 1"]
-        assert store.sizes == [1]
-        assert trio.current_time() == 0
+async def test_what_is_urgent_is_appended_at_once(host: Host, mock_clock) -> None:
+    host.send("a")
+    await eventually(lambda: host.told)
+    assert host.told == ["committed 1"]
+    assert host.store.sizes == [1]
+    assert trio.current_time() == 0
 
 
-async def test_what_came_in_during_an_append_is_the_next_one(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        await hang_in_an_append(store, host)
-        for text in "bcdef":
-            host.send(text)
-        await wait_all_tasks_blocked()
-        assert store.sizes == [1]
-        store.go_on()
-        await eventually(lambda: len(host.told) == 2)
-        assert store.sizes == [1, 5]
-        assert keys(store.asked[1][0]) == list("bcdef")
-        assert store.expected == [0, 1]
-        assert host.told == ["committed 1", "committed 6"]
-
-
-async def test_a_group_has_a_bound_and_the_rest_follows_at_once(
-    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("bound", "sizes", "expected"),
+    [(1000, [1, 7], [0, 1]), (3, [1, 3, 3, 1], [0, 1, 4, 7])],
+    ids=["one group", "a group has a bound and the rest follows at once"],
+)
+async def test_what_came_in_during_an_append_is_the_next_one(
+    host: Host, mock_clock, monkeypatch, bound: int, sizes: list[int], expected: list[int]
 ) -> None:
-    monkeypatch.setattr("trio_stomp.server._committer.MAX_GROUP_TURNS", 3)
-    store = GatedStore()
-    async with running(store) as host:
-        await hang_in_an_append(store, host)
-        for text in "bcdefgh":
-            host.send(text)
-        store.go_on()
-        await eventually(lambda: len(host.told) == 4)
-        assert store.sizes == [1, 3, 3, 1]
-        assert store.expected == [0, 1, 4, 7]
+    monkeypatch.setattr("trio_stomp.server._committer.MAX_GROUP_TURNS", bound)
+    await hang_in_an_append(host)
+    for text in "bcdefgh":
+        host.send(text)
+    await wait_all_tasks_blocked()
+    assert host.store.sizes == [1]
+    host.store.go_on()
+    await host.has_told(len(sizes))
+    assert host.store.sizes == sizes
+    assert host.store.expected == expected
+    assert [key for turns, _ in host.store.asked for key in keys(turns)] == list("abcdefgh")
+    assert (host.told[0], host.told[-1]) == ("committed 1", "committed 8")
 
 
-async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
+async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock) -> None:
+    async with running(GatedStore()) as host:
         for count, text in enumerate("abc", 1):
             host.send(text)
             await host.has_told(count)
         thread = host.committer._appender._thread
-        assert store.threads == {thread}
+        assert host.store.threads == {thread}
         assert thread.is_alive()
     assert not thread.is_alive()
 
 
-async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock: MockClock) -> None:
-    store = GatedStore()
+async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock) -> None:
     host = Host()
-    host.committer = StoreCommitter(store, 0, host, host.call_soon)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()
-        await hang_in_an_append(store, host)
+        await hang_in_an_append(host)
         nursery.cancel_scope.cancel()
-        nursery.start_soon(wait_and_go_on, store)
+        nursery.start_soon(wait_and_go_on, host.store)
     assert host.told == ["committed 1"]
-    assert store.recover(lambda done, total: None).commit == 1
+    assert host.store.recover(lambda done, total: None).commit == 1
 
 
 async def wait_and_go_on(store: GatedStore) -> None:
@@ -212,100 +215,87 @@ async def wait_and_go_on(store: GatedStore) -> None:
 
 
 async def test_the_end_of_a_message_waits_five_milliseconds_for_company(
-    mock_clock: MockClock,
+    host: Host, mock_clock
 ) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        host.log.finish(1)
-        host.turn()
-        await wait_all_tasks_blocked()
-        assert not store.asked
-        mock_clock.jump(0.004)
-        host.log.finish(2)
-        host.turn()
-        await wait_all_tasks_blocked()
-        assert not store.asked
-        mock_clock.jump(0.001)
-        await eventually(lambda: host.told)
-        assert store.sizes == [2]
+    host.log.finish(1)
+    host.turn()
+    await wait_all_tasks_blocked()
+    assert not host.store.asked
+    mock_clock.jump(0.004)
+    host.log.finish(2)
+    host.turn()
+    await wait_all_tasks_blocked()
+    assert not host.store.asked
+    mock_clock.jump(0.001)
+    await eventually(lambda: host.told)
+    assert host.store.sizes == [2]
 
 
 async def test_statistics_wait_a_second_and_go_along_with_what_is_urgent(
-    mock_clock: MockClock,
+    host: Host, mock_clock
 ) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        host.log.hand_out([1])
-        host.turn()
-        mock_clock.jump(0.9)
+    host.log.hand_out([1])
+    host.turn()
+    await passes(mock_clock, 0.9)
+    assert not host.store.asked
+    mock_clock.jump(0.1)
+    await eventually(lambda: host.told)
+    assert not host.store.asked[0][0][0].is_urgent
+    host.log.hand_out([1])
+    host.turn()
+    await wait_all_tasks_blocked()
+    host.send("a")
+    await host.has_told(2)
+    assert host.store.sizes == [1, 2]
+    assert trio.current_time() == 1.0
+
+
+async def test_patience_runs_while_another_append_is_done(host: Host, mock_clock) -> None:
+    await hang_in_an_append(host)
+    host.log.finish(1)
+    host.turn()
+    mock_clock.jump(0.01)
+    host.store.go_on()
+    await host.has_told(2)
+    assert host.store.sizes == [1, 1]
+
+
+async def test_what_came_in_during_an_append_keeps_its_patience(host: Host, mock_clock) -> None:
+    await hang_in_an_append(host)
+    host.log.finish(1)
+    host.turn()
+    host.store.go_on()
+    await host.has_told(1)
+    await settled(host)
+    assert host.store.sizes == [1]
+    mock_clock.jump(0.005)
+    await host.has_told(2)
+    assert host.store.sizes == [1, 1]
+
+
+async def test_who_hurries_waits_for_nothing(host: Host, mock_clock) -> None:
+    host.log.hand_out([1])
+    host.turn()
+    await wait_all_tasks_blocked()
+    assert not host.committer.is_idle
+    host.committer.hurry()
+    await eventually(lambda: host.told)
+    await settled(host)
+    assert host.committer.is_idle
+    host.committer.hurry()  # there is nothing
+    await wait_all_tasks_blocked()
+    assert host.store.sizes == [1]
+
+
+async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(host: Host, mock_clock) -> None:
+    host.send("a")
+    await eventually(lambda: host.told)
+    await settled(host)
+    host.wakes = 0
+    for _ in range(10):
+        mock_clock.jump(RETAIN_S)
         await wait_all_tasks_blocked()
-        assert not store.asked
-        mock_clock.jump(0.1)
-        await eventually(lambda: host.told)
-        assert not store.asked[0][0][0].is_urgent
-        host.log.hand_out([1])
-        host.turn()
-        await wait_all_tasks_blocked()
-        host.send("a")
-        await eventually(lambda: len(host.told) == 2)
-        assert store.sizes == [1, 2]
-        assert trio.current_time() == 1.0
-
-
-async def test_patience_runs_while_another_append_is_done(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        await hang_in_an_append(store, host)
-        host.log.finish(1)
-        host.turn()
-        mock_clock.jump(0.01)
-        store.go_on()
-        await eventually(lambda: len(host.told) == 2)
-        assert store.sizes == [1, 1]
-
-
-async def test_what_came_in_during_an_append_keeps_its_patience(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        await hang_in_an_append(store, host)
-        host.log.finish(1)
-        host.turn()
-        store.go_on()
-        await host.has_told(1)
-        await settled(host)
-        assert store.sizes == [1]
-        mock_clock.jump(0.005)
-        await host.has_told(2)
-        assert store.sizes == [1, 1]
-
-
-async def test_who_hurries_waits_for_nothing(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        host.log.hand_out([1])
-        host.turn()
-        await wait_all_tasks_blocked()
-        assert not host.committer.is_idle
-        host.committer.hurry()
-        await eventually(lambda: host.told)
-        await settled(host)
-        assert host.committer.is_idle
-        host.committer.hurry()  # there is nothing
-        await wait_all_tasks_blocked()
-        assert store.sizes == [1]
-
-
-async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        host.send("a")
-        await eventually(lambda: host.told)
-        await settled(host)
-        host.wakes = 0
-        for _ in range(10):
-            mock_clock.jump(RETAIN_S)
-            await wait_all_tasks_blocked()
-        assert (host.wakes, store.reads, store.sizes) == (0, 0, [1])
+    assert (host.wakes, host.store.reads, host.store.sizes) == (0, 0, [1])
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -321,136 +311,110 @@ async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(mock_clock: Mo
     ids=["unavailable", "broken", "bug"],
 )
 async def test_what_failed_is_withdrawn_and_what_must_hold_is_tried_again(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception, text: str
+    host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception, text: str
 ) -> None:
-    store = GatedStore(faults=[fault])
-    async with running(store) as host:
-        host.log.write(Keep("must hold", "."))
-        host.send("may be lost")
-        await eventually(lambda: host.told)
-        # Paths and causes are for the log: clients and strangers are told the same each time.
-        assert host.told == [f"uncommitted: {text}"]
-        assert host.committer.error == text
-        await wait_all_tasks_blocked()
-        mock_clock.jump(RETRY_S * 0.99)
-        await wait_all_tasks_blocked()
-        assert store.sizes == [1]
-        mock_clock.jump(RETRY_S * 0.01)
-        await eventually(lambda: len(host.told) == 2)
-        assert keys(store.asked[1][0]) == ["must hold"]
-        assert store.expected == [0, 0]
-        assert host.told[1] == "committed 1"
-        assert host.committer.error == ""
+    host.store.faults += [fault]
+    host.log.write(Keep("must hold", "."))
+    host.send("may be lost")
+    await eventually(lambda: host.told)
+    # Paths and causes are for the log: clients and strangers are told the same each time.
+    assert host.told == [f"uncommitted: {text}"]
+    assert host.committer.error == text
+    await passes(mock_clock, RETRY_S * 0.99)
+    assert host.store.sizes == [1]
+    mock_clock.jump(RETRY_S * 0.01)
+    await host.has_told(2)
+    assert keys(host.store.asked[1][0]) == ["must hold"]
+    assert host.store.expected == [0, 0]
+    assert host.told[1] == "committed 1"
+    assert host.committer.error == ""
     assert "the store works again" in caplog.text
     assert str(fault) in caplog.text
     assert ("ZeroDivisionError" in caplog.text) == isinstance(fault, ZeroDivisionError)
 
 
-async def test_it_finds_out_that_the_store_works_with_nothing_to_store(
-    mock_clock: MockClock,
+async def test_it_finds_out_that_the_store_works_with_nothing_to_store_and_logs_it_once(
+    host: Host, mock_clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else /readyz would stay red, and nobody would send what shows that it could be green."""
-    store = GatedStore(faults=[StoreUnavailable(FULL)] * 3)
-    async with running(store) as host:
-        host.send("lost")
-        for count in (1, 2, 3):
-            await host.has_told(count)
-            assert host.committer.error
-            await wait_all_tasks_blocked()
-            mock_clock.jump(RETRY_S)
-        await eventually(lambda: len(host.told) == 4)
-        assert host.told[3] == "committed 1"
-        assert not host.committer.error
-        await settled(host)
-        mock_clock.jump(10 * RETRY_S)
-        await settled(host)
-        assert [len(turns[0].records) for turns, _ in store.asked] == [1, 0, 0, 0]
-
-
-async def test_a_failure_that_lasts_is_one_line(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = GatedStore(faults=[StoreUnavailable(FULL)] * 5)
-    async with running(store) as host:
-        host.send("a")
-        for count in range(1, 6):
-            await host.has_told(count)
-            await wait_all_tasks_blocked()
-            mock_clock.jump(RETRY_S)
-        await eventually(lambda: not host.committer.error)
+    host.store.faults += [StoreUnavailable(FULL)] * 3
+    host.send("lost")
+    for count in (1, 2, 3):
+        await host.has_told(count)
+        assert host.committer.error
+        await passes(mock_clock, RETRY_S)
+    await host.has_told(4)
+    assert host.told[3] == "committed 1"
+    assert not host.committer.error
+    await settled(host)
+    mock_clock.jump(10 * RETRY_S)
+    await settled(host)
+    assert [len(turns[0].records) for turns, _ in host.store.asked] == [1, 0, 0, 0]
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert lines == [f"the store cannot be written to: {FULL}", "the store works again"]
 
 
 async def test_what_was_submitted_during_a_failure_is_withdrawn_with_it(
-    mock_clock: MockClock,
+    host: Host, mock_clock
 ) -> None:
     """Its numbers stand behind one that will never be."""
-    store = GatedStore(faults=[StoreUnavailable(FULL)])
-    async with running(store) as host:
-        await hang_in_an_append(store, host)
-        host.send("b")
-        host.send("c", is_kept=True)
-        store.go_on()
-        await eventually(lambda: host.told)
-        host.send("d")
-        await wait_all_tasks_blocked()
-        mock_clock.jump(RETRY_S)
-        await eventually(lambda: len(host.told) == 2)
-        assert keys(store.asked[1][0]) == ["c", "d"]
-        assert store.expected == [0, 0]
-        assert host.told[1] == "committed 2"
+    host.store.faults += [StoreUnavailable(FULL)]
+    await hang_in_an_append(host)
+    host.send("b")
+    host.send("c", is_kept=True)
+    host.store.go_on()
+    await eventually(lambda: host.told)
+    host.send("d")
+    await passes(mock_clock, RETRY_S)
+    await host.has_told(2)
+    assert keys(host.store.asked[1][0]) == ["c", "d"]
+    assert host.store.expected == [0, 0]
+    assert host.told[1] == "committed 2"
 
 
-async def test_nothing_is_appended_until_the_core_has_withdrawn(mock_clock: MockClock) -> None:
-    store = GatedStore(faults=[StoreUnavailable(FULL)])
-    async with running(store) as host:
-        await hang_in_an_append(store, host)
-        host.is_held = True
-        store.go_on()
-        await eventually(lambda: host.calls)
-        turn = Turn([Keep("of an old number", ".")])
-        host.committer.submit(turn)
-        host.committer.hurry()
-        await wait_all_tasks_blocked()
-        mock_clock.jump(10 * RETRY_S)
-        await wait_all_tasks_blocked()
-        assert store.sizes == [1]
-        host.is_held = False
-        host.turn()
-        await wait_all_tasks_blocked()
-        mock_clock.jump(RETRY_S)
-        await eventually(lambda: len(host.told) == 2)
-        assert "of an old number" not in keys(store.asked[1][0])
+async def test_nothing_is_appended_until_the_core_has_withdrawn(host: Host, mock_clock) -> None:
+    host.store.faults += [StoreUnavailable(FULL)]
+    await hang_in_an_append(host)
+    host.is_held = True
+    host.store.go_on()
+    await eventually(lambda: host.calls)
+    turn = Turn([Keep("of an old number", ".")])
+    host.committer.submit(turn)
+    host.committer.hurry()
+    await passes(mock_clock, 10 * RETRY_S)
+    assert host.store.sizes == [1]
+    host.is_held = False
+    host.turn()
+    await passes(mock_clock, RETRY_S)
+    await host.has_told(2)
+    assert "of an old number" not in keys(host.store.asked[1][0])
 
 
-async def test_an_answer_that_is_on_its_way_comes_before_the_failure(mock_clock: MockClock) -> None:
-    store = GatedStore(faults=[StoreUnavailable(FULL)])
-    async with running(store) as host:
-        host.is_held = True
-        store.faults.clear()
-        host.send("a")
-        await eventually(lambda: host.calls)
-        store.faults.append(StoreUnavailable(FULL))
-        host.committer.submit(Turn([Keep("b", ".")]))
-        host.committer.hurry()
-        await eventually(lambda: len(host.calls) == 2)
-        host.is_held = False
-        host.turn()
-        assert host.told == ["committed 1", f"uncommitted: {NOT_STORED}"]
-        assert host.log.committed == 1
+async def test_an_answer_that_is_on_its_way_comes_before_the_failure(
+    host: Host, mock_clock
+) -> None:
+    host.is_held = True
+    host.send("a")
+    await eventually(lambda: host.calls)
+    host.store.faults.append(StoreUnavailable(FULL))
+    host.committer.submit(Turn([Keep("b", ".")]))
+    host.committer.hurry()
+    await eventually(lambda: len(host.calls) == 2)
+    host.is_held = False
+    host.turn()
+    assert host.told == ["committed 1", f"uncommitted: {NOT_STORED}"]
+    assert host.log.committed == 1
 
 
-async def test_who_waits_for_an_answer_gets_a_failure_too(mock_clock: MockClock) -> None:
+async def test_who_waits_for_an_answer_gets_a_failure_too(host: Host, mock_clock) -> None:
     """At the end the dispatcher waits for it, and takes no turn in which to hear of it."""
-    store = GatedStore(faults=[StoreUnavailable(FULL)])
-    async with running(store) as host:
-        host.is_held = True
-        host.send("a")
-        await host.committer.wait_answer()
-        assert len(host.calls) == 1
-        host.is_held = False
-        host.turn()
+    host.store.faults += [StoreUnavailable(FULL)]
+    host.is_held = True
+    host.send("a")
+    await host.committer.wait_answer()
+    assert len(host.calls) == 1
+    host.is_held = False
+    host.turn()
 
 
 # --- reads ----------------------------------------------------------------------------------------
@@ -487,46 +451,41 @@ async def stored(host: Host) -> None:
     host.told.clear()
 
 
-async def test_what_is_read_is_given_to_the_core(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        await stored(host)
-        for wanted, told in (
-            (page_wanted(host.told), "loaded onetwo"),
-            (stream_wanted(host.told), "loaded [1, 2]"),
-        ):
-            host.committer.ask(wanted)
-            await eventually(lambda: host.told)
-            assert host.told == [told]
-            host.told.clear()
-
-
-async def test_reads_go_on_while_an_append_hangs(mock_clock: MockClock) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        await stored(host)
-        store.hang()
-        host.send("a")
-        await eventually(lambda: len(store.asked) == 2)
-        host.committer.ask(page_wanted(host.told))
+async def test_what_is_read_is_given_to_the_core(host: Host, mock_clock) -> None:
+    await stored(host)
+    for wanted, told in (
+        (page_wanted(host.told), "loaded onetwo"),
+        (stream_wanted(host.told), "loaded [1, 2]"),
+    ):
+        host.committer.ask(wanted)
         await eventually(lambda: host.told)
-        assert host.told == ["loaded onetwo"]
+        assert host.told == [told]
+        host.told.clear()
+
+
+async def test_reads_go_on_while_an_append_hangs(host: Host, mock_clock) -> None:
+    await stored(host)
+    host.store.hang()
+    host.send("a")
+    await eventually(lambda: len(host.store.asked) == 2)
+    host.committer.ask(page_wanted(host.told))
+    await eventually(lambda: host.told)
+    assert host.told == ["loaded onetwo"]
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
 async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_again(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception
+    host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
-    store = GatedStore(read_faults=[fault])
-    async with running(store) as host:
-        host.committer.ask(page_wanted(host.told))
-        await eventually(lambda: caplog.records)
-        await wait_all_tasks_blocked()
-        assert host.told == []
-        mock_clock.jump(RETRY_S)
-        await eventually(lambda: host.told)
-        assert host.told == ["loaded nothing"]
-        assert not host.committer.error
+    host.store.read_faults += [fault]
+    host.committer.ask(page_wanted(host.told))
+    await eventually(lambda: caplog.records)
+    await wait_all_tasks_blocked()
+    assert host.told == []
+    mock_clock.jump(RETRY_S)
+    await eventually(lambda: host.told)
+    assert host.told == ["loaded nothing"]
+    assert not host.committer.error
 
 
 # --- retention of streams -------------------------------------------------------------------------
@@ -544,45 +503,39 @@ async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_a
     ids=["age", "all too old", "bytes", "both", "neither"],
 )
 async def test_streams_are_kept_as_long_and_as_much_as_they_are_to_be(
-    mock_clock: MockClock, retention: Retention, before: int
+    host: Host, mock_clock, retention: Retention, before: int
 ) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        await stored(host)
-        host.streams.wanted = [Retention("unknown", 1, 1), retention]
-        mock_clock.jump(RETAIN_S)
-        await eventually(lambda: host.streams.retained)
-        assert host.streams.retained == [("s", before)]
+    await stored(host)
+    host.streams.wanted = [Retention("unknown", 1, 1), retention]
+    mock_clock.jump(RETAIN_S)
+    await eventually(lambda: host.streams.retained)
+    assert host.streams.retained == [("s", before)]
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
 async def test_streams_that_cannot_be_looked_at_are_looked_at_later(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception
+    host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
-    store = GatedStore()
-    async with running(store) as host:
-        await stored(host)
-        store.read_faults.append(fault)
-        host.streams.wanted = [Retention("s", 200, 0)]
-        mock_clock.jump(RETAIN_S)
-        await eventually(lambda: caplog.records)
-        await wait_all_tasks_blocked()
-        assert host.streams.retained == []
-        mock_clock.jump(RETAIN_S)
-        await eventually(lambda: host.streams.retained)
+    await stored(host)
+    host.store.read_faults.append(fault)
+    host.streams.wanted = [Retention("s", 200, 0)]
+    mock_clock.jump(RETAIN_S)
+    await eventually(lambda: caplog.records)
+    await wait_all_tasks_blocked()
+    assert host.streams.retained == []
+    mock_clock.jump(RETAIN_S)
+    await eventually(lambda: host.streams.retained)
 
 
 async def test_what_messages_may_take_is_asked_for_again_and_again(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+    mock_clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = GatedStore(capacities=[5, 5, ZeroDivisionError("secret"), 7])
     async with running(store) as host:
         await eventually(lambda: host.told == ["capacity 5"])
         for left in (2, 1):
-            await wait_all_tasks_blocked()
-            mock_clock.jump(MEASURE_S)
+            await passes(mock_clock, MEASURE_S)
             await eventually(lambda left=left: len(store.capacities) == left)  # type: ignore[misc]
         await eventually(lambda: caplog.records)
-        await wait_all_tasks_blocked()
-        mock_clock.jump(MEASURE_S)
+        await passes(mock_clock, MEASURE_S)
         await eventually(lambda: host.told == ["capacity 5", "capacity 7"])
