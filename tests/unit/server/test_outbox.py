@@ -46,6 +46,7 @@ AMPLE = 1 << 40
 ROUTE = "/t"
 PLAIN, WEBSOCKET = "plain", "websocket"
 FRAMINGS = (PLAIN, WEBSOCKET)
+BULK_TAILS = BULK_INLINE_BYTES // BIG_TAIL_BYTES
 
 
 def framing_of(name: str) -> Framing | None:
@@ -160,8 +161,10 @@ class Rig:
     def stage(self, *tails: bytes, prefix: bytes = b"P:", expires_at: float = NEVER) -> bool:
         return self.outbox.stage(prefix, self.delivery(*tails, expires_at=expires_at))
 
-    def publish(self) -> None:
-        """End a turn as the dispatcher does."""
+    def publish(self, *tails: bytes, expires_at: float = NEVER) -> None:
+        """Stage a run, if there is one, and end the turn as the dispatcher does."""
+        if tails:
+            self.stage(*tails, expires_at=expires_at)
         dirty, self.shared.dirty = self.shared.dirty, []
         for outbox in dirty:
             outbox.publish(trio.current_time())
@@ -243,13 +246,11 @@ async def test_publishing_twice_sends_once(rig: Rig) -> None:
 
 async def test_a_partial_write_leaves_the_rest_to_the_writer(rig: Rig) -> None:
     rig.wire.allow(3)
-    rig.stage(b"abc", b"def")
-    rig.publish()
+    rig.publish(b"abc", b"def")
     assert rig.wire.taken == b"P:a"
     assert rig.has_writer
     assert rig.outbox.blocked_since > 0
-    rig.stage(b"ghi")
-    rig.publish()
+    rig.publish(b"ghi")
     await rig.flush(4)
     assert rig.wire.taken == b"P:abcP:"
     await rig.flush()
@@ -272,8 +273,7 @@ async def test_what_is_large_is_sent_at_once_without_being_joined(rig: Rig) -> N
 async def test_what_the_wire_does_not_take_of_it_is_the_writers(rig: Rig) -> None:
     tails = [b"%d" % number * BIG_TAIL_BYTES for number in range(8)]
     rig.wire.allow(3)
-    rig.stage(*tails)
-    rig.publish()
+    rig.publish(*tails)
     assert rig.outbox.blocked_since > 0 or rig.has_writer
     wire = b"".join(b"P:" + tail for tail in tails)
     for step in (1, BIG_TAIL_BYTES - 2, 1, 1, 1, 3 * BIG_TAIL_BYTES):
@@ -283,64 +283,44 @@ async def test_what_the_wire_does_not_take_of_it_is_the_writers(rig: Rig) -> Non
     assert bytes(rig.wire.taken) == wire
 
 
-async def test_very_much_is_not_sent_in_the_dispatchers_time(rig: Rig) -> None:
-    rig.wire.allow(math.inf)
-    rig.stage(*[b"x" * BIG_TAIL_BYTES] * (BULK_INLINE_BYTES // BIG_TAIL_BYTES))
-    rig.publish()
-    assert rig.wire.taken == b""
-    await wait_all_tasks_blocked()
-    assert len(rig.wire.taken) > BULK_INLINE_BYTES
-
-
-async def test_a_wire_that_breaks_under_large_messages_ends_the_connection(rig: Rig) -> None:
-    rig.wire.lose()
-    rig.stage(b"x" * 2 * BIG_TAIL_BYTES)
-    rig.publish()
-    assert rig.closed == [CloseReason.CONNECTION_LOST]
-    assert not rig.has_writer
-
-
-async def test_a_wire_that_does_not_gather_gets_one_piece(rig: Rig) -> None:
-    """TLS would make a record of its own for each."""
-    rig.wire.gathers = False
-    rig.wire.allow(math.inf)
-    rig.stage(b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES)
-    rig.publish()
-    assert rig.wire.taken == b""
-    await wait_all_tasks_blocked()
-    assert rig.wire.writes == [2 * (BIG_TAIL_BYTES + 2)]
-
-
-async def test_large_messages_that_expire_while_they_wait_are_not_sent(autojump_clock) -> None:
+async def test_large_messages_that_expire_while_they_wait_are_not_sent(
+    rig: Rig, autojump_clock
+) -> None:
     await trio.sleep(1)
-    async with open_rig() as rig:
-        now = trio.current_time()
-        rig.stage(b"a" * BIG_TAIL_BYTES)
-        rig.publish()
-        rig.stage(b"b" * BIG_TAIL_BYTES, expires_at=now + 1)
-        rig.stage(b"c" * BIG_TAIL_BYTES)
-        rig.publish()
-        await trio.sleep(2)
-        await rig.flush()
-        wire = b"P:" + b"a" * BIG_TAIL_BYTES + b"P:" + b"c" * BIG_TAIL_BYTES
-        assert bytes(rig.wire.taken) == wire
-        assert rig.shared.expired == 1
-        rig.assert_settled()
+    now = trio.current_time()
+    rig.publish(b"a" * BIG_TAIL_BYTES)
+    rig.stage(b"b" * BIG_TAIL_BYTES, expires_at=now + 1)
+    rig.publish(b"c" * BIG_TAIL_BYTES)
+    await trio.sleep(2)
+    await rig.flush()
+    wire = b"P:" + b"a" * BIG_TAIL_BYTES + b"P:" + b"c" * BIG_TAIL_BYTES
+    assert bytes(rig.wire.taken) == wire
+    assert rig.shared.expired == 1
 
 
-async def test_what_is_large_is_the_writers_from_the_start(rig: Rig) -> None:
-    rig.wire.gathers = False
+@pytest.mark.parametrize(
+    ("gathers", "tails"),
+    [
+        pytest.param(True, [b"x" * BIG_TAIL_BYTES] * BULK_TAILS, id="in pieces"),
+        pytest.param(False, [b"x" * (INLINE_BYTES + 1)], id="in one piece"),
+        # TLS would make a record of its own for each piece.
+        pytest.param(False, [b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES], id="joined"),
+    ],
+)
+async def test_very_much_is_not_sent_in_the_dispatchers_time(
+    rig: Rig, gathers: bool, tails: list[bytes]
+) -> None:
+    rig.wire.gathers = gathers
     rig.wire.allow(math.inf)
-    rig.stage(b"x" * (INLINE_BYTES + 1))
-    rig.publish()
+    rig.publish(*tails)
     assert rig.wire.taken == b""
     await wait_all_tasks_blocked()
-    assert len(rig.wire.taken) == INLINE_BYTES + 3
+    assert bytes(rig.wire.taken) == b"".join(b"P:" + tail for tail in tails)
+    assert gathers or len(rig.wire.writes) == 1
 
 
 async def test_what_comes_while_the_writer_waits_keeps_its_place(rig: Rig) -> None:
-    rig.stage(b"1")
-    rig.publish()
+    rig.publish(b"1")
     for number in range(2, 50):
         rig.stage(b"%d" % number)
         rig.outbox.stage_frame(b"R%d" % number)
@@ -353,8 +333,7 @@ async def test_what_comes_while_the_writer_waits_keeps_its_place(rig: Rig) -> No
 
 async def test_the_writer_joins_but_within_bounds(rig: Rig) -> None:
     for _ in range(1000):
-        rig.stage(b"x" * 1000)
-        rig.publish()
+        rig.publish(b"x" * 1000)
     await rig.flush()
     assert len(rig.wire.taken) == 1000 * 1002
     assert len(rig.wire.writes) < 12
@@ -498,8 +477,7 @@ async def test_no_room_is_offered_to_nobody(rig: Rig) -> None:
 async def test_room_is_offered_as_soon_as_little_waits() -> None:
     async with open_rig() as rig:
         for _ in range(8):
-            rig.stage(b"x" * 100_000)
-            rig.publish()
+            rig.publish(b"x" * 100_000)
         assert not rig.outbox.has_room()
         await rig.flush(500_000)
         assert rig.rooms == 0
@@ -508,20 +486,17 @@ async def test_room_is_offered_as_soon_as_little_waits() -> None:
         assert rig.outbox.waiting_bytes > 0
 
 
-async def test_room_is_offered_when_the_rest_has_expired(autojump_clock) -> None:
+async def test_room_is_offered_when_the_rest_has_expired(rig: Rig, autojump_clock) -> None:
     """Nothing is written, but there is room: whoever waits for it would wait for ever."""
     await trio.sleep(1)
-    async with open_rig() as rig:
-        for _ in range(8):
-            rig.stage(b"x" * 100_000, expires_at=trio.current_time() + 5)
-            rig.publish()
-        assert not rig.outbox.has_room()
-        await rig.flush(10)
-        await trio.sleep(6)
-        await rig.flush(300_000)
-        assert rig.shared.expired == 7  # one had been begun before
-        rig.assert_settled()
-        assert rig.rooms == 1
+    for _ in range(8):
+        rig.publish(b"x" * 100_000, expires_at=trio.current_time() + 5)
+    assert not rig.outbox.has_room()
+    await rig.flush(10)
+    await trio.sleep(6)
+    await rig.flush(300_000)
+    assert rig.shared.expired == 7  # one had been begun before
+    assert rig.rooms == 1
 
 
 async def test_a_closed_outbox_has_no_room_and_takes_nothing(rig: Rig) -> None:
@@ -543,23 +518,20 @@ async def test_a_closed_outbox_has_no_room_and_takes_nothing(rig: Rig) -> None:
 
 async def test_the_oldest_are_dropped_but_no_receipt_and_nothing_half_written(rig: Rig) -> None:
     rig.wire.allow(3)
-    rig.stage(b"half")
-    rig.publish()
+    rig.publish(b"half")
     for number in range(5):
         rig.stage(b"%d" % number)
         rig.outbox.stage_frame(b"R%d" % number)
     rig.publish()
     rig.stage(b"5")  # still staged
     assert rig.outbox.drop_oldest(7) == 3
-    rig.stage(b"6")
-    rig.publish()
+    rig.publish(b"6")
     await rig.flush()
     assert rig.wire.taken == b"P:halfR0R1R2P:3R3P:4R4P:5P:6"
 
 
 async def test_dropping_more_than_there_is(rig: Rig) -> None:
-    rig.stage(b"half")
-    rig.publish()
+    rig.publish(b"half")
     rig.stage(b"1", b"2")
     rig.stage(b"3")
     assert rig.outbox.drop_oldest(1_000_000) == 3
@@ -571,8 +543,7 @@ async def test_dropping_more_than_there_is(rig: Rig) -> None:
 async def test_a_big_message_in_the_midst_of_being_written_is_finished(rig: Rig) -> None:
     tail = b"x" * (2 * JOIN_BYTES)
     rig.stage(tail, tail)
-    rig.stage(b"after")
-    rig.publish()
+    rig.publish(b"after")
     await rig.flush(JOIN_BYTES)
     rig.outbox.discard()
     rig.outbox.stage_frame(b"ERROR")
@@ -595,8 +566,7 @@ async def test_discard_before_anything_is_written(rig: Rig) -> None:
 async def test_what_is_thrown_away_is_freed_bit_by_bit(how: str) -> None:
     """8 MiB at once would hold everybody up for milliseconds."""
     async with open_rig() as rig:
-        rig.stage(b"half written")
-        rig.publish()
+        rig.publish(b"half written")
         tail = bytes(bytearray(100))
         before = sys.getrefcount(tail)
         for _ in range(3):
@@ -620,8 +590,7 @@ async def test_what_is_thrown_away_is_freed_bit_by_bit(how: str) -> None:
 
 async def test_what_many_lost_connections_had_is_counted_bit_by_bit(rig: Rig) -> None:
     """16 that were lost at once, with 64,000 runs each, held everybody up for 100 ms."""
-    rig.stage(b"half written")
-    rig.publish()
+    rig.publish(b"half written")
     for _ in range(2 * COUNTED_AT_ONCE):
         rig.stage(b"x")
     rig.publish()
@@ -643,8 +612,7 @@ async def test_what_many_lost_connections_had_is_counted_bit_by_bit(rig: Rig) ->
 async def test_nothing_thrown_away_is_nothing_to_wait_for(rig: Rig) -> None:
     with trio.testing.assert_no_checkpoints():
         await rig.outbox.clear_away()
-    rig.stage(b"still wanted")
-    rig.publish()
+    rig.publish(b"still wanted")
     await rig.outbox.clear_away()
     await rig.flush()
     assert rig.wire.taken == b"P:still wanted"
@@ -664,35 +632,29 @@ async def test_what_is_thrown_away_twice_is_freed_too(rig: Rig) -> None:
     assert sys.getrefcount(tail) == before
 
 
-async def test_the_expired_are_not_written(autojump_clock) -> None:
+async def test_the_expired_are_not_written(rig: Rig, autojump_clock) -> None:
     await trio.sleep(1)
-    async with open_rig() as rig:
-        now = trio.current_time()
-        rig.stage(b"half", expires_at=now + 1)
-        rig.wire.allow(1)
-        rig.publish()
-        rig.stage(b"old", b"older", expires_at=now + 1)
-        rig.stage(b"x" * 2 * JOIN_BYTES, expires_at=now + 1)
-        rig.outbox.stage_frame(b"R")
-        rig.stage(b"young", expires_at=now + 10)
-        rig.publish()
-        await trio.sleep(1)
-        await rig.flush()
-        assert rig.wire.taken == b"P:halfRP:young"
-        assert rig.shared.expired == 3
-        assert rig.destination.expired == 3
-        rig.assert_settled()
+    now = trio.current_time()
+    rig.stage(b"half", expires_at=now + 1)
+    rig.wire.allow(1)
+    rig.publish()
+    rig.stage(b"old", b"older", expires_at=now + 1)
+    rig.stage(b"x" * 2 * JOIN_BYTES, expires_at=now + 1)
+    rig.outbox.stage_frame(b"R")
+    rig.publish(b"young", expires_at=now + 10)
+    await trio.sleep(1)
+    await rig.flush()
+    assert rig.wire.taken == b"P:halfRP:young"
+    assert rig.shared.expired == 3
+    assert rig.destination.expired == 3
 
 
-async def test_what_expires_within_the_turn_is_not_sent_inline(autojump_clock) -> None:
+async def test_what_expires_within_the_turn_is_not_sent_inline(rig: Rig, autojump_clock) -> None:
     await trio.sleep(1)
-    async with open_rig() as rig:
-        rig.wire.allow(math.inf)
-        rig.stage(b"late", expires_at=trio.current_time())
-        rig.publish()
-        assert rig.wire.taken == b""
-        assert rig.shared.expired == 1
-        rig.assert_settled()
+    rig.wire.allow(math.inf)
+    rig.publish(b"late", expires_at=trio.current_time())
+    assert rig.wire.taken == b""
+    assert rig.shared.expired == 1
 
 
 async def test_sending_nothing_is_no_sign_of_life(autojump_clock) -> None:
@@ -700,27 +662,25 @@ async def test_sending_nothing_is_no_sign_of_life(autojump_clock) -> None:
     await trio.sleep(1)
     async with open_rig() as rig:
         rig.wire.allow(math.inf)
-        rig.stage(b"a")
-        rig.publish()
+        rig.publish(b"a")
         sent_at = rig.outbox.last_sent
         assert sent_at == trio.current_time()
         await trio.sleep(1)
-        rig.stage(b"b", expires_at=0.0)
-        rig.publish()
+        rig.publish(b"b", expires_at=0.0)
         rig.wire.allowed = 0
-        rig.stage(b"c")
-        rig.publish()
+        rig.publish(b"c")
         assert rig.outbox.last_sent == sent_at
 
 
 # --- ends -----------------------------------------------------------------------------------------
 
 
-async def test_a_lost_wire_is_noticed_in_the_turn(rig: Rig) -> None:
+@pytest.mark.parametrize("tail", [b"a", b"x" * 2 * BIG_TAIL_BYTES], ids=["small", "large"])
+async def test_a_lost_wire_is_noticed_in_the_turn(rig: Rig, tail: bytes) -> None:
     rig.wire.lose()
-    rig.stage(b"a")
-    rig.publish()
+    rig.publish(tail)
     assert rig.closed == [CloseReason.CONNECTION_LOST]
+    assert not rig.has_writer
     rig.assert_settled()
     assert rig.stage(b"b")
     rig.outbox.stage_frame(b"c")
@@ -734,8 +694,7 @@ async def test_a_lost_wire_is_noticed_in_the_turn(rig: Rig) -> None:
 async def test_a_lost_wire_is_noticed_by_the_writer(rig: Rig) -> None:
     rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
     for _ in range(10):
-        rig.stage(b"a")
-        rig.publish()
+        rig.publish(b"a")
     await rig.flush(1000)
     rig.stage(b"staged")
     rig.wire.lose()
@@ -747,8 +706,7 @@ async def test_a_lost_wire_is_noticed_by_the_writer(rig: Rig) -> None:
 
 async def test_breaking_off_gives_everything_back(rig: Rig) -> None:
     rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
-    rig.stage(b"a")
-    rig.publish()
+    rig.publish(b"a")
     await rig.flush(1000)
     rig.stage(b"b")
     rig.outbox.break_off()
@@ -762,8 +720,7 @@ async def test_breaking_off_gives_everything_back(rig: Rig) -> None:
 async def test_waiting_until_all_is_out(rig: Rig) -> None:
     await rig.outbox.wait_empty()
     rig.stage(b"x" * 2 * JOIN_BYTES)
-    rig.stage(b"a")
-    rig.publish()
+    rig.publish(b"a")
     done = trio.Event()
 
     async def wait() -> None:
@@ -826,12 +783,10 @@ async def test_all_framings_share_one_delivery() -> None:
 @pytest.mark.parametrize("cut", range(8))
 async def test_dropping_the_oldest_never_cuts_a_frame(rig: Rig, cut: int) -> None:
     rig.wire.allow(cut)
-    rig.stage(b"1\0", b"2\0")
-    rig.publish()
+    rig.publish(b"1\0", b"2\0")
     rig.stage(b"3\0")
     rig.outbox.stage_frame(b"R\0")
-    rig.stage(b"4\0")
-    rig.publish()
+    rig.publish(b"4\0")
     before = rig.used
     lost = rig.outbox.drop_oldest(4)
     assert lost == 1
@@ -844,6 +799,7 @@ async def test_dropping_the_oldest_never_cuts_a_frame(rig: Rig, cut: int) -> Non
 # --- any sequence of operations -------------------------------------------------------------------
 
 SIZES = (1, 30, 5_000, BIG_TAIL_BYTES, JOIN_BYTES + 1)
+Steps = list[tuple[object, ...]]
 
 stages = st.tuples(
     st.just("stage"),
@@ -882,9 +838,15 @@ class Story:
         mark = b"<%d>" % len(self.items)
         return mark + b"." * max(0, size - len(mark)) + b"|"
 
-    def do(self, name: str, *details: object) -> None:
-        handler: Callable[..., None] = getattr(self, "do_" + name)
-        handler(*details)
+    async def run(self, steps: Steps) -> None:
+        for name, *details in steps:
+            if name == "sleep":
+                await trio.sleep(1)
+            else:
+                handler: Callable[..., None] = getattr(self, f"do_{name}")
+                handler(*details)
+                await wait_all_tasks_blocked()
+            assert self.rig.outbox.waiting_bytes == self.rig.used >= 0
 
     def do_stage(self, prefix: bytes, sizes: list[int], life: int | None) -> None:
         tails = [self.unique(size) + b"%d" % place for place, size in enumerate(sizes)]
@@ -938,16 +900,9 @@ class Story:
         assert missing == accounted or (self.was_discarded and missing >= accounted)
 
 
-async def tell(story: Story, steps: list[tuple[object, ...]]) -> None:
+async def tell(story: Story, steps: Steps) -> None:
     rig = story.rig
-    for step in steps:
-        name, *details = step
-        if name == "sleep":
-            await trio.sleep(1)
-        else:
-            story.do(str(name), *details)
-            await wait_all_tasks_blocked()
-        assert rig.outbox.waiting_bytes == rig.used >= 0
+    await story.run(steps)
     had_asked = rig.outbox._wants_room
     rooms = rig.rooms
     rig.publish()
@@ -976,9 +931,7 @@ async def tell(story: Story, steps: list[tuple[object, ...]]) -> None:
     ],
     gathers=True,
 )
-def test_any_sequence(
-    framing: str, limit: int, steps: list[tuple[object, ...]], gathers: bool
-) -> None:
+def test_any_sequence(framing: str, limit: int, steps: Steps, gathers: bool) -> None:
     async def run() -> None:
         await trio.sleep(1)
         async with open_rig(limit=limit, framing=framing) as rig:
@@ -990,17 +943,11 @@ def test_any_sequence(
 
 @given(steps=st.lists(operations, max_size=20), lost_by=st.sampled_from(["turn", "writer", "us"]))
 @settings(max_examples=80)
-def test_any_sequence_that_ends_in_a_loss(steps: list[tuple[object, ...]], lost_by: str) -> None:
+def test_any_sequence_that_ends_in_a_loss(steps: Steps, lost_by: str) -> None:
     async def run() -> None:
         await trio.sleep(1)
         async with open_rig() as rig:
-            story = Story(rig)
-            for name, *details in steps:
-                if name == "sleep":
-                    await trio.sleep(1)
-                else:
-                    story.do(str(name), *details)
-                    await wait_all_tasks_blocked()
+            await Story(rig).run(steps)
             if lost_by == "us":
                 rig.outbox.break_off()
             else:
@@ -1057,8 +1004,7 @@ async def test_a_source_that_was_turned_away_is_told_as_soon_as_a_turn_is_out(ri
     assert rig.rooms == 0
     rig.publish()
     assert rig.rooms == 1
-    rig.stage(b"b")
-    rig.publish()
+    rig.publish(b"b")
     assert rig.rooms == 1  # nobody was turned away meanwhile
 
 
@@ -1077,8 +1023,7 @@ async def test_what_is_paced_is_taken_though_the_budget_is_spent() -> None:
 async def test_a_wire_that_takes_nothing_for_a_while_is_stuck(rig: Rig, autojump_clock) -> None:
     assert not rig.outbox.is_stuck(trio.current_time() + STUCK_S)
     await trio.sleep(1)
-    rig.stage(b"a")
-    rig.publish()
+    rig.publish(b"a")
     began = trio.current_time()
     assert not rig.outbox.is_stuck(began + STUCK_S / 2)
     assert rig.outbox.is_stuck(began + STUCK_S)
