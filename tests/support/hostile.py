@@ -8,14 +8,26 @@ import base64
 import hashlib
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
+import pytest
 import trio
 import trio.testing
 from attrs import define, field, frozen
 
-from tests.support.fakes import Client, Dial, FrameReader, Received, StreamPipe, frame_bytes
+from tests.support.fakes import (
+    Client,
+    Dial,
+    FrameReader,
+    Pipe,
+    Received,
+    StreamPipe,
+    WebSocketPipe,
+    frame_bytes,
+    open_dial,
+    until,
+)
 from trio_stomp.transport import WebSocketCodec
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
@@ -352,12 +364,23 @@ async def open_session(dial: Dial, destination: str = "/t") -> RawSocket:
 # --- peers ----------------------------------------------------------------------------------------
 
 
-async def connect_narrow(dial: Dial) -> Client:
+@pytest.fixture
+async def dial() -> AsyncIterator[Dial]:
+    """Yield a broker in memory that sends nothing by itself."""
+    async with open_dial(**QUIET) as dial:
+        yield dial
+
+
+async def connect_narrow(dial: Dial, *, websocket: bool = False, answers: bool = True) -> Client:
     """Return a connected client whose broker waits with each write until the client has read."""
     await dial.start()
     stream = dial.listener.connect_narrow()
     dial._streams.append(stream)
-    client = Client(StreamPipe(stream))
+    pipe: Pipe = StreamPipe(stream)
+    if websocket:
+        pipe = opened = WebSocketPipe(stream, answers=answers)
+        await opened.shake_hands()
+    client = Client(pipe)
     await client.connect()
     return client
 
@@ -365,6 +388,17 @@ async def connect_narrow(dial: Dial) -> Client:
 def endings(dial: Dial) -> dict[str, int]:
     """Return the number of connections by close reason."""
     return {reason.text: count for reason, count in dial.server.ended.items() if count}
+
+
+async def expect_left(dial: Dial, count: int, ended: dict[str, int] | None = None) -> None:
+    """Wait until ``count`` connections are left. The others must have given all memory back.
+
+    Args:
+      ended: The number of the others by close reason; None = any.
+    """
+    await until(lambda: len(dial.server.connections) == count, 0.1)
+    assert dial.server.memory.used_bytes == 0
+    assert ended is None or endings(dial) == ended
 
 
 # --- work -----------------------------------------------------------------------------------------

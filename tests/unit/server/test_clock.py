@@ -5,22 +5,21 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import stomp
 import trio
 from attrs import define, field
 
 from tests.support.fakes import TCP, bodies, open_dial
-from tests.support.foreign import LISTENING, ROOT
+from tests.support.foreign import LISTENING, ROOT, PythonPeer
+from tests.support.hostile import QUIET
 from trio_stomp.broker import WallTime
 from trio_stomp.server import Clock
 
 HOUR = 3600.0
-QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 
 
 @define(eq=False)
@@ -145,8 +144,7 @@ async def test_a_quiet_broker_sends_what_is_due_since_it_knows(
     day_ms = round((time.time() + HOUR) * 1000)
     headers = {"AMQ_SCHEDULED_TIME": str(day_ms)}
     async with open_dial(TCP, **QUIET) as dial:
-        client = await dial.open()
-        await client.connect("1.2")
+        client = await dial.connect()
         await client.subscribe("/queue/q")
         await client.publish("/queue/q", b"a", headers=headers, receipt=True)
         with caplog.at_level(logging.WARNING, "trio_stomp"):
@@ -159,8 +157,7 @@ async def test_a_quiet_broker_sends_what_is_due_since_it_knows(
 
 async def test_a_delay_and_a_ttl_pass_while_the_machine_sleeps(machine: Machine) -> None:
     async with open_dial(TCP, **QUIET) as dial:
-        client = await dial.open()
-        await client.connect("1.2")
+        client = await dial.connect()
         await client.publish("/queue/q", b"a", headers={"ttl": "60000"}, receipt=True)
         await client.publish("/queue/q", b"b", headers={"ttl": "90000"}, receipt=True)
         delay = {"AMQ_SCHEDULED_DELAY": "70000"}
@@ -183,8 +180,7 @@ async def test_a_delay_and_a_ttl_pass_while_the_machine_sleeps(machine: Machine)
 async def test_a_machine_that_slept_ends_no_connection(machine: Machine) -> None:
     """What a client sent while it slept has not been read yet."""
     async with open_dial(TCP, **QUIET) as dial:
-        client = await dial.open()
-        await client.connect("1.2", {"heart-beat": "4000,0"})
+        client = await dial.connect("1.2", {"heart-beat": "4000,0"})
         machine.slept_s = HOUR
         await trio.sleep(1.5)
         assert dial.server.clock.slept_s == pytest.approx(HOUR, abs=1)
@@ -234,35 +230,13 @@ class Child:
                 process.kill()
 
 
-class Hearing(stomp.ConnectionListener):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.bodies: list[str] = []
-        self.receipts: dict[str, str] = {}
-
-    def on_message(self, frame: stomp.utils.Frame) -> None:
-        self.bodies.append(frame.body)
-
-    def on_receipt(self, frame: stomp.utils.Frame) -> None:
-        self.receipts[frame.headers["receipt-id"]] = frame.headers.get("stored", "")
-
-
 @contextmanager
-def joined(port: int) -> Iterator[tuple[stomp.Connection12, Hearing]]:
-    connection = stomp.Connection12([("127.0.0.1", port)])
-    heard = Hearing()
-    connection.set_listener("", heard)
-    connection.connect(wait=True)
+def joined(port: int) -> Iterator[PythonPeer]:
+    peer = PythonPeer(port, "1.2", {})
     try:
-        yield connection, heard
+        yield peer
     finally:
-        connection.disconnect()
-
-
-def waits_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+        peer.leave()
 
 
 @pytest.mark.parametrize("store", ["journal", "sqlite"])
@@ -274,13 +248,12 @@ def test_a_real_broker_whose_wall_clock_is_set(tmp_path: Path, store: str) -> No
     data = str(tmp_path / "data")
     child = Child(tmp_path, f"sqlite:///{data}/x.db" if store == "sqlite" else data)
     child.sets(HOUR)  # it boots an hour ahead
-    with child.runs() as port, joined(port) as (client, heard):
+    with child.runs() as port, joined(port) as client:
 
         def sends(name: str, **headers: object) -> None:
             told = {name: str(value) for name, value in headers.items()}
-            told |= {"persistent": "true", "receipt": name}
-            client.send("/queue/q", name, headers=told)
-            waits_for(lambda: heard.receipts.get(name) == store)
+            receipt = client.send("/queue/q", name, {"persistent": "true", **told})
+            assert receipt["stored"] == store
 
         sends("old ttl", ttl=600_000)
         sends("old end", expires=round((time.time() + HOUR + 600) * 1000))
@@ -291,15 +264,12 @@ def test_a_real_broker_whose_wall_clock_is_set(tmp_path: Path, store: str) -> No
         sends("dies", expires=now_ms - 1000)
         sends("longer", expires=now_ms + 1800_000)
         sends("long ttl", ttl=1800_000)
-        expected = ["old ttl", "old end", "lives", "longer", "long ttl"]
-        with joined(port) as (reader, read):
-            reader.subscribe("/queue/q", "q", "client-individual")
-            waits_for(lambda: len(read.bodies) >= len(expected))
-            assert read.bodies == expected
+        with joined(port) as reader:
+            reader.subscribe("/queue/q", ack="client-individual")
+            assert reader.bodies(5) == ["old ttl", "old end", "lives", "longer", "long ttl"]
+            assert reader.is_quiet()
     child.sets(900.0)  # while it was down: by what the wall says it is a quarter of an hour later
-    with child.runs() as port, joined(port) as (reader, read):
-        reader.subscribe("/queue/q", "q", "client-individual")
-        expected = ["old end", "longer", "long ttl"]
-        waits_for(lambda: len(read.bodies) >= len(expected))
-        time.sleep(0.2)
-        assert read.bodies == expected
+    with child.runs() as port, joined(port) as reader:
+        reader.subscribe("/queue/q", ack="client-individual")
+        assert reader.bodies(3) == ["old end", "longer", "long ttl"]
+        assert reader.is_quiet()

@@ -16,12 +16,14 @@ from tests.support.fakes import (
     Client,
     Dial,
     StreamPipe,
-    WebSocketPipe,
     bodies,
     frame_bytes,
     open_dial,
     until,
 )
+from tests.support.hostile import QUIET, connect_narrow, endings, expect_left
+from tests.support.hostile import dial as dial
+from tests.support.site import ask_over_wire
 from trio_stomp import CloseReason
 from trio_stomp.broker import Delivery
 from trio_stomp.server import Connection
@@ -35,22 +37,12 @@ from trio_stomp.server.connection._reader import (
 )
 from trio_stomp.transport import StreamWire
 
-QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 
-
-async def narrow(dial: Dial, websocket: bool = False) -> Client:
-    """A connected client whose broker waits with each write until the client has read the last."""
-    await dial.start()
-    stream = dial.listener.connect_narrow()
-    dial._streams.append(stream)
-    if websocket:
-        pipe = WebSocketPipe(stream)
-        await pipe.shake_hands()
-        client = Client(pipe)
-    else:
-        client = Client(StreamPipe(stream))
-    await client.connect()
-    return client
+async def subscriber_and_publisher(dial: Dial, *, websocket: bool = False) -> tuple[Client, Client]:
+    """Return a subscriber to /t, which the broker's writes wait for, and a second client."""
+    subscriber = await connect_narrow(dial, websocket=websocket)
+    await subscriber.subscribe("/t")
+    return subscriber, await dial.connect()
 
 
 def connection_of(dial: Dial, number: int = -1) -> Connection:
@@ -60,11 +52,6 @@ def connection_of(dial: Dial, number: int = -1) -> Connection:
 def deliveries() -> int:
     """How many there are in this process."""
     return sum(type(each) is Delivery for each in gc.get_objects())
-
-
-def ended(dial: Dial) -> dict[str, int]:
-    """How often connections ended for which reason."""
-    return {reason.text: count for reason, count in dial.server.ended.items() if count}
 
 
 # --- every way to end is counted, once, by its reason ---------------------------------------------
@@ -114,11 +101,7 @@ async def speak_tls(dial: Dial) -> None:
 
 
 async def speak_http(dial: Dial) -> None:
-    stream = await dial.stream()
-    await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    while await stream.receive_some():
-        pass
-    await stream.aclose()
+    await ask_over_wire(await dial.stream(), "/")
 
 
 async def ask_for_what_is_not_served(dial: Dial) -> None:
@@ -147,8 +130,7 @@ async def test_an_end_is_counted_by_its_reason(
 ) -> None:
     async with open_dial(**QUIET, connect_timeout_s=3.0) as dial:
         await act(dial)
-        await until(lambda: not dial.server.connections, 0.1)
-        assert ended(dial) == {reason: 1}
+        await expect_left(dial, 0, {reason: 1})
         assert dial.server.accepted == 1
 
 
@@ -163,36 +145,31 @@ async def test_a_websocket_is_counted_by_the_same_reasons(
         await act(dial)
         await until(lambda: not plain.server.connections, 0.1)
         await until(lambda: not dial.server.connections, 0.1)
-        assert ended(dial) == ended(plain)
+        assert endings(dial) == endings(plain)
 
 
 @pytest.mark.parametrize("websocket", [False, True])
-async def test_a_loss_while_writing_gives_everything_back(autojump_clock, websocket: bool) -> None:
+async def test_a_loss_while_writing_gives_everything_back(
+    dial: Dial, autojump_clock, websocket: bool
+) -> None:
     """The peer is gone in the middle of a large message; more waits behind it."""
-    async with open_dial(**QUIET) as dial:
-        slow = await narrow(dial, websocket)
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
-        await publisher.publish("/t", *[b"x" * 300_000] * 5, receipt=True)
-        assert dial.server.memory.used_bytes > 1_500_000
-        assert await slow.pipe.stream.receive_some(10)  # type: ignore[attr-defined]
-        slow.abort()
-        await trio.aclose_forcefully(slow.pipe.stream)  # type: ignore[attr-defined]
-        await until(lambda: len(dial.server.connections) == 1, 0.1)
-        assert dial.server.memory.used_bytes == 0
-        assert ended(dial) in ({"connection-lost": 1}, {"client-closed": 1})
+    slow, publisher = await subscriber_and_publisher(dial, websocket=websocket)
+    await publisher.publish("/t", *[b"x" * 300_000] * 5, receipt=True)
+    assert dial.server.memory.used_bytes > 1_500_000
+    assert await slow.pipe.stream.receive_some(10)  # type: ignore[attr-defined]
+    slow.abort()
+    await trio.aclose_forcefully(slow.pipe.stream)  # type: ignore[attr-defined]
+    await expect_left(dial, 1)
+    assert endings(dial) in ({"connection-lost": 1}, {"client-closed": 1})
 
 
-async def test_the_reason_survives_a_loss_in_the_farewell(autojump_clock) -> None:
+async def test_the_reason_survives_a_loss_in_the_farewell(dial: Dial, autojump_clock) -> None:
     """Told an ERROR, the client is gone before it has read it: still the ERROR's reason counts."""
-    async with open_dial(**QUIET) as dial:
-        client = await narrow(dial)
-        await client.send("BOGUS")
-        await wait_all_tasks_blocked()
-        await trio.aclose_forcefully(client.pipe.stream)  # type: ignore[attr-defined]
-        await until(lambda: not dial.server.connections, 0.1)
-        assert ended(dial) == {"protocol-error": 1}
-        assert dial.server.memory.used_bytes == 0
+    client = await connect_narrow(dial)
+    await client.send("BOGUS")
+    await wait_all_tasks_blocked()
+    await trio.aclose_forcefully(client.pipe.stream)  # type: ignore[attr-defined]
+    await expect_left(dial, 0, {"protocol-error": 1})
 
 
 class Pest(trio.abc.Instrument):
@@ -214,20 +191,21 @@ class Pest(trio.abc.Instrument):
                 self.error = error
 
 
-async def test_nobody_asks_for_a_writer_while_the_connection_closes(autojump_clock) -> None:
+async def test_nobody_asks_for_a_writer_while_the_connection_closes(
+    dial: Dial, autojump_clock
+) -> None:
     """A nursery that is about to end takes no more tasks, and would raise in the dispatcher."""
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        for step in range(1, 25):
-            stream = dial.listener.connect()
-            await wait_all_tasks_blocked()
-            pest = Pest(connection_of(dial), step)
-            trio.lowlevel.add_instrument(pest)
-            await stream.aclose()
-            await until(lambda: not dial.server.connections, 0.1)
-            trio.lowlevel.remove_instrument(pest)
-            assert pest.error is None
-            assert dial.server.memory.used_bytes == 0
+    await dial.start()
+    for step in range(1, 25):
+        stream = dial.listener.connect()
+        await wait_all_tasks_blocked()
+        pest = Pest(connection_of(dial), step)
+        trio.lowlevel.add_instrument(pest)
+        await stream.aclose()
+        await until(lambda: not dial.server.connections, 0.1)
+        trio.lowlevel.remove_instrument(pest)
+        assert pest.error is None
+        assert dial.server.memory.used_bytes == 0
 
 
 async def test_the_end_of_a_lingering_connection_is_bounded(autojump_clock) -> None:
@@ -246,9 +224,8 @@ async def test_a_slow_consumer_is_disconnected_and_nobody_else_suffers(
     autojump_clock, websocket: bool
 ) -> None:
     async with open_dial(**QUIET, max_outbox_bytes=100_000) as dial:
-        slow = await narrow(dial, websocket)
-        await slow.subscribe("/t", id="slow")
-        fast, publisher = await dial.connect(), await dial.connect()
+        slow, publisher = await subscriber_and_publisher(dial, websocket=websocket)
+        fast = await dial.connect()
         await fast.subscribe("/t")
         expected = [b"%d" % n + b"." * 5000 for n in range(200)]
         for body in expected:
@@ -263,10 +240,8 @@ async def test_a_slow_consumer_is_disconnected_and_nobody_else_suffers(
         assert 0 < len(frames) < 50
         if websocket:
             assert slow.websocket.close_code == 1008
-        await until(lambda: len(dial.server.connections) == 2, 0.1)
-        assert ended(dial) == {"slow-consumer": 1}
+        await expect_left(dial, 2, {"slow-consumer": 1})
         assert dial.server.broker.fan_out.drops.slow_consumer > 0
-        assert dial.server.memory.used_bytes == 0
 
 
 async def test_large_bodies_in_a_row_do_not_throw_out_a_subscriber_that_reads(
@@ -275,22 +250,20 @@ async def test_large_bodies_in_a_row_do_not_throw_out_a_subscriber_that_reads(
     """Two of the largest were more than an outbox takes (S11): their producer waits instead."""
     sizes = {"max_body_bytes": 300_000, "max_outbox_bytes": 600_000}
     async with open_dial(**QUIET, **sizes) as dial:
-        reader, publisher = await narrow(dial), await dial.connect()
-        await reader.subscribe("/t")
+        reader, publisher = await subscriber_and_publisher(dial)
         sent = [b"%c" % (65 + number) * 300_000 for number in range(6)]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(publisher.publish, "/t", *sent)
             with trio.fail_after(30):
                 assert bodies(await reader.receive_many(6)) == sent
-        assert not ended(dial)
+        assert not endings(dial)
 
 
 async def test_what_a_slow_consumer_did_not_take_is_freed_before_its_farewell_is_over(
     autojump_clock,
 ) -> None:
     async with open_dial(**QUIET, max_outbox_bytes=100_000, linger_s=60.0) as dial:
-        slow, publisher = await narrow(dial), await dial.connect()
-        await slow.subscribe("/t")
+        _, publisher = await subscriber_and_publisher(dial)
         lost = connection_of(dial, 0)
         before = deliveries()
         for _ in range(60):
@@ -305,22 +278,15 @@ async def test_what_a_slow_consumer_did_not_take_is_freed_before_its_farewell_is
 async def test_a_slow_consumer_may_lose_messages_instead(autojump_clock, policy: str) -> None:
     options = {**QUIET, "max_outbox_bytes": 100_000, "slow_consumer": policy}
     async with open_dial(**options, write_stall_s=1000.0) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        fast, publisher = await dial.connect(), await dial.connect()
+        slow, publisher = await subscriber_and_publisher(dial)
+        fast = await dial.connect()
         await fast.subscribe("/t")
         expected = [b"%d" % n + b"." * 5000 for n in range(200)]
         for body in expected:
             await publisher.publish("/t", body)
             assert (await fast.receive()).body == body
             assert dial.server.memory.used_bytes < 110_000
-        got: list[bytes] = []
-        async with trio.open_nursery() as nursery:
-
-            async def read() -> None:
-                got.extend(bodies(await slow.fence()))
-
-            nursery.start_soon(read)
+        got = bodies(await slow.fence())
         assert set(got) <= set(expected)
         assert [expected.index(body) for body in got] == sorted(map(expected.index, got))
         assert len(got) == 200 - dial.server.broker.fan_out.drops.slow_consumer
@@ -333,24 +299,19 @@ async def test_a_slow_consumer_may_lose_messages_instead(autojump_clock, policy:
 
 async def test_a_stalled_write_ends_the_connection(autojump_clock) -> None:
     async with open_dial(**QUIET, write_stall_s=7.0, linger_s=1.0) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
+        _, publisher = await subscriber_and_publisher(dial)
         await publisher.publish("/t", b"x" * 1000, receipt=True)
         await trio.sleep(6.9)
         assert len(dial.server.connections) == 2
         await trio.sleep(1.2)
         assert len(dial.server.connections) == 1
-        assert ended(dial) == {"write-stalled": 1}
-        assert dial.server.memory.used_bytes == 0
+        await expect_left(dial, 1, {"write-stalled": 1})
 
 
 async def test_slow_but_steady_is_no_stall(autojump_clock) -> None:
     """Between two turns of the wheel something is always taken."""
     async with open_dial(**QUIET, write_stall_s=7.0) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
+        slow, publisher = await subscriber_and_publisher(dial)
         for _ in range(12):
             await publisher.publish("/t", b"x" * 300_000, receipt=True)
         got = 0
@@ -366,13 +327,12 @@ async def test_slow_but_steady_is_no_stall(autojump_clock) -> None:
 async def test_a_flood_of_pings_is_bounded_too(autojump_clock) -> None:
     options = {**QUIET, "max_outbox_bytes": 50_000, "write_stall_s": 1000.0}
     async with open_dial(WS_MEMORY, **options) as dial:
-        rude = await narrow(dial, websocket=True)
+        rude = await connect_narrow(dial, websocket=True)
         with trio.move_on_after(30), suppress(trio.BrokenResourceError):
             while dial.server.connections:
                 await rude.websocket.send_event(Ping(payload=b"p" * 125))
                 assert dial.server.memory.used_bytes < 100_000
-        await until(lambda: not dial.server.connections, 0.1)
-        assert ended(dial) == {"slow-consumer": 1}
+        await expect_left(dial, 0, {"slow-consumer": 1})
 
 
 async def test_a_lost_websocket_owes_nothing(autojump_clock) -> None:
@@ -397,9 +357,7 @@ async def test_what_waits_for_a_slow_but_honest_reader_is_not_cut_off(
 ) -> None:
     """Its RECEIPT stands behind megabytes; it reads on, but needs longer than the linger."""
     async with open_dial(**QUIET, linger_s=2.0) as dial:
-        slow = await narrow(dial, websocket)
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
+        slow, publisher = await subscriber_and_publisher(dial, websocket=websocket)
         await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
         if how == "disconnect":
             await slow.send("DISCONNECT", {"receipt": "bye"})
@@ -415,9 +373,7 @@ async def test_what_waits_for_a_slow_but_honest_reader_is_not_cut_off(
 
 async def test_a_reader_that_stops_in_its_farewell_is_given_up(autojump_clock) -> None:
     async with open_dial(**QUIET, linger_s=60.0, write_stall_s=2.0) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
+        slow, publisher = await subscriber_and_publisher(dial)
         await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
         await slow.send("DISCONNECT", {"receipt": "bye"})
         before = trio.current_time()
@@ -432,9 +388,7 @@ async def test_a_reader_that_takes_next_to_nothing_in_its_farewell_is_given_up(
 ) -> None:
     """3 MB at 256 B/s, and the stall: whoever needs longer would be waited for for ever."""
     async with open_dial(**QUIET, write_stall_s=2000.0) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
+        slow, publisher = await subscriber_and_publisher(dial)
         await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
         await slow.send("DISCONNECT", {"receipt": "bye"})
         for _ in range(9):
@@ -453,9 +407,8 @@ async def test_producers_wait_while_memory_is_nearly_full_until_who_holds_it_is_
     autojump_clock,
 ) -> None:
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        publisher, bystander = await dial.connect(), await dial.connect()
+        _, publisher = await subscriber_and_publisher(dial)
+        bystander = await dial.connect()
         limit = dial.server.memory.limit_bytes
         for number in range(200):
             await publisher.publish("/t", b"%d" % number + b"." * 20_000)
@@ -469,17 +422,15 @@ async def test_producers_wait_while_memory_is_nearly_full_until_who_holds_it_is_
         before = trio.current_time()
         assert (await bystander.receive())["receipt-id"] == "r"
         assert trio.current_time() - before < 1
-        await until(lambda: len(dial.server.connections) == 2, 0.1)
-        assert ended(dial) == {"memory-limit": 1}
+        await expect_left(dial, 2, {"memory-limit": 1})
         assert await publisher.fence() == []
 
 
 async def test_who_consumes_is_read_from_though_memory_is_nearly_full(autojump_clock) -> None:
     """Its ACKs may be what frees the memory."""
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        publisher, consumer = await dial.connect(), await dial.connect()
+        _, publisher = await subscriber_and_publisher(dial)
+        consumer = await dial.connect()
         await consumer.subscribe("/other")
         for number in range(200):
             await publisher.publish("/t", b"%d" % number + b"." * 20_000)
@@ -518,15 +469,12 @@ async def test_frames_that_never_end_do_not_take_all_memory(autojump_clock, tran
             assert (await bystander.receive()).command == "MESSAGE"
         for client in clients:
             client.abort()
-        await until(lambda: len(dial.server.connections) == 1, 0.1)
-        assert dial.server.memory.used_bytes == 0
+        await expect_left(dial, 1)
 
 
 async def test_a_producer_is_braked_while_a_subscriber_is_strained(autojump_clock) -> None:
     async with open_dial(**QUIET, max_outbox_bytes=100_000) as dial:
-        slow = await narrow(dial)
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
+        _, publisher = await subscriber_and_publisher(dial)
         before = trio.current_time()
         for _ in range(10):
             await publisher.publish("/t", b"x" * 5000, receipt=True)
@@ -555,7 +503,7 @@ async def test_a_late_subscriber_gets_all_in_order_at_its_own_pace(
         parked = [b"%d" % n + b"." * size for n in range(count)]
         for place in range(0, count, 50):
             await publisher.publish("/t", *parked[place : place + 50], receipt=True)
-        late = await narrow(dial)
+        late = await connect_narrow(dial)
         await late.send("SUBSCRIBE", {"destination": "/t", "id": "late", "receipt": "r"})
         live = [b"live%d" % n + b"." * size for n in range(count // 4)]
         got: list[bytes] = []
@@ -589,14 +537,13 @@ async def test_a_late_subscriber_whose_backlog_expires_still_gets_what_is_new(
     """All that waits for it expires while it does not read; then it is as good as any other."""
     async with open_dial(**QUIET, ttl_ms=5000, write_stall_s=1000.0) as dial:
         publisher = await dial.connect()
-        late = await narrow(dial)
+        late = await connect_narrow(dial)
         await late.subscribe("/live", id="live")
         for number in range(10):
             await publisher.publish("/t", b"parked%d" % number, receipt=True)
             await publisher.publish("/live", b"%d" % number + b"." * 60_000, receipt=True)
         subscribe = frame_bytes("SUBSCRIBE", {"destination": "/t", "id": "late"})
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(late.send_bytes, subscribe)
+        await late.send_bytes(subscribe)
         await trio.sleep(10)
         async with trio.open_nursery() as nursery:
             got: list[bytes] = []
@@ -619,7 +566,7 @@ async def test_a_late_subscriber_that_leaves_leaves_the_rest_to_the_next(autojum
         count = 60
         for number in range(count):
             await publisher.publish("/t", b"%d." % number + b"." * 60_000, receipt=True)
-        late = await narrow(dial)
+        late = await connect_narrow(dial)
         await late.send("SUBSCRIBE", {"destination": "/t", "id": "late"})
         first = bodies(await late.receive_many(3))
         await trio.aclose_forcefully(late.pipe.stream)  # type: ignore[attr-defined]
@@ -672,43 +619,40 @@ class FaultyStream(trio.abc.HalfCloseableStream):
 @pytest.mark.parametrize("after", [0, 1, 2])
 @pytest.mark.parametrize("fault", ["send_all", "receive_some", "send_eof"])
 async def test_a_bug_costs_one_connection_and_no_other(
-    autojump_clock, caplog: pytest.LogCaptureFixture, fault: str, after: int
+    dial: Dial, autojump_clock, caplog: pytest.LogCaptureFixture, fault: str, after: int
 ) -> None:
-    async with open_dial(**QUIET) as dial:
-        other = await dial.connect()
-        ours, theirs = memory_stream_pair()
-        dial.listener.hand_over(FaultyStream(theirs, fault, after))
-        await ours.send_all(frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x"}))
-        subscribe = {"destination": "/t", "id": "1", "receipt": "r"}
+    other = await dial.connect()
+    ours, theirs = memory_stream_pair()
+    dial.listener.hand_over(FaultyStream(theirs, fault, after))
+    await ours.send_all(frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x"}))
+    subscribe = {"destination": "/t", "id": "1", "receipt": "r"}
+    await wait_all_tasks_blocked()
+    with suppress(trio.BrokenResourceError):
+        await ours.send_all(frame_bytes("SUBSCRIBE", subscribe))
         await wait_all_tasks_blocked()
-        with suppress(trio.BrokenResourceError):
-            await ours.send_all(frame_bytes("SUBSCRIBE", subscribe))
-            await wait_all_tasks_blocked()
-            await ours.send_all(frame_bytes("DISCONNECT", {"receipt": "s"}))
-            await ours.send_eof()
-        await trio.sleep(10)
-        await trio.aclose_forcefully(ours)
-        assert await other.fence() == []
-        await until(lambda: len(dial.server.connections) == 1, 0.1)
-        assert dial.server.memory.used_bytes == 0
-        assert dial.server.admission.admitted == 1
-        if after == 0:
-            traces = [record for record in caplog.records if record.exc_info]
-            assert traces
-            assert "ZeroDivisionError" in caplog.text
+        await ours.send_all(frame_bytes("DISCONNECT", {"receipt": "s"}))
+        await ours.send_eof()
+    await trio.sleep(10)
+    await trio.aclose_forcefully(ours)
+    assert await other.fence() == []
+    await expect_left(dial, 1)
+    assert dial.server.admission.admitted == 1
+    if after == 0:
+        traces = [record for record in caplog.records if record.exc_info]
+        assert traces
+        assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_bug_in_reading_is_told_without_its_details(autojump_clock) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        ours, theirs = memory_stream_pair()
-        dial.listener.hand_over(FaultyStream(theirs, "receive_some", 1))
-        client = Client(StreamPipe(ours))
-        await client.connect()
-        error = await client.receive()
-        assert error["code"] == "internal-error"
-        assert b"ZeroDivision" not in error.raw
-        await client.aclose()
+async def test_a_bug_in_reading_is_told_without_its_details(dial: Dial, autojump_clock) -> None:
+    await dial.start()
+    ours, theirs = memory_stream_pair()
+    dial.listener.hand_over(FaultyStream(theirs, "receive_some", 1))
+    client = Client(StreamPipe(ours))
+    await client.connect()
+    error = await client.receive()
+    assert error["code"] == "internal-error"
+    assert b"ZeroDivision" not in error.raw
+    await client.aclose()
 
 
 # --- fairness -------------------------------------------------------------------------------------
@@ -906,19 +850,18 @@ def test_a_refused_connection_counts_for_nothing_but_itself() -> None:
     assert admission.admitted == 1
 
 
-async def test_many_refusals_do_not_lock_out_those_who_may_come(autojump_clock) -> None:
+async def test_many_refusals_do_not_lock_out_those_who_may_come(dial: Dial, autojump_clock) -> None:
     """One address over its limit lets its refused connections hang; the others must not suffer."""
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        admission = dial.server.admission
-        admission.limits = ServerLimits(max_connections_per_address=1)
-        attacker = far_wire("10.0.0.1:1")
-        refusals = [admission.enter(attacker) for _ in range(REFUSALS_AT_ONCE + 1)]
-        assert admission.is_flooded
-        client = await dial.connect()
-        assert await client.fence() == []
-        for refusal in refusals:
-            admission.leave(attacker, refusal)
+    await dial.start()
+    admission = dial.server.admission
+    admission.limits = ServerLimits(max_connections_per_address=1)
+    attacker = far_wire("10.0.0.1:1")
+    refusals = [admission.enter(attacker) for _ in range(REFUSALS_AT_ONCE + 1)]
+    assert admission.is_flooded
+    client = await dial.connect()
+    assert await client.fence() == []
+    for refusal in refusals:
+        admission.leave(attacker, refusal)
 
 
 async def test_a_flood_of_refusals_is_closed_without_a_word(autojump_clock) -> None:

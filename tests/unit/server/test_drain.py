@@ -4,17 +4,8 @@ import pytest
 import trio
 
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, StreamPipe, open_dial, until
-
-QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
-
-
-async def page(client_stream: trio.abc.Stream, path: str) -> bytes:
-    await client_stream.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    answer = b""
-    while data := bytes(await client_stream.receive_some(65536)):
-        answer += data
-    return answer
-
+from tests.support.served import QUIET
+from tests.support.site import ask_over_wire
 
 FAREWELLS = pytest.mark.parametrize("farewell", ["close", "error"])
 
@@ -35,10 +26,10 @@ async def test_it_is_not_ready_while_it_drains_and_takes_no_more_sessions(
         await busy.fence()
         dial.handle.stop()
         await trio.sleep(1)
-        answer = await page(dial.listener.connect(), "/readyz")
-        assert answer.startswith(b"HTTP/1.1 503")
-        assert b"stopping" in answer
-        assert (await page(dial.listener.connect(), "/livez")).startswith(b"HTTP/1.1 200")
+        ready = await ask_over_wire(dial.listener.connect(), "/readyz")
+        assert ready.status == 503
+        assert "stopping" in ready.text
+        assert (await ask_over_wire(dial.listener.connect(), "/livez")).status == 200
         late = Client(StreamPipe(dial.listener.connect()))
         await late.send("CONNECT", {"accept-version": "1.2", "host": "x"})
         if farewell == "error":

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from tests.support.fakes import TCP, open_dial
+from tests.support.hostile import QUIET
 
-QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 QUEUES = 3_000
 TIMES = 5
 SELECTORS = 1_000
