@@ -13,12 +13,11 @@ import pytest
 import trio
 import trio.testing
 
-from tests.support.core import Core, head_bytes
+from tests.support.core import Core
 from tests.support.fakes import (
     MEMORY,
     TCP,
     WS_MEMORY,
-    Client,
     Dial,
     abort,
     bodies,
@@ -36,6 +35,7 @@ from tests.support.hostile import (
     calls_of,
     connect_narrow,
     endings,
+    expect_left,
     octets,
     open_session,
     open_socket,
@@ -44,6 +44,7 @@ from tests.support.hostile import (
     send,
     ws,
 )
+from tests.support.hostile import dial as dial
 from trio_stomp.base._errors import RemoteError
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.names._trie import WildcardTrie
@@ -81,8 +82,7 @@ async def test_a_byte_in_a_while_opens_no_session(autojump_clock, data: bytes) -
                 if not dial.server.connections:
                     break
         assert trio.current_time() - before == pytest.approx(10, abs=2.5)  # and the linger
-        await until(lambda: not dial.server.connections, 0.1)
-        assert endings(dial) == {"connect-timeout": 1}
+        await expect_left(dial, 0, {"connect-timeout": 1})
         await stream.aclose()
 
 
@@ -120,8 +120,7 @@ async def test_a_trickle_in_a_session_is_alive_charged_and_bounded(
                 assert await other.fence() == []
         await client.expect_error(code)
         assert held >= (33 if not start else 400)
-        await until(lambda: len(dial.server.connections) == 1, 0.1)
-        assert dial.server.memory.used_bytes == 0
+        await expect_left(dial, 1)
 
 
 # --- gone without a word --------------------------------------------------------------------------
@@ -143,20 +142,18 @@ TALK = b"".join(
 
 @pytest.mark.covers("R12", "C11", "T05")
 @pytest.mark.parametrize("how", ["plain", "websocket"])
-async def test_a_peer_may_go_at_any_byte(autojump_clock, how: str) -> None:
+async def test_a_peer_may_go_at_any_byte(dial: Dial, autojump_clock, how: str) -> None:
     """At each of them everything that was its own is given back."""
     talk = TALK if how == "plain" else request() + ws(TEXT, TALK)
-    async with open_dial(**QUIET) as dial:
-        for cut in range(len(talk)):
-            stream = await dial.stream()
-            await stream.send_all(talk[:cut])
-            if cut % 2:
-                await trio.testing.wait_all_tasks_blocked()
-            abort(stream)
-            await until(lambda: not dial.server.connections, 0.1)
-            assert dial.server.memory.used_bytes == 0
-            assert len(dial.server.broker.subscriber) == 0
-        assert dial.server.admission.admitted == 0
+    for cut in range(len(talk)):
+        stream = await dial.stream()
+        await stream.send_all(talk[:cut])
+        if cut % 2:
+            await trio.testing.wait_all_tasks_blocked()
+        abort(stream)
+        await expect_left(dial, 0)
+        assert len(dial.server.broker.subscriber) == 0
+    assert dial.server.admission.admitted == 0
 
 
 @pytest.mark.covers("R12", "C11")
@@ -172,8 +169,7 @@ async def test_a_reset_at_any_byte_of_a_real_connection(how: str) -> None:
                     await trio.lowlevel.checkpoint()
             abort(stream)
         await until(lambda: dial.server.accepted == number + 1)
-        await until(lambda: not dial.server.connections)
-        assert dial.server.memory.used_bytes == 0
+        await expect_left(dial, 0)
         assert dial.server.admission.admitted == 0
 
 
@@ -192,10 +188,8 @@ async def test_a_crowd_that_vanished_is_found_by_its_silence(
         before = trio.current_time()
         await other.publish("/t", b"x" * 1000)
         await other.fence()
-        await until(lambda: len(dial.server.connections) == 1, 0.5)
+        await expect_left(dial, 1, {"heart-beat-timeout": 100})
         assert trio.current_time() - before < 5 * 2 + 1 + 2 + 1  # tolerance, margin, linger
-        assert endings(dial) == {"heart-beat-timeout": 100}
-        assert dial.server.memory.used_bytes == 0
         assert len(dial.server.broker.subscriber) == 0
 
 
@@ -326,28 +320,7 @@ async def test_answers_that_nobody_reads_end_who_asked(
                 peak = max(peak, dial.server.memory.used_bytes)
         assert 50_000 < peak < 250_000
         assert await holder.fence() == []
-        await until(lambda: len(dial.server.connections) == 1, 0.1)
-        assert endings(dial) == {"slow-consumer": 1}
-        assert dial.server.memory.used_bytes == 0
-
-
-@pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
-async def test_who_publishes_to_itself_and_never_reads_hurts_itself(
-    autojump_clock, transport: str
-) -> None:
-    """The memory stream has no bound, so what the broker holds is what its writer may not write."""
-    async with open_dial(transport, **QUIET, max_outbox_bytes=100_000) as dial:
-        other = await dial.connect()
-        rude = await connect_narrow(dial)
-        await rude.send("SUBSCRIBE", {"destination": "/me", "id": "1"})
-        with trio.move_on_after(60), suppress(trio.BrokenResourceError, trio.TooSlowError):
-            while len(dial.server.connections) == 2:
-                await rude.publish("/me", b"x" * 5000)
-                assert dial.server.memory.used_bytes < 250_000
-        await until(lambda: len(dial.server.connections) == 1, 0.1)
-        assert endings(dial) == {"slow-consumer": 1}
-        assert await other.fence() == []
-        assert dial.server.memory.used_bytes == 0
+        await expect_left(dial, 1, {"slow-consumer": 1})
 
 
 async def test_many_who_never_read_share_one_message(autojump_clock) -> None:
@@ -503,60 +476,21 @@ def test_subscribing_and_leaving_in_turn_leaves_nothing() -> None:
     ],
 )
 async def test_a_hostile_selector_is_evaluated_and_the_broker_goes_on(
-    autojump_clock, selector: str
+    dial: Dial, autojump_clock, selector: str
 ) -> None:
     """Against a header that makes a backtracking matcher look for ever: it would never return."""
     pytest.importorskip("lark")
-    async with open_dial(**QUIET) as dial:
-        bomber, publisher, other = [await dial.connect() for _ in range(3)]
-        for number in range(20):
-            pairs = {"selector": selector}
-            await bomber.subscribe("/t", id=f"{number}", headers=pairs)
-        await other.subscribe("/t")
-        await publisher.publish("/t", b"x", headers={"x": "a" * 16_000}, receipt=True)
-        assert bodies(await other.fence()) == [b"x"]
-        assert bodies(await bomber.fence()) == []
+    bomber, publisher, other = [await dial.connect() for _ in range(3)]
+    for number in range(20):
+        pairs = {"selector": selector}
+        await bomber.subscribe("/t", id=f"{number}", headers=pairs)
+    await other.subscribe("/t")
+    await publisher.publish("/t", b"x", headers={"x": "a" * 16_000}, receipt=True)
+    assert bodies(await other.fence()) == [b"x"]
+    assert bodies(await bomber.fence()) == []
 
 
 # --- bombs of transactions ------------------------------------------------------------------------
-
-
-@pytest.mark.covers("T05", "T09")
-@pytest.mark.parametrize("end", ["abort", "disconnect", "error", "commit", "rollback"])
-async def test_full_transactions_give_everything_back(autojump_clock, end: str) -> None:
-    """Sixteen of them, each with all the actions it may have, and none of it seen before COMMIT."""
-    async with open_dial(**QUIET) as dial:
-        watcher, bomber = await dial.connect(), await dial.connect()
-        await watcher.subscribe("/t")
-        count = 0
-        for number in range(16):
-            await bomber.send("BEGIN", {"transaction": f"{number}"})
-            pairs = {"transaction": f"{number}"}
-            await bomber.publish("/t", *[b"x" * 100] * 1024, headers=pairs)
-            count += 1024
-        await bomber.fence()
-        heads = sum(
-            head_bytes((("destination", "/t"), ("transaction", f"{number}")))
-            for number in range(16)
-        )
-        begun = sum(256 + len(f"{number}") for number in range(16))
-        assert dial.server.memory.used_bytes == count * 356 + heads + begun
-        assert await watcher.fence() == []
-        if end == "abort":
-            bomber.abort()
-        elif end == "disconnect":
-            await bomber.disconnect()
-        elif end == "error":
-            await bomber.send("BEGIN", {"transaction": "one too many"})
-            await bomber.expect_error("transaction-too-large")
-        else:
-            for number in range(16):
-                command = "COMMIT" if end == "commit" else "ABORT"
-                await bomber.send(command, {"transaction": f"{number}"})
-            await bomber.fence()
-        got = await watcher.fence()
-        assert len(got) == (count if end == "commit" else 0)
-        await until(lambda: dial.server.memory.used_bytes == 0, 0.1)
 
 
 async def hold(dial: Dial, command: str, count: int, size: int, **pairs: str) -> int:
@@ -581,8 +515,7 @@ async def test_transactions_of_many_share_one_budget(autojump_clock) -> None:
         assert 10 < taken < 18
         assert taken * 60_000 < dial.server.memory.used_bytes <= MIB
         dial.hang_up()
-        await until(lambda: not dial.server.connections, 0.1)
-        assert dial.server.memory.used_bytes == 0
+        await expect_left(dial, 0)
 
 
 async def test_transactions_that_are_never_ended_stop_nobody_else(autojump_clock) -> None:
@@ -629,102 +562,51 @@ async def empty(dial: Dial) -> None:
         await trio.testing.wait_all_tasks_blocked()
 
 
-# --- headers are memory, too ----------------------------------------------------------------------
-
-BIG = {f"h{number}": "x" * 15_000 for number in range(4)}
+# --- names are memory, too ------------------------------------------------------------------------
 
 
-async def kept_by(dial: Dial, client: Client, number: int, kind: str) -> None:
-    """Have the broker keep one message of 60 KB of headers and no body, like no other."""
-    pairs = dict(BIG, number=f"{number}")
-    destination = f"/t/{number}"
-    if kind == "transaction":
-        pairs["transaction"] = "a"
-    elif kind == "queue":
-        destination = "/queue/q"
-    elif kind == "last-value":
-        pairs["retain"] = "set"
-    elif kind == "duplicate":
-        destination, pairs = "/t", {"_AMQ_DUPL_ID": f"{number}" + "x" * 15_000}
-    await client.send("SEND", {"destination": destination, **pairs})
-
-
-@pytest.mark.parametrize("kind", ["stale", "transaction", "queue", "last-value", "duplicate"])
-async def test_what_a_client_has_kept_is_charged_with_its_headers(
-    autojump_clock, kind: str
-) -> None:
-    """A message without a body is not free: 64 KiB of headers are 64 KiB of memory."""
-    options = {"ttl_ms": 3_600_000} if kind == "stale" else {}
-    count = 30
-    async with open_dial(**QUIET, **options) as dial:
-        client = await dial.connect()
-        await client.send("BEGIN", {"transaction": "a"})
-        for number in range(count):
-            await kept_by(dial, client, number, kind)
-        await client.fence()
-        memory = dial.server.memory
-        used = memory.tables_bytes if kind == "duplicate" else memory.used_bytes
-        await clear(dial, client, count, kind)
-        assert used >= count * (15_000 if kind == "duplicate" else 60_000)
-
-
-async def clear(dial: Dial, client: Client, count: int, kind: str) -> None:
-    """Take away what was kept, so that the test ends as it began."""
-    await client.send("ABORT", {"transaction": "a"})
-    if kind == "queue":
-        await client.subscribe("/queue/q", id="q")
-        await client.receive_many(count)
-    elif kind == "last-value":
-        for number in range(count):
-            await client.publish(f"/t/{number}", b"", headers={"retain": "remove"})
-        await client.fence()
-
-
-async def test_groups_and_ids_of_subscriptions_are_charged_too(autojump_clock) -> None:
+async def test_groups_and_ids_of_subscriptions_are_charged_too(dial: Dial, autojump_clock) -> None:
     """Names of 15 KB each, which nothing but their number bounded."""
-    async with open_dial(**QUIET) as dial:
-        client, memory = await dial.connect(), dial.server.memory
-        await client.fence()
-        before = memory.tables_bytes
-        for number in range(20):
-            pairs = {"id": f"{number}" + "i" * 15_000, "destination": "/t", "receipt": "r"}
-            await client.send("SUBSCRIBE", pairs)
-            await client.receive()
-        assert memory.tables_bytes - before > 20 * 2 * 15_000
-        before = memory.tables_bytes
-        await client.subscribe("/queue/q", id="q", headers={"ack": "client"})
-        for number in range(20):
-            pairs = {"message_group": f"{number}" + "g" * 15_000}
-            await client.publish("/queue/q", b"x", headers=pairs)
-        await client.receive_many(20)
-        assert memory.tables_bytes - before > 20 * 15_000
-        client.abort()
-        await until(lambda: not dial.server.connections, 0.1)
-        assert memory.tables_bytes < 15_000  # less than one of those names
-        reader = await dial.connect()
-        await reader.subscribe("/queue/q")
-        await reader.receive_many(20)
+    client, memory = await dial.connect(), dial.server.memory
+    await client.fence()
+    before = memory.tables_bytes
+    for number in range(20):
+        pairs = {"id": f"{number}" + "i" * 15_000, "destination": "/t", "receipt": "r"}
+        await client.send("SUBSCRIBE", pairs)
+        await client.receive()
+    assert memory.tables_bytes - before > 20 * 2 * 15_000
+    before = memory.tables_bytes
+    await client.subscribe("/queue/q", id="q", headers={"ack": "client"})
+    for number in range(20):
+        pairs = {"message_group": f"{number}" + "g" * 15_000}
+        await client.publish("/queue/q", b"x", headers=pairs)
+    await client.receive_many(20)
+    assert memory.tables_bytes - before > 20 * 15_000
+    client.abort()
+    await until(lambda: not dial.server.connections, 0.1)
+    assert memory.tables_bytes < 15_000  # less than one of those names
+    reader = await dial.connect()
+    await reader.subscribe("/queue/q")
+    await reader.receive_many(20)
 
 
 # --- WebSocket peers ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 100, 4000])
-async def test_the_start_of_a_frame_is_charged(autojump_clock, size: int) -> None:
+async def test_the_start_of_a_frame_is_charged(dial: Dial, autojump_clock, size: int) -> None:
     """What the codec keeps until the frame is whole is memory as well."""
-    async with open_dial(**QUIET) as dial:
-        socket = await open_session(dial)
-        await socket.send(ws(TEXT, send(b"x" * 5000))[:size])
-        await trio.testing.wait_all_tasks_blocked()
-        assert dial.server.memory.used_bytes == size
-        await socket.send(ws(TEXT, send(b"x" * 5000))[size:])
-        await socket.until(lambda it: it.bodies == [b"x" * 5000])
-        assert dial.server.memory.used_bytes == 0
-        await socket.send(ws(TEXT, send(b"x" * 5000))[:size])
-        await trio.testing.wait_all_tasks_blocked()
-        abort(socket.stream)
-        await until(lambda: not dial.server.connections, 0.1)
-        assert dial.server.memory.used_bytes == 0
+    socket = await open_session(dial)
+    await socket.send(ws(TEXT, send(b"x" * 5000))[:size])
+    await trio.testing.wait_all_tasks_blocked()
+    assert dial.server.memory.used_bytes == size
+    await socket.send(ws(TEXT, send(b"x" * 5000))[size:])
+    await socket.until(lambda it: it.bodies == [b"x" * 5000])
+    assert dial.server.memory.used_bytes == 0
+    await socket.send(ws(TEXT, send(b"x" * 5000))[:size])
+    await trio.testing.wait_all_tasks_blocked()
+    abort(socket.stream)
+    await expect_left(dial, 0)
 
 
 @pytest.mark.covers("W14", "W22")
@@ -746,31 +628,29 @@ async def test_a_message_that_never_ends_holds_nothing(autojump_clock) -> None:
 
 
 @pytest.mark.covers("W19")
-async def test_a_flood_of_pings_costs_a_pong_for_each_read(autojump_clock) -> None:
+async def test_a_flood_of_pings_costs_a_pong_for_each_read(dial: Dial, autojump_clock) -> None:
     """Section 5.5.3: the latest is answered, so no flood is answered by another."""
-    async with open_dial(**QUIET) as dial:
-        socket = await open_socket(dial)
-        await socket.send(ws(TEXT, HELLO))
-        flood = b"".join(ws(PING, b"%d" % number) for number in range(5000))
-        await socket.send(*pieces(flood, RECEIVE_BYTES))
-        await socket.until(lambda it: it.pongs[-1:] == (b"4999",))
-        # Who is new is read in smaller pieces at first.
-        assert len(socket.pongs) <= 1 + math.ceil((len(flood) - FIRST_BYTES) / RECEIVE_BYTES)
+    socket = await open_socket(dial)
+    await socket.send(ws(TEXT, HELLO))
+    flood = b"".join(ws(PING, b"%d" % number) for number in range(5000))
+    await socket.send(*pieces(flood, RECEIVE_BYTES))
+    await socket.until(lambda it: it.pongs[-1:] == (b"4999",))
+    # Who is new is read in smaller pieces at first.
+    assert len(socket.pongs) <= 1 + math.ceil((len(flood) - FIRST_BYTES) / RECEIVE_BYTES)
 
 
-async def test_many_idle_websockets_with_half_a_frame(autojump_clock) -> None:
+async def test_many_idle_websockets_with_half_a_frame(dial: Dial, autojump_clock) -> None:
     """Each holds what it sent of a small frame, at most 8 KiB, until it goes."""
     half = ws(BINARY, b"x" * 8000)[:4000]
-    async with open_dial(**QUIET) as dial:
-        sockets = [await open_session(dial) for _ in range(50)]
-        for socket in sockets:
-            await socket.send(half)
-        await trio.testing.wait_all_tasks_blocked()
-        assert dial.server.census().ws_allocated == 50 * 4000
-        for socket in sockets:
-            abort(socket.stream)
-        await until(lambda: not dial.server.connections, 0.1)
-        assert dial.server.census().ws_allocated == 0
+    sockets = [await open_session(dial) for _ in range(50)]
+    for socket in sockets:
+        await socket.send(half)
+    await trio.testing.wait_all_tasks_blocked()
+    assert dial.server.census().ws_allocated == 50 * 4000
+    for socket in sockets:
+        abort(socket.stream)
+    await until(lambda: not dial.server.connections, 0.1)
+    assert dial.server.census().ws_allocated == 0
 
 
 async def test_a_stranger_between_friends(autojump_clock) -> None:
