@@ -261,6 +261,13 @@ async def read_all(stream: trio.abc.Stream) -> bytes:
     return data
 
 
+async def send_chunks(stream: trio.abc.Stream, chunks: Iterable[bytes]) -> None:
+    """Send bytes, and let the broker read each chunk alone."""
+    for chunk in chunks:
+        await stream.send_all(chunk)
+        await trio.testing.wait_all_tasks_blocked()
+
+
 @define(eq=False)
 class RawSocket:
     """An open WebSocket of which every byte is the test's own."""
