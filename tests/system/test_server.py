@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ from tests.support.fakes import (
     TCP,
     WS_MEMORY,
     Client,
+    Dial,
     MemoryListener,
     Received,
     StreamPipe,
@@ -26,6 +26,8 @@ from tests.support.fakes import (
     open_dial,
     until,
 )
+from tests.support.hostile import QUIET, connect_narrow
+from tests.support.hostile import dial as dial
 from trio_stomp import CloseReason, ServerHandle, Settings, serve
 from trio_stomp.broker import Broker, MemoryBudget
 from trio_stomp.broker import Client as BrokerClient
@@ -36,9 +38,6 @@ from trio_stomp.server import Entrance, Server
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import _assemble
 from trio_stomp.web import Site
-
-QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
-
 
 # --- in somebody's nursery ------------------------------------------------------------------------
 
@@ -74,15 +73,6 @@ async def test_listeners_of_an_embedding_program() -> None:
         handle.stop()
     with pytest.raises(trio.BrokenResourceError):
         listeners[0].connect()
-
-
-async def test_a_port_in_use_is_the_callers_to_see() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        settings = Settings.of(port=taken.getsockname()[1])
-        with pytest.raises(OSError):
-            await serve(settings)
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -178,15 +168,7 @@ async def test_a_client_that_does_not_leave_is_waited_for_in_bounds(
     autojump_clock, websocket: bool
 ) -> None:
     async with open_dial(**QUIET, shutdown_grace_s=4.0, linger_s=60.0) as dial:
-        await dial.start()
-        stream = dial.listener.connect_narrow()
-        if websocket:
-            pipe = WebSocketPipe(stream, answers=False)
-            await pipe.shake_hands()
-            client = Client(pipe)
-        else:
-            client = Client(StreamPipe(stream))
-        await client.connect()
+        client = await connect_narrow(dial, websocket=websocket, answers=False)
         await client.subscribe("/t")
         publisher = await dial.connect()
         await publisher.publish("/t", *[b"x" * 100_000] * 20, receipt=True)
@@ -197,7 +179,6 @@ async def test_a_client_that_does_not_leave_is_waited_for_in_bounds(
         await dial.ended.wait()
         assert trio.current_time() - before == pytest.approx(4.0, abs=0.1)
         dial.assert_nothing_left()
-        await trio.aclose_forcefully(stream)
 
 
 async def test_no_grace_is_a_hard_stop(autojump_clock) -> None:
@@ -214,10 +195,7 @@ async def test_messages_on_their_way_are_written_before_the_farewell(
     autojump_clock, farewell: str
 ) -> None:
     async with open_dial(**QUIET, farewell=farewell) as dial:
-        await dial.start()
-        stream = dial.listener.connect_narrow()
-        slow = Client(StreamPipe(stream))
-        await slow.connect()
+        slow = await connect_narrow(dial)
         await slow.subscribe("/t")
         publisher = await dial.connect()
         expected = [b"%d" % n + b"." * 50_000 for n in range(20)]
@@ -487,59 +465,50 @@ async def test_when_the_dispatcher_dies_everybody_is_let_go_at_once(autojump_clo
     assert server.connections == {}
 
 
-async def test_heart_beats_of_an_idle_broker_pile_nothing_up(autojump_clock) -> None:
+async def test_heart_beats_of_an_idle_broker_pile_nothing_up(dial: Dial, autojump_clock) -> None:
     """Nothing wakes the dispatcher, whose turns clear what the outboxes leave."""
-    async with open_dial(**QUIET) as dial:
-        client = await dial.open()
-        await client.connect("1.2", {"heart-beat": "0,1000"})
-        before = dial.server.dispatcher.turns
-        await trio.sleep(3600)
-        assert dial.server.dispatcher.turns == before
-        assert len(dial.server.outboxes.dirty) == 0
-        assert len(dial.server.watchdog._wheel) < 100
+    await dial.connect("1.2", {"heart-beat": "0,1000"})
+    before = dial.server.dispatcher.turns
+    await trio.sleep(3600)
+    assert dial.server.dispatcher.turns == before
+    assert len(dial.server.outboxes.dirty) == 0
+    assert len(dial.server.watchdog._wheel) < 100
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
-async def test_the_census(autojump_clock) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        await dial.stream()  # has sent nothing
-        await dial.connect()
-        websocket = WebSocketPipe(await dial.stream())
-        await websocket.shake_hands()
-        whole = websocket.wrap(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
-        await websocket.stream.send_all(whole[:20])
-        await wait_all_tasks_blocked()
-        census = dial.server.census()
-        assert (census.clients, census.websockets) == (2, 1)
-        assert census.ws_allocated == 20
-        before = census.ws_hits
-        await websocket.stream.send_all(whole[20:])
-        assert (await Client(websocket).receive()).command == "CONNECTED"
-        after = dial.server.census()
-        assert after.ws_allocated == 0
-        assert after.ws_hits == before + 1
-        assert after.ws_misses >= 1
+async def test_the_census(dial: Dial, autojump_clock) -> None:
+    await dial.start()
+    await dial.stream()  # has sent nothing
+    await dial.connect()
+    websocket = WebSocketPipe(await dial.stream())
+    await websocket.shake_hands()
+    whole = websocket.wrap(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+    await websocket.stream.send_all(whole[:20])
+    await wait_all_tasks_blocked()
+    census = dial.server.census()
+    assert (census.clients, census.websockets) == (2, 1)
+    assert census.ws_allocated == 20
+    before = census.ws_hits
+    await websocket.stream.send_all(whole[20:])
+    assert (await Client(websocket).receive()).command == "CONNECTED"
+    after = dial.server.census()
+    assert after.ws_allocated == 0
+    assert after.ws_hits == before + 1
+    assert after.ws_misses >= 1
 
 
-async def test_the_output_queue_is_counted(autojump_clock) -> None:
-    async with open_dial(**QUIET) as dial:
-        await dial.start()
-        stream = dial.listener.connect_narrow()
-        slow = Client(StreamPipe(stream))
-        await slow.connect()
-        await slow.subscribe("/t")
-        publisher = await dial.connect()
-        for _ in range(5):
-            await publisher.publish("/t", b"x", b"y", receipt=True)
-        await wait_all_tasks_blocked()
-        assert dial.server.census().output_queue_size == 8  # and two are being written
-        await slow.receive_many(10)
-        assert dial.server.census().output_queue_size == 0
-        abort(stream)
-        await trio.aclose_forcefully(stream)
+async def test_the_output_queue_is_counted(dial: Dial, autojump_clock) -> None:
+    slow = await connect_narrow(dial)
+    await slow.subscribe("/t")
+    publisher = await dial.connect()
+    for _ in range(5):
+        await publisher.publish("/t", b"x", b"y", receipt=True)
+    await wait_all_tasks_blocked()
+    assert dial.server.census().output_queue_size == 8  # and two are being written
+    await slow.receive_many(10)
+    assert dial.server.census().output_queue_size == 0
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
