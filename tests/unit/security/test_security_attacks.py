@@ -5,7 +5,6 @@ import re
 import ssl
 import threading
 import time
-from base64 import b64encode
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +16,12 @@ from tests.support.fakes import (
     TCP,
     Client,
     Dial,
-    Received,
     StreamPipe,
-    WebSocketPipe,
     open_dial,
     until,
 )
 from tests.support.files import save
+from tests.support.logins import basic, introduced, proxy_line, refused, upgraded
 from tests.support.served import QUIET, served
 from tests.support.site import Reply, add_all, ask_over_wire, parse
 from tests.support.tls import authority
@@ -111,28 +109,6 @@ async def test_the_start_warns_of_files_that_give_rights_away(
         assert words in caplog.text
 
 
-async def spoken_for(dial: Dial, header: bytes | str = b"") -> trio.abc.Stream:
-    """A connection that begins with a proxy's word on who it is."""
-    stream = await dial.stream()
-    await stream.send_all(header.encode() if isinstance(header, str) else header)
-    return stream
-
-
-async def browser(
-    dial: Dial, *headers: tuple[str, str], host: str, header: bytes | str = b""
-) -> Client:
-    """A WebSocket with these headers of the upgrade."""
-    pipe = WebSocketPipe(await spoken_for(dial, header))
-    await pipe.shake_hands(headers=[*headers], host=host)
-    return Client(pipe)
-
-
-async def refused(client: Client, code: str, **headers: str) -> Received:
-    """The ERROR that a CONNECT with these headers is answered."""
-    await client.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
-    return await client.expect_error(code)
-
-
 class GatedChecker(PasscodeChecker):
     """Takes note of whom it checks, and is slow."""
 
@@ -152,9 +128,7 @@ class GatedChecker(PasscodeChecker):
 
 async def from_address(dial: Dial, address: str, login: str, passcode: str) -> Client:
     """A client that a proxy speaks for, and that has sent CONNECT."""
-    family, ours = ("TCP6", "::1") if ":" in address else ("TCP4", "127.0.0.1")
-    header = f"PROXY {family} {address} {ours} 5555 61613\r\n"
-    client = Client(StreamPipe(await spoken_for(dial, header)))
+    client = await introduced(dial, proxy_line(address))
     headers = {"accept-version": "1.2", "host": "x", "login": login, "passcode": passcode}
     await client.send("CONNECT", headers)
     return client
@@ -224,9 +198,9 @@ async def test_where_there_are_users_to_be_on_this_machine_is_no_right(
         add_all(dial)
         for page in WATCHED:
             assert (await answered(dial, page, HERE)).status in (401, 403), page
-            log_in = "Authorization: Basic " + b64encode(b"watch:man").decode()
+            log_in = ": ".join(basic("watch", "man"))
             assert (await answered(dial, page, HERE, log_in)).status in (200, 400), page
-            wrong = "Authorization: Basic " + b64encode(b"alice:wonder").decode()
+            wrong = ": ".join(basic("alice", "wonder"))
             assert (await answered(dial, page, HERE, wrong)).status == 403, page
         # What probes ask stays open: it tells nothing.
         for page in ("/livez", "/readyz"):
@@ -258,10 +232,10 @@ async def test_who_was_passed_on_by_a_proxy_of_this_machine_is_a_stranger(header
             assert (await answered(dial, page, HERE)).status in (200, 400), page
             assert (await answered(dial, page, HERE, header)).status == 401, page
         name, _, content = header.partition(": ")
-        stranger = await browser(dial, (name, content), host="127.0.0.1:61613")
+        stranger = await upgraded(dial, (name, content), host="127.0.0.1:61613")
         await refused(stranger, "authentication-required")
     async with open_dial(TCP, **QUIET, anonymous="always") as dial:
-        guest = await browser(dial, (name, content), host="127.0.0.1:61613")
+        guest = await upgraded(dial, (name, content), host="127.0.0.1:61613")
         await guest.connect()
         await guest.send("DIAG", {"receipt": "r"})
         assert (await guest.receive()).command == "ERROR"
@@ -275,9 +249,9 @@ async def test_a_page_of_another_port_does_not_ride_its_visitors_cookie(tmp_path
     host = "broker.example:61613"
     async with open_dial(TCP, **options) as dial:
         for origin in ("http://broker.example:8080", "http://broker.example", f"https://{host}"):
-            rider = await browser(dial, cookie, ("Origin", origin), host=host)
+            rider = await upgraded(dial, cookie, ("Origin", origin), host=host)
             await refused(rider, "authentication-required")
-        visitor = await browser(dial, cookie, ("Origin", f"http://{host}"), host=host)
+        visitor = await upgraded(dial, cookie, ("Origin", f"http://{host}"), host=host)
         assert (await visitor.connect())["user-name"] == "alice"
 
 
@@ -287,21 +261,21 @@ async def test_a_name_made_to_mean_the_broker_opens_no_house_of_another_machine_
     evil = ("Origin", "http://rebind.evil.com:61613")
     async with open_dial(TCP, **options) as dial:
         for address in ("192.168.1.9", "127.0.0.1"):
-            header = f"PROXY TCP4 {address} 10.0.0.1 5555 61613\r\n"
+            header = proxy_line(address)
             with pytest.raises(AssertionError, match="403"):
-                await browser(dial, evil, host="rebind.evil.com:61613", header=header)
+                await upgraded(dial, evil, host="rebind.evil.com:61613", proxied=header)
     named = "http://broker.lan:61613"
     async with open_dial(TCP, **options, allowed_origins=named) as dial:
-        header = "PROXY TCP4 192.168.1.9 10.0.0.1 5555 61613\r\n"
+        header = proxy_line("192.168.1.9")
         origin = ("Origin", named)
-        await (await browser(dial, origin, host="broker.lan:61613", header=header)).connect()
+        await (await upgraded(dial, origin, host="broker.lan:61613", proxied=header)).connect()
 
 
 # --- passcodes in the clear -----------------------------------------------------------------------
 
 ALICE = {"login": "alice", "passcode": "wonder"}
-FAR = b"PROXY TCP4 203.0.113.9 10.0.0.1 5555 61613\r\n"
-NEAR = b"PROXY TCP4 127.0.0.1 127.0.0.1 5555 61613\r\n"
+FAR = proxy_line("203.0.113.9")
+NEAR = proxy_line("127.0.0.1")
 
 
 def with_tls(users: str, **more: object) -> dict[str, object]:
@@ -319,41 +293,39 @@ async def test_a_login_of_another_machine_is_refused_in_the_clear(
 ) -> None:
     """F13: with a certificate, too, it was CONNECTED without a word to anybody."""
     async with open_dial(TCP, **with_tls(users)) as dial:
-        far = Client(StreamPipe(await spoken_for(dial, FAR)))
+        far = await introduced(dial, FAR)
         error = await refused(far, "tls-required", **ALICE)
         assert "stomps://" in error["message"]
         assert "--tls optional" in error["message"]
         assert "in the clear" in caplog.text
         assert "wonder" not in caplog.text
         # Nor is it told to send a login first, over STOMP or HTTP, nor to try it with the upgrade.
-        far = Client(StreamPipe(await spoken_for(dial, FAR)))
+        far = await introduced(dial, FAR)
         await refused(far, "tls-required")
         add_all(dial)
         reply = await answered(dial, "/metrics", "Host: b", introduced=FAR.decode())
         assert (reply.status, "www-authenticate" in reply.headers) == (403, False)
         assert (await answered(dial, "/livez", "Host: b", introduced=FAR.decode())).status == 200
-        pipe = WebSocketPipe(await spoken_for(dial, FAR))
-        log_in = "Basic " + b64encode(b"alice:wonder").decode()
-        await pipe.shake_hands(headers=[("Authorization", log_in)])
-        upgraded = Client(pipe)
-        await refused(upgraded, "tls-required")
+        far = await upgraded(dial, basic("alice", "wonder"), proxied=FAR)
+        await refused(far, "tls-required")
         # On this machine, and over TLS, it is as it was.
-        await Client(StreamPipe(await spoken_for(dial, NEAR))).connect("1.2", ALICE)
-        secret = trio.SSLStream(
-            await spoken_for(dial, FAR), authority().client_context(), server_hostname="127.0.0.1"
-        )
+        await (await introduced(dial, NEAR)).connect("1.2", ALICE)
+        stream = await dial.stream()
+        await stream.send_all(FAR)
+        context = authority().client_context()
+        secret = trio.SSLStream(stream, context, server_hostname="127.0.0.1")
         await Client(StreamPipe(secret)).connect("1.2", ALICE)
 
 
 @pytest.mark.parametrize("way", ["optional", "off"])
 async def test_an_operator_may_choose_logins_in_the_clear(users: str, way: str) -> None:
     async with open_dial(TCP, **with_tls(users, tls=way)) as dial:
-        await Client(StreamPipe(await spoken_for(dial, FAR))).connect("1.2", ALICE)
+        await (await introduced(dial, FAR)).connect("1.2", ALICE)
 
 
 async def test_who_need_not_log_in_may_speak_in_the_clear(users: str) -> None:
     async with open_dial(TCP, **with_tls(users, anonymous="always")) as dial:
-        await Client(StreamPipe(await spoken_for(dial, FAR))).connect()
+        await (await introduced(dial, FAR)).connect()
 
 
 @pytest.mark.parametrize("where", [{"host": "0.0.0.0"}, {"proxy_addresses": "127.0.0.1"}])
