@@ -101,6 +101,11 @@ async def dialled(
         await dial.end()
 
 
-def gated(dial: DurableDial) -> GatedStore:
-    assert isinstance(dial.store, GatedStore)
-    return dial.store
+@asynccontextmanager
+async def gated(
+    transport: str = MEMORY, **options: object
+) -> AsyncIterator[tuple[DurableDial, GatedStore]]:
+    """Yield a broker, and its store, which hangs and fails on request."""
+    store = GatedStore()
+    async with dialled(store, transport, **options) as dial:
+        yield dial, store

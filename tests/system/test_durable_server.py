@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -93,8 +93,7 @@ def receipts(frames: list[Received]) -> list[str]:
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_neither_receipt_nor_message_comes_before_the_commit(transport: str) -> None:
-    async with dialled(transport=transport) as dial:
-        store = gated(dial)
+    async with gated(transport) as (dial, store):
         producer, consumer = await dial.connect(), await dial.connect()
         await consumer.subscribe("/queue/q")
         store.hang()
@@ -111,8 +110,7 @@ async def test_neither_receipt_nor_message_comes_before_the_commit(transport: st
 
 
 async def test_what_a_client_sends_behind_what_is_under_way_does_not_overtake_it() -> None:
-    async with dialled() as dial:
-        store = gated(dial)
+    async with gated() as (dial, store):
         producer, watcher = await dial.connect(), await dial.connect()
         await watcher.subscribe("/topic/t")
         store.hang()
@@ -133,8 +131,7 @@ async def test_what_a_client_sends_behind_what_is_under_way_does_not_overtake_it
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_others_go_on_while_the_store_hangs(transport: str) -> None:
-    async with dialled(transport=transport) as dial:
-        store = gated(dial)
+    async with gated(transport) as (dial, store):
         stuck, one, two = [await dial.connect() for _ in range(3)]
         await one.subscribe("/topic/t")
         await one.subscribe("/queue/live", id="2")
@@ -157,8 +154,7 @@ async def test_others_go_on_while_the_store_hangs(transport: str) -> None:
 async def test_heart_beats_flow_both_ways_while_the_store_hangs(
     mock_clock: MockClock, transport: str
 ) -> None:
-    async with dialled(transport=transport) as dial:
-        store = gated(dial)
+    async with gated(transport) as (dial, store):
         client = await dial.connect("1.2", {"heart-beat": "1000,1000"})
         store.hang()
         async with listening(client) as told:
@@ -179,8 +175,7 @@ async def test_heart_beats_flow_both_ways_while_the_store_hangs(
 
 
 async def test_a_silent_client_is_found_out_though_the_store_hangs(mock_clock: MockClock) -> None:
-    async with dialled() as dial:
-        store = gated(dial)
+    async with gated() as (dial, store):
         client = await dial.connect("1.2", {"heart-beat": "1000,0"})
         store.hang()
         await save(client, "/queue/q", b"m", "r")
@@ -196,8 +191,7 @@ async def test_a_silent_client_is_found_out_though_the_store_hangs(mock_clock: M
 async def test_memory_is_bounded_while_the_store_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     bound, size, count = 256 * 1024, 1000, 5000
     monkeypatch.setattr("trio_stomp.broker.durability._log.MAX_PENDING_BYTES", bound)
-    async with dialled() as dial:
-        store = gated(dial)
+    async with gated() as (dial, store):
         producer, other = await dial.connect(), await dial.connect()
         await other.subscribe("/topic/t")
         connection = next(iter(dial.server.connections))
@@ -228,8 +222,7 @@ async def test_memory_is_bounded_while_the_store_hangs(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_who_disconnects_gets_its_receipts_first(transport: str) -> None:
-    async with dialled(transport=transport) as dial:
-        store = gated(dial)
+    async with gated(transport) as (dial, store):
         client = await dial.connect()
         store.hang()
         async with listening(client) as told:
@@ -250,8 +243,7 @@ async def test_who_disconnects_gets_its_receipts_first(transport: str) -> None:
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_who_closes_its_half_gets_all_receipts(transport: str, hangs: bool) -> None:
     """``printf … | nc``: everything in one write, then the end."""
-    async with dialled(transport=transport) as dial:
-        store = gated(dial)
+    async with gated(transport) as (dial, store):
         client = await dial.open()
         if hangs:
             store.hang()
@@ -276,8 +268,7 @@ async def test_who_closes_its_half_gets_all_receipts(transport: str, hangs: bool
 
 
 async def test_what_a_client_sent_before_it_vanished_is_stored() -> None:
-    async with dialled() as dial:
-        store = gated(dial)
+    async with gated() as (dial, store):
         client, consumer = await dial.connect(), await dial.connect()
         store.hang()
         await save(client, "/queue/q", b"1")
@@ -296,8 +287,7 @@ async def test_what_a_client_sent_before_it_vanished_is_stored() -> None:
 
 @pytest.mark.parametrize("transport", [MEMORY, TCP, WS_MEMORY])
 async def test_an_ordered_stop_waits_for_the_commit(transport: str) -> None:
-    async with dialled(transport=transport) as dial:
-        store = gated(dial)
+    async with gated(transport) as (dial, store):
         client = await dial.connect()
         store.hang()
         async with listening(client) as told:
@@ -357,8 +347,7 @@ async def test_what_nobody_waits_for_is_stored_at_the_end() -> None:
 async def test_an_ack_that_nobody_waits_for_is_stored_by_the_checkpoint(
     mock_clock: MockClock, checkpoint_s: float, wait_s: float
 ) -> None:
-    async with dialled(checkpoint_s=checkpoint_s) as dial:
-        store = gated(dial)
+    async with gated(checkpoint_s=checkpoint_s) as (dial, store):
         client = await dial.connect()
         message = await unacked(client)
         mock_clock.jump(2.0)  # so that nothing else waits for company any more
@@ -430,8 +419,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_failure_is_an_error_for_who_sent_and_red_for_who_asks(
     mock_clock: MockClock,
 ) -> None:
-    async with dialled() as dial:
-        store = gated(dial)
+    async with gated() as (dial, store):
         unlucky, other, consumer = [await dial.connect() for _ in range(3)]
         await consumer.subscribe("/queue/q")
         await other.subscribe("/topic/t")
@@ -459,8 +447,7 @@ async def test_a_failure_is_an_error_for_who_sent_and_red_for_who_asks(
 
 
 async def test_an_ack_holds_although_the_disk_failed_meanwhile(soon: None) -> None:
-    async with dialled() as dial:
-        store = gated(dial)
+    async with gated() as (dial, store):
         client = await dial.connect()
         await client.publish("/queue/q", b"1", b"2", headers=SAVED, receipt=True)
         await client.subscribe("/queue/q", headers={"ack": "client-individual"})
@@ -497,13 +484,16 @@ async def test_a_full_disk_below_a_journal(tmp_path: Path, soon: None) -> None:
 
 
 @asynccontextmanager
-async def served(path: Path, **options: object) -> AsyncIterator[Callable[[], Client]]:
-    """A broker that runs by ``serve``, with a data directory; something to make clients with."""
+async def client_of(**options: object) -> AsyncIterator[Client]:
+    """A client of a broker that runs by ``serve`` until the block ends."""
     listener = MemoryListener()
-    settings = Settings.of(data_dir=str(path), websocket_ping_s=0.0, **options)
+    settings = Settings.of(websocket_ping_s=0.0, **options)
     async with trio.open_nursery() as nursery:
         handle = await nursery.start(lambda **kw: serve(settings, listeners=[listener], **kw))
-        yield lambda: Client(StreamPipe(listener.connect()))
+        client = Client(StreamPipe(listener.connect()))
+        await client.connect("1.2", {"client-id": "c"})
+        yield client
+        await client.aclose()
         handle.stop()
 
 
@@ -511,9 +501,7 @@ SUBSCRIPTION = {"durable-subscription-name": "d", "ack": "client"}
 
 
 async def test_the_next_start_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    async with served(tmp_path) as client_of:
-        client = client_of()
-        await client.connect("1.2", {"client-id": "c"})
+    async with client_of(data_dir=str(tmp_path)) as client:
         await client.publish("/queue/q", b"1", b"2", b"3", headers=SAVED, receipt=True)
         await client.subscribe("/topic/news", "d", SUBSCRIPTION)
         await client.send("UNSUBSCRIBE", {"id": "d"})
@@ -525,10 +513,7 @@ async def test_the_next_start_goes_on_where_the_last_one_stopped(tmp_path: Path)
         await client.subscribe("/queue/q", headers={"ack": "client-individual"})
         first = await client.receive()
         await client.send("ACK", {"id": first["ack"]})
-        await client.aclose()
-    async with served(tmp_path) as client_of:
-        client = client_of()
-        await client.connect("1.2", {"client-id": "c"})
+    async with client_of(data_dir=str(tmp_path)) as client:
         await client.subscribe("/topic/price", "p")
         assert (await client.receive()).body == b"42"
         await client.subscribe("/queue/later", "l")
@@ -537,16 +522,13 @@ async def test_the_next_start_goes_on_where_the_last_one_stopped(tmp_path: Path)
         assert (await client.receive()).body == b"news"
         await client.subscribe("/queue/q")
         assert bodies(await client.receive_many(2)) == [b"2", b"3"]
-        await client.aclose()
 
 
 async def test_the_stream_of_diagnostics_goes_on_with_its_numbers(tmp_path: Path) -> None:
     found: list[tuple[str, int]] = []
     boots = set()
     for _ in range(2):
-        async with served(tmp_path, diag_interval_s=0.05) as client_of:
-            client = client_of()
-            await client.connect()
+        async with client_of(data_dir=str(tmp_path), diag_interval_s=0.05) as client:
             start = {"x-stream-offset": "first"}
             early = await client.subscribe("/stream/DIAG", headers=start)
             seen = {}
@@ -561,26 +543,19 @@ async def test_the_stream_of_diagnostics_goes_on_with_its_numbers(tmp_path: Path
                 )
             assert list(seen) == list(range(len(messages)))
             found.append((message["x-stream-epoch"], max(seen)))
-            await client.aclose()
     assert found[0][0] == found[1][0]
-    async with served(tmp_path, diag_interval_s=0.05) as client_of:
-        client = client_of()
-        await client.connect()
+    async with client_of(data_dir=str(tmp_path), diag_interval_s=0.05) as client:
         await client.subscribe("/stream/DIAG", headers={"x-stream-offset": "first"})
         offsets = [int((await client.receive())["x-stream-offset"]) for _ in range(100)]
         assert offsets == list(range(100))
-        await client.aclose()
 
 
 async def test_the_stream_of_diagnostics_is_on_unless_it_is_switched_off(tmp_path: Path) -> None:
     assert Settings().diag.diag_stream
     assert not parse(["--no-diag-stream"]).settings.diag.diag_stream
-    async with served(tmp_path, diag_stream=False) as client_of:
-        client = client_of()
-        await client.connect()
+    async with client_of(data_dir=str(tmp_path), diag_stream=False) as client:
         await client.send("SUBSCRIBE", {"destination": "/stream/DIAG", "id": "1"})
         await client.expect_error("unknown-stream")
-        await client.aclose()
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -594,9 +569,8 @@ async def test_cancelled_while_it_starts_it_lets_go_of_everything(
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
             scope.cancel()
-    store = JournalStore(str(tmp_path))
-    store.recover(lambda done, total: None)
-    store.close()
+    with in_use(tmp_path):
+        pass
 
 
 # --- a store that cannot be had -------------------------------------------------------------------
@@ -604,6 +578,7 @@ async def test_cancelled_while_it_starts_it_lets_go_of_everything(
 
 @contextmanager
 def in_use(path: Path) -> Iterator[None]:
+    """Hold a directory as a broker does."""
     store = JournalStore(str(path))
     store.recover(lambda done, total: None)
     yield
