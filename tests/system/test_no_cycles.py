@@ -10,32 +10,35 @@ import pytest
 import trio
 
 from tests.support.fakes import MEMORY, TCP, TLS, TRANSPORTS, WS_TCP, Client, Dial, open_dial, until
+from tests.support.served import QUIET
 
 if TYPE_CHECKING:
     from trio_stomp.server import Connection
 
-QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 COUNT = 20
 
 
 @pytest.fixture
-def collected() -> Iterator[Counter[str]]:
-    """What the collector would have had to find, by type; filled by ``look``."""
+def no_collector() -> Iterator[None]:
+    """The collector of garbage does nothing by itself."""
     while gc.collect():  # what other tests have left
         pass
     gc.freeze()  # and need not be walked again
     gc.disable()
-    yield Counter()
+    yield
     gc.set_debug(0)
     gc.garbage.clear()
     gc.enable()
 
 
-def look(found: Counter[str]) -> None:
+def expect_no_garbage() -> None:
+    """Check that the collector finds nothing of ours, or what may still be in somebody's frame."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     gc.set_debug(0)
-    found.update(type(each).__module__ + "." + type(each).__qualname__ for each in gc.garbage)
+    found = Counter(type(each).__module__ + "." + type(each).__qualname__ for each in gc.garbage)
+    ours = {name: count for name, count in found.items() if name.startswith("trio_stomp")}
+    assert all(count <= 2 for count in ours.values()), ours
 
 
 async def leave(client: Client) -> None:
@@ -79,17 +82,14 @@ async def die_in_a_frame(client: Client) -> None:
     "ends", [leave, hang_up, reset, break_a_rule, break_the_frame, die_in_a_frame]
 )
 async def test_a_connection_is_gone_when_it_has_ended(
-    transport: str, ends, collected: Counter[str]
+    transport: str, ends, no_collector: None
 ) -> None:
     async with open_dial(transport, **QUIET) as dial:
         await dial.connect()
         for _ in range(COUNT):
             await _live_and_die(dial, ends)
         await until(lambda: len(dial.server.connections) == 1)
-        look(collected)
-    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
-    # One or two may still be in somebody's frame.
-    assert all(count <= 2 for count in ours.values()), ours
+        expect_no_garbage()
 
 
 async def _live_and_die(dial: Dial, ends) -> None:
@@ -100,7 +100,7 @@ async def _live_and_die(dial: Dial, ends) -> None:
     dial._streams.pop()
 
 
-async def test_a_waiting_message_keeps_no_connection_in_memory(collected: Counter[str]) -> None:
+async def test_a_waiting_message_keeps_no_connection_in_memory(no_collector: None) -> None:
     known: list[weakref.ref[Connection]] = []
     async with open_dial(TCP, **QUIET) as dial:
         for number in range(COUNT):
@@ -136,7 +136,7 @@ SUBSCRIPTIONS = (
 
 @pytest.mark.parametrize(("destination", "headers"), SUBSCRIPTIONS)
 async def test_a_subscription_is_gone_when_it_has_ended(
-    destination: str, headers: dict[str, str], collected: Counter[str]
+    destination: str, headers: dict[str, str], no_collector: None
 ) -> None:
     async with open_dial(MEMORY, **QUIET) as dial:
         client = await dial.connect()
@@ -145,18 +145,14 @@ async def test_a_subscription_is_gone_when_it_has_ended(
             more = {"durable": "true"} if "durable" in headers else {}
             await client.send("UNSUBSCRIBE", {"id": "1", **more})
         await client.fence()
-        look(collected)
-    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
-    assert all(count <= 2 for count in ours.values()), ours
+        expect_no_garbage()
 
 
-async def test_a_forgotten_destination_is_gone(collected: Counter[str]) -> None:
+async def test_a_forgotten_destination_is_gone(no_collector: None) -> None:
     async with open_dial(MEMORY, **QUIET, max_destinations=1000) as dial:
         client = await dial.connect()
         for number in range(2000):
             await client.subscribe(f"/queue/{number}")
             await client.send("UNSUBSCRIBE", {"id": "1"})
         await client.fence()
-        look(collected)
-    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
-    assert all(count <= 2 for count in ours.values()), ours
+        expect_no_garbage()

@@ -3,6 +3,7 @@
 The seed's raw frames have neither NUL nor, often, a blank line: a stream has no use for the borders
 of packets, so here they have both (E13). DISCONNECT and ERROR close the connection (E8, E9), so a
 step behind one of them begins with a new connection. Headers are compared without order (E14).
+TTL many-to-one and the plain round robin are in tests/conformance/test_s_messages.py.
 """
 
 import pytest
@@ -21,8 +22,8 @@ from tests.support.fakes import (
     open_dial,
     until,
 )
+from tests.support.hostile import QUIET
 
-QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 VERSIONS = ("1.0", "1.1", "1.2")
 EACH_WAY = pytest.mark.parametrize(
     "transport", [MEMORY, pytest.param(TCP, marks=pytest.mark.full), WS_MEMORY]
@@ -252,21 +253,6 @@ async def test_many_come_send_receive_and_go(transport: str) -> None:
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
-async def test_ttl_many_to_one(autojump_clock, transport: str) -> None:
-    """One sends 1,000 and leaves; five seconds later a new client subscribes and gets them all."""
-    async with open_dial(transport, **QUIET, ttl_ms=10_000) as dial:
-        sender = await dial.connect()
-        await sender.publish("/topic/1", *[b"%d" % n for n in range(1000)], receipt=True)
-        await sender.disconnect()
-        await trio.sleep(5)
-        client = await dial.connect()
-        await client.subscribe("/topic/1")
-        got = await client.receive_many(1000)
-        assert bodies(got) == [b"%d" % n for n in range(1000)]
-        assert {frame["destination"] for frame in got} == {"/topic/1"}
-
-
-@pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_ttl_one_to_one(autojump_clock, transport: str) -> None:
     """800 clients each send to a topic of their own before they subscribe to it."""
     async with open_dial(transport, **QUIET, ttl_ms=60_000) as dial:
@@ -292,21 +278,6 @@ async def test_ttl_one_to_one(autojump_clock, transport: str) -> None:
 
 
 # --- websocket/stomp.roundrobin -------------------------------------------------------------------
-
-
-@EACH_WAY
-async def test_round_robin(transport: str) -> None:
-    """Each message to exactly one of ten, in order of subscription, by name or by wildcard."""
-    async with open_dial(transport, **QUIET) as dial:
-        members = [await dial.connect() for _ in range(10)]
-        for number, member in enumerate(members):
-            await member.subscribe("#work/*" if number % 2 else "#work/7")
-        sender = await dial.connect()
-        for number in range(50):
-            await sender.publish("#work/7", b"%d" % number, receipt=True)
-        for place, member in enumerate(members):
-            got = bodies(await member.fence())
-            assert got == [b"%d" % number for number in range(place, 50, 10)]
 
 
 async def test_round_robin_takes_the_star_in_and_goes_on() -> None:
