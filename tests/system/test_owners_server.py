@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from tests.support.fakes import Client, bodies
+from tests.support.files import save
 from tests.support.served import Served, served
 from trio_stomp.base._identity import Identity
 from trio_stomp.cli import main
@@ -19,9 +20,7 @@ STORES = ("journal", "sqlite")
 
 
 def users(directory: Path, *who: tuple[str, str]) -> None:
-    path = directory / "users"
-    path.write_text("".join(f"{name}:{passcode}\n" for name, passcode in who))
-    path.chmod(0o600)
+    save(directory / "users", "".join(f"{name}:{passcode}\n" for name, passcode in who))
 
 
 def place(directory: Path, store: str) -> dict[str, str]:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.fakes import Client
+from tests.support.files import save
+from tests.support.logins import proxy_line
 from tests.support.served import Served, served
 from trio_stomp.store import SqlStore
 
@@ -26,10 +28,7 @@ async def enter(made: Served, name: str = "", proxied: bytes = b"") -> Client:
 
 @pytest.fixture
 def users(tmp_path: Path) -> str:
-    path = tmp_path / "users"
-    path.write_text("mallory:secret\nvictim:secret\n")
-    path.chmod(0o600)
-    return str(path)
+    return save(tmp_path / "users", "mallory:secret\nvictim:secret\n")
 
 
 async def fills(client: Client, name: str) -> str:
@@ -102,10 +101,9 @@ async def stores(client: Client, name: str) -> tuple[str, int]:
 
 async def test_an_address_that_fills_the_memory_leaves_room_for_others() -> None:
     async with broker(proxy_addresses="127.0.0.1", anonymous="always", insecure=True) as handle:
-        far = b"PROXY TCP4 203.0.113.%d 10.0.0.1 5555 61613\r\n"
-        said = await fills(await enter(handle, proxied=far % 7), "/queue/m")
+        said = await fills(await enter(handle, proxied=proxy_line("203.0.113.7")), "/queue/m")
         assert "203.0.113.7" in said
-        victim = await enter(handle, proxied=far % 8)
+        victim = await enter(handle, proxied=proxy_line("203.0.113.8"))
         for _ in range(5):
             await victim.publish("/queue/v", MUCH, receipt=True)
         await victim.disconnect()

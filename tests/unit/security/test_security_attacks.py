@@ -241,20 +241,6 @@ async def test_who_was_passed_on_by_a_proxy_of_this_machine_is_a_stranger(header
         assert (await guest.receive()).command == "ERROR"
 
 
-async def test_a_page_of_another_port_does_not_ride_its_visitors_cookie(tmp_path: Path) -> None:
-    """F14: any web application of the same host did, and whoever can write into plain HTTP."""
-    key = save(tmp_path / "key", OLD)
-    options = {"token_key_file": key, "token_cookie": "session", **QUIET}
-    cookie = ("Cookie", "session=" + bearer(OLD)["Authorization"].partition(" ")[2])
-    host = "broker.example:61613"
-    async with open_dial(TCP, **options) as dial:
-        for origin in ("http://broker.example:8080", "http://broker.example", f"https://{host}"):
-            rider = await upgraded(dial, cookie, ("Origin", origin), host=host)
-            await refused(rider, "authentication-required")
-        visitor = await upgraded(dial, cookie, ("Origin", f"http://{host}"), host=host)
-        assert (await visitor.connect())["user-name"] == "alice"
-
-
 async def test_a_name_made_to_mean_the_broker_opens_no_house_of_another_machine_either() -> None:
     """F15: on a LAN without logins the visitor's browser let the page of any site in."""
     options = {"proxy_addresses": "127.0.0.1", "insecure": True, "anonymous": "always", **QUIET}
