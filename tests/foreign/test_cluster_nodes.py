@@ -157,7 +157,8 @@ async def cluster(folder: Path, nodes: int = 2, **options: object) -> AsyncGener
             here = Cluster(folder, server, engine, tasks, stack)
             for number in range(nodes):
                 await here.start(f"n{number}", **options)
-            await here.owner()
+            if nodes:
+                await here.owner()
             yield here
             for node in here.nodes:
                 node.handle.stop()
@@ -303,6 +304,103 @@ async def test_the_command_shows_nodes_and_moves_the_cluster(
         assert "--cluster nats://" in capsys.readouterr().err
         code, shown = await run("status", "--cluster-name", "other")
         assert (code, "stream not found" in shown) == (1, True)
+
+
+def tool(
+    here: Cluster, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Awaitable[tuple[int, str]]]:
+    """Return a function that runs ``trio-stomp cluster``: exit code, and what it printed."""
+
+    async def run(command: str, *words: str) -> tuple[int, str]:
+        argv = ["cluster", command, "--cluster", str(here.server.address), *words]
+        return await trio.to_thread.run_sync(main, argv), "".join(capsys.readouterr())
+
+    return run
+
+
+async def test_a_node_that_drains_is_never_the_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster(tmp_path) as here:
+        run, owner, standby = tool(here, capsys), await here.owner(), await here.standby()
+        await here.put(owner, b"a", b"b")
+        expected = 0, f"{standby.name} owns the cluster now\n"
+        assert await run("drain", owner.name) == expected
+        assert await run("drain", owner.name) == expected  # nothing is left to do
+        assert b"503 " in await owner.page("/readyz")
+        assert await here.take(owner, 1) == [b"a"]  # which relays it
+        code, shown = await run("drain", standby.name)
+        assert (code, "no other node can own the cluster" in shown) == (1, True)
+        code, shown = await run("move", owner.name)
+        assert (code, "is draining, and takes no lease" in shown) == (1, True)
+        crash(standby)
+        await trio.sleep(2 * LEASE_S)
+        assert await here.roles() == {owner.name: "draining"}
+
+
+async def test_states_are_compared_while_messages_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster(tmp_path, 3) as here, trio.open_nursery() as load:
+        run, owner = tool(here, capsys), await here.owner()
+        await here.put(owner, *(b"%d" % number for number in range(50)))
+        code, shown = await run("verify")
+        assert (code, shown.count(" 53 ")) == (0, 3), shown
+
+        async def send() -> None:
+            while True:
+                await here.put(owner, b"x")
+
+        load.start_soon(send)
+        code, shown = await run("verify", "--json")
+        assert (code, len(json.loads(shown)["nodes"])) == (0, 3), shown
+        load.cancel_scope.cancel()
+
+
+async def test_a_difference_of_users_or_policies_is_reported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("trio_stomp.cluster._node.CHECK_S", 0.2)
+    async with cluster(tmp_path, 1) as here:
+        other = await here.start("other", anonymous="always", ttl_ms=5)
+        owner = await here.owner()
+        code, shown = await tool(here, capsys)("status")
+        assert (code, "other has other users, policies than the owner" in shown) == (0, True)
+
+        async def is_measured() -> bool:
+            return b'cluster_node_differs{node="other"} 1.0' in await other.page("/metrics")
+
+        await eventually(is_measured)
+        assert caplog.text.count("other has other users, policies than this one") == 1
+        measured = await owner.page("/metrics")
+        assert b'cluster_node_owner{node="n0"} 1.0' in measured
+        assert json.loads((await owner.page("/varz")).partition(b"\r\n\r\n")[2])["cluster"]["epoch"]
+
+
+async def test_the_store_of_a_broker_that_was_alone_moves_into_a_new_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = Node("alone", Settings.of(data_dir=str(tmp_path / "alone"), port=0))
+    async with cluster(tmp_path, 0) as here:
+        run = tool(here, capsys)
+        new = "--cluster-replicas", "1", str(tmp_path / "alone")
+        await here.tasks.start(alone.run)
+        await here.put(alone, b"a", b"b")
+        code, shown = await run("import", *new)
+        assert (code, "is used by process" in shown) == (1, True), shown
+        leave(alone)
+        await alone.ended.wait()
+        code, shown = await run("import", *new)
+        assert (code, "filled: messages: 2, streams: 1" in shown) == (0, True), shown
+        code, shown = await run("import", *new)
+        assert (code, "the cluster stomp has been used" in shown) == (2, True), shown
+        for name in ("n0", "n1"):
+            await here.start(name)
+        await here.put(await here.owner(), b"c")
+        assert await here.take(await here.standby(), 3) == [b"a", b"b", b"c"]
 
 
 async def refused(config: Settings) -> BaseException:

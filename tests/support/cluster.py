@@ -102,14 +102,15 @@ class Node:
     snapshots: FakeLog = field(factory=FakeLog)
     _number: int = 0
 
-    def make(self) -> Store:
-        def open_local(is_new: bool) -> JournalStore:
-            self._number += is_new
-            local = self.path / f"local-{self._number}"
-            local.mkdir(exist_ok=True)
-            return JournalStore(str(local), follows=True)
+    def open_local(self, is_new: bool) -> JournalStore:
+        self._number += is_new
+        local = self.path / f"local-{self._number}"
+        local.mkdir(exist_ok=True)
+        return JournalStore(str(local), follows=True)
 
-        return ProcessStore(self.log, LocalState(open_local, partial(fill, stream=self.snapshots)))
+    def make(self) -> ProcessStore:
+        fill_new = partial(fill, stream=self.snapshots)
+        return ProcessStore(self.log, LocalState(self.open_local, fill_new))
 
     def crash(self, store: Store) -> None:
         store.close()

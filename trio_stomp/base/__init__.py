@@ -4,6 +4,9 @@ Handles: types that any module may import.
 Does not handle: anything that depends on another room.
 """
 
+from trio_stomp.base._cluster import Cluster as Cluster
+from trio_stomp.base._cluster import ClusterFigures as ClusterFigures
+from trio_stomp.base._cluster import NodeFigures as NodeFigures
 from trio_stomp.base._errors import CloseReason as CloseReason
 from trio_stomp.base._errors import FrameError as FrameError
 from trio_stomp.base._errors import OptionError as OptionError

@@ -21,10 +21,14 @@ from trio_stomp.cluster._lease import Claim as Claim
 from trio_stomp.cluster._lease import Lease as Lease
 from trio_stomp.cluster._lease import LeaseOptions as LeaseOptions
 from trio_stomp.cluster._local_state import LocalState as LocalState
+from trio_stomp.cluster._move_in import move_in as move_in
 from trio_stomp.cluster._node import Node as Node
-from trio_stomp.cluster._node import Report as Report
-from trio_stomp.cluster._node import check_alone as check_alone
 from trio_stomp.cluster._node import lease_of as lease_of
+from trio_stomp.cluster._orders import Digest as Digest
+from trio_stomp.cluster._orders import Report as Report
+from trio_stomp.cluster._orders import ask_nodes as ask_nodes
+from trio_stomp.cluster._orders import check_alone as check_alone
+from trio_stomp.cluster._orders import figures_of as figures_of
 from trio_stomp.cluster._replicated_store import ReplicatedStore as ReplicatedStore
 from trio_stomp.cluster._snapshot import fill as fill
 from trio_stomp.cluster._snapshot import write_snapshot as write_snapshot

@@ -50,10 +50,12 @@ class Gate:
     Args:
       first_s: How long a client may be silent at its beginning.
       max_clients: Further ones are not accepted.
+      is_draining: Tell load balancers to bring no clients. Those that come are relayed.
     """
 
     first_s: float
     max_clients: int
+    is_draining: bool = False
     owner: Contact | None = None
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
     """The clients, with the owner that each was relayed to."""
@@ -123,6 +125,8 @@ class Gate:
         if path == b"/livez":
             return encode_response(200, (), b"ok\n")
         if path == b"/readyz":
+            if self.is_draining:
+                return encode_response(503, (), b"this node is being drained\n")
             if self.owner is not None:
                 return encode_response(200, (), f"ok, owner {self.owner.node}\n".encode())
             return encode_response(503, (), b"no node owns the cluster at the moment\n")

@@ -67,6 +67,10 @@ class LocalState:
     _is_open: bool = False
     appending: threading.Lock = field(factory=threading.Lock)
     """Held during an append. Whoever holds it sees the local store at one moment."""
+    _audit: tuple[int, Callable[[], None]] | None = None
+    """A function to call once the state is that after an entry of the log, with its sequence."""
+    _applied: int = 0
+    """The sequence of the last entry with turns."""
 
     def open(self, progress: Progress) -> None:
         """Open the local store, unless it is open, or a new one if it is damaged."""
@@ -79,6 +83,7 @@ class LocalState:
             return
         self._base = int(found.settings.get(BASE, "0"))
         self.commit, self.position, self._reader = found.commit + self._base, after, BatchReader()
+        self._applied = after
 
     def renew(self, progress: Progress) -> None:
         """Open a new local store, with what the newest snapshot has."""
@@ -130,6 +135,8 @@ class LocalState:
             self.apply(evolve(batch, turns=turns))
         if entries:
             self.position = entries[-1].sequence
+            with self.appending:
+                self._call_due()
 
     def _unknown(self, records: Sequence[Record]) -> Sequence[Record]:
         """Leave out what streams have already: they may be an append ahead after a crash."""
@@ -170,5 +177,40 @@ class LocalState:
         lazy = [Turn(turn.records, is_urgent=False) for turn in turns]
         whole = [*lazy, Turn(records, is_urgent=False)]
         with self.appending:
+            if self._audit is not None and self._audit[0] < batch.sequence:
+                self._call()
             self.commit = self.store.append(whole, self.commit - self._base) + self._base
-        self.position = batch.sequence
+            self.position = self._applied = batch.sequence
+            self._call_due()
+
+    def call_after(self, sequence: int, act: Callable[[], None]) -> bool:
+        """Have a function called once, while the state is that after an entry of the log.
+
+        Args:
+          sequence: Of the entry.
+          act: Called in the thread that appends, or in this one. It must not raise.
+
+        Returns:
+          Whether the state is not yet past this entry. An earlier call that waits is forgotten.
+        """
+        with self.appending:
+            if self._applied > sequence:
+                return False
+            self._audit = sequence, act
+            self._call_due()
+            return True
+
+    def forget_call(self) -> None:
+        """Forget the function given to ``call_after``. It does not run afterwards."""
+        with self.appending:
+            self._audit = None
+
+    def _call_due(self) -> None:
+        if self._audit is not None and self._audit[0] <= self.position:
+            self._call()
+
+    def _call(self) -> None:
+        assert self._audit is not None
+        _, act = self._audit
+        self._audit = None
+        act()

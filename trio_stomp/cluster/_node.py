@@ -10,33 +10,36 @@
 The lease decides who tries. Safe is what the log decides: it stores nothing for a former owner.
 """
 
-import json
 import logging
-import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from zlib import crc32
 
 import trio
-from attrs import asdict, define, field, frozen
+from attrs import define, field
 
-from trio_stomp.base import OptionError
+from trio_stomp.base import ClusterFigures, NodeFigures
+from trio_stomp.cluster._audit import digest_at
 from trio_stomp.cluster._commit_log import CommitLog, LogEntry
 from trio_stomp.cluster._engine import ClusterNames, open_log
 from trio_stomp.cluster._gate import Contact, Gate
 from trio_stomp.cluster._keeper import LeaseKeeper, keep_leases, lease_time
 from trio_stomp.cluster._lease import Lease, LeaseOptions
 from trio_stomp.cluster._local_state import LocalState, Unfit
+from trio_stomp.cluster._orders import (
+    ANSWERS_S,
+    DRAINING,
+    OWNER,
+    READING,
+    STANDBY,
+    Digest,
+    Orders,
+    Report,
+    ask_nodes,
+    figures_of,
+)
 from trio_stomp.cluster._replicated_store import ReplicatedStore
 from trio_stomp.cluster._snapshot import Snapshot, write_snapshot
-from trio_stomp.nats import (
-    JetStream,
-    Message,
-    NatsError,
-    NoAnswer,
-    NoResponders,
-    follow,
-    parse_object,
-)
+from trio_stomp.nats import JetStream, NatsError, follow
 from trio_stomp.store import Progress, StoreError, StoreUnavailable
 from trio_stomp.store.tools import View
 
@@ -54,30 +57,9 @@ PATIENCE = 1.5
 HAND_OVER_S = 2.0
 """Longest time to write that the lease is given up."""
 RETRY_S = 0.5
-STANDBY, OWNER = "standby", "owner"
 
 Serve = Callable[[ReplicatedStore], Awaitable[None]]
 Accept = Callable[[Gate, trio.Nursery], Awaitable[None]]
-
-
-@frozen
-class Report:
-    """A node's report on itself.
-
-    Args:
-      role: ``standby`` or ``owner``.
-      position: The sequence of the last entry of the log that it has applied.
-      clients: Clients that it relays.
-      process: Tells two processes apart that have one id by mistake.
-    """
-
-    node: str
-    role: str
-    address: str
-    position: int
-    clients: int
-    version: str
-    process: str
 
 
 @define(eq=False, repr=False)
@@ -97,6 +79,7 @@ class Node:
       progress: Of the reading of the local state.
       on_renewed: Called when the lease was renewed, taken or lost.
       stop_s: How long ``serve`` may take to end in order.
+      settings: Returns digests of what all nodes need alike, by its name.
     """
 
     jetstream: JetStream
@@ -114,7 +97,9 @@ class Node:
     lease: Lease
     on_renewed: Callable[[], None]
     stop_s: float
-    _process: str = field(factory=lambda: f"{os.getpid()}-{os.urandom(4).hex()}")
+    settings: Callable[[], Mapping[str, str]]
+    nodes: Sequence[NodeFigures] = ()
+    """All nodes, as they reported to this one when it was last the owner."""
     _keeper: LeaseKeeper = field(init=False)
     _tasks: trio.Nursery = field(init=False)
     _changed: trio.Event = field(factory=trio.Event)
@@ -123,6 +108,8 @@ class Node:
     _store: ReplicatedStore | None = None
     _heir: str = ""
     _is_stopping: bool = False
+    _is_leaving: bool = False
+    """It takes no lease any more, since it stops or drains."""
 
     @property
     def is_owner(self) -> bool:
@@ -131,7 +118,7 @@ class Node:
 
     def stop(self) -> None:
         """Leave the cluster: end in order what this node does, and ``run``."""
-        self._is_stopping = True
+        self._is_stopping = self._is_leaving = True
         self.lease.is_candidate = False
         self._leave("")
 
@@ -156,9 +143,14 @@ class Node:
 
         Checkpoint: always. Cancel: the broker stops at once; the lease expires.
         """
-        client = self.jetstream.client
-        ours = [self.names.node(self.contact.node), self.names.nodes]
-        subscriptions = [client.subscribe(each, self._answer) for each in ours]
+        orders = Orders(
+            self.jetstream.client,
+            report=self.report,
+            move=self.move,
+            drain=self.drain,
+            take_digest=self._take_digest,
+        )
+        subjects = [self.names.node(self.contact.node), self.names.nodes]
         leases = {self.names.lease_subject: self.lease}
         try:
             async with (
@@ -171,16 +163,15 @@ class Node:
                     on_change=self._follow_lease,
                 ) as self._keeper,
             ):
+                self._tasks.start_soon(orders.answer, subjects)
                 self._tasks.start_soon(self._give_up_when_cancelled)
-                self._tasks.start_soon(self._shorten_for_ever)
+                self._tasks.start_soon(self._check_for_ever)
                 while not self._is_stopping:
                     await self._stand_by()
                     if self.is_owner:
-                        await self._own()
+                        await (self._hand_over() if self._is_leaving else self._own())
                 self._tasks.cancel_scope.cancel()
         finally:
-            for each in subscriptions:
-                client.unsubscribe(each)
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self.local.close)
 
@@ -232,33 +223,70 @@ class Node:
                 renewed_at = self.local.position
 
     async def _apply_from(self, position: int) -> None:
-        end = await self._end_of_log()
+        end = await self._end_of_log(position)
         async with follow(self.jetstream, self.names.log, after=position) as follower:
             while True:
                 if self.local.position >= end and not self.lease.is_candidate:
-                    self.lease.is_candidate = not self._is_stopping
+                    self.lease.is_candidate = not self._is_leaving
                     self._keeper.wake()
                 received = await follower.receive()
                 entries = [LogEntry(each.sequence, each.message.payload) for each in received]
                 await trio.to_thread.run_sync(self.local.follow, entries)
 
-    async def _end_of_log(self) -> int:
-        """Return the sequence of the last entry of the log, once the engine answers."""
+    async def _end_of_log(self, position: int) -> int:
+        """Return the sequence of the last entry of the log, once the engine answers.
+
+        Raises:
+          Unfit: The log begins after the next entry.
+        """
         while True:
             try:
-                return (await self.jetstream.stream(self.names.log)).last
+                log = await self.jetstream.stream(self.names.log)
             except NatsError:
                 await trio.sleep(RETRY_S)
+            else:
+                if log.first > position + 1:
+                    raise Unfit
+                return log.last
 
     # --- both -------------------------------------------------------------------------------------
 
-    async def _shorten_for_ever(self) -> None:
+    async def _check_for_ever(self) -> None:
         while True:
             await trio.sleep(CHECK_S)
             try:
+                if self._term is not None:
+                    await self._survey()
                 await self._shorten()
             except (NatsError, StoreError) as error:
-                logger.warning("the log of the cluster could not be shortened: %s", error)
+                logger.warning("the log of the cluster could not be looked at: %s", error)
+
+    async def _survey(self) -> None:
+        """Ask all nodes what they are, for the owner's pages, and report differences."""
+        reports = await ask_nodes(self.jetstream.client, self.names, {}, ANSWERS_S)
+        last, before = self.local.position, {each.node: each.differs for each in self.nodes}
+        settings = self.settings()
+        self.nodes = [figures_of(each, last, settings) for each in reports]
+        for each in self.nodes:
+            if each.differs and list(before.get(each.node, ())) != list(each.differs):
+                logger.warning(
+                    "node %s has other %s than this one, and clients would meet them after a "
+                    "takeover: give all nodes the same files and options",
+                    each.node,
+                    ", ".join(each.differs),
+                )
+
+    def figures(self) -> ClusterFigures:
+        """Return the figures of the cluster, for its owner."""
+        store = self._store
+        return ClusterFigures(
+            self.names.cluster,
+            epoch=store.epoch if store is not None else 0,
+            appends=store.appends if store is not None else 0,
+            records=store.records if store is not None else 0,
+            append_s=store.append_s if store is not None else 0.0,
+            nodes=self.nodes,
+        )
 
     async def _shorten(self) -> None:
         """Write a snapshot if the log has grown, and delete from the log what it covers.
@@ -336,56 +364,45 @@ class Node:
 
     def report(self) -> Report:
         """Return what this node is and does."""
+        role = STANDBY if self.lease.is_candidate else READING
+        if self._term is not None:
+            role = OWNER
+        elif self._is_leaving:
+            role = DRAINING
         return Report(
             self.contact.node,
-            role=OWNER if self._term is not None else STANDBY,
+            role=role,
             address=self.address,
             position=self.local.position,
             clients=len(self.gate.relays),
             version=self.version,
-            process=self._process,
+            settings=self.settings(),
         )
 
-    def _answer(self, messages: list[Message]) -> None:
-        for message in messages:
-            order = _parse(message.payload)
-            if order.get("do") == "move" and self._term is not None:
-                heir = str(order.get("to", ""))
-                logger.info("told to hand the cluster over to %s", heir or "another node")
-                self._leave(heir)
-            if message.reply:
-                try:
-                    answer = json.dumps(asdict(self.report())).encode()
-                    self.jetstream.client.publish(message.reply, answer)
-                except NatsError as error:
-                    logger.warning("a question could not be answered: %s", error)
+    async def _take_digest(self, position: int) -> Digest:
+        node = self.contact.node
+        try:
+            digest, records = await digest_at(self.local, self.take_view, position)
+        except StoreError as error:
+            return Digest(node, position, failure=str(error))
+        return Digest(node, position, digest, records)
 
+    def move(self, heir: str) -> None:
+        """Hand the cluster over to a node, or with "" to any, if this node is the owner."""
+        if self._term is not None:
+            logger.info("told to hand the cluster over to %s", heir or "another node")
+            self._leave(heir)
 
-async def check_alone(jetstream: JetStream, names: ClusterNames, node: str) -> None:
-    """Refuse the id of a node that another process has.
-
-    Raises:
-      OptionError: Another process answers to it.
-    """
-    try:
-        answer = await jetstream.client.request(names.node(node), b"{}")
-    except (NoResponders, NoAnswer):
-        return
-    other = _parse(answer.payload)
-    raise OptionError(
-        f"node {node!r} runs already, for clients of {other.get('address')}: each node of a "
-        "cluster needs an id of its own (option node)"
-    )
+    def drain(self) -> None:
+        """Hand the cluster over if this node is the owner, and never become it again."""
+        if not self._is_leaving:
+            logger.info("told to drain: this node takes no lease until it is started again")
+            self._is_leaving = self.gate.is_draining = True
+            self.lease.is_candidate = False
+            self._leave("")
 
 
 def lease_of(node: str, options: LeaseOptions) -> Lease:
     """Return what a node knows of the lease at its start."""
     rank = crc32(node.encode()) % RANKS
     return Lease(node, rank, options, started_at=lease_time(), is_candidate=False)
-
-
-def _parse(payload: bytes) -> Mapping[str, object]:
-    try:
-        return parse_object(payload)
-    except NatsError:
-        return {}

@@ -51,9 +51,15 @@ class ReplicatedStore:
     on_lost: Callable[[str], None] = noop
     patience_s: float = math.inf
     clock: Callable[[], float] = time.monotonic
+    appends: int = 0
+    records: int = 0
+    append_s: float = 0.0
+    """The total time of ``appends``, which had ``records``, in seconds."""
     doubtful_since: float = math.inf
     """The time of the first request without an answer; ``math.inf`` = the log answers."""
     _writer: int = 0
+    epoch: int = 0
+    """The sequence of the entry of the log with which this writer began."""
     _sequence: int = 0
     """The sequence of the last entry of the log, as this writer knows it."""
     _broken: str = ""
@@ -71,7 +77,7 @@ class ReplicatedStore:
         epoch = epoch_entry(self._writer)
         try:
             while not self._sequence:
-                self._sequence = self._begin(epoch)
+                self.epoch = self._sequence = self._begin(epoch)
             return self._catch_up(progress)
         except InDoubt as error:
             raise StoreUnavailable(f"the log of the cluster cannot be used: {error}") from error
@@ -115,7 +121,7 @@ class ReplicatedStore:
             raise StaleSequence(f"the last commit is {self.local.commit}, not {expected}")
         if not turns:
             return expected  # nothing is deferred
-        first = expected + 1
+        first, started = expected + 1, self.clock()
         self._is_behind = True
         try:
             for entry in encode_append(self._writer, first, turns, self.log.max_bytes):
@@ -135,6 +141,9 @@ class ReplicatedStore:
                 f"the log of the cluster has what this node could not store: {error}"
             ) from error
         self._is_behind = False
+        self.appends += 1
+        self.records += sum([len(turn.records) for turn in turns])
+        self.append_s += self.clock() - started
         return self.local.commit
 
     def _break(self, reason: str) -> StoreBroken:

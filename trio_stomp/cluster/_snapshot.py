@@ -63,9 +63,31 @@ def write_snapshot(view: View, stream: CommitLog) -> Snapshot | None:
     last = stream.last()
     if sequence <= _covered(stream, last):
         return None
-    key, commit = secrets.token_bytes(8), recovered.commit + int(recovered.settings.get(BASE, "0"))
-    first = 0
-    parts = _parts(view, without_ours(recovered), stream.max_bytes - _HEADER.size)
+    commit = recovered.commit + int(recovered.settings.get(BASE, "0"))
+    found = evolve(without_ours(recovered), commit=commit)
+    return write_state(view, found, stream, sequence, last)
+
+
+def write_state(
+    view: View, recovered: Recovered, stream: CommitLog, sequence: int, last: int
+) -> Snapshot | None:
+    """Write what a view has as a snapshot. Blocks.
+
+    Args:
+      view: The view.
+      recovered: What it recovered.
+      stream: The stream of snapshots.
+      sequence: The last entry of the log that the snapshot covers.
+      last: The sequence of the last part in the stream.
+
+    Returns:
+      The snapshot, or None if another node was faster.
+
+    Raises:
+      StoreError: The view cannot be read, or the stream not be written to.
+    """
+    key, commit, first = secrets.token_bytes(8), recovered.commit, 0
+    parts = _parts(view, recovered, stream.max_bytes - _HEADER.size)
     for number, (text, is_last) in enumerate(parts):
         header = _HEADER.pack(_MARK, key, sequence, commit, number, is_last)
         try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, RemoteError
+from trio_stomp.base import CloseReason, Cluster, Identity, RemoteError
 from trio_stomp.broker import (
     AccessRules,
     Broker,
@@ -122,8 +122,8 @@ class Server:
     new_session_id: Callable[[], str] | None = None
     """Returns ids chosen by the embedding program; None = ids are counted from ``boot_number``."""
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
-    doubts: Callable[[], str] = str
-    """Returns why the broker is not ready for a reason outside of the server, or ""."""
+    cluster: Cluster | None = None
+    """The cluster that this broker owns."""
     _poll: SlicedPoll = field(factory=SlicedPoll)
     _shared: ConnectionShared = field(init=False)
     _is_stopping: bool = False
@@ -469,7 +469,7 @@ class Server:
             return "the broker is stopping"
         if self.committer is not None and self.committer.error:
             return self.committer.error
-        return self.doubts()
+        return self.cluster.doubts() if self.cluster is not None else ""
 
     def census(self) -> Census:
         """Return the figures that only the server knows (the core's ``TakesCensus``).

@@ -5,15 +5,16 @@ import secrets
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
 import trio
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from trio_stomp._version import __version__
-from trio_stomp.base import OptionError, innermost
+from trio_stomp.base import ClusterFigures, OptionError, innermost
 from trio_stomp.cluster import (
     ClusterNames,
     Contact,
@@ -31,6 +32,7 @@ from trio_stomp.cluster import (
 from trio_stomp.config import Settings, adopt, own, put
 from trio_stomp.nats import open_client
 from trio_stomp.server import Entrance, Server, ServerEvent, ServerHandle
+from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
 from trio_stomp.startup._security import Security
@@ -85,7 +87,8 @@ def _check(settings: Settings, listeners: Listeners | None) -> None:
     if (Path(settings.store.data_dir) / "journal").exists():
         raise OptionError(
             f"{settings.store.data_dir} has the messages of a broker that was alone, which a "
-            "cluster does not read: give the node another --data-dir"
+            "cluster does not read: give the node another --data-dir. To bring them into a new "
+            "cluster: trio-stomp cluster import"
         )
 
 
@@ -98,6 +101,7 @@ class Host:
       link: Where other nodes relay clients to.
       contact: The same, for them.
       handle: Of the node.
+      digests: Of what all nodes need alike.
     """
 
     settings: Settings
@@ -107,6 +111,7 @@ class Host:
     link: trio.SocketListener
     contact: Contact
     handle: ServerHandle
+    digests: Mapping[str, str]
     _serving: ServerHandle | None = None
     _server: Server | None = None
     _must_stop: bool = False
@@ -125,7 +130,7 @@ class Host:
         def guard(server: Server) -> None:
             self._server = server
             server.broker.queues.may_hand_out = lambda: node.is_owner
-            server.doubts = lambda: _doubts(store)
+            server.cluster = _Owned(node, store)
 
         entrances = [Entrance(_copy(each.listener), each.tls) for each in self.entrances]
         secret = self.contact.secret.encode()
@@ -157,11 +162,12 @@ class Host:
         """Implement ``ServerHandle.reload``."""
         if self._serving is not None:
             await self._serving.reload(settings)
-            return
-        new = settings if settings is not None else own(self.settings)
-        await Security(new, self.embedding.ssl_context).open()
-        adopt(own(self.settings), new)  # raises if it cannot be applied
-        put(self.settings, new)
+        else:
+            new = settings if settings is not None else own(self.settings)
+            await Security(new, self.embedding.ssl_context).open()
+            adopt(own(self.settings), new)  # raises if it cannot be applied
+            put(self.settings, new)
+        self.digests = await trio.to_thread.run_sync(digests, self.settings)
 
 
 def _copy(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.SocketListener:
@@ -169,10 +175,20 @@ def _copy(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.SocketListener:
     return trio.SocketListener(listener.socket.dup())
 
 
-def _doubts(store: ReplicatedStore) -> str:
-    if time.monotonic() < store.doubtful_since + DOUBT_S:
-        return ""
-    return "the log of the cluster does not answer, so nothing can be stored"
+@frozen
+class _Owned:
+    """Implements ``Cluster`` for the broker that owns it."""
+
+    node: Node
+    store: ReplicatedStore
+
+    def doubts(self) -> str:
+        if time.monotonic() < self.store.doubtful_since + DOUBT_S:
+            return ""
+        return "the log of the cluster does not answer, so nothing can be stored"
+
+    def figures(self) -> ClusterFigures:
+        return self.node.figures()
 
 
 async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitStack) -> Host:
@@ -199,6 +215,7 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
         link=link,
         contact=contact,
         handle=handle,
+        digests=await trio.to_thread.run_sync(digests, settings),
     )
 
 
@@ -231,6 +248,7 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
             lease=lease_of(host.contact.node, lease_options),
             on_renewed=host.wake,
             stop_s=server.drain_s + GRACE_S + PATIENCE_S,
+            settings=lambda: host.digests,
         )
         host.handle.on_reload = host.reload
         async with trio.open_nursery() as tasks:

@@ -141,6 +141,7 @@ class BrokerCollector:
         yield from self._destinations(counted.counted)
         yield from self._room()
         yield from self._store()
+        yield from self._cluster()
         yield from process_figures(self.figures.open_files())
 
     def counting(self) -> Pieces[Counted]:
@@ -343,6 +344,31 @@ class BrokerCollector:
         )
         yield counter("journal_commits", "Turns appended.", store.commits)
         yield counter("journal_damaged", "Records found to be damaged.", store.damaged)
+
+    def _cluster(self) -> Families:
+        if self.server.cluster is None:
+            return
+        figures = self.server.cluster.figures()
+        nodes, label = figures.nodes, ("node",)
+        epoch = "Entry of the cluster's log with which its owner began."
+        yield gauge("cluster_epoch", epoch, figures.epoch)
+        yield SummaryMetricFamily(
+            PREFIX + "cluster_append_seconds",
+            "Appends to the cluster's log.",
+            count_value=figures.appends,
+            sum_value=figures.append_s,
+        )
+        yield counter("cluster_records", "Records appended to the cluster's log.", figures.records)
+        owns = [((each.node,), each.role == "owner") for each in nodes]
+        yield from gauges("cluster_node_owner", "Whether a node is the owner.", label, owns)
+        behind = [((each.node,), each.behind) for each in nodes]
+        text = "Entries of the log that a node had not applied."
+        yield from gauges("cluster_node_behind", text, label, behind)
+        clients = [((each.node,), each.clients) for each in nodes]
+        yield from gauges("cluster_node_clients", "Clients that a node relays.", label, clients)
+        differs = [((each.node,), bool(each.differs)) for each in nodes]
+        text = "Whether a node has other users, rules or policies than the owner."
+        yield from gauges("cluster_node_differs", text, label, differs)
 
 
 def _kinds(kinds: Mapping[tuple[str, str], int]) -> Iterator[tuple[tuple[str, ...], float]]:

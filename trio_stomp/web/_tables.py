@@ -12,7 +12,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import define
+from attrs import asdict, define
 
 from trio_stomp._version import __version__
 from trio_stomp.base import LOOKS, Greatest, Pieces, greatest
@@ -185,6 +185,7 @@ class Tables:
                 "wildcards": statistics.wildcards,
                 "quotas": statistics.quotas(),
                 "quota_refusals_total": statistics.quota_refusals,
+                "cluster": None if server.cluster is None else asdict(server.cluster.figures()),
             }
         )
 

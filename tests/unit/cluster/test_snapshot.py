@@ -5,6 +5,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+import trio
+import trio.testing
 from attrs import define, field
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.support.cluster import FakeLog, Node
 from tests.support.stores import ignore
-from trio_stomp.cluster import LogEntry, ReplicatedStore
+from trio_stomp.cluster import LocalState, LogEntry, ReplicatedStore
+from trio_stomp.cluster._audit import digest_at
 from trio_stomp.cluster._snapshot import Snapshot, find_snapshot, write_snapshot
 from trio_stomp.store import (
     Append,
@@ -210,6 +213,45 @@ def test_a_view_shows_one_moment_whatever_is_appended(tmp_path: Path) -> None:
     assert found.next_id == 31
     view.close()
     owner.store.close()
+
+
+async def digest(path: Path, local: LocalState, position: int) -> tuple[str, int]:
+    return await digest_at(local, lambda: open_view(str(path)), position)
+
+
+async def test_equal_states_have_equal_digests_whatever_led_to_them(tmp_path: Path) -> None:
+    owner = filled(tmp_path / "owner")
+    local, path = owner.store.local, owner.node.path / "local-0"
+    other = Member.at(tmp_path / "other", owner)
+    follower = LocalState(other.node.open_local, fill=lambda _: None)
+    follower.open(ignore)
+    follower.follow(owner.node.log.read(0))
+    expected = await digest(path, local, local.position)
+    assert expected[1] > 10
+    assert await digest(other.node.path / "local-0", follower, local.position) == expected
+    snapshot = owner.write()
+    assert snapshot is not None
+    owner.purge(snapshot)
+    newcomer = Member.at(tmp_path / "new", owner)
+    from_snapshot = newcomer.node.make().local
+    from_snapshot.renew(ignore)
+    assert await digest(newcomer.node.path / "local-1", from_snapshot, local.position) == expected
+    assert await digest(path, local, local.position - 1) == ("", 0)  # it has passed
+    async with trio.open_nursery() as tasks:
+        found: list[tuple[str, int]] = []
+
+        async def take_later() -> None:
+            found.append(await digest(path, local, local.position + 1))
+
+        tasks.start_soon(take_later)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        for number in (40, 41):
+            await trio.to_thread.run_sync(owner.puts, number)
+    follower.follow(owner.node.log.read(follower.position)[:1])
+    assert found == [await digest(other.node.path / "local-0", follower, follower.position)]
+    assert found != [expected]
+    for each in (local, follower, from_snapshot):
+        each.close()
 
 
 @pytest.mark.parametrize("payload", [b"", b"TSS2" + bytes(40)])

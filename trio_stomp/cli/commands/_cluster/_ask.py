@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import secrets
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -11,12 +11,20 @@ from trio_stomp.cli._tool import CannotDo
 
 if TYPE_CHECKING:
     from trio_stomp.cluster import ClusterNames
-    from trio_stomp.nats import JetStream, Message
+    from trio_stomp.nats import JetStream
+    from trio_stomp.store.tools import View
 
 ANSWERS_S = 0.5
 """How long nodes may take to answer; all of them are asked at once."""
 MOVE_S = 10.0
+ENGINE_S = 10.0
 LOOK_S = 0.05
+NEVER_OWNERS = "reading", "draining"
+"""Roles of nodes that take no lease."""
+AHEAD = (1.0, 0.0, 2.0, 0.0)
+"""Seconds that the entry to compare is ahead, for each attempt. If the log stands still, it is the
+last one."""
+RATE_S = 0.2
 
 Row = dict[str, Any]
 
@@ -27,11 +35,17 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
     Raises:
       NatsError: There is no such cluster, or no answer.
     """
+    from trio_stomp.cluster import figures_of
+
     log, kept = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
     nodes = await _nodes(names, jetstream)
+    owner = _owner_of(nodes)
+    settings: Row = next((row["settings"] for row in nodes if row["node"] == owner), {})
+    rows = (figures_of(row, log.last, settings) for row in nodes)
     return {
-        "owner": _owner_of(nodes),
+        "owner": owner,
         "nodes": nodes,
+        "differences": {each.node: each.differs for each in rows if each.differs},
         "log": {
             "first": log.first,
             "last": log.last,
@@ -48,20 +62,9 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
 
 async def _nodes(names: "ClusterNames", jetstream: "JetStream") -> list[Row]:
     """Return what each node says of itself, by name."""
-    found: dict[str, Row] = {}
+    from trio_stomp.cluster import ask_nodes
 
-    def take(messages: "list[Message]") -> None:
-        for message in messages:
-            if message.payload:
-                row = json.loads(message.payload)
-                found[row["node"]] = row
-
-    inbox = b"_INBOX." + secrets.token_hex(11).encode()
-    subscription = jetstream.client.subscribe(inbox, take)
-    jetstream.client.publish(names.nodes, b"{}", reply=inbox)
-    await trio.sleep(ANSWERS_S)
-    jetstream.client.unsubscribe(subscription)
-    return [found[name] for name in sorted(found)]
+    return await ask_nodes(jetstream.client, names, {}, ANSWERS_S)
 
 
 def _owner_of(nodes: list[Row]) -> str:
@@ -78,17 +81,59 @@ async def hand_over(
       CannotDo: There is no such node, or none becomes the owner.
       NatsError: There is no answer.
     """
-    nodes = await _nodes(names, jetstream)
-    owner = _owner_of(nodes)
-    known = ", ".join(row["node"] for row in nodes) or "none"
-    if given.node and given.node not in {row["node"] for row in nodes}:
-        raise CannotDo(f"there is no node {given.node[:80]!r}; those that answer: {known}")
-    if not owner:
-        raise CannotDo(f"no node owns the cluster; those that answer: {known}")
+    owner, nodes = await _settled(names, jetstream, given.node)
     if given.node == owner:
         return owner
+    if nodes.get(given.node, {}).get("role") in NEVER_OWNERS:
+        role = nodes[given.node]["role"]
+        raise CannotDo(f"node {given.node} is {role}, and takes no lease; see: cluster status")
     order = json.dumps({"do": "move", "to": given.node}).encode()
     await jetstream.client.request(names.node(owner), order)
+    return await _next_owner(names, jetstream, owner)
+
+
+async def drain(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> str:
+    """Have a node hand the cluster over and never own it again. Return the owner.
+
+    Raises:
+      CannotDo: There is no such node, or no other that can be the owner.
+      NatsError: There is no answer.
+    """
+    owner, nodes = await _settled(names, jetstream, given.node)
+    others = [row["role"] for name, row in nodes.items() if name != given.node]
+    if not any(role not in NEVER_OWNERS for role in others):
+        raise CannotDo(
+            f"no other node can own the cluster if {given.node} drains; see: cluster status"
+        )
+    await jetstream.client.request(names.node(given.node), b'{"do": "drain"}')
+    return owner if owner != given.node else await _next_owner(names, jetstream, owner)
+
+
+async def _owned(
+    names: "ClusterNames", jetstream: "JetStream", node: str
+) -> tuple[str, dict[str, Row]]:
+    """Return the owner, and all nodes by name. ``node`` must be one of them, or ""."""
+    nodes = {str(row["node"]): row for row in await _nodes(names, jetstream)}
+    owner, known = _owner_of(list(nodes.values())), ", ".join(nodes) or "none"
+    if node and node not in nodes:
+        raise CannotDo(f"there is no node {node[:80]!r}; those that answer: {known}")
+    if not owner:
+        raise CannotDo(f"no node owns the cluster; those that answer: {known}")
+    return owner, nodes
+
+
+async def _settled(
+    names: "ClusterNames", jetstream: "JetStream", node: str
+) -> tuple[str, dict[str, Row]]:
+    """Return what ``_owned`` does, once no node reads its state any more, or that takes long."""
+    owner, nodes = await _owned(names, jetstream, node)
+    with trio.move_on_after(MOVE_S):
+        while any(row["role"] == "reading" for row in nodes.values()):
+            owner, nodes = await _owned(names, jetstream, node)
+    return owner, nodes
+
+
+async def _next_owner(names: "ClusterNames", jetstream: "JetStream", owner: str) -> str:
     with trio.move_on_after(MOVE_S):
         while True:
             heir = _owner_of(await _nodes(names, jetstream))
@@ -96,3 +141,71 @@ async def hand_over(
                 return heir
             await trio.sleep(LOOK_S)
     raise CannotDo(f"no other node became the owner within {MOVE_S:g} s; see: cluster status")
+
+
+async def verify(
+    given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream"
+) -> list[Row]:
+    """Return the digest of each node's state, all after the same entry of the log.
+
+    Raises:
+      CannotDo: The nodes do not reach one entry at the same time, or do not answer.
+      NatsError: There is no answer.
+    """
+    from trio_stomp.cluster import ask_nodes
+
+    nodes = {str(row["node"]) for row in await _nodes(names, jetstream)}
+    if not nodes:
+        raise CannotDo("no node of the cluster answers")
+    for ahead in AHEAD:
+        position = await _soon(names, jetstream, ahead)
+        order = {"do": "verify", "position": position}
+        found = await ask_nodes(jetstream.client, names, order, given.timeout, len(nodes))
+        missing = nodes - {str(row["node"]) for row in found}
+        if missing:
+            raise CannotDo(
+                f"no digest from {', '.join(sorted(missing))} within {given.timeout:g} s; "
+                "reading a large state takes longer: --timeout"
+            )
+        if all(row.get("digest") or row.get("failure") for row in found):
+            return found
+    raise CannotDo("the nodes did not reach the same entry of the log; try again")
+
+
+async def _soon(names: "ClusterNames", jetstream: "JetStream", ahead_s: float) -> int:
+    """Return the number of an entry of the log that is written soon, or of the last one."""
+    before = (await jetstream.stream(names.log)).last
+    await trio.sleep(RATE_S)
+    last = (await jetstream.stream(names.log)).last
+    return last + round((last - before) * ahead_s / RATE_S)
+
+
+def open_unused(target: str, stack: ExitStack) -> "View":
+    """Return a view of a store that no broker uses, until the stack is closed.
+
+    Raises:
+      StoreError: There is no such store, or a broker uses it.
+    """
+    from trio_stomp.store.disk import DirectoryLock
+    from trio_stomp.store.tools import open_view
+
+    view = open_view(target)
+    stack.callback(view.close)
+    if "://" not in target:
+        stack.callback(DirectoryLock(f"{target}/lock").release)
+    return view
+
+
+async def move_in(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> Row:
+    """Fill a new cluster from ``given.view``, and return what it has.
+
+    Raises:
+      OptionError: The cluster was used, or the servers do not fit.
+      StoreError: The store cannot be read, or the servers not be written to.
+      NatsError: There is no answer.
+    """
+    from trio_stomp.cluster import move_in, open_engine
+
+    replicas = given.cluster_replicas
+    await open_engine(jetstream.client, names, replicas, ENGINE_S)
+    return dict(await move_in(jetstream, names, given.view))

@@ -1,8 +1,9 @@
-"""``trio-stomp cluster``: show the nodes of a cluster, and move it from one to another."""
+"""``trio-stomp cluster``: show, compare, move and drain nodes, and fill a new cluster."""
 
 import argparse
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -19,7 +20,15 @@ from trio_stomp.cli._tool import (
     show_json,
     show_table,
 )
-from trio_stomp.cli.commands._cluster._ask import hand_over, look
+from trio_stomp.cli.commands._cluster._ask import (
+    drain,
+    hand_over,
+    look,
+    move_in,
+    open_unused,
+    verify,
+)
+from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
     from trio_stomp.cluster import ClusterNames
@@ -32,8 +41,11 @@ CONNECT_S = 5.0
 
 EPILOG = """\
 It asks the nodes through the servers of NATS, so it needs --cluster with the same addresses and
-credentials as a node. move makes another node the owner, with less than half a second of silence;
-stop a node with SIGTERM to make it leave. docs/operate/cluster.md describes clusters.
+credentials as a node. move makes another node the owner, with less than half a second of silence.
+drain does so, too, and keeps the node from becoming the owner until it is started again; then stop
+it with SIGTERM. verify compares the nodes' copies. import fills a new cluster, before its nodes
+start, with the directory or database of a broker that was alone and is stopped.
+docs/operate/cluster.md describes clusters.
 """
 
 T = TypeVar("T")
@@ -47,17 +59,35 @@ def main(argv: Sequence[str]) -> int:
       CannotDo: the servers of NATS cannot be reached, or there is no such cluster or node.
     """
     given = make_parser().parse_args(list(argv))
-    return COMMANDS[given.command](given)
+    try:
+        return COMMANDS[given.command](given)
+    except StoreError as error:
+        raise CannotDo(str(error)) from error
 
 
 def make_parser() -> Parser:
     """Return the parser of the arguments after ``cluster``."""
     parser = make_tool_parser(NAME, "Show the nodes of a cluster, and move it.", EPILOG)
-    texts = {"status": "show nodes, log and servers", "move": "make another node the owner"}
+    texts = {
+        "status": "show nodes, log and servers",
+        "move": "make another node the owner",
+        "drain": "keep a node from being the owner, before work on its machine",
+        "verify": "compare the states of all nodes",
+        "import": "fill a new cluster from the store of a broker that was alone",
+    }
     for name, command in add_commands(parser, texts).items():
-        if name == "move":
-            command.add_argument("node", nargs="?", default="", help="the new owner; none = any")
         add = command.add_argument
+        if name == "move":
+            add("node", nargs="?", default="", help="the new owner; none = any")
+        elif name == "drain":
+            add("node", help="the node")
+        elif name == "verify":
+            add(
+                "--timeout", type=float, default=60.0, metavar="S", help="longest wait for a digest"
+            )
+        elif name == "import":
+            add("source", metavar="DIR|URL", help="its --data-dir or --store-url")
+            add("--cluster-replicas", type=int, default=3, metavar="N", help="as for the nodes")
         servers = os.environ.get(VARIABLE, "")
         add("--cluster", default=servers, metavar="URL,…", help=f"servers of NATS; else {VARIABLE}")
         add("--cluster-name", default="stomp", metavar="NAME", help="name of the cluster")
@@ -95,17 +125,58 @@ def _status(given: argparse.Namespace) -> int:
         f"followed by {', '.join(log['followers']) or 'no server'}; "
         f"snapshots: {found['snapshots']['bytes']} bytes"
     )
+    for node, differs in found["differences"].items():
+        print(f"{node} has other {', '.join(differs)} than the owner")
     if not found["owner"]:
         print("no node owns the cluster at the moment")
     return WELL if found["owner"] else CANNOT
 
 
 def _move(given: argparse.Namespace) -> int:
-    owner = _run(given, hand_over)
+    return _show_owner(given, _run(given, hand_over))
+
+
+def _drain(given: argparse.Namespace) -> int:
+    return _show_owner(given, _run(given, drain))
+
+
+def _show_owner(given: argparse.Namespace, owner: str) -> int:
     if given.json:
         show_json({"owner": owner})
     else:
         print(f"{owner} owns the cluster now")
+    return WELL
+
+
+def _verify(given: argparse.Namespace) -> int:
+    found = _run(given, verify)
+    digests = {row["digest"] for row in found}
+    are_equal = len(digests) == 1 and not any(row["failure"] for row in found)
+    if given.json:
+        show_json({"equal": are_equal, "nodes": found})
+        return WELL if are_equal else CANNOT
+    rows = [(row["node"], row["records"], row["digest"] or row["failure"]) for row in found]
+    show_table(rows, "node", "records", "digest")
+    at = f"after entry {found[0]['position']} of the log"
+    if are_equal:
+        print(f"all nodes have the same state {at}")
+    else:
+        print(
+            f"the nodes differ {at}: stop a node that is wrong, delete its directory, and start it;"
+            " it is made anew from the log"
+        )
+    return WELL if are_equal else CANNOT
+
+
+def _import(given: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        given.view = open_unused(given.source, stack)
+        found = _run(given, move_in)
+    if given.json:
+        show_json(found)
+    else:
+        counts = ", ".join(f"{name}: {count}" for name, count in found.items())
+        print(f"cluster {given.cluster_name} is filled: {counts}; start its nodes")
     return WELL
 
 
@@ -143,4 +214,10 @@ def _run(
         raise innermost(group) from None
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"status": _status, "move": _move}
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "status": _status,
+    "move": _move,
+    "drain": _drain,
+    "verify": _verify,
+    "import": _import,
+}

@@ -1,0 +1,63 @@
+"""Moves the content of a broker that was alone into a new cluster."""
+
+import secrets
+
+import trio
+
+from trio_stomp.base import OptionError
+from trio_stomp.cluster._engine import ClusterNames, open_log
+from trio_stomp.cluster._entries import end_entry, epoch_entry
+from trio_stomp.cluster._snapshot import write_state
+from trio_stomp.nats import JetStream
+from trio_stomp.store import StaleSequence
+from trio_stomp.store.tools import View
+
+
+async def move_in(jetstream: JetStream, names: ClusterNames, view: View) -> dict[str, int]:
+    """Make the content of a store that of a cluster which no node has used.
+
+    The log begins after an entry that only the snapshot covers. So each node finds that its state
+    does not lead up to the log, and begins with the snapshot; without a complete one it waits.
+
+    Args:
+      jetstream: With the streams of the cluster.
+      names: Their names.
+      view: Of the store, which no broker uses. It was not recovered yet.
+
+    Returns:
+      The numbers of messages, streams and settings.
+
+    Raises:
+      OptionError: The cluster was used before.
+      StoreError: The store cannot be read, or the streams not be written to.
+      NatsError: The servers of NATS do not answer.
+
+    Checkpoint: always. Cancel: the cluster is not usable; delete its streams.
+    """
+    log = open_log(jetstream, names.log, names.log_subject)
+    snapshots = open_log(jetstream, names.snapshots, names.snapshot_subject)
+    try:
+        recovered = await trio.to_thread.run_sync(view.recover, _ignore)
+        writer = secrets.randbits(63) + 1
+        try:
+            covered = await trio.to_thread.run_sync(log.publish, epoch_entry(writer), 0)
+            await trio.to_thread.run_sync(log.publish, end_entry(writer), covered)
+        except StaleSequence:
+            raise OptionError(
+                f"the cluster {names.cluster} has been used: move a store into a new one "
+                "(option cluster_name), or delete the streams of this one if they are not needed"
+            ) from None
+        await jetstream.purge(names.log, covered + 1)
+        await trio.to_thread.run_sync(write_state, view, recovered, snapshots, covered, 0)
+    finally:
+        log.close()
+        snapshots.close()
+    return {
+        "messages": sum(place.count for place in recovered.places.values()),
+        "streams": len(recovered.streams),
+        "settings": len(recovered.settings),
+    }
+
+
+def _ignore(_done: int, _total: int) -> None:
+    """Take no note of progress."""
