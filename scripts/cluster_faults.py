@@ -10,12 +10,15 @@ the nodes. In each round each fault happens once:
     standby    a standby is killed
     stop       the owner is stopped in order
     stall      nothing passes between the owner and the servers for longer than its lease
+    cut        the connections between them are reset, and no new ones are possible
+    aside      the same, between a standby and the servers
     pause      the owner is paused for longer than its lease, with messages on their way
     machine    the owner is killed with the server that leads the log
     leader     the server that leads the log is killed
     engine     all servers are killed at once
 
-Then what was killed is started again, and at the end all queues are drained. The promises are
+Then what was killed is started again until all nodes are up to date, and at the end all queues are
+drained. The promises are
 those of ``crash.py``, and what comes again says ``redelivered:true``. Silence is the longest time
 in which a client that sends to surviving nodes got no RECEIPT. The exit code is 1 if a promise does
 not hold.
@@ -36,6 +39,7 @@ from pathlib import Path
 
 from _cluster.machines import Cluster, running_cluster
 from _cluster.pulse import Pulse
+from _cluster.wire import Wire
 from _crash.cast import Cast
 from _crash.clients import Client
 from _crash.ledger import Ledger
@@ -43,18 +47,21 @@ from _crash.ledger import Ledger
 LAZY_S = 8.0
 """Records that no client waits for are stored within a second, and a takeover takes some."""
 JOIN_S = 30.0
-DRAIN_S = 120.0
+DRAIN_S = 30.0
+"""Messages that do not come for so long are lost."""
 QUIET_S = 1.0
 LOAD_S = 1.0
 PAUSE_S = 3.0
 SETTLE_S = 0.5
+SHOWN = 5
 
 
 class Faults:
     """A run: faults, one after another, and the record of what clients saw."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, cluster: Cluster, seed: int, is_hasty: bool) -> None:
         self.cluster = cluster
+        self.is_hasty = is_hasty
         self.random = random.Random(seed)
         self.ledger = Ledger(LAZY_S, "storage", must_mark=True)
         self.silences: dict[str, list[float]] = {}
@@ -63,7 +70,9 @@ class Faults:
             "owner": lambda owner: cluster.nodes[owner].kill(),
             "standby": lambda owner: cluster.nodes[(owner + 1) % 3].kill(),
             "stop": lambda owner: cluster.nodes[owner].send(signal.SIGTERM),
-            "stall": self._stall,
+            "stall": lambda owner: self._disturb(cluster.wires[owner], Wire.stall),
+            "cut": lambda owner: self._disturb(cluster.wires[owner], Wire.cut),
+            "aside": lambda owner: self._disturb(cluster.wires[(owner + 1) % 3], Wire.cut),
             "pause": self._pause,
             "machine": self._machine,
             "leader": lambda _: cluster.leader().kill(),
@@ -86,7 +95,7 @@ class Faults:
         for each in (*clients, pulse):
             each.start()
         time.sleep(self.random.uniform(LOAD_S / 2, LOAD_S))
-        # What comes from now on may come again: it is of a life of its own.
+        # From now on messages may come again, marked as redelivered.
         self.ledger.killed_at[self.ledger.life] = time.monotonic() + PAUSE_S
         self.kinds[kind](owner)
         time.sleep(SETTLE_S)
@@ -98,6 +107,8 @@ class Faults:
                 self.ledger.wrong(f"{type(client).__name__} did not notice: {kind}")
         self.silences.setdefault(kind, []).append(pulse.stop())
         cluster.start()
+        if not self.is_hasty:
+            cluster.wait_until_current()
 
     def _wait_for(self, pulse: Pulse) -> None:
         """Wait until there were RECEIPTs for a while."""
@@ -113,11 +124,13 @@ class Faults:
             client._port = self.random.choice(self.cluster.ports)
         return clients
 
-    def _stall(self, owner: int) -> None:
-        for wire in self.cluster.wires[owner]:
-            wire.stall()
+    @staticmethod
+    def _disturb(wires: Sequence[Wire], how: Callable[[Wire], None]) -> None:
+        """Disturb the way between a node and all servers for longer than its lease."""
+        for wire in wires:
+            how(wire)
         time.sleep(PAUSE_S)
-        for wire in self.cluster.wires[owner]:
+        for wire in wires:
             wire.go_on()
 
     def _pause(self, owner: int) -> None:
@@ -145,11 +158,12 @@ class Faults:
         clients = list(self._cast.drainers(self.random.randrange(1 << 30), stop))
         for client in clients:
             client.start()
-        until, quiet = time.monotonic() + DRAIN_S, 0
-        while time.monotonic() < until and quiet < 3:
-            before = self.ledger.deliveries
+        quiet_since, before = time.monotonic(), -1
+        while not self.ledger.is_drained() and time.monotonic() < quiet_since + DRAIN_S:
+            if self.ledger.deliveries != before:
+                quiet_since, before = time.monotonic(), self.ledger.deliveries
             time.sleep(QUIET_S)
-            quiet = quiet + 1 if self.ledger.deliveries == before else 0
+        time.sleep(QUIET_S)  # anything that comes twice
         stop.set()
         for client in clients:
             client.join(JOIN_S)
@@ -174,6 +188,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--only", default="", help="faults, separated by commas")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--hasty",
+        action="store_true",
+        help="go on while nodes still read their state: more loss of service, no loss of messages",
+    )
     parser.add_argument("--json", type=Path, help="write the summary to this file, too")
     return parser.parse_args(argv)
 
@@ -184,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
     began = time.monotonic()
     with running_cluster(folder) as cluster:
-        faults = Faults(cluster, args.seed)
+        faults = Faults(cluster, args.seed, args.hasty)
         faults.prepare()
         kinds = args.only.split(",") if args.only else list(faults.kinds)
         for _ in range(args.rounds):
@@ -192,6 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 faults.round(kind)
                 line = f"{kind}: silent for {faults.silences[kind][-1]:.2f} s"
                 print(f"{line}, {faults.ledger.found} violations", file=sys.stderr, flush=True)
+                for text in faults.ledger.violations[:SHOWN]:
+                    print(text, file=sys.stderr, flush=True)
         faults.drain()
     summary = {"seed": args.seed, **faults.summary(), "s": round(time.monotonic() - began)}
     text = json.dumps(summary, indent=2)

@@ -15,11 +15,17 @@ import trio
 from _crash.broker import ENVIRONMENT, ROOT, NotReady, free_port
 
 from _cluster.wire import Wire
+from trio_stomp.cluster import ClusterNames, ask_nodes
 from trio_stomp.nats import Address, JetStream, NatsOptions, open_client
 
 LOG = "stomp_log_00"
 READY_S = 60.0
 """Longest time until a cluster, or a node that was started again, is ready."""
+CURRENT_S = 120.0
+"""Longest time until all nodes have read their state."""
+ROLES = "owner", "standby"
+"""Of nodes that are up to date."""
+ASK_S = 0.5
 LOOK_S = 0.05
 
 
@@ -157,6 +163,24 @@ class Cluster:
         async with open_client(NatsOptions(addresses)) as client:
             await client.wait_until_connected()
             return (await JetStream(client).stream(LOG)).leader
+
+    def wait_until_current(self) -> None:
+        """Wait until all nodes are up to date.
+
+        Raises:
+          NotReady: It takes too long.
+        """
+        until = time.monotonic() + CURRENT_S
+        while len(self.nodes) != sum(role in ROLES for role in trio.run(self._roles)):
+            if time.monotonic() > until:
+                raise NotReady(f"nodes are not up to date; their logs are in {self.folder}")
+
+    async def _roles(self) -> list[object]:
+        addresses = [Address("127.0.0.1", port) for port in self.engine_ports]
+        async with open_client(NatsOptions(addresses)) as client:
+            await client.wait_until_connected()
+            answers = await ask_nodes(client, ClusterNames("stomp"), {}, ASK_S, len(self.nodes))
+        return [each.get("role") for each in answers]
 
     def kill(self) -> None:
         """Kill everything."""

@@ -1,4 +1,4 @@
-"""The network between a node and a server of NATS: it can stall, and go on."""
+"""The network between a node and a server of NATS: it can stall, be cut, and go on."""
 
 import contextlib
 import socket
@@ -11,6 +11,7 @@ class Wire:
     """Passes the bytes of connections to a port on, both ways, in threads.
 
     While it stalls, connections stay open and bytes wait, as on a network that loses all packets.
+    While it is cut, connections are reset, as by a firewall that was told to.
     """
 
     def __init__(self, target: int) -> None:
@@ -19,25 +20,39 @@ class Wire:
         self.port: int = self._listener.getsockname()[1]
         self._passes = threading.Event()
         self._passes.set()
+        self._is_cut = False
+        self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stall(self) -> None:
         """Let nothing pass until ``go_on``."""
         self._passes.clear()
 
+    def cut(self) -> None:
+        """End all connections, and refuse others until ``go_on``. Bytes on their way are lost."""
+        self._is_cut = True
+        for each in list(self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
     def go_on(self) -> None:
         """Pass on what waits, and all that follows."""
+        self._is_cut = False
         self._passes.set()
 
     def _accept(self) -> None:
         while True:
             near, _ = self._listener.accept()
             self._passes.wait()
+            if self._is_cut:
+                near.close()
+                continue
             try:
                 far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 near.close()
                 continue
+            self._open |= {near, far}
             for source, into in ((near, far), (far, near)):
                 threading.Thread(target=self._copy, args=(source, into), daemon=True).start()
 
@@ -50,3 +65,4 @@ class Wire:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+            self._open.discard(each)

@@ -118,7 +118,7 @@ class Ledger:
 
     def _again(self, track: Track, number: int) -> None:
         before = track.life[number]
-        if before == self.life:
+        if before == self.life and not (self.must_mark and self.life in self.killed_at):
             self.wrong(f"{track.name} {number} came twice, with no kill between")
         elif not track.is_sure:
             age = self.killed_at.get(before, 0.0) - track.when[number]
