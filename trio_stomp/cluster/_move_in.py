@@ -1,6 +1,7 @@
 """Moves the content of a broker that was alone into a new cluster."""
 
 import secrets
+from functools import partial
 
 import trio
 
@@ -48,7 +49,8 @@ async def move_in(jetstream: JetStream, names: ClusterNames, view: View) -> dict
                 "(option cluster_name), or delete the streams of this one if they are not needed"
             ) from None
         await jetstream.purge(names.log, covered + 1)
-        await trio.to_thread.run_sync(write_state, view, recovered, snapshots, covered, 0)
+        write = partial(write_state, view, recovered, snapshots, sequence=covered, last=0)
+        await trio.to_thread.run_sync(write)
     finally:
         log.close()
         snapshots.close()
