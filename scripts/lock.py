@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILES: Mapping[str, tuple[str, ...]] = {
     "requirements-dev.txt": ("dev",),
-    "requirements-image.txt": ("security", "jms", "metrics"),
+    "requirements-image.txt": ("security", "jms", "metrics", "cluster"),
 }
 """The extras of the packages in each file."""
 OLDEST_PYTHON = "3.11"

@@ -49,6 +49,40 @@ def test_a_linter_finds_nothing_wrong_with_the_dockerfile() -> None:
     assert (result.returncode, result.stdout) == (0, "")
 
 
+def test_a_cluster_on_kubernetes_or_compose_is_valid_and_its_options_exist(tmp_path: Path) -> None:
+    import kubernetes_validate
+    import yaml
+
+    passwords = tmp_path / "users"
+    passwords.write_text("")
+    compose = yaml.safe_load((CONF / "cluster-compose.yml").read_text(encoding="utf-8"))
+    text = (CONF / "cluster-kubernetes.yaml").read_text(encoding="utf-8")
+    manifests = list(yaml.safe_load_all(text))
+    for each in manifests:
+        kubernetes_validate.validate(each, "1.30", strict=True)
+    commands = [each["command"] for each in compose["services"].values()]
+    for each in manifests:
+        if each["kind"] == "StatefulSet":
+            commands += [one["args"] for one in each["spec"]["template"]["spec"]["containers"]]
+    nodes = [command for command in commands if any("--node" in word for word in command)]
+    assert (len(nodes), len(commands)) == (4, 8)
+    for command in nodes:
+        words = [word.replace("/run/secrets/stomp/users", str(passwords)) for word in command]
+        result = run(sys.executable, "-m", "trio_stomp", "config", "check", *words)
+        assert result.returncode == 0, result.stderr
+    server = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert server is not None
+    configurations = [(CONF / "nats-cluster.conf").read_text(encoding="utf-8")]
+    configurations += [
+        each["data"]["nats.conf"] for each in manifests if each["kind"] == "ConfigMap"
+    ]
+    for number, configuration in enumerate(configurations):
+        path = tmp_path / f"{number}.conf"
+        path.write_text(configuration)
+        checked = run(server, "-t", "-c", str(path))
+        assert (checked.returncode, "sync_interval: always" in configuration) == (0, True)
+
+
 def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:
     target = tmp_path / "trio-stomp.pyz"
     made = run(sys.executable, str(ROOT / "scripts" / "make_zipapp.py"), str(target))
