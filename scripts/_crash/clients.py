@@ -12,6 +12,8 @@ MAX_PAUSE_S = 0.01
 MAX_BODY = 2000
 WINDOW = 200
 MAX_GROUP = 8
+SETTLE_S = 10.0
+"""How long a client that stops waits for RECEIPTs."""
 HELD = 0.1
 """Share of the reads after which a consumer keeps its ACKs to itself for a while."""
 
@@ -28,6 +30,8 @@ class Client(threading.Thread):
         self._port = port
         self._stop_asked = stop
         self._client_id = client_id
+        self.unanswered = 0
+        """ACKs and transactions without a RECEIPT."""
         self.link: Link
 
     def run(self) -> None:
@@ -43,8 +47,12 @@ class Client(threading.Thread):
                     self.work()
             with suppress(Gone):
                 self.settle()
-                # A RECEIPT that was on its way at the kill counts, too.
-                while replies := self.link.receive():
+                # A RECEIPT that was on its way at the kill counts, too. Without it, what was sent
+                # here could come behind what another connection sends later.
+                until = time.monotonic() + SETTLE_S
+                while (replies := self.link.receive()) or (
+                    self.unanswered and time.monotonic() < until
+                ):
                     self.take(replies)
         except Exception as error:
             self.ledger.wrong(f"the harness itself: {type(self).__name__}: {error!r}")
@@ -192,6 +200,7 @@ class Consumer(Client):
         """Implement ``Client.settle``."""
         waiting, self._to_ack = self._to_ack, []
         if waiting:
+            self.unanswered += len(waiting)
             self.link.send("".join(self.answer(*each) for each in waiting))
 
     def answer(self, ack: str, name: str, number: int) -> str:
@@ -200,6 +209,7 @@ class Consumer(Client):
 
     def receipt(self, reply: Reply) -> None:
         """Implement ``Client.receipt``. The message must never be delivered again."""
+        self.unanswered -= 1
         name, number = reply.headers["receipt-id"].split()
         self.ledger.tracks[name].acked[int(number)] = 1
 
@@ -241,6 +251,7 @@ class Mover(Consumer):
 
     def receipt(self, reply: Reply) -> None:
         """Implement ``Client.receipt``."""
+        self.unanswered -= 1
         group = self.track.groups[int(reply.headers["receipt-id"])]
         group.state = COMMITTED
         self.track.receipted[group.first] = 1
