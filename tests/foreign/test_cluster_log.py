@@ -86,3 +86,15 @@ async def test_a_log_without_a_server_is_in_doubt(tmp_path: Path) -> None:
             await trio.to_thread.run_sync(log.last)
         with pytest.raises(InDoubt):
             await trio.to_thread.run_sync(log.publish, b"x", 0)
+
+
+async def test_whoever_reads_behind_a_purge_of_everything_does_not_wait(tmp_path: Path) -> None:
+    async with log_on(tmp_path) as log:
+        store = store_on(log)
+        await trio.to_thread.run_sync(fill, store, 5, 10)
+        await log.jetstream.purge("LOG_00", 5)
+        found = await trio.to_thread.run_sync(log.read, 2)
+        assert [each.sequence for each in found] == [5, 6]
+        await log.jetstream.purge("LOG_00", 7)
+        with trio.fail_after(2):
+            assert await trio.to_thread.run_sync(log.read, 2, abandon_on_cancel=True) == []

@@ -22,6 +22,8 @@ from trio_stomp.store import StaleSequence, StoreUnavailable
 MARGIN_BYTES = 1024
 """Bytes of the server's largest message that are left for headers and the stream's own data."""
 
+LOOK_S = 5.0
+"""Time without an entry after which a read begins again."""
 PAUSE_S = 0.1
 """Shortest time for a request that fails, so that trying again is no load."""
 
@@ -69,18 +71,26 @@ class JetStreamLog:
         """Implement ``CommitLog.read``."""
 
         async def read() -> Sequence[LogEntry]:
-            follower = self._follower
-            if follower is None or follower.last != after:
-                self.close()
-                follower = self._follower = Follower(self.jetstream, self.stream, after)
-                self._has_more = False
-            if not self._has_more and (await self.jetstream.stream(self.stream)).last <= after:
-                return []
-            entries = await follower.receive()
-            self._has_more = entries[-1].pending > 0
-            return [LogEntry(entry.sequence, entry.message.payload) for entry in entries]
+            while True:
+                follower = self._follower
+                if follower is None or follower.last != after:
+                    self.close()
+                    follower = self._follower = Follower(self.jetstream, self.stream, after)
+                    self._has_more = False
+                if not self._has_more and not await self._has_after(after):
+                    return []
+                with trio.move_on_after(LOOK_S):
+                    entries = await follower.receive()
+                    self._has_more = entries[-1].pending > 0
+                    return [LogEntry(each.sequence, each.message.payload) for each in entries]
+                self.close()  # entries were purged meanwhile, or lost on their way
 
         return self._run(read)
+
+    async def _has_after(self, sequence: int) -> bool:
+        """Return whether the stream has entries after a sequence, which were not purged."""
+        found = await self.jetstream.stream(self.stream)
+        return max(found.first, sequence + 1) <= found.last
 
     def close(self) -> None:
         """End the subscription with which it reads. Call it in Trio's thread."""

@@ -19,7 +19,7 @@ from attrs import define, field
 
 from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.cluster._audit import digest_at
-from trio_stomp.cluster._commit_log import CommitLog, LogEntry
+from trio_stomp.cluster._commit_log import CommitLog, InDoubt, LogEntry
 from trio_stomp.cluster._engine import ClusterNames, open_log
 from trio_stomp.cluster._gate import Contact, Gate
 from trio_stomp.cluster._keeper import LeaseKeeper, keep_leases, lease_time
@@ -208,10 +208,12 @@ class Node:
     async def _apply_log(self) -> None:
         """Follow the log. This node takes no lease until its state is up to date: others may be."""
         self.lease.is_candidate = False
-        await trio.to_thread.run_sync(self.local.open, self.progress)
-        renewed_at = -1
+        prepare, renewed_at = self.local.open, -1
         while True:
             try:
+                await trio.to_thread.run_sync(prepare, self.progress)
+                if prepare == self.local.renew:
+                    prepare, renewed_at = self.local.open, self.local.position
                 await self._apply_from(self.local.position)
             except Unfit as error:
                 self.lease.is_candidate = False
@@ -219,17 +221,25 @@ class Node:
                     logger.error("%s: trying again", error)
                     await trio.sleep(CHECK_S)
                 logger.warning("the local state does not lead up to the log: it is made anew")
-                await trio.to_thread.run_sync(self.local.renew, self.progress)
-                renewed_at = self.local.position
+                prepare = self.local.renew
+            except (InDoubt, StoreUnavailable) as error:
+                logger.warning("%s; trying again", error)
+                await trio.sleep(RETRY_S)
 
     async def _apply_from(self, position: int) -> None:
+        """Apply what follows an entry, until something is missing."""
         end = await self._end_of_log(position)
         async with follow(self.jetstream, self.names.log, after=position) as follower:
             while True:
                 if self.local.position >= end and not self.lease.is_candidate:
                     self.lease.is_candidate = not self._is_leaving
                     self._keeper.wake()
-                received = await follower.receive()
+                with trio.move_on_after(CHECK_S) as silence:
+                    received = await follower.receive()
+                if silence.cancelled_caught:
+                    if await self._end_of_log(self.local.position) > self.local.position:
+                        return  # entries were lost on their way
+                    continue
                 entries = [LogEntry(each.sequence, each.message.payload) for each in received]
                 await trio.to_thread.run_sync(self.local.follow, entries)
 

@@ -11,6 +11,7 @@ from attrs import asdict, define, field, frozen
 from trio_stomp.base import NodeFigures, OptionError
 from trio_stomp.cluster._engine import ClusterNames
 from trio_stomp.nats import (
+    Disconnected,
     JetStream,
     Message,
     NatsClient,
@@ -24,6 +25,7 @@ logger = logging.getLogger("trio_stomp")
 
 ANSWERS_S = 0.5
 """How long nodes may take to answer; all of them are asked at once."""
+RETRY_S = 0.2
 READING, STANDBY, OWNER, DRAINING = "reading", "standby", "owner", "draining"
 
 
@@ -192,10 +194,16 @@ async def check_alone(jetstream: JetStream, names: ClusterNames, node: str) -> N
     Raises:
       OptionError: Another process answers to it.
     """
-    try:
-        answer = await jetstream.client.request(names.node(node), b"{}")
-    except (NoResponders, NoAnswer):
-        return
+    while True:
+        await jetstream.client.wait_until_connected()
+        try:
+            answer = await jetstream.client.request(names.node(node), b"{}")
+        except (NoResponders, NoAnswer):
+            return
+        except Disconnected:
+            await trio.sleep(RETRY_S)
+        else:
+            break
     other = _fields(answer.payload)
     raise OptionError(
         f"node {node!r} runs already, for clients of {other.get('address')}: each node of a "

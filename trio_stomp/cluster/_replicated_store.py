@@ -66,6 +66,8 @@ class ReplicatedStore:
     _is_behind: bool = False
     """The last append failed, so the log lacks what its caller knows."""
     _has_local_failed: bool = False
+    _doubtful_below: int = 0
+    """Messages with lesser ids may have been delivered by a former owner, which did not tell."""
 
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``Store.recover``: become the owner, and bring the local state up to date.
@@ -78,9 +80,11 @@ class ReplicatedStore:
         try:
             while not self._sequence:
                 self.epoch = self._sequence = self._begin(epoch)
-            return self._catch_up(progress)
+            found = self._catch_up(progress)
         except InDoubt as error:
             raise StoreUnavailable(f"the log of the cluster cannot be used: {error}") from error
+        self._doubtful_below = found.next_id if found.is_doubtful else 0
+        return found
 
     def _begin(self, epoch: bytes) -> int:
         """Try to publish the entry that begins the epoch. Return its sequence, or 0."""
@@ -100,13 +104,20 @@ class ReplicatedStore:
         return self.local.state()
 
     def _read_on(self) -> None:
-        """Apply the log up to this writer's epoch."""
+        """Apply the log up to this writer's epoch.
+
+        Raises:
+          Unfit: The local state does not lead up to the log.
+          StoreUnavailable: Another node owns the log by now, or it cannot be read.
+        """
         while self.local.position < self._sequence:
             entries = self.log.read(self.local.position)
             if not entries:
                 raise StoreUnavailable("the log of the cluster ends before its last entry")
             self.local.follow(entries)
         if self.local.position > self._sequence:
+            if self.log.last() > self._sequence:
+                raise StoreUnavailable("another node owns the log of the cluster")
             raise StoreError(
                 f"the log of the cluster ends at entry {self._sequence}, but this node has"
                 f" {self.local.position}: it is another log, or was restored from an older copy."
@@ -185,9 +196,18 @@ class ReplicatedStore:
                 raise doubt
 
     def _find(self, payload: bytes, expected: int) -> int:
-        """Return the sequence of an entry if an earlier attempt to publish it succeeded, else 0."""
-        entries = self.log.read(expected)
-        return entries[0].sequence if entries and entries[0].payload == payload else 0
+        """Return the sequence of an entry if an earlier attempt to publish it succeeded, else 0.
+
+        Raises:
+          InDoubt: The log cannot be read, or what follows the expected entry was purged.
+        """
+        try:
+            entries = self.log.read(expected)
+        except StoreUnavailable as error:
+            raise InDoubt(str(error)) from error
+        if not entries or entries[0].sequence != expected + 1:
+            raise InDoubt(f"the entry after {expected} was purged before it could be read")
+        return entries[0].sequence if entries[0].payload == payload else 0
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
         """Implement ``Store.read``."""
@@ -217,6 +237,12 @@ class ReplicatedStore:
         """Implement ``Store.close``: tell the next owner, if this one ends in order."""
         if self._has_local_failed:
             self.local.close()
-        if self._sequence and not self._is_behind:
+        elif self._sequence and not self._is_behind and not self._has_doubtful():
             with suppress(StoreError):
                 self._publish(end_entry(self._writer), self._sequence)
+
+    def _has_doubtful(self) -> bool:
+        """Return whether messages are left of which a former owner did not tell if it had them."""
+        if not self._doubtful_below:
+            return False
+        return any(each.first < self._doubtful_below for each in self.local.state().places.values())

@@ -1,7 +1,8 @@
 """A store over a log: what becomes of an append when requests, answers or owners are lost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from attrs import define, field
@@ -144,8 +145,8 @@ def test_a_former_owner_stores_nothing_more() -> None:
 def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
     nodes = Memories()
 
-    def owned(*, ends: bool, fails: bool = False) -> bool:
-        """Own the log for a while. Return whether what the owner before did is doubtful."""
+    def owned(*, ends: bool, fails: bool = False, empties: bool = False) -> bool:
+        """Own the log for a while. Return whether what owners before did is doubtful."""
         store = nodes.make()
         found = store.recover(ignore)
         commit = store.append([put(found.commit + 1)], found.commit)
@@ -153,6 +154,8 @@ def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
             nodes.log.faults.append(REFUSED)
             with pytest.raises(StoreUnavailable):
                 store.append([put(commit + 1)], commit)
+        if empties:
+            store.append([Turn([Done(range(1, commit + 1))])], commit)
         if ends:
             store.close()
         return found.is_doubtful
@@ -160,6 +163,9 @@ def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
     assert not owned(ends=True)  # the first
     assert not owned(ends=False)
     assert owned(ends=True)
+    assert owned(ends=True)  # its messages of that time are still there
+    assert owned(ends=True, empties=True)
+    assert not owned(ends=True)
     assert not owned(ends=True, fails=True)
     assert owned(ends=True)
 
@@ -178,6 +184,43 @@ def test_two_who_begin_at_once_are_told_apart() -> None:
     nodes.log.faults.append(other_puts_the_same)
     owner.puts()
     assert owner.bodies() == [b"x"]
+
+
+def test_an_append_that_was_purged_before_it_could_be_read_is_in_doubt() -> None:
+    owner = Owner()
+    log = owner.nodes.log
+    log.faults.extend([UNANSWERED, lambda: log.purge(log.last() + 1)])
+    with pytest.raises(StoreBroken, match="purged"):
+        owner.puts()
+
+
+def test_an_append_is_in_doubt_while_the_log_refuses_to_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(log: FakeLog, after: int) -> NoReturn:
+        raise StoreUnavailable("temporarily unavailable")
+
+    owner = Owner()
+    owner.nodes.log.faults.append(UNANSWERED)
+    monkeypatch.setattr(FakeLog, "read", refuse)
+    with pytest.raises(StoreBroken, match="temporarily unavailable"):
+        owner.puts()
+
+
+def test_who_is_overtaken_before_it_has_read_the_log_may_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes, read = Memories(), FakeLog.read
+
+    def overtaken(log: FakeLog, after: int) -> Sequence[LogEntry]:
+        monkeypatch.setattr(FakeLog, "read", read)
+        Owner(nodes).puts()
+        return read(log, after)
+
+    monkeypatch.setattr(FakeLog, "read", overtaken)
+    with pytest.raises(StoreUnavailable, match="another node owns the log"):
+        Owner(nodes)
+    assert Owner(nodes).bodies() == [b"x"]
 
 
 def test_an_append_of_several_entries_that_was_not_finished_is_void() -> None:

@@ -1,0 +1,263 @@
+"""The faults of a simulated cluster: what happens to nodes, the network and the engine."""
+
+import random
+from collections.abc import Callable, Mapping
+
+import trio
+from attrs import define, field
+
+from _cluster.engine import SERVERS, Engine
+from _cluster.nodes import DAMAGED, GONE, KEPT, NAMES, TORN, Fleet, Machine
+from _cluster.streams import Stream
+
+TTL_S = 1.2
+TAKEOVER_S = 0.5
+"""How long a takeover may last after the lease has run out."""
+RENEWED_S = 0.3
+"""Entries that are older should have been applied everywhere."""
+
+
+@define(eq=False)
+class Faults:
+    """Lets faults happen, and ends them.
+
+    Args:
+      counts: How often each kind happened.
+      active: Faults that have not ended.
+    """
+
+    fleet: Fleet
+    engine: Engine
+    chance: random.Random
+    counts: dict[str, int] = field(factory=dict)
+    active: int = 0
+    _number: int = 0
+
+    @property
+    def kinds(self) -> Mapping[str, tuple[int, Callable[[], str]]]:
+        """Return the kinds of faults, with how frequent each is."""
+        return {
+            "owner killed": (6, lambda: self._kill(self.fleet.owner())),
+            "standby killed": (3, lambda: self._kill(self._standby())),
+            "owner stopped": (2, self._stop),
+            "owner moved": (2, self._move),
+            "owner paused": (5, lambda: self._pause(self.fleet.owner())),
+            "standby paused": (2, lambda: self._pause(self._standby())),
+            "network stalled": (5, self._stall),
+            "network cut": (3, self._cut),
+            "server killed": (3, self._server),
+            "majority lost": (4, self._outage),
+            "requests lost or late": (4, self._flaky),
+            "consumers late": (2, self._lag),
+            "engine full": (1, self._fill),
+        }
+
+    async def happen(self, until: float) -> None:
+        """Let faults happen until a time."""
+        while True:
+            await trio.sleep(min(self.chance.expovariate(0.8), 6.0))
+            if trio.current_time() > until:
+                return
+            kinds = self.kinds
+            weights = [weight for weight, _ in kinds.values()]
+            (kind,) = self.chance.choices(list(kinds), weights)
+            said = kinds[kind][1]()
+            if said:
+                self._number += 1
+                self.counts[kind] = self.counts.get(kind, 0) + 1
+                self.fleet.ledger.trace.tell("*", f"{kind}: {said}")
+
+    def heal(self) -> None:
+        """End all faults at once."""
+        self.engine.troubles.end()
+        for machine in self.fleet.machines:
+            machine.place.is_cut = False
+            machine.place.go_on()
+            machine.journal_s = 0.0
+            self.fleet.go_on(machine)
+            self.fleet.start(machine)
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def _standby(self) -> Machine | None:
+        owner = self.fleet.owner()
+        return self.chance.choice([each for each in self.fleet.machines if each is not owner])
+
+    def _for(self, least: float, most: float, end: Callable[[], None]) -> float:
+        """End a fault after a time, which is returned."""
+        duration = self.chance.uniform(least, most)
+        self.active += 1
+
+        def over() -> None:
+            self.active -= 1
+            end()
+
+        self.fleet.network.at(duration, over)
+        return duration
+
+    def _kill(self, machine: Machine | None) -> str:
+        if machine is None or machine.life is None:
+            return ""
+        disk = self.chance.choices((KEPT, TORN, DAMAGED, GONE), (6, 3, 1, 2))[0]
+        if machine is self.fleet.owner():
+            self._expect_takeover(machine)
+        self.fleet.kill(machine, disk)
+        slow = self.chance.random() < 0.3
+        machine.journal_s = self.chance.uniform(0.5, 8.0) if slow else 0.0
+        away = self._for(0.0, 4.0, lambda: self.fleet.start(machine))
+        reads = f", reads it in {machine.journal_s:.1f} s" if slow else ""
+        return f"{machine.name} for {away:.2f} s, its directory {disk}{reads}"
+
+    def _stop(self) -> str:
+        machine = self.fleet.owner()
+        if machine is None or machine.life is None:
+            return ""
+        machine.life.handle.stop()
+        return machine.name
+
+    def _move(self) -> str:
+        machine, heir = self.fleet.owner(), self._standby()
+        if machine is None or heir is None:
+            return ""
+        order = b'{"do": "move", "to": "%b"}' % heir.name.encode()
+        self.engine.tell(NAMES.node(machine.name), b"", order)
+        return f"{machine.name} to {heir.name}"
+
+    def _pause(self, machine: Machine | None) -> str:
+        if machine is None or machine.life is None or machine.life.is_paused:
+            return ""
+        life = machine.life
+        self.fleet.pause(machine)
+
+        def end() -> None:
+            if machine.life is life:
+                self.fleet.go_on(machine)
+
+        return f"{machine.name} for {self._for(0.1, 4.0, end):.2f} s"
+
+    # --- network ----------------------------------------------------------------------------------
+
+    def _some(self) -> Machine:
+        owner = self.fleet.owner()
+        if owner is not None and self.chance.random() < 0.7:
+            return owner
+        return self.chance.choice(self.fleet.machines)
+
+    def _stall(self) -> str:
+        machine = self._some()
+        if machine.place.stalled or machine.place.is_cut:
+            return ""
+        ways = self.chance.choice((("up", "down"), ("up",), ("down",)))
+        machine.place.stall(*ways)
+        duration = self._for(0.1, 4.0, machine.place.go_on)
+        return f"{machine.name} {' and '.join(ways)} for {duration:.2f} s"
+
+    def _cut(self) -> str:
+        machine = self._some()
+        if machine.place.stalled or machine.place.is_cut:
+            return ""
+        machine.place.cut()
+
+        def end() -> None:
+            machine.place.is_cut = False
+
+        return f"{machine.name} for {self._for(0.0, 4.0, end):.2f} s"
+
+    # --- engine -----------------------------------------------------------------------------------
+
+    def _server(self) -> str:
+        troubles = self.engine.troubles
+        host = self.chance.choice(SERVERS)
+        if troubles.down or troubles.outage:
+            return ""
+        troubles.down.add(host)
+        self.engine.drop(host)
+
+        def end() -> None:
+            troubles.down.discard(host)
+
+        duration = self._for(0.2, 5.0, end)
+        if self.chance.random() < 0.5:  # it led the log or the leases
+            self._lose_leaders(self.chance.uniform(0.3, min(4.0, duration)))
+        return f"{host} for {duration:.2f} s"
+
+    def _lose_leaders(self, seconds: float) -> str:
+        troubles = self.engine.troubles
+        troubles.outage = self.chance.choice(("silent", "absent", "unready"))
+
+        def end() -> None:
+            troubles.outage = ""
+
+        return f"{troubles.outage} for {self._for(seconds, seconds, end):.2f} s"
+
+    def _outage(self) -> str:
+        if self.engine.troubles.outage:
+            return ""
+        if self.chance.random() < 0.3:
+            for host in SERVERS:
+                self.engine.drop(host)
+        return self._lose_leaders(self.chance.uniform(0.2, 7.0))
+
+    def _flaky(self) -> str:
+        troubles = self.engine.troubles
+        troubles.flaky = self.chance.choice((0.05, 0.2, 0.5))
+
+        def end() -> None:
+            troubles.flaky = 0.0
+
+        return f"{troubles.flaky} for {self._for(0.5, 5.0, end):.2f} s"
+
+    def _lag(self) -> str:
+        troubles = self.engine.troubles
+        troubles.lag_s = self.chance.choice((0.05, 0.5, 2.0))
+
+        def end() -> None:
+            troubles.lag_s = 0.0
+
+        return f"by {troubles.lag_s} s for {self._for(0.5, 5.0, end):.2f} s"
+
+    def _fill(self) -> str:
+        troubles = self.engine.troubles
+        troubles.full = True
+
+        def end() -> None:
+            troubles.full = False
+
+        return f"for {self._for(0.2, 2.0, end):.2f} s"
+
+    # --- silence ----------------------------------------------------------------------------------
+
+    def _expect_takeover(self, owner: Machine) -> None:
+        """Check later that the loss of an owner was no long silence, if nothing else happens."""
+        others = [each for each in self.fleet.machines if each is not owner]
+        is_calm = self.engine.troubles.are_none and all(each.speed == 1 for each in others)
+        fit = [each.name for each in others if self._is_fit(each)]
+        if not (is_calm and fit) or owner.life is None or not owner.life.term:
+            return
+        killed_at, number, ledger = trio.current_time(), self._number + 1, self.fleet.ledger
+
+        def check() -> None:
+            if self._number == number and ledger.taken_at <= killed_at:
+                names = ", ".join(fit)
+                ledger.wrong(f"no owner {TTL_S + TAKEOVER_S} s after a kill, though {names} could")
+
+        self.fleet.network.at(TTL_S + TAKEOVER_S, check)
+
+    def _is_fit(self, machine: Machine) -> bool:
+        """Return whether a node is up to date and can take the place of the owner."""
+        life, place = machine.life, machine.place
+        if life is None or life.is_paused or life.node is None or place.stalled or place.is_cut:
+            return False
+        node, streams = life.node, self.engine.streams
+        return (
+            node.local._is_open
+            and node.jetstream.client.is_connected
+            and node.local.position >= _settled(streams[NAMES.log])
+            and node.lease.sequence >= _settled(streams[NAMES.leases])
+        )
+
+
+def _settled(stream: Stream) -> int:
+    """Return the sequence up to which every node should have read a stream."""
+    recent = trio.current_time() - RENEWED_S
+    return sum(1 for each in stream.history if each.at < recent)

@@ -1,0 +1,301 @@
+"""Machines with a node each: processes that are killed, and directories that stay or do not."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import trio
+from attrs import define, field
+
+from _cluster.desk import Term
+from _cluster.determinism import PROCESS, Killed, Rules
+from _cluster.ledger import Ledger
+from _cluster.network import Network, Place
+from trio_stomp.base import innermost
+from trio_stomp.cluster import ClusterNames, Contact, Node, ReplicatedStore, _keeper, _node
+from trio_stomp.config import Settings
+from trio_stomp.server import EventFeed, ServerHandle
+from trio_stomp.startup import _node as startup
+from trio_stomp.startup._serve import Embedding
+from trio_stomp.store import JournalStore, StoreUnavailable
+
+NAMES = ClusterNames("sim")
+SERVERS = "nats://s0:4222,nats://s1:4222,nats://s2:4222"
+RESTART_S = 0.5
+"""What runs the nodes starts one again after this time if it ended by itself."""
+SEGMENT_BYTES = 8192
+LOG_BYTES, CHECK_S = 16 * 1024, 2.0
+"""The log is shortened early, and looked at often."""
+KEPT, TORN, DAMAGED, GONE = "kept", "torn", "damaged", "lost"
+"""What becomes of the directory of a node that is killed."""
+
+
+@define(eq=False)
+class Machine:
+    """A machine: its disk, its clock, its way to the engine, and the node that runs there.
+
+    Args:
+      speed: Of its clock; 1 = that of the simulation.
+      journal_s: How long its node takes to read its journal.
+      life: The process of its node; None = it does not run.
+    """
+
+    name: str
+    folder: Path
+    rules: Rules
+    speed: float = 1.0
+    offset: float = 0.0
+    journal_s: float = 0.0
+    place: Place = field(factory=Place)
+    life: "Life | None" = None
+    is_wanted: bool = True
+    """Whether its node is started again when it has ended."""
+    generation: int = 0
+
+    @property
+    def directory(self) -> Path:
+        """Return the directory of the node that runs, or runs next."""
+        return self.folder / f"{self.name}-{self.generation}"
+
+
+@define(eq=False)
+class Life:
+    """A process of a node, from its start to its end."""
+
+    machine: Machine
+    fleet: "Fleet"
+    is_dead: bool = False
+    is_paused: bool = False
+    scopes: dict[trio.CancelScope, None] = field(factory=dict)
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    node: Node | None = None
+    term: Term | None = None
+    handle: ServerHandle = field(factory=lambda: ServerHandle((), feed=EventFeed()))
+
+    @property
+    def name(self) -> str:
+        """Return the name of its node."""
+        return self.machine.name
+
+    @property
+    def place(self) -> Place:
+        """Return where it is in the network."""
+        return self.machine.place
+
+    def lease_time(self) -> float:
+        """Implement ``Process.lease_time``."""
+        return trio.current_time() * self.machine.speed + self.machine.offset
+
+    def disk_s(self) -> float:
+        """Implement ``Process.disk_s``."""
+        return self.fleet.chance.choice((0.0, 0.0001, 0.0005, 0.002))
+
+    def tell(self, text: str) -> None:
+        """Note an event."""
+        if not self.is_dead:
+            self.fleet.ledger.trace.tell(self.name, text)
+
+    async def run(self) -> None:
+        """Be the process. Never raises."""
+        PROCESS.set(self)
+        with self.scope:
+            try:
+                await startup._run(_host(self), trio.TASK_STATUS_IGNORED)
+                self.tell("has ended in order")
+            except Killed:
+                pass
+            except BaseExceptionGroup as group:
+                self._fail(innermost(group.split(trio.Cancelled)[1] or group))
+            except Exception as error:
+                self._fail(error)
+        if self.machine.life is self:
+            self.fleet.kill(self.machine, KEPT)
+            self.fleet.network.at(RESTART_S, self.fleet.start, self.machine)
+
+    def _fail(self, error: BaseException) -> None:
+        """Take the error by which it ended."""
+        if isinstance(error, StoreUnavailable):
+            self.tell(f"ends: {error}")
+        elif not self.is_dead:
+            self.fleet.ledger.wrong(f"{self.name} ends by {type(error).__name__}: {error}")
+
+
+class SimulatedHost(startup.Host):
+    """A host whose broker is a ``Term``, and to which clients come by other ways."""
+
+    async def accept(self, gate: object, clients: trio.Nursery) -> None:  # noqa: ARG002
+        """Implement ``Host.accept``."""
+        await trio.sleep_forever()
+
+    async def serve(self, node: Node, store: ReplicatedStore) -> None:
+        """Implement ``Host.serve``."""
+        life = _life()
+        store.clock = life.fleet.rules.clock.current_time
+        life.term = Term(life, store, life.fleet.ledger, lambda: node.is_owner)
+        if self._must_stop:
+            life.term.stop()
+        try:
+            await life.term.run()
+        finally:
+            life.term = None
+            self._must_stop = False
+
+    def stop_serving(self) -> None:
+        """Implement ``Host.stop_serving``."""
+        self._must_stop = True
+        term = _life().term
+        if term is not None:
+            term.stop()
+
+    def wake(self) -> None:
+        """Implement ``Host.wake``."""
+
+
+def _life() -> Life:
+    life = PROCESS.get()
+    assert isinstance(life, Life)
+    return life
+
+
+def _host(life: Life) -> SimulatedHost:
+    settings = Settings.of(
+        cluster=SERVERS,
+        cluster_name=NAMES.cluster,
+        node=life.name,
+        data_dir=str(life.machine.directory),
+        segment_bytes=SEGMENT_BYTES,
+    )
+    unused: Any = None
+    return SimulatedHost(
+        settings,
+        Embedding(life.handle.feed, None, None),
+        NAMES,
+        entrances=[],
+        link=unused,
+        contact=Contact(life.name, life.name, 1, "secret"),
+        handle=life.handle,
+        digests={},
+    )
+
+
+@define(eq=False)
+class Fleet:
+    """All machines."""
+
+    chance: random.Random
+    rules: Rules
+    network: Network
+    ledger: Ledger
+    nursery: trio.Nursery
+    machines: list[Machine] = field(factory=list)
+
+    def start(self, machine: Machine) -> None:
+        """Start the node of a machine, unless it runs or is not wanted."""
+        if machine.life is None and machine.is_wanted:
+            machine.life = Life(machine, self)
+            self.ledger.trace.tell(machine.name, "starts")
+            self.nursery.start_soon(machine.life.run)
+
+    def log_begins_late(self) -> bool:
+        """Return whether the beginning of the log was deleted."""
+        return self.ledger.engine.streams[NAMES.log].first > 1
+
+    def kill(self, machine: Machine, disk: str) -> None:
+        """Kill the node of a machine, if it runs. Nothing that it does later counts.
+
+        Args:
+          machine: The machine.
+          disk: What becomes of its directory.
+        """
+        life = machine.life
+        if life is None:
+            return
+        life.is_dead = True
+        before = machine.directory
+        machine.generation += 1
+        if disk != GONE and before.exists():
+            shutil.copytree(before, machine.directory)
+            if disk != KEPT:
+                _harm(machine.directory, disk, self.chance)
+        machine.life = None
+        machine.place.drop()
+        if life.term is not None:
+            for request in life.term.requests:
+                request.reply("lost")
+        self.rules.go_on(life)
+        life.scope.cancel()
+        for scope in list(life.scopes):
+            scope.cancel()
+
+    def pause(self, machine: Machine) -> None:
+        """Stop the process of a node, as SIGSTOP does."""
+        if machine.life is not None:
+            machine.life.is_paused = True
+            self.rules.pause(machine.life)
+
+    def go_on(self, machine: Machine) -> None:
+        """Let the process of a node go on."""
+        if machine.life is not None and machine.life.is_paused:
+            machine.life.is_paused = False
+            self.rules.go_on(machine.life)
+
+    def owner(self) -> Machine | None:
+        """Return the machine whose node serves clients, or None."""
+        found = [each for each in self.machines if each.life is not None and each.life.term]
+        return max(found, key=_opened_at, default=None)
+
+
+def _opened_at(machine: Machine) -> float:
+    term = machine.life.term if machine.life is not None else None
+    return 0.0 if term is None else term.opened_at
+
+
+def _harm(directory: Path, disk: str, chance: random.Random) -> None:
+    """Damage a file of a directory, or cut the end of its newest journal off."""
+    journal = sorted(directory.glob("cluster-*/journal/*.log"))
+    every = [*journal, *sorted(directory.glob("cluster-*/streams/**/*.log"))]
+    files = [file for file in (journal[-1:] if disk == TORN else every) if file.stat().st_size]
+    if not files:
+        return
+    file = chance.choice(files)
+    data = bytearray(file.read_bytes())
+    if disk == TORN:
+        del data[-chance.randrange(1, 400) :]
+    else:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    file.write_bytes(data)
+
+
+@contextmanager
+def simulated(network: Network) -> Iterator[None]:
+    """Put nodes into the simulated world while the block runs."""
+    open_local = startup._open_local
+
+    def make(*args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
+        node = Node(*args, **kwargs)
+        _life().node = node
+        return node
+
+    def slowly(settings: Settings, path: Path, is_new: bool) -> JournalStore:
+        life = _life()
+        trio.from_thread.run(trio.sleep, life.machine.journal_s)
+        if is_new and life.fleet.log_begins_late():
+            life.fleet.ledger.rebuilt += 1
+        return open_local(settings, path, is_new)
+
+    def lease_time() -> float:
+        return _life().lease_time()
+
+    with (
+        mock.patch.object(trio, "open_tcp_stream", network.connect),
+        mock.patch.object(_keeper, "lease_time", lease_time),
+        mock.patch.object(_node, "lease_time", lease_time),
+        mock.patch.multiple(_node, LOG_BYTES=LOG_BYTES, CHECK_S=CHECK_S),
+        mock.patch.object(startup, "Node", make),
+        mock.patch.object(startup, "_open_local", slowly),
+    ):
+        yield

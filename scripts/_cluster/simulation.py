@@ -1,0 +1,305 @@
+"""One seed: a cluster, its clients, its faults, and what is checked at the end."""
+
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest import mock
+
+import trio
+from attrs import define, evolve, field, frozen
+
+from _cluster.clients import Clients
+from _cluster.desk import PAGE, Request
+from _cluster.determinism import PROCESS, Rules
+from _cluster.engine import Engine
+from _cluster.faults import TTL_S, Faults
+from _cluster.ledger import Ledger, Trace
+from _cluster.network import Network
+from _cluster.nodes import NAMES, Fleet, Life, Machine, simulated
+from trio_stomp.cluster import Lease, LocalState, LogEntry
+from trio_stomp.cluster._entries import Batch, BatchReader
+from trio_stomp.store import MemoryStore, Recovered, Store, Turn
+
+DURATION_S = 14.0
+"""How long faults happen."""
+SETTLE_S = 40.0
+"""How long everything may take to be in order afterwards."""
+QUIET_S = 1.0
+AFTERMATH_S = 0.5
+"""How long a run goes on after its first violation."""
+MEMORY = Path("/dev/shm")
+"""Where directories are if it is there: the disk is simulated, and need not be waited for."""
+
+
+FENCE, LEASE, FORGET = "fence", "lease", "forget"
+PLANTS = (FENCE, LEASE, FORGET)
+"""Faults that checks must find: the engine ignores what an entry expects, nodes ignore that their
+lease has run out, a store forgets every hundredth append."""
+
+
+@frozen
+class Result:
+    """What a seed led to.
+
+    Args:
+      faults: How often each kind happened.
+      trace: The last events.
+    """
+
+    seed: int
+    nodes: int
+    violations: list[str]
+    faults: dict[str, int]
+    takeovers: int
+    confirmed: int
+    redelivered: int
+    rebuilt: int
+    trace: list[str]
+
+
+@define(eq=False)
+class Simulation:
+    """A cluster with a seed.
+
+    Args:
+      prints: Print each event.
+      plant: A fault in the code or the engine that checks must find; "" = none.
+    """
+
+    seed: int
+    nodes: tuple[int, int]
+    folder: Path
+    prints: bool = False
+    plant: str = ""
+    duration_s: float = DURATION_S
+    chance: random.Random = field(init=False)
+    rules: Rules = field(init=False)
+    network: Network = field(init=False)
+    engine: Engine = field(init=False)
+    trace: Trace = field(init=False)
+    ledger: Ledger = field(init=False)
+    fleet: Fleet = field(init=False)
+    faults: Faults = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.rules = Rules(self._part())
+        self.network = Network(self._part())
+        self.engine = self.network.server = Engine(self.network, self._part())
+        self.trace = Trace(self.rules.clock.current_time, self.prints)
+        self.ledger = Ledger(self.engine, self.trace, NAMES.log, NAMES.leases, TTL_S)
+        self.engine.troubles.ignores_expected = self.plant == FENCE
+
+    def _part(self) -> random.Random:
+        """Return random numbers of their own for a part, so that parts do not disturb others."""
+        return random.Random(self.chance.random())
+
+    async def run(self) -> None:
+        """Let everything happen, and check it."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.network.run)
+            self.fleet = Fleet(self._part(), self.rules, self.network, self.ledger, nursery)
+            self._make_machines()
+            self.faults = Faults(self.fleet, self.engine, self._part())
+            clients = Clients(self.fleet, self._part())
+            for machine in self.fleet.machines:
+                self.fleet.start(machine)
+            async with trio.open_nursery() as load:
+                load.start_soon(self._end_early, load.cancel_scope)
+                for run in clients.all():
+                    load.start_soon(run)
+                await self._live(clients)
+                load.cancel_scope.cancel()
+            for machine in self.fleet.machines:
+                machine.is_wanted = False
+                self.fleet.kill(machine, "lost")
+            await trio.sleep(QUIET_S)
+            nursery.cancel_scope.cancel()
+
+    async def _end_early(self, scope: trio.CancelScope) -> None:
+        """End the run soon after the first violation: others may follow from it."""
+        await self.ledger.found.wait()
+        await trio.sleep(AFTERMATH_S)
+        scope.cancel()
+
+    async def _live(self, clients: Clients) -> None:
+        """Let faults happen, wait until all is in order, and compare."""
+        await self.faults.happen(trio.current_time() + self.duration_s)
+        self.trace.tell("*", "all faults end")
+        self.faults.heal()
+        clients.stop()
+        with trio.move_on_after(SETTLE_S) as scope:
+            await self._settle(clients)
+        if scope.cancelled_caught:
+            what = "clients have no receipts" if clients.running else self._unsettled()
+            self.ledger.wrong(f"not in order after {SETTLE_S} s: {what}")
+        self._compare()
+
+    def _make_machines(self) -> None:
+        chance = self.chance
+        drifts = chance.random() < 0.2
+        for number in range(chance.randint(*self.nodes)):
+            speed = chance.uniform(0.8, 1.25) if drifts else 1.0
+            offset = chance.uniform(0, 1e6)
+            machine = Machine(f"n{number}", self.folder, self.rules, speed=speed, offset=offset)
+            self.fleet.machines.append(machine)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def _settle(self, clients: Clients) -> None:
+        """Wait until clients have their receipts, and all nodes the whole log."""
+        while True:
+            if not clients.running and not self._unsettled():
+                return
+            owner = self.fleet.owner()
+            if not clients.running and owner is not None and owner.life and owner.life.term:
+                owner.life.term.submit(Request(keeps=True))  # so that it notices what came late
+            await trio.sleep(QUIET_S / 4)
+
+    def _unsettled(self) -> str:
+        """Return what is not in order yet, or ""."""
+        last = self.engine.streams[NAMES.log].last if NAMES.log in self.engine.streams else 0
+        for machine in self.fleet.machines:
+            life = machine.life
+            if life is None or life.node is None:
+                return f"{machine.name} does not run"
+            if life.node.local.position != last:
+                return f"{machine.name} has entry {life.node.local.position} of {last}"
+        owner = self.fleet.owner()
+        if owner is None or owner.life is None or owner.life.term is None:
+            return "there is no owner"
+        return "" if owner.life.term.is_open else f"{owner.name} does not serve"
+
+    def _compare(self) -> None:
+        """Check that all nodes have the same state, which is that of the whole log."""
+        expected = self._expected()
+        for machine in self.fleet.machines:
+            life = machine.life
+            if life is None or life.node is None or self.ledger.violations:
+                continue
+            local = life.node.local
+            found = digest(local.state(), local.store, self.ledger.trimmed)
+            if found != expected:
+                self.ledger.wrong(
+                    f"{machine.name} has another state: {difference(found, expected)}"
+                )
+
+    def _expected(self) -> dict[str, object]:
+        """Return the state that all entries ever stored lead to, in the reference store."""
+        store, reader = MemoryStore(), BatchReader()
+        commit = 0
+        history = self.engine.streams[NAMES.log].history
+        entries = [LogEntry(each.sequence, each.payload) for each in history]
+        for batch in reader.feed(entries):
+            commit = store.append(batch.turns, commit)
+        return digest(store.state(), store, self.ledger.trimmed)
+
+
+def digest(found: Recovered, store: Store, trimmed: int) -> dict[str, object]:
+    """Return what a store has, to be compared. Stores may keep trimmed messages of streams."""
+    messages = {}
+    for place, level in found.places:
+        for run in store.read(place, level, 0, PAGE).runs:
+            for number, body in zip(run.ids, run.bodies, strict=True):
+                messages[number] = place, level, run.head, body
+    streams = {
+        name: [
+            (offset, body, each.head)
+            for each in store.read_stream(name, state.first, PAGE)
+            for offset, body in enumerate(each.bodies, each.first)
+            if offset >= trimmed
+        ]
+        for name, state in found.streams.items()
+    }
+    return {
+        "commit": found.commit,
+        "messages": messages,
+        "settings": dict(found.settings),
+        "deliveries": {key: count for key, count in found.deliveries.items() if key in messages},
+        "streams": streams,
+    }
+
+
+def difference(found: dict[str, object], expected: dict[str, object]) -> str:
+    """Return where two digests differ, in few words."""
+    for name, value in expected.items():
+        if found[name] != value:
+            return f"{name}: {found[name]!r:.300} instead of {value!r:.300}"
+    return ""
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Take what nodes log as events while the block runs."""
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            process = PROCESS.get()
+            if isinstance(process, Life):
+                process.tell(record.getMessage())
+
+    logger, ear = logging.getLogger("trio_stomp"), Ear()
+    before = logger.level, logger.propagate
+    logger.addHandler(ear)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(ear)
+        logger.level, logger.propagate = before
+
+
+@contextmanager
+def _planted(plant: str) -> Iterator[None]:
+    """Plant a fault into the code while the block runs."""
+    apply = LocalState.apply
+
+    def forget(local: LocalState, batch: Batch) -> None:
+        turns = [Turn([])] * len(batch.turns) if batch.first % 100 == 0 else batch.turns
+        apply(local, evolve(batch, turns=turns))
+
+    def is_held(lease: Lease, _now: float) -> bool:
+        return lease.claim.holder == lease.node
+
+    with ExitStack() as stack:
+        if plant == LEASE:
+            stack.enter_context(mock.patch.object(Lease, "is_held", is_held))
+        elif plant == FORGET:
+            stack.enter_context(mock.patch.object(LocalState, "apply", forget))
+        yield
+
+
+def simulate(
+    seed: int,
+    nodes: tuple[int, int],
+    *,
+    prints: bool = False,
+    plant: str = "",
+    duration_s: float = DURATION_S,
+) -> Result:
+    """Run a seed, and return what it led to."""
+    place = MEMORY if MEMORY.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="cluster-sim-", dir=place))
+    try:
+        world = Simulation(seed, nodes, folder, prints=prints, plant=plant, duration_s=duration_s)
+        with world.rules.applied(), simulated(world.network), _heard(), _planted(plant):
+            trio.run(world.run, clock=world.rules.clock)
+    finally:
+        shutil.rmtree(folder)
+    ledger = world.ledger
+    return Result(
+        seed,
+        nodes=len(world.fleet.machines),
+        violations=ledger.violations,
+        faults=world.faults.counts,
+        takeovers=ledger.takeovers,
+        confirmed=ledger.confirmed,
+        redelivered=ledger.redelivered,
+        rebuilt=ledger.rebuilt,
+        trace=list(ledger.trace.events),
+    )

@@ -1,0 +1,118 @@
+"""Simulate clusters with faults in virtual time, and check what they promise.
+
+    python scripts/cluster_sim.py --seeds 1000
+    python scripts/cluster_sim.py --seed 17
+
+The code of leases, log, local state, snapshots and nodes runs as it is, with its client of NATS and
+its journals. Simulated are the engine, the network, the clocks, threads and the broker of the
+owner. Everything random comes from the seed, so a seed always leads to the same events.
+
+Nodes are killed (their directory stays, loses its end, is damaged or lost), paused for longer than
+the lease, stopped and moved. The network of a node stalls or is cut. The engine loses servers and
+its majority, answers late or not at all, stores what it did not answer, and is full. Clocks differ.
+
+Checked is that
+- nothing whose storage was confirmed is missing in what a later owner finds, and no message whose
+  ACK was confirmed is there;
+- only the writer of the log's last epoch confirms, each entry once, in the order of the log;
+- an owner without a lease hands out nothing, and what may have been delivered before is marked;
+- an append of which clients are told that it failed is not in the log;
+- another node is the owner in time if one was up to date when the owner was killed;
+- no node ends by an error, and all have the same state in the end: that of the whole log.
+
+The exit code is 1 if something does not hold.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from _cluster.simulation import DURATION_S, PLANTS, Result, simulate
+
+TELL_S = 10.0
+"""The interval of lines about progress."""
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds, from 1")
+    parser.add_argument("--seed", type=int, help="this seed alone, with all events")
+    parser.add_argument("--nodes", default="3-9", help="nodes of a cluster: least-most")
+    parser.add_argument(
+        "--duration", type=float, default=DURATION_S, help="seconds in which faults happen"
+    )
+    parser.add_argument(
+        "--plant", choices=PLANTS, default="", help="a fault in the code that must be found"
+    )
+    args = parser.parse_args(argv)
+    least, _, most = args.nodes.partition("-")
+    try:
+        args.range = int(least), int(most or least)
+    except ValueError:
+        parser.error("--nodes is not LEAST-MOST, such as 3-9")
+    if not 2 <= args.range[0] <= args.range[1]:
+        parser.error("--nodes must be at least 2, and the first not greater than the second")
+    return args
+
+
+def show(found: Result, command: str) -> None:
+    """Print what does not hold, what happened before, and how to see it again."""
+    print(f"seed {found.seed}, {found.nodes} nodes: {len(found.violations)} violations")
+    for event in found.trace:
+        print(f"  {event[:300]}")
+    for violation in found.violations:
+        print(f"VIOLATION {violation[:1000]}")
+    print(f"again: {command}", flush=True)
+
+
+def summary(results: Sequence[Result], seconds: float) -> str:
+    """Return the figures of all seeds as a table."""
+    faults: Counter[str] = Counter()
+    for each in results:
+        faults.update(each.faults)
+    rows = [
+        ("seeds", len(results)),
+        *sorted(faults.items()),
+        ("takeovers", sum(each.takeovers for each in results)),
+        ("confirmed appends", sum(each.confirmed for each in results)),
+        ("messages delivered again", sum(each.redelivered for each in results)),
+        ("rebuilt from a snapshot", sum(each.rebuilt for each in results)),
+        ("seeds with violations", sum(1 for each in results if each.violations)),
+        ("wall time, s", round(seconds)),
+    ]
+    return "\n".join(f"{name:26}{count:>10,}" for name, count in rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the seeds, print what was found, and return the exit code."""
+    args = parse(argv)
+    began = told = time.monotonic()
+    results: list[Result] = []
+    same = f"--nodes {args.nodes} --duration {args.duration:g}"
+    same += f" --plant {args.plant}" if args.plant else ""
+    for seed in range(1, args.seeds + 1) if args.seed is None else [args.seed]:
+        found = simulate(
+            seed,
+            args.range,
+            prints=args.seed is not None,
+            plant=args.plant,
+            duration_s=args.duration,
+        )
+        results.append(found)
+        if found.violations:
+            show(found, f"python scripts/cluster_sim.py --seed {seed} {same}")
+        if time.monotonic() > told + TELL_S:
+            told = time.monotonic()
+            wrong = sum(1 for each in results if each.violations)
+            print(f"{len(results)} seeds, {wrong} with violations", file=sys.stderr, flush=True)
+    print(summary(results, time.monotonic() - began))
+    return 1 if any(each.violations for each in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

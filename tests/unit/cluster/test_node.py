@@ -1,0 +1,198 @@
+"""Nodes with their engine and network in memory, in virtual time: see scripts/cluster_sim.py."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+import trio
+from _cluster.clients import Clients
+from _cluster.desk import STORED, Request, Term
+from _cluster.engine import Engine, Session
+from _cluster.faults import Faults
+from _cluster.nodes import GONE, NAMES, Fleet, Machine
+from _cluster.simulation import simulate
+
+Script = Callable[[Fleet, Engine], Awaitable[None]]
+SOON_S = 20.0
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
+    """Have three nodes without clients go through what a test does, without any fault."""
+
+    def play(script: Script) -> None:
+        async def happen(faults: Faults, _until: float) -> None:
+            with trio.fail_after(10 * SOON_S):
+                await script(faults.fleet, faults.engine)
+
+        def nobody(clients: Clients) -> list[Callable[[], Awaitable[None]]]:
+            clients.running = 0
+            return []
+
+        monkeypatch.setattr(Faults, "happen", happen)
+        monkeypatch.setattr(Clients, "all", nobody)
+        found = simulate(1, (3, 3))
+        assert found.violations == [], found.trace
+
+    return play
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, but not for long."""
+    with trio.fail_after(SOON_S):
+        for _ in iter(condition, True):
+            await trio.sleep(0.05)
+
+
+async def owned(fleet: Fleet, former: Machine | None = None) -> tuple[Machine, Term]:
+    """Return the machine whose node serves clients, and its time as the owner."""
+
+    def serves() -> bool:
+        machine = fleet.owner()
+        term = machine.life.term if machine is not None and machine.life is not None else None
+        if machine is None or machine is former or term is None or not term.is_open:
+            return False
+        found.append((machine, term))
+        return True
+
+    found: list[tuple[Machine, Term]] = []
+    await until(serves)
+    return found[0]
+
+
+async def purged(fleet: Fleet, engine: Engine) -> tuple[Machine, Machine]:
+    """Store so much that a snapshot covers the whole log. Return the owner and a standby."""
+    owner, term = await owned(fleet)
+    for number in range(8):
+        request = Request([b"m-%d " % number + bytes(6000)])
+        fleet.ledger.sent.update(request.bodies)
+        term.submit(request)
+        await request.answered.wait()
+        assert request.answer == STORED
+    log = engine.streams[NAMES.log]
+    await until(lambda: log.first > log.last)
+    return owner, next(each for each in fleet.machines if each is not owner)
+
+
+def is_ready(machine: Machine, engine: Engine) -> bool:
+    """Return whether a node has the whole log, and may take the lease."""
+    node = machine.life.node if machine.life is not None else None
+    if node is None:
+        return False
+    return node.lease.is_candidate and node.local.position == engine.streams[NAMES.log].last
+
+
+def test_a_standby_behind_a_purge_of_the_whole_log_is_up_to_date_soon(
+    play: Callable[[Script], None],
+) -> None:
+    """No entry comes that could tell that something is missing before it."""
+
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        _, standby = await purged(fleet, engine)
+        fleet.kill(standby, GONE)
+        fleet.start(standby)
+        await until(lambda: is_ready(standby, engine))
+        assert fleet.ledger.rebuilt == 1
+
+    play(script)
+
+
+def test_a_standby_notices_that_all_that_it_lacks_was_purged_meanwhile(
+    play: Callable[[Script], None],
+) -> None:
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        owner, _ = await owned(fleet)
+        late = next(each for each in fleet.machines if each is not owner)
+        await until(lambda: is_ready(late, engine))
+        late.place.stall("down")
+        await purged(fleet, engine)
+        # Its consumer was asked for messages, but has none to deliver any more.
+        for wire in late.place.wires:
+            wire.down._held.clear()
+        late.place.go_on()
+        await until(lambda: is_ready(late, engine))
+
+    play(script)
+
+
+def test_a_node_does_not_end_if_the_engine_is_silent_while_it_reads_a_snapshot(
+    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Engine._request
+
+    def interrupted(
+        engine: Engine, session: Session, method: str, reply: bytes, payload: bytes
+    ) -> None:
+        request(engine, session, method, reply, payload)
+        if method.startswith(f"CONSUMER.CREATE.{NAMES.snapshots}") and not silences:
+            silences.append(method)
+            engine.troubles.outage = "silent"
+            engine.network.at(4, engine.troubles.end)
+
+    silences: list[str] = []
+
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        _, standby = await purged(fleet, engine)
+        fleet.kill(standby, GONE)
+        fleet.start(standby)
+        life = standby.life
+        monkeypatch.setattr(Engine, "_request", interrupted)
+        await until(lambda: is_ready(standby, engine))
+        assert silences
+        assert standby.life is life
+
+    play(script)
+
+
+def test_a_node_does_not_end_if_its_connection_ends_while_it_asks_for_its_double(
+    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell = Engine.tell
+
+    def cut(standby: Machine, engine: Engine, subject: bytes, reply: bytes, payload: bytes) -> bool:
+        if subject == NAMES.node(standby.name):
+            monkeypatch.setattr(Engine, "tell", tell)
+            standby.place.drop()
+            return True
+        return tell(engine, subject, reply, payload)
+
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        _, standby = await purged(fleet, engine)
+        fleet.kill(standby, GONE)
+        monkeypatch.setattr(Engine, "tell", lambda *args: partial(cut, standby)(*args))
+        fleet.start(standby)
+        life = standby.life
+        await until(lambda: is_ready(standby, engine))
+        assert Engine.tell is tell
+        assert standby.life is life
+
+    play(script)
+
+
+def test_what_a_killed_owner_delivered_stays_doubtful_after_an_ordered_end(
+    play: Callable[[Script], None],
+) -> None:
+    """The one that ends in order cannot know what the owner before it delivered."""
+
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        await purged(fleet, engine)
+        owner, term = await owned(fleet)
+        taken = Request(takes=2)
+        owner.place.stall("up")  # the marks of these deliveries do not reach the log
+        term.submit(taken)
+        await taken.answered.wait()
+        assert len(taken.taken) == 2
+        fleet.kill(owner, GONE)
+        owner.place.go_on()
+        second, _ = await owned(fleet, owner)
+        second.is_wanted = False
+        assert second.life is not None
+        second.life.handle.stop()
+        _, term = await owned(fleet, second)
+        again = Request(takes=2)
+        term.submit(again)
+        await again.answered.wait()
+        assert again.taken == taken.taken  # the ledger checks that they are marked
+        second.is_wanted = True
+
+    play(script)
