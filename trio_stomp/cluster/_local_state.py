@@ -78,7 +78,7 @@ class LocalState:
             return
         found = self._opened(progress)
         after = int(found.settings.get(APPLIED, "0"))
-        if found.damage or bool(found.commit) != bool(after):
+        if found.damage or found.notes or bool(found.commit) != bool(after):
             self.renew(progress)
             return
         self._base = int(found.settings.get(BASE, "0"))
@@ -123,7 +123,7 @@ class LocalState:
         """Apply the next entries of the log.
 
         Raises:
-          Unfit: Entries before them were deleted.
+          Unfit: Entries before them were deleted, or the local store has lost something.
           StoreError: An entry is damaged or not ours, or the local store fails.
         """
         if entries and entries[0].sequence != self.position + 1:
@@ -131,40 +131,63 @@ class LocalState:
         for batch in self._reader.feed(entries):
             if batch.first != self.commit + 1:
                 raise Unfit
-            turns = [evolve(turn, records=self._unknown(turn.records)) for turn in batch.turns]
+            ahead: dict[str, int] = {}
+            turns = [
+                evolve(turn, records=self._unknown(turn.records, ahead)) for turn in batch.turns
+            ]
             self.apply(evolve(batch, turns=turns))
         if entries:
             self.position = entries[-1].sequence
             with self.appending:
                 self._call_due()
 
-    def _unknown(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Leave out what streams have already: they may be an append ahead after a crash."""
-        if not any(isinstance(record, Append | Begin | Atomic) for record in records):
+    def _unknown(self, records: Sequence[Record], ahead: dict[str, int]) -> Sequence[Record]:
+        """Leave out what streams have already: they may be an append ahead after a crash.
+
+        Args:
+          records: Of a turn.
+          ahead: The next offset of each stream that the batch has changed so far, which is changed;
+            -1 = it is gone.
+
+        Raises:
+          Unfit: A stream lacks messages.
+        """
+        if not any(isinstance(record, Append | Begin | DropStream | Atomic) for record in records):
             return records
         found: list[Record] = []
-        begun: set[str] = set()
         for record in records:
             if isinstance(record, Atomic):
-                found.append(Atomic(self._unknown(record.records)))  # type: ignore[arg-type]
+                found.append(Atomic(self._unknown(record.records, ahead)))  # type: ignore[arg-type]
                 continue
-            if isinstance(record, Append) and record.stream not in begun:
-                state = self.store.stream_state(record.stream)
-                skipped = max(0, state.next - record.first) if state is not None else 0
-                if skipped >= len(record.bodies):
-                    continue
-                first, bodies = record.first + skipped, record.bodies[skipped:]
-                found.append(evolve(record, first=first, bodies=bodies))
+            if isinstance(record, Append):
+                rest = self._rest_of(record, ahead)
+                if rest is not None:
+                    found.append(rest)
                 continue
             if isinstance(record, DropStream):
-                begun.add(record.stream)
+                ahead[record.stream] = -1
             elif isinstance(record, Begin):
-                state = self.store.stream_state(record.stream)
-                if state is not None and state.epoch == record.epoch and record.stream not in begun:
+                state = None if record.stream in ahead else self.store.stream_state(record.stream)
+                if state is not None and state.epoch == record.epoch:
+                    ahead[record.stream] = state.next
                     continue
-                begun.add(record.stream)
+                ahead[record.stream] = record.first
             found.append(record)
         return found
+
+    def _rest_of(self, record: Append, ahead: dict[str, int]) -> Append | None:
+        """Return what a stream lacks of an append, or None. Raises as ``_unknown``."""
+        following = ahead.get(record.stream)
+        if following is None:
+            state = self.store.stream_state(record.stream)
+            following = -1 if state is None else state.next
+        skipped = following - record.first
+        if skipped < 0:
+            raise Unfit
+        ahead[record.stream] = max(following, record.first + len(record.bodies))
+        if skipped >= len(record.bodies):
+            return None
+        return evolve(record, first=following, bodies=record.bodies[skipped:])
 
     def apply(self, batch: Batch) -> None:
         """Append to the local store, with the sequence, and without a sync.

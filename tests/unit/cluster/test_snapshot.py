@@ -1,6 +1,7 @@
 """Snapshots: a node that has nothing, or is behind a purge, begins with one."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -198,6 +199,50 @@ def test_streams_that_are_ahead_after_a_crash_are_not_appended_twice(
         (run.first, run.bodies) for run in content
     ]
     owner.store.close()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda log: log.write_bytes(log.read_bytes()[:-2] + b"??"),
+        lambda log: log.write_bytes(log.read_bytes()[:-2]),
+    ],
+    ids=["damaged", "shorter"],
+)
+def test_a_stream_that_lost_its_end_is_made_anew_with_the_rest(
+    tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    owner = filled(tmp_path / "a")
+    folder = owner.node.path / f"local-{owner.node._number}"
+    shutil.copytree(folder, tmp_path / "killed")
+    owner.store.local.close()
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "killed", folder)
+    (log,) = folder.glob("streams/*/*.log")
+    harm(log)
+    other = Member.at(tmp_path / "b", owner).open()
+    other.add(Append("s", 9, b"h:2\n", [b"z"], 99))
+    other.store.close()
+    owner.open()
+    runs = owner.store.read_stream("s", 0, 99)
+    assert [body for run in runs for body in run.bodies] == [b"x", b"y", b"z"]
+    owner.store.local.close()
+    other.store.local.close()
+
+
+def test_a_stream_begins_again_and_grows_in_turns_of_one_append(tmp_path: Path) -> None:
+    owner = filled(tmp_path / "a")
+    other = Member.at(tmp_path / "b", owner)
+    turns = [
+        Turn([DropStream("s")]),
+        Turn([Begin("s", "later", 3)]),
+        Turn([Atomic([Append("s", 3, b"h:2\n", [b"z"], 99)])]),
+    ]
+    owner.store.append(turns, owner.commit)
+    owner.store.local.close()
+    runs = other.open().store.read_stream("s", 0, 99)
+    assert [(run.first, run.bodies) for run in runs] == [(3, [b"z"])]
+    other.store.local.close()
 
 
 def test_a_view_shows_one_moment_whatever_is_appended(tmp_path: Path) -> None:
