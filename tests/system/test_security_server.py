@@ -209,8 +209,9 @@ async def test_a_token_on_the_upgrade_as_header_in_the_query_and_in_a_cookie(key
             assert (await client.connect())["user-name"] == "carol"
 
 
+@pytest.mark.parametrize(("transport", "scheme"), [(WS_MEMORY, "http"), (WSS, "https")])
 async def test_what_a_browser_adds_by_itself_is_not_believed_of_foreign_pages(
-    users: str, key: str
+    users: str, key: str, transport: str, scheme: str
 ) -> None:
     """Cross-site WebSocket hijacking: the visitor's password and cookies are not the page's."""
     options = {
@@ -220,8 +221,8 @@ async def test_what_a_browser_adds_by_itself_is_not_believed_of_foreign_pages(
         **QUIET,
     }
     foreign = ("Origin", "https://evil.example")
-    ours = ("Origin", "http://broker")
-    async with open_dial(WS_MEMORY, **options, allowed_origins="*") as dial:
+    ours = ("Origin", f"{scheme}://broker")
+    async with open_dial(transport, **options, allowed_origins="*") as dial:
         for ambient in (basic("alice", "wonder-land"), ("Cookie", f"session={token('carol')}")):
             client = await upgraded(dial, ambient, ours)
             await client.connect()
@@ -231,7 +232,7 @@ async def test_what_a_browser_adds_by_itself_is_not_believed_of_foreign_pages(
         client = await upgraded(dial, foreign, path=f"/ws?access_token={token('carol')}")
         await client.connect()
     named = "https://app.example"
-    async with open_dial(WS_MEMORY, **options, allowed_origins=named) as dial:
+    async with open_dial(transport, **options, allowed_origins=named) as dial:
         client = await upgraded(dial, basic("alice", "wonder-land"), ("Origin", named))
         await client.connect()
 
