@@ -73,6 +73,7 @@ def show(found: Result, command: str) -> None:
 def summary(results: Sequence[Result], seconds: float) -> str:
     """Return the figures of all seeds as a table."""
     faults: Counter[str] = Counter()
+    silences = [silence for each in results for silence in each.silences]
     for each in results:
         faults.update(each.faults)
     rows = [
@@ -82,6 +83,8 @@ def summary(results: Sequence[Result], seconds: float) -> str:
         ("confirmed appends", sum(each.confirmed for each in results)),
         ("messages delivered again", sum(each.redelivered for each in results)),
         ("rebuilt from a snapshot", sum(each.rebuilt for each in results)),
+        ("kills of an owner, timed", len(silences)),
+        ("- longest silence, ms", round(1000 * max(silences, default=0))),
         ("seeds with violations", sum(1 for each in results if each.violations)),
         ("wall time, s", round(seconds)),
     ]

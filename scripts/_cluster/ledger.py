@@ -88,8 +88,9 @@ class Ledger:
     """When a node began to serve clients last."""
     rebuilt: int = 0
     """Nodes that began with a snapshot, as the log had been shortened."""
-    longest_s: float = 0.0
-    """The longest silence after the loss of an owner while another node was up to date."""
+    silences: list[float] = field(factory=list)
+    """The times without an owner after kills during which nothing else happened, while another node
+    was up to date."""
     redelivered: int = 0
     _confirmers: dict[int, object] = field(factory=dict)
     """By sequence of an entry, the term in which it was confirmed."""

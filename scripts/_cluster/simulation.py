@@ -58,6 +58,7 @@ class Result:
     confirmed: int
     redelivered: int
     rebuilt: int
+    silences: list[float]
     trace: list[str]
 
 
@@ -301,5 +302,6 @@ def simulate(
         confirmed=ledger.confirmed,
         redelivered=ledger.redelivered,
         rebuilt=ledger.rebuilt,
+        silences=ledger.silences,
         trace=list(ledger.trace.events),
     )
