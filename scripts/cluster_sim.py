@@ -81,6 +81,7 @@ def summary(results: Sequence[Result], seconds: float) -> str:
         *sorted(faults.items()),
         ("takeovers", sum(each.takeovers for each in results)),
         ("confirmed appends", sum(each.confirmed for each in results)),
+        ("- after the lease", sum(each.unleased for each in results)),
         ("messages delivered again", sum(each.redelivered for each in results)),
         ("rebuilt from a snapshot", sum(each.rebuilt for each in results)),
         ("kills of an owner, timed", len(silences)),

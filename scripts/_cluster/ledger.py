@@ -83,6 +83,8 @@ class Ledger:
     handed: dict[int, object] = field(factory=dict)
     """By id, the owner's term in which a message was handed out last."""
     confirmed: int = 0
+    unleased: int = 0
+    """Appends that were confirmed by an owner whose lease had run out, before another had it."""
     takeovers: int = 0
     taken_at: float = 0.0
     """When a node began to serve clients last."""
@@ -121,6 +123,8 @@ class Ledger:
         """Check that an owner may confirm the append that ends with an entry of the log."""
         history = self.engine.streams[self.log].history
         self.confirmed += 1
+        written = _last_written(self.engine.streams[self.leases], node)
+        self.unleased += trio.current_time() > written + self.ttl_s
         if sequence > len(history):
             self.wrong(f"{node} confirms entry {sequence}, but the log ends at {len(history)}")
             return

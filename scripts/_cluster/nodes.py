@@ -97,6 +97,7 @@ class Life:
     def tell(self, text: str) -> None:
         """Note an event."""
         if not self.is_dead:
+            text = text.replace(f"{self.machine.folder}/", "")  # it is never the same
             self.fleet.ledger.trace.tell(self.name, text)
 
     async def run(self) -> None:

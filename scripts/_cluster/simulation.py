@@ -56,6 +56,7 @@ class Result:
     faults: dict[str, int]
     takeovers: int
     confirmed: int
+    unleased: int
     redelivered: int
     rebuilt: int
     silences: list[float]
@@ -300,6 +301,7 @@ def simulate(
         faults=world.faults.counts,
         takeovers=ledger.takeovers,
         confirmed=ledger.confirmed,
+        unleased=ledger.unleased,
         redelivered=ledger.redelivered,
         rebuilt=ledger.rebuilt,
         silences=ledger.silences,
