@@ -63,21 +63,17 @@ def passed_on(headers: bytes, reader: HeaderRules, sender: HeaderRules = V1_2) -
         ("ERROR", [("a", "b:\\")], V1_0, b"", b"ERROR\na:b:\\\n\n\0\n"),
         ("CONNECTED", [("a", "b:\\")], OPENING, b"", b"CONNECTED\na:b:\\\n\n\0\n"),
         ("DIAG", [], V1_2, "😀\0".encode(), "DIAG\ncontent-length:5\n\n😀\0\0\n".encode()),
+        # An empty value is sent in 1.1 and 1.2 only.
+        ("X", [("a", ""), ("b", "1")], V1_0, b"", b"X\nb:1\n\n\0\n"),
+        ("X", [("a", ""), ("b", "1")], V1_1, b"", b"X\na:\nb:1\n\n\0\n"),
+        ("X", [("a", ""), ("b", "1")], V1_2, b"", b"X\na:\nb:1\n\n\0\n"),
     ],
 )  # fmt: skip
-@pytest.mark.covers("F01", "F21", "F33")
+@pytest.mark.covers("F01", "F14", "F21", "F33")
 def test_a_frame_as_it_is_sent(
     command: str, headers: list[tuple[str, str]], rules: HeaderRules, body: bytes, wire: bytes
 ) -> None:
     assert encode_frame(command, headers, rules, body) == wire
-
-
-@pytest.mark.covers("F14")
-def test_an_empty_value_is_sent_in_1_1_and_1_2_only() -> None:
-    headers = [("a", ""), ("b", "1")]
-    assert encode_frame("X", headers, V1_0) == b"X\nb:1\n\n\0\n"
-    assert encode_frame("X", headers, V1_1) == b"X\na:\nb:1\n\n\0\n"
-    assert encode_frame("X", headers, V1_2) == b"X\na:\nb:1\n\n\0\n"
 
 
 INJECTIONS = ["x\n\n\0SEND\n\n\0", "x\nmessage-id:1", "x\rmessage-id:1", "x\0", "x\r\n\r\n"]
@@ -100,26 +96,15 @@ def test_no_text_breaks_out_of_its_header(rules: HeaderRules, text: str) -> None
 def test_a_name_with_a_colon_becomes_no_other_header_of_a_version_without_escapes(
     rules: HeaderRules,
 ) -> None:
-    assert (
-        encode_frame("X", [("content-length:0", "1"), ("a", "b:c")], rules) == b"X\na:b:c\n\n\0\n"
-    )
+    wire = encode_frame("X", [("content-length:0", "1"), ("a", "b:c")], rules)
+    assert wire == b"X\na:b:c\n\n\0\n"
     assert passed_on(b"content-length\\c5:x\na:b\n", V1_0) == (("a", "b"),)
     assert passed_on(b"content-length\\c5:x\n", V1_1) == (("content-length:5", "x"),)
-
-
-@pytest.mark.covers("R01")
-def test_a_receipt_as_it_is_sent() -> None:
-    assert encode_receipt(b"a\\cb") == b"RECEIPT\nreceipt-id:a\\cb\n\n\0\n"
 
 
 def test_a_receipt_may_tell_what_became_of_the_frame() -> None:
     wire = encode_receipt(b"7", b"matched:2\nstored:memory\n")
     assert wire == b"RECEIPT\nreceipt-id:7\nmatched:2\nstored:memory\n\n\0\n"
-    assert read_server_frames(wire, V1_2)[0].headers == (
-        ("receipt-id", "7"),
-        ("matched", "2"),
-        ("stored", "memory"),
-    )
 
 
 # The front half of a MESSAGE.
@@ -166,14 +151,6 @@ def test_a_body_arrives_octet_by_octet_with_its_length(length: bytes, body: byte
         )
 
 
-@pytest.mark.covers("F33")
-def test_a_body_with_nul_arrives_whole() -> None:
-    run = run_of(b"SEND\ndestination:/a\ncontent-length:5\n\na\0b\0c\0")
-    for reader in VERSIONS:
-        (frame,) = read_server_frames(messages(run, reader), reader)
-        assert frame.body == b"a\0b\0c"
-
-
 @pytest.mark.covers("F34")
 def test_no_content_type_is_invented() -> None:
     for reader in VERSIONS:
@@ -189,9 +166,7 @@ def test_an_empty_body_has_no_length(length: bytes) -> None:
 
 
 def test_a_run_is_counted_on() -> None:
-    run = run_of(
-        b"SEND\ndestination:/a\n\n1\0SEND\ndestination:/a\n\n\0SEND\ndestination:/a\n\n3\0"
-    )
+    run = run_of(b"".join(b"SEND\ndestination:/a\n\n%b\0" % body for body in (b"1", b"", b"3")))
     frames = read_server_frames(messages(run, V1_2, first=98), V1_2)
     assert [frame.get("message-id") for frame in frames] == ["t-98", "t-99", "t-100"]
     assert [frame.body for frame in frames] == [b"1", b"", b"3"]
