@@ -28,6 +28,11 @@ async def socket_pair(buffer_bytes: int = 0) -> AsyncIterator[tuple[Wire, trio.S
         await peer.aclose()
 
 
+async def note_sent(wire: Wire, data: bytes, results: list[int]) -> None:
+    """Send as ``Wire.wait_sent`` does, and note how much it was."""
+    results.append(await wire.wait_sent(data))
+
+
 def reset(peer: trio.SocketStream) -> None:
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     peer.socket.close()

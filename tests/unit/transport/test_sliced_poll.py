@@ -3,7 +3,7 @@
 import select
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -125,21 +125,22 @@ async def test_an_end_is_an_end(room: Room) -> None:
     assert room.read == [(0, b"")]
 
 
-async def test_all_that_leave_at_once_go_on_a_few_at_a_time(room: Room) -> None:
+@pytest.mark.parametrize(
+    ("does", "most"),
+    [
+        pytest.param(socket.socket.close, module.BEHIND_AT_ONCE, id="leave"),
+        pytest.param(lambda peer: peer.send(b"x"), module.AT_ONCE, id="speak"),
+    ],
+)
+async def test_all_that_leave_or_speak_at_once_go_on_a_few_at_a_time(
+    room: Room, does: Callable[[socket.socket], object], most: int
+) -> None:
     await room.fill(MANY)
     for peer in room.peers:
-        peer.close()
+        does(peer)
     sizes = await room.slices(MANY)
-    assert max(sizes) <= 2 * module.BEHIND_AT_ONCE < MANY
+    assert max(sizes) <= 2 * most < MANY
     assert sorted(number for number, _ in room.read) == list(range(MANY))
-
-
-async def test_all_that_speak_at_once_go_on_a_few_at_a_time(room: Room) -> None:
-    await room.fill(MANY)
-    for peer in room.peers:
-        peer.send(b"x")
-    sizes = await room.slices(MANY)
-    assert max(sizes) <= 2 * module.AT_ONCE < MANY
 
 
 @pytest.mark.parametrize("are_new", [False, True])

@@ -74,9 +74,18 @@ def self_signed(begin: datetime, end: datetime, *, bits: int = 0) -> tuple[bytes
         .not_valid_after(end)
         .sign(key, hashes.SHA256())
     )
-    pem = serialization.Encoding.PEM
-    return certificate.public_bytes(pem), key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return certificate.public_bytes(serialization.Encoding.PEM), private_pem(key)
+
+
+def valid_until(days: int, *, bits: int = 0) -> tuple[bytes, bytes]:
+    """A certificate that ends in so many days, and its key."""
+    now = datetime.now(UTC)
+    return self_signed(now - timedelta(days=2), now + timedelta(days=days), bits=bits)
+
+
+def private_pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
@@ -147,7 +156,11 @@ def test_a_client_of_another_protocol_gets_in_without_alpn(files: Files) -> None
 
 def test_key_and_certificate_in_one_file(files: Files) -> None:
     both = Path(files.key).read_bytes() + Path(files.certificate).read_bytes()
-    talk(make_server_context(files.write("both.pem", both)), client_of(files))
+    path = files.write("both.pem", both)
+    talk(make_server_context(path), client_of(files))
+    Path(path).chmod(0o644)
+    (warning,) = warnings_of(path, "", datetime.now(UTC).timestamp())
+    assert path in warning
 
 
 # What is wrong with the files.
@@ -162,24 +175,54 @@ def refusal(*arguments: str, **options: str) -> str:
     return text
 
 
-def test_missing_files(files: Files) -> None:
-    missing = str(files.directory / "none.pem")
-    for text, option in (
-        (refusal(missing, files.key), "tls_cert"),
-        (refusal(files.certificate, missing), "tls_key"),
-        (
-            refusal(
-                files.certificate, files.key, client_ca=missing, client_certificates="required"
-            ),
-            "tls_client_ca",
-        ),
-    ):
-        assert text.startswith(f"{missing} ({option}) cannot be read: no such file")
+@pytest.fixture
+def mistakes(files: Files, ca: trustme.CA) -> None:
+    """What an operator may give instead of the good files, beside these."""
+    certificate, key = Path(files.certificate).read_bytes(), Path(files.key).read_bytes()
+    at = certificate.index(b"\n") + 100
+    weak, weak_key = valid_until(days=1, bits=1024)
+    files.write("weak.crt", weak)
+    files.write("weak.key", weak_key)
+    files.write("der", ssl.PEM_cert_to_DER_cert(first_pem(files.certificate)))
+    files.write("bad.crt", certificate[:at] + b"AAAAAAAA" + certificate[at + 20 :])
+    files.write("bad.key", key[:60] + b"AAAAAAAA" + key[80:])
+    files.write("other.key", ca.issue_cert("other").private_key_pem.bytes())
+    files.write("rsa.key", private_pem(rsa.generate_private_key(65537, 2048)))
+    (files.directory / "folder").mkdir()
 
 
-def test_what_is_no_file(files: Files) -> None:
-    assert "is a directory" in refusal(str(files.directory), files.key)
-    assert "cannot be read: embedded null" in refusal("a\0b", files.key)
+@pytest.mark.usefixtures("mistakes")
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        ({"certificate": "none.pem"}, "none.pem (tls_cert) cannot be read: no such file"),
+        ({"key": "none.pem"}, "none.pem (tls_key) cannot be read: no such file"),
+        ({"client_ca": "none.pem"}, "none.pem (tls_client_ca) cannot be read: no such file"),
+        ({"certificate": "folder"}, "folder (tls_cert) cannot be read: is a directory"),
+        ({"certificate": "a\0b"}, "a\0b (tls_cert) cannot be read: embedded null"),
+        ({"certificate": "der"}, "der (tls_cert) holds no certificate in PEM"),
+        # The certificate where the key should be, and the other way round.
+        ({"key": "broker.crt"}, "broker.crt (tls_key) holds no private key"),
+        ({"certificate": "broker.key"}, "broker.key (tls_cert) holds no certificate"),
+        ({"client_ca": "broker.key"}, "broker.key (tls_client_ca) holds no certificate"),
+        ({"certificate": "bad.crt"}, "bad.crt (tls_cert): the certificate in it is damaged; write"),
+        ({"key": "bad.key"}, "bad.key (tls_key): the private key in it is damaged; write the file"),
+        ({"client_ca": "bad.crt"}, "bad.crt (tls_client_ca): the certificate in it is damaged"),
+        ({"key": "other.key"}, "other.key (tls_key) is not the key of broker.crt"),
+        ({"key": "rsa.key"}, "rsa.key (tls_key) is not the key of broker.crt"),
+        ({"certificate": "weak.crt", "key": "weak.key"}, "weak.crt (tls_cert) is too weak"),
+    ],
+)
+def test_files_that_are_refused(files: Files, mistake: dict[str, str], says: str) -> None:
+    names = {"certificate": "broker.crt", "key": "broker.key", **mistake}
+    paths = {option: str(files.directory / name) for option, name in names.items()}
+    wanted = "required" if "client_ca" in mistake else "off"
+    text = refusal(**paths, client_certificates=wanted)
+    assert text.replace(f"{files.directory}/", "").startswith(says)
+
+
+def test_a_certificate_alone_lacks_its_key(files: Files) -> None:
+    assert "holds no private key" in refusal(files.certificate)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -189,61 +232,10 @@ def test_a_key_that_may_not_be_read(files: Files) -> None:
     assert text.startswith(f"{files.key} (tls_key) cannot be read: permission denied")
 
 
-def test_files_that_are_no_pem(files: Files) -> None:
-    der = files.write("der", ssl.PEM_cert_to_DER_cert(first_pem(files.certificate)))
-    assert refusal(der, files.key).startswith(f"{der} (tls_cert) holds no certificate in PEM")
-    # The two files swapped, and a certificate where the key should be.
-    assert "holds no certificate" in refusal(files.key, files.certificate)
-    assert "holds no private key" in refusal(files.certificate, files.certificate)
-    assert "holds no private key" in refusal(files.certificate)
-    text = refusal(
-        files.certificate, files.key, client_ca=files.key, client_certificates="optional"
-    )
-    assert text.startswith(f"{files.key} (tls_client_ca) holds no certificate")
-
-
 def first_pem(path: str) -> str:
     return trustme.Blob(Path(path).read_bytes()).bytes().decode().split("-----END")[0] + (
         "-----END CERTIFICATE-----\n"
     )
-
-
-def test_damaged_files(files: Files) -> None:
-    certificate = Path(files.certificate).read_bytes()
-    at = certificate.index(b"\n") + 100
-    bad = files.write("bad.crt", certificate[:at] + b"AAAAAAAA" + certificate[at + 20 :])
-    assert refusal(bad, files.key) == (
-        f"{bad} (tls_cert): the certificate in it is damaged; write the file again"
-    )
-    key = Path(files.key).read_bytes()
-    bad_key = files.write("bad.key", key[:60] + b"AAAAAAAA" + key[80:])
-    assert refusal(files.certificate, bad_key) == (
-        f"{bad_key} (tls_key): the private key in it is damaged; write the file again"
-    )
-    text = refusal(files.certificate, files.key, client_ca=bad, client_certificates="required")
-    assert text.startswith(f"{bad} (tls_client_ca): the certificate in it is damaged")
-
-
-def test_a_key_of_another_certificate(files: Files, ca: trustme.CA) -> None:
-    other = files.write("other.key", ca.issue_cert("other").private_key_pem.bytes())
-    text = refusal(files.certificate, other)
-    assert text.startswith(f"{other} (tls_key) is not the key of {files.certificate}")
-
-
-def test_a_key_of_another_kind(files: Files) -> None:
-    rsa_key = rsa.generate_private_key(65537, 2048).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    other = files.write("rsa.key", rsa_key)
-    assert "is not the key of" in refusal(files.certificate, other)
-
-
-def test_a_certificate_that_is_too_weak(files: Files) -> None:
-    now = datetime.now(UTC)
-    certificate, key = self_signed(now, now + timedelta(days=1), bits=1024)
-    path = files.write("weak.crt", certificate)
-    text = refusal(path, files.write("weak.key", key))
-    assert text.startswith(f"{path} (tls_cert) is too weak")
 
 
 def test_a_key_with_a_passphrase_does_not_ask_for_it(
@@ -283,17 +275,11 @@ def test_no_such_word_is_the_callers_fault(files: Files) -> None:
 # Certificates of clients.
 
 
-def authority(files: Files, ca: trustme.CA) -> str:
-    return files.write("clients.pem", ca.cert_pem.bytes())
-
-
 def test_who_signs_need_not_be_a_root(files: Files, ca: trustme.CA) -> None:
     department = ca.create_child_ca()
+    clients = {"client_ca": files.write("clients.pem", department.cert_pem.bytes())}
     context = make_server_context(
-        files.certificate,
-        files.key,
-        client_ca=authority(files, department),
-        client_certificates="required",
+        files.certificate, files.key, **clients, client_certificates="required"
     )
     client = client_of(files)
     department.issue_cert("alice@example.com").configure_cert(client)
@@ -355,36 +341,18 @@ def test_a_box_warns(files: Files) -> None:
 # Warnings.
 
 
-@pytest.mark.parametrize(
-    ("mode", "warns"),
-    [
-        (0o600, 0),
-        (0o400, 0),
-        (0o640, 0),
-        (0o440, 0),
-        (0o644, 1),
-        (0o604, 1),
-        (0o602, 1),
-        (0o601, 0),
-    ],
-)
-def test_who_can_read_the_key(files: Files, mode: int, warns: int) -> None:
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o440, 0o601])
+def test_a_key_that_others_cannot_read(files: Files, mode: int) -> None:
     Path(files.key).chmod(mode)
-    now = datetime.now(UTC).timestamp()
-    warnings = warnings_of(files.certificate, files.key, now)
-    assert len(warnings) == warns
-    if warns:
-        assert warnings[0].startswith(f"{files.key} (tls_key) has the mode {mode:04o}:")
-        assert "chmod 0600" in warnings[0]
+    assert warnings_of(files.certificate, files.key, datetime.now(UTC).timestamp()) == ()
 
 
-def test_a_key_in_the_file_of_the_certificate_is_looked_after(files: Files) -> None:
-    both = files.write(
-        "both.pem", Path(files.key).read_bytes() + Path(files.certificate).read_bytes()
-    )
-    Path(both).chmod(0o644)
-    (warning,) = warnings_of(both, "", datetime.now(UTC).timestamp())
-    assert both in warning
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602])
+def test_a_key_that_others_can_read_or_write(files: Files, mode: int) -> None:
+    Path(files.key).chmod(mode)
+    (warning,) = warnings_of(files.certificate, files.key, datetime.now(UTC).timestamp())
+    assert warning.startswith(f"{files.key} (tls_key) has the mode {mode:04o}:")
+    assert "chmod 0600" in warning
 
 
 @pytest.mark.parametrize("year", [1999, 2026, 2049, 2050, 9999])
@@ -410,16 +378,13 @@ def test_when_a_certificate_ends(files: Files, year: int) -> None:
 
 
 def test_an_expired_certificate_is_loaded_nevertheless(files: Files) -> None:
-    certificate, key = self_signed(
-        datetime(2001, 1, 1, tzinfo=UTC), datetime(2002, 1, 1, tzinfo=UTC)
-    )
+    certificate, key = valid_until(days=-1)
     make_server_context(files.write("old.crt", certificate), files.write("old.key", key))
 
 
 def test_the_first_certificate_of_a_chain_counts(files: Files) -> None:
     now = datetime.now(UTC)
-    soon, _ = self_signed(now - timedelta(days=1), now + timedelta(days=1))
-    late, _ = self_signed(now - timedelta(days=1), now + timedelta(days=999))
+    soon, late = valid_until(days=1)[0], valid_until(days=999)[0]
     path = files.write("chain.crt", b"a comment\n" + late + soon)
     assert warnings_of(path, files.key, now.timestamp()) == ()
     path = files.write("chain.crt", soon + late)
@@ -437,13 +402,12 @@ def test_what_cannot_be_looked_at_is_no_warning(files: Files) -> None:
 
 def test_a_version_1_certificate_has_dates_too(files: Files) -> None:
     # X.509 v1 leaves the version out, so that the serial number comes first.
-    now = datetime.now(UTC)
-    certificate, _ = self_signed(now - timedelta(days=1), now + timedelta(days=1))
+    certificate, _ = valid_until(days=1)
     der = ssl.PEM_cert_to_DER_cert(certificate.decode())
     at = der.index(b"\xa0\x03\x02\x01\x02")
     without = ssl.DER_cert_to_PEM_cert(der[:at] + der[at + 5 :])
     path = files.write("v1.crt", without.encode())
-    assert len(warnings_of(path, files.key, now.timestamp())) == 1
+    assert len(warnings_of(path, files.key, datetime.now(UTC).timestamp())) == 1
 
 
 # Names.

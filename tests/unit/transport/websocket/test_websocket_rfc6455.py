@@ -283,14 +283,7 @@ async def test_case_on_a_connection(autojump_clock, case: Case) -> None:
         assert endings(dial) == ended
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.id, marks=pytest.mark.covers(*case.covers.split()))
-        for case in CASES
-        if case.id in REPRESENTATIVE
-    ],
-)
+@pytest.mark.parametrize("case", [each for each in PARAMETERS if each.id in REPRESENTATIVE])
 async def test_representative_cases_over_real_sockets(case: Case) -> None:
     """Here a farewell could be lost to a reset: the broker closes with bytes unread."""
     async with open_dial(TCP, **QUIET) as dial:

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from tests.support.fakes import TCP, open_dial, until
+from tests.support.fakes import TCP, Dial, open_dial, until
 from tests.support.hostile import (
     BINARY,
     CLOSE,
@@ -22,6 +22,7 @@ from tests.support.hostile import (
     server_frames,
     ws,
 )
+from tests.support.hostile import dial as dial
 from trio_stomp import CloseReason
 from trio_stomp.transport import WebSocketCodec
 
@@ -132,23 +133,25 @@ def test_each_close_of_ours_is_one_that_a_peer_may_answer_in_kind(reason: CloseR
 
 @pytest.mark.covers("W17")
 @pytest.mark.parametrize(
-    "theirs",
+    ("theirs", "code"),
     [
-        ws(PING, b"?"),
-        ws(TEXT, b"\xff"),
-        ws(CLOSE, close_body(999)),
-        ws(3),
-        ws(TEXT, A, mask=None),
-        b"\x82\xff" + (1 << 40).to_bytes(8, "big") + b"mask",
+        (ws(PING, b"?"), None),
+        (ws(TEXT, b"\xff"), 1007),
+        (ws(CLOSE, close_body(999)), 1002),
+        (ws(3), 1002),
+        (ws(TEXT, A, mask=None), 1002),
+        (b"\x82\xff" + (1 << 40).to_bytes(8, "big") + b"mask", 1009),
     ],
 )
-def test_we_say_nothing_behind_our_close_whatever_comes(theirs: bytes) -> None:
+def test_we_say_nothing_behind_our_close_whatever_comes(theirs: bytes, code: int | None) -> None:
     for chunks in every_chop([theirs]):
         codec = WebSocketCodec(max_message_bytes=1000)
         assert codec.close(1001, "shutting-down")
         for chunk in chunks:
             codec.receive_data(chunk)
             assert codec.take_replies() == b""
+        assert (codec.closed and codec.closed.code) == code
+        assert not (codec.closed and codec.closed.by_peer)
         assert codec.ping(b"") == b""
         assert codec.close(1000, "") == b""
 
@@ -159,32 +162,32 @@ def test_we_say_nothing_behind_our_close_whatever_comes(theirs: bytes) -> None:
 @pytest.mark.covers("W17", "W18", "W21")
 @pytest.mark.parametrize("code", [*MAY_BE_SENT, 1005])
 async def test_a_close_is_answered_and_then_the_broker_ends_the_stream(
-    autojump_clock, code: int
+    autojump_clock, dial: Dial, code: int
 ) -> None:
     body = b"" if code == 1005 else close_body(code, KOSME)
-    async with open_dial(**QUIET) as dial:
-        socket = await open_session(dial)
-        await socket.send(ws(TEXT, A) + ws(CLOSE, body) + ws(PING, b"late") + ws(TEXT, A))
-        await socket.until_end()
-        assert socket.close_payload == body[:2]
-        assert (socket.bodies, socket.pongs) == ([b"first"], ())
-        await until(lambda: not dial.server.connections, 0.1)
-        assert endings(dial) == {"client-closed": 1}
+    socket = await open_session(dial)
+    await socket.send(ws(TEXT, A) + ws(CLOSE, body) + ws(PING, b"late") + ws(TEXT, A))
+    await socket.until_end()
+    assert socket.close_payload == body[:2]
+    assert (socket.bodies, socket.pongs) == ([b"first"], ())
+    await until(lambda: not dial.server.connections, 0.1)
+    assert endings(dial) == {"client-closed": 1}
 
 
 @pytest.mark.covers("W17", "R12")
 @pytest.mark.parametrize("cut", [1, 20, len(A) - 1])
-async def test_a_frame_that_a_close_cuts_in_half_is_no_frame(autojump_clock, cut: int) -> None:
+async def test_a_frame_that_a_close_cuts_in_half_is_no_frame(
+    autojump_clock, dial: Dial, cut: int
+) -> None:
     """7.1.5: the rest of a fragmented message behind the Close does not count."""
-    async with open_dial(**QUIET) as dial:
-        watcher, socket = await open_session(dial), await open_session(dial)
-        first, rest = ws(TEXT, A[:cut], fin=False), ws(CONTINUATION, A[cut:])
-        await socket.send(first + ws(CLOSE, close_body(1000)) + rest)
-        await socket.until_end()
-        assert socket.close_code == 1000
-        await watcher.send(ws(PING, b"?"))
-        await watcher.until(lambda it: bool(it.pongs))
-        assert watcher.bodies == socket.bodies == []
+    watcher, socket = await open_session(dial), await open_session(dial)
+    first, rest = ws(TEXT, A[:cut], fin=False), ws(CONTINUATION, A[cut:])
+    await socket.send(first + ws(CLOSE, close_body(1000)) + rest)
+    await socket.until_end()
+    assert socket.close_code == 1000
+    await watcher.send(ws(PING, b"?"))
+    await watcher.until(lambda it: bool(it.pongs))
+    assert watcher.bodies == socket.bodies == []
 
 
 @pytest.mark.covers("W17", "W18", "R09")
@@ -215,16 +218,17 @@ async def test_our_close_waits_for_its_answer_in_bounds_whatever_comes(
 
 @pytest.mark.covers("W17")
 @pytest.mark.parametrize("opcode", [TEXT, BINARY, PING, PONG, CLOSE])
-async def test_a_half_frame_and_a_hang_up_harm_nobody(autojump_clock, opcode: int) -> None:
+async def test_a_half_frame_and_a_hang_up_harm_nobody(
+    autojump_clock, dial: Dial, opcode: int
+) -> None:
     frame = ws(opcode, close_body(1000, b"0123456789"))
-    async with open_dial(**QUIET) as dial:
-        for cut in range(len(frame)):
-            socket = await open_session(dial)
-            await socket.stream.send_all(frame[:cut])
-            await socket.stream.aclose()
-            await until(lambda: not dial.server.connections, 0.1)
-        assert endings(dial) == {"client-closed": len(frame)}
-        assert dial.server.memory.used_bytes == 0
+    for cut in range(len(frame)):
+        socket = await open_session(dial)
+        await socket.stream.send_all(frame[:cut])
+        await socket.stream.aclose()
+        await until(lambda: not dial.server.connections, 0.1)
+    assert endings(dial) == {"client-closed": len(frame)}
+    assert dial.server.memory.used_bytes == 0
 
 
 @pytest.mark.covers("W17", "W18")

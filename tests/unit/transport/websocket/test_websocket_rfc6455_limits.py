@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from tests.support.fakes import open_dial, until
+from tests.support.fakes import Dial, open_dial, until
 from tests.support.hostile import (
     BINARY,
     CONTINUATION,
@@ -34,6 +34,7 @@ from tests.support.hostile import (
     send,
     ws,
 )
+from tests.support.hostile import dial as dial
 from trio_stomp.transport import WebSocketCodec
 
 MIB = 1 << 20
@@ -43,25 +44,21 @@ KINDS = pytest.mark.parametrize(("opcode", "filler"), [(TEXT, b"*"), (BINARY, b"
 # --- 9.1-9.6 large messages ---------------------------------------------------------------------
 
 
-@pytest.mark.covers("W13", "W22")
-@KINDS
-@pytest.mark.parametrize("size", [64 * 1024, 256 * 1024, MIB, 4 * MIB, 16 * MIB])
-def test_9_1_a_large_message_in_one_frame(opcode: int, filler: bytes, size: int) -> None:
-    data = padded(size, filler)
-    frame = ws(opcode, data)
-    for chunks in ([frame], pieces(frame, 65_536)):
-        heard = hear(chunks)
-        assert (heard.data, heard.code) == (data, None)
+SIZES = (64 * 1024, 256 * 1024, MIB, 4 * MIB, 16 * MIB)
+PARTS = (64, 256, 1024, 1300, 2048, 4096, 16_384, 262_144)
 
 
 @pytest.mark.covers("W13", "W14", "W22", "X07")
 @KINDS
-@pytest.mark.parametrize("part", [64, 256, 1024, 1300, 2048, 4096, 16_384, 65_536, 262_144])
-def test_9_3_and_9_5_a_large_message_in_fragments_or_chops(
-    opcode: int, filler: bytes, part: int
+@pytest.mark.parametrize(
+    ("size", "part"), [*((size, 65_536) for size in SIZES), *((MIB, part) for part in PARTS)]
+)
+def test_9_1_to_9_6_a_large_message_at_once_in_chops_or_in_fragments(
+    opcode: int, filler: bytes, size: int, part: int
 ) -> None:
-    data = padded(MIB, filler)
-    for chunks in (fragments(opcode, pieces(data, part)), pieces(ws(opcode, data), part)):
+    data = padded(size, filler)
+    frame = ws(opcode, data)
+    for chunks in ([frame], pieces(frame, part), fragments(opcode, pieces(data, part))):
         heard = hear(chunks)
         assert (heard.data, heard.code) == (data, None)
 
@@ -172,27 +169,25 @@ async def test_the_limit_of_a_message_on_a_connection(autojump_clock) -> None:
 
 @pytest.mark.covers("W22")
 @pytest.mark.parametrize("length", [1 << 31, 1 << 32, 1 << 62, (1 << 63) - 1])
-async def test_an_announced_length_takes_no_memory(autojump_clock, length: int) -> None:
-    async with open_dial(**QUIET) as dial:
-        for first in (0x81, 0x82, 0x01, 0x02):
-            socket = await open_session(dial)
-            await socket.send(bytes([first]) + b"\xff" + length.to_bytes(8, "big") + b"mask")
-            await socket.until_end()
-            assert socket.close_code == 1009
-        assert dial.server.memory.used_bytes == 0
+async def test_an_announced_length_takes_no_memory(autojump_clock, dial: Dial, length: int) -> None:
+    for first in (0x81, 0x82, 0x01, 0x02):
+        socket = await open_session(dial)
+        await socket.send(bytes([first]) + b"\xff" + length.to_bytes(8, "big") + b"mask")
+        await socket.until_end()
+        assert socket.close_code == 1009
+    assert dial.server.memory.used_bytes == 0
 
 
 @pytest.mark.covers("W13", "W22", "X06")
-async def test_9_large_and_many_on_a_connection(autojump_clock) -> None:
-    async with open_dial(**QUIET) as dial:
-        socket = await open_session(dial)
-        large = b"\xfe" * MIB
-        await socket.send(*fragments(BINARY, pieces(send(large), 65_536)))
-        await socket.until(lambda it: len(it.bodies) == 1)
-        assert socket.bodies == [large]
-        await socket.send(*pieces(ws(TEXT, send(b"small")) * 1000, 1460))
-        await socket.until(lambda it: len(it.bodies) == 1001)
-        assert set(socket.bodies[1:]) == {b"small"}
+async def test_9_large_and_many_on_a_connection(autojump_clock, dial: Dial) -> None:
+    socket = await open_session(dial)
+    large = b"\xfe" * MIB
+    await socket.send(*fragments(BINARY, pieces(send(large), 65_536)))
+    await socket.until(lambda it: len(it.bodies) == 1)
+    assert socket.bodies == [large]
+    await socket.send(*pieces(ws(TEXT, send(b"small")) * 1000, 1460))
+    await socket.until(lambda it: len(it.bodies) == 1001)
+    assert set(socket.bodies[1:]) == {b"small"}
 
 
 # --- 12, 13 compression --------------------------------------------------------------------------
@@ -210,15 +205,14 @@ OFFERS = [
 
 @pytest.mark.covers("W06", "W11", "W23")
 @pytest.mark.parametrize("offer", OFFERS, ids=range(len(OFFERS)))
-async def test_no_compression_is_ever_agreed_to(autojump_clock, offer: bytes) -> None:
-    async with open_dial(**QUIET) as dial:
-        stream = await dial.stream()
-        await stream.send_all(request(Sec_WebSocket_Extensions=offer))
-        head, _ = await read_head(stream)
-        assert head.startswith(b"HTTP/1.1 101 ")
-        assert b"extensions" not in head.lower()
-        assert b"deflate" not in head
-        await stream.aclose()
+async def test_no_compression_is_ever_agreed_to(autojump_clock, dial: Dial, offer: bytes) -> None:
+    stream = await dial.stream()
+    await stream.send_all(request(Sec_WebSocket_Extensions=offer))
+    head, _ = await read_head(stream)
+    assert head.startswith(b"HTTP/1.1 101 ")
+    assert b"extensions" not in head.lower()
+    assert b"deflate" not in head
+    await stream.aclose()
 
 
 def deflated(data: bytes) -> bytes:
@@ -236,20 +230,19 @@ BOMB = deflated(bytes(4 * MIB))
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 @pytest.mark.parametrize("how", ["whole", "first-fragment", "last-fragment"])
 async def test_a_compressed_message_breaks_the_protocol(
-    autojump_clock, payload: bytes, opcode: int, how: str
+    autojump_clock, dial: Dial, payload: bytes, opcode: int, how: str
 ) -> None:
     frames = {
         "whole": [ws(opcode, payload, rsv=4)],
         "first-fragment": [ws(opcode, payload[:3], fin=False, rsv=4), ws(CONTINUATION, payload)],
         "last-fragment": [ws(opcode, b"", fin=False), ws(CONTINUATION, payload, rsv=4)],
     }[how]
-    async with open_dial(**QUIET) as dial:
-        socket = await open_socket(dial, Sec_WebSocket_Extensions=b"permessage-deflate")
-        await socket.send(*frames)
-        await socket.until_end()
-        assert socket.close_code == 1002
-        assert socket.received == []
-        assert dial.server.memory.used_bytes == 0
+    socket = await open_socket(dial, Sec_WebSocket_Extensions=b"permessage-deflate")
+    await socket.send(*frames)
+    await socket.until_end()
+    assert socket.close_code == 1002
+    assert socket.received == []
+    assert dial.server.memory.used_bytes == 0
 
 
 def test_the_bomb_is_one() -> None:
@@ -260,13 +253,12 @@ def test_the_bomb_is_one() -> None:
 
 
 @pytest.mark.covers("W08")
-async def test_frames_before_the_handshake_are_no_websocket(autojump_clock) -> None:
-    async with open_dial(**QUIET) as dial:
-        stream = await dial.stream()
-        await stream.send_all(ws(TEXT, HELLO))
-        answer = await read_all(stream)
-        assert answer.startswith(b"ERROR\n")
-        assert b"\ncode:invalid-command\n" in answer
+async def test_frames_before_the_handshake_are_no_websocket(autojump_clock, dial: Dial) -> None:
+    stream = await dial.stream()
+    await stream.send_all(ws(TEXT, HELLO))
+    answer = await read_all(stream)
+    assert answer.startswith(b"ERROR\n")
+    assert b"\ncode:invalid-command\n" in answer
 
 
 @pytest.mark.covers("W24")
