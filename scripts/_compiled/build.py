@@ -25,6 +25,7 @@ MODULES = (
     "trio_stomp/frames/_repeats.py",
     "trio_stomp/transport/websocket/_masked_frames.py",
     "trio_stomp/transport/websocket/_websocket_frames.py",
+    "trio_stomp/nats/codec/_protocol.py",
     "trio_stomp/protocol/_server_session.py",
     "trio_stomp/broker/queues/_acknowledger.py",
     "trio_stomp/broker/_acking.py",

@@ -14,7 +14,6 @@ import trustme
 from tests.support.fakes import until
 from tests.support.nats import NatsProcess, running_nats
 from trio_stomp.nats import (
-    ACK,
     Address,
     Follower,
     JetStream,
@@ -151,9 +150,8 @@ async def test_a_consumer_is_asked_and_acknowledged(server: NatsProcess) -> None
         while len(got) < 250:
             messages = await puller.receive()
             assert len(messages) <= 40
-            for message in messages:
-                got.append(message.payload)
-                client.publish(message.reply, ACK)
+            got += [message.payload for message in messages]
+            puller.acknowledge(messages)
         with trio.move_on_after(1.5) as scope:  # heart-beats come, and are no message
             await puller.receive()
         assert scope.cancelled_caught

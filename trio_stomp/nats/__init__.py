@@ -10,7 +10,6 @@ from trio_stomp.nats._address import parse_address as parse_address
 from trio_stomp.nats._client import NatsClient as NatsClient
 from trio_stomp.nats._client import Subscription as Subscription
 from trio_stomp.nats._client import open_client as open_client
-from trio_stomp.nats._consumer import ACK as ACK
 from trio_stomp.nats._consumer import Entry as Entry
 from trio_stomp.nats._consumer import Follower as Follower
 from trio_stomp.nats._consumer import Puller as Puller

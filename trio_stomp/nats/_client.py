@@ -112,16 +112,26 @@ class NatsClient:
 
     def _send(self, subject: bytes, payload: bytes, headers: bytes) -> None:
         link = self._link
-        if link is None:
-            raise Disconnected("no server of NATS is connected")
-        if link.outgoing_bytes > self.options.max_outgoing_bytes:
-            raise OutgoingFull(f"{link.outgoing_bytes} bytes wait to be sent to {link.address}")
-        if len(payload) + len(headers) > link.max_payload:
+        if link is not None and len(payload) + len(headers) > link.max_payload:
             raise NatsError(
                 f"a message of {len(payload) + len(headers)} bytes for {subject!r} is larger than"
                 f" {link.max_payload}, which is the server's limit (max_payload)"
             )
-        link.say(encode_publish(subject, payload, headers))
+        self.send(encode_publish(subject, payload, headers))
+
+    def send(self, operations: bytes) -> None:
+        """Send whole operations of the protocol, without waiting.
+
+        Raises:
+          Disconnected: No server is connected.
+          OutgoingFull: Too many bytes wait to be sent: ``flush``, or send less.
+        """
+        link = self._link
+        if link is None:
+            raise Disconnected("no server of NATS is connected")
+        if link.outgoing_bytes > self.options.max_outgoing_bytes:
+            raise OutgoingFull(f"{link.outgoing_bytes} bytes wait to be sent to {link.address}")
+        link.say(operations)
 
     async def flush(self) -> None:
         """Wait until the server has processed all that was published before.

@@ -5,7 +5,7 @@ Source: the NATS documentation, "JetStream wire API Reference", and ADR-13, ADR-
 
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -21,10 +21,16 @@ from trio_stomp.nats._errors import (
     OutgoingFull,
 )
 from trio_stomp.nats._jetstream import JetStream
-from trio_stomp.nats.codec import Headers, Message, NatsError, NatsProtocolError, parse_headers
+from trio_stomp.nats.codec import (
+    Headers,
+    Message,
+    NatsError,
+    NatsProtocolError,
+    encode_publish,
+    parse_headers,
+)
 
-ACK = b"+ACK"
-"""Publish it to ``Message.reply`` to acknowledge a message."""
+_ACK = b"+ACK"
 SILENT_BEATS = 2.5
 """A consumer without a message or heart-beat for so many intervals is given up."""
 _NS = 1_000_000_000
@@ -118,6 +124,15 @@ class Puller:
         if self._error is None:
             self._ask()
         return arrived
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Acknowledge messages of this consumer, without waiting.
+
+        Raises:
+          NatsError: As ``NatsClient.publish``; none of them was acknowledged.
+        """
+        acks = [encode_publish(message.reply, _ACK) for message in messages]
+        self.client.send(b"".join(acks))
 
     def close(self) -> None:
         """End its subscription. The consumer stays."""

@@ -43,14 +43,22 @@ class Message:
 
 @frozen
 class Info:
-    """What a server says of itself: at once, and whenever something changes."""
+    """The server's description of itself: sent at once, and whenever something changes.
+
+    Args:
+      fields: The object as it came.
+    """
 
     fields: Mapping[str, object]
 
 
 @frozen
 class ServerFault:
-    """An error that the server reports (``-ERR``). After most of them it ends the connection."""
+    """An error that the server reports (``-ERR``). After most of them it ends the connection.
+
+    Args:
+      text: Its text.
+    """
 
     text: str
 
