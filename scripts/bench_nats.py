@@ -98,15 +98,13 @@ def main() -> int:
         command = (nats_server(), "-js", "-sd", folder, "-a", "127.0.0.1", "-p", str(port))
         server = Machine("bench", command, Path(folder, "log"))
         server.start()
-        ways = {
-            "trio_stomp.nats": lambda: trio.run(ours, port, given.messages),
-            "nats-py": lambda: asyncio.run(theirs(port, given.messages)),
-        }
-        found: dict[str, list[float]] = {name: [] for name in ways}
+        found: dict[str, list[float]] = {"trio_stomp.nats": [], "nats-py": []}
         try:
             for _ in range(given.rounds):
-                for name, run in ways.items():
-                    found[name].append(run() / given.messages * 1e6)
+                mine = trio.run(ours, port, given.messages)
+                others = asyncio.run(theirs(port, given.messages))
+                for times, spent in zip(found.values(), (mine, others), strict=True):
+                    times.append(spent / given.messages * 1e6)
         finally:
             server.kill()
     for name, times in found.items():
