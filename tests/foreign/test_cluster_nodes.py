@@ -15,7 +15,7 @@ from tests.support.nats import NatsProcess, running_nats
 from trio_stomp import ServerHandle, Settings, serve
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
-from trio_stomp.cluster._entries import epoch_entry
+from trio_stomp.cluster._entries import end_entry, epoch_entry
 from trio_stomp.nats import JetStream, NatsClient, NatsError, NatsOptions, open_client
 from trio_stomp.store import JournalStore, StoreUnavailable
 
@@ -220,6 +220,28 @@ async def test_an_owner_that_was_overtaken_serves_nobody_any_more(tmp_path: Path
         await client.send("SEND", headers, b"late")
         assert [frame.command for frame in await client.read_to_end()] in ([], ["ERROR"])
         assert await here.take(await here.owner(), 1) == [b"kept"]
+
+
+async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Path) -> None:
+    """What it delivered last may not be in the log: its heir must mark that as redelivered."""
+    async with cluster(tmp_path, 1) as here:
+        owner = await here.owner()
+        await here.put(owner, b"a")
+        client = await here.client(owner)
+        claim = json.dumps({"holder": "other", "contact": "127.0.0.1 1 secret"}).encode()
+        await here.engine.request(b"stomp.lease.00", claim)
+        await client.read_to_end()
+        kinds: list[bytes] = []
+
+        async def is_owned_again() -> bool:
+            log = JetStream(here.engine)
+            last = (await log.stream("stomp_log_00")).last
+            entries = [await log.message("stomp_log_00", seq=each) for each in range(1, last + 1)]
+            kinds[:] = [entry[12:28] for _, entry in entries]
+            return kinds.count(epoch_entry(0)[12:]) == 2
+
+        await eventually(is_owned_again)
+        assert end_entry(0)[12:] not in kinds
 
 
 async def test_a_hand_over_on_request(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ class Node:
         self._heir = heir
         if self._term is not None:
             assert self._store is not None
+            self._store.is_orderly = True
             self._tasks.start_soon(self._give_up_late, self._store)
             self.stop_serving()
         self._wake()
@@ -337,7 +338,10 @@ class Node:
         log = open_log(self.jetstream, self.names.log, self.names.log_subject)
         self._heir = ""
         self._store = ReplicatedStore(
-            log, self.local, on_lost=lambda reason: token.run_sync_soon(self._lose, reason)
+            log,
+            self.local,
+            on_lost=lambda reason: token.run_sync_soon(self._lose, reason),
+            is_orderly=False,  # until it is told to stop
         )
         try:
             with trio.CancelScope() as self._term:

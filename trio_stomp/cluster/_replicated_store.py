@@ -43,6 +43,7 @@ class ReplicatedStore:
         node owns the log, or this one does not know what the log has.
       patience_s: How long an entry is tried to be published while no answer comes.
       clock: The time in seconds, from any origin.
+      is_orderly: ``close`` tells the next owner that all deliveries are in the log.
     """
 
     log: CommitLog
@@ -51,6 +52,7 @@ class ReplicatedStore:
     on_lost: Callable[[str], None] = noop
     patience_s: float = math.inf
     clock: Callable[[], float] = time.monotonic
+    is_orderly: bool = True
     appends: int = 0
     records: int = 0
     append_s: float = 0.0
@@ -163,8 +165,9 @@ class ReplicatedStore:
         return StoreBroken(reason)
 
     def give_up(self) -> None:
-        """Stop trying to publish what got no answer. For any thread."""
+        """Stop trying to publish what got no answer, and leave no orderly end. For any thread."""
         self.patience_s = 0.0
+        self.is_orderly = False
 
     def _publish(self, payload: bytes, expected: int) -> int:
         """Publish an entry, and find out what became of it if no answer comes.
@@ -237,12 +240,12 @@ class ReplicatedStore:
         """Implement ``Store.close``: tell the next owner, if this one ends in order."""
         if self._has_local_failed:
             self.local.close()
-        elif self._sequence and not self._is_behind and not self._has_doubtful():
+        elif self._sequence and self.is_orderly and not (self._is_behind or self._has_doubtful()):
             with suppress(StoreError):
                 self._publish(end_entry(self._writer), self._sequence)
 
     def _has_doubtful(self) -> bool:
-        """Return whether messages are left of which a former owner did not tell if it had them."""
+        """Return whether messages are left that a former owner may have delivered unrecorded."""
         if not self._doubtful_below:
             return False
         return any(each.first < self._doubtful_below for each in self.local.state().places.values())

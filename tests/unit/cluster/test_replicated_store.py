@@ -145,7 +145,9 @@ def test_a_former_owner_stores_nothing_more() -> None:
 def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
     nodes = Memories()
 
-    def owned(*, ends: bool, fails: bool = False, empties: bool = False) -> bool:
+    def owned(
+        *, ends: bool, fails: bool = False, empties: bool = False, gives_up: bool = False
+    ) -> bool:
         """Own the log for a while. Return whether what owners before did is doubtful."""
         store = nodes.make()
         found = store.recover(ignore)
@@ -156,6 +158,8 @@ def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
                 store.append([put(commit + 1)], commit)
         if empties:
             store.append([Turn([Done(range(1, commit + 1))])], commit)
+        if gives_up:
+            store.give_up()
         if ends:
             store.close()
         return found.is_doubtful
@@ -167,6 +171,8 @@ def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
     assert owned(ends=True, empties=True)
     assert not owned(ends=True)
     assert not owned(ends=True, fails=True)
+    assert owned(ends=True, empties=True)
+    assert not owned(ends=True, gives_up=True)
     assert owned(ends=True)
 
 

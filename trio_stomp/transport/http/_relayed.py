@@ -2,7 +2,7 @@
 
 The header has the client's address, and two extensions (TLVs) of the range for private use: the
 secret of the node that it is for, and whether the client may or must use TLS. Each node makes its
-secret at its start and tells it to the others through the cluster's engine, so only they know it.
+secret at its start and shares it through the cluster's engine, so only the nodes know it.
 """
 
 import hmac
@@ -29,7 +29,7 @@ def relay_header(host: str, port: int, tls: str, secret: bytes) -> bytes:
       host: The client's address.
       port: Its port.
       tls: Whether the client may or must use TLS: ``off``, ``optional`` or ``required``.
-      secret: Of the node that it is relayed to.
+      secret: The secret of the node that it is relayed to.
     """
     address = ip_address(host.partition("%")[0])
     width = len(address.packed)
@@ -64,7 +64,7 @@ async def read_relay_header(wire: Wire, secret: bytes) -> tuple[bytes, str]:
         data += received
     extensions = _extensions(proxied.tlvs)
     if not hmac.compare_digest(extensions.get(_SECRET, b""), secret):
-        raise ProxyError("it has not this node's secret, so it is not from a node of the cluster")
+        raise ProxyError("it lacks this node's secret, so it is not from a node of the cluster")
     wire.remote, wire.is_loopback = proxied.remote, proxied.is_loopback
     tls = extensions.get(_TLS, b"").decode("ascii", "replace")
     if tls not in TLS_WAYS:

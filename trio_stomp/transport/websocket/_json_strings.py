@@ -110,7 +110,9 @@ class JsonStrings:
             self._is_in_string = False
             return end + 1
         if _CUT_ESCAPE.fullmatch(text, end) is None:
-            raise ValueError("a string has a control character, or an escape that JSON has not")
+            raise ValueError(
+                "a string has a control character, or an escape that JSON does not have"
+            )
         self._held = text[end:]
         return len(text)
 
