@@ -99,13 +99,15 @@ async def room(stack: ExitStack, nursery: trio.Nursery, nobody_waits_with_trio: 
     return Room(poll, nursery, stack)
 
 
-async def test_data_wakes_who_waits(room: Room) -> None:
+async def test_data_and_an_end_wake_who_waits(room: Room) -> None:
     await room.fill(2)
     room.peers[1].send(b"one")
     await wait_all_tasks_blocked()
     room.peers[0].send(b"two")
     await wait_all_tasks_blocked()
-    assert room.read == [(1, b"one"), (0, b"two")]
+    room.peers[1].close()
+    await wait_all_tasks_blocked()
+    assert room.read == [(1, b"one"), (0, b"two"), (1, b"")]
 
 
 async def test_data_that_came_before_anybody_waited(room: Room) -> None:
@@ -116,13 +118,6 @@ async def test_data_that_came_before_anybody_waited(room: Room) -> None:
         assert await wire.receive_some(100) == b"early"
         peer.send(b"late")
         assert await wire.receive_some(100) == b"late"
-
-
-async def test_an_end_is_an_end(room: Room) -> None:
-    await room.fill(1)
-    room.peers[0].close()
-    await wait_all_tasks_blocked()
-    assert room.read == [(0, b"")]
 
 
 @pytest.mark.parametrize(

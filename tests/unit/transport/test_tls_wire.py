@@ -3,7 +3,6 @@
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import assert_checkpoints, memory_stream_pair, wait_all_tasks_blocked
 
+from tests.support.tls import Authority, authority
 from tests.support.wires import note_sent, reset, socket_pair
 from trio_stomp.base._errors import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
@@ -41,31 +41,25 @@ REQUIRED = {"client_certificates": "required"}
 class Contexts:
     """A broker's side, and its clients'."""
 
-    ca: trustme.CA
-    directory: Path
+    authority: Authority
     server: ssl.SSLContext
 
     def server_of(self, **options: str) -> ssl.SSLContext:
-        names = (str(self.directory / name) for name in ("crt", "key"))
-        return make_server_context(*names, client_ca=str(self.directory / "ca"), **options)
+        authority = self.authority
+        return make_server_context(authority.certificate, client_ca=authority.file, **options)
 
-    def client(self, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-        client = ssl.create_default_context()
-        self.ca.configure_trust(client)
+    def client(
+        self, version: ssl.TLSVersion | None = None, common_name: str = ""
+    ) -> ssl.SSLContext:
+        client = self.authority.client_context(common_name)
         if version is not None:
             client.minimum_version = client.maximum_version = version
         return client
 
 
 @pytest.fixture(scope="module")
-def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
-    ca, directory = trustme.CA(), tmp_path_factory.mktemp("tls")
-    issued = ca.issue_cert("localhost")
-    issued.cert_chain_pems[0].write_to_path(directory / "crt")
-    issued.private_key_pem.write_to_path(directory / "key")
-    ca.cert_pem.write_to_path(directory / "ca")
-    names = str(directory / "crt"), str(directory / "key")
-    return Contexts(ca, directory, make_server_context(*names))
+def contexts() -> Contexts:
+    return Contexts(authority(), make_server_context(authority().certificate))
 
 
 class Client:
@@ -369,15 +363,14 @@ async def test_a_certificate_of_a_client_counts_if_it_was_asked_for(
     contexts: Contexts, version: ssl.TLSVersion, wanted: str
 ) -> None:
     server = contexts.server_of(client_certificates=wanted)
-    client = contexts.client(version)
-    contexts.ca.issue_cert("alice@example.com", common_name="alice").configure_cert(client)
+    client = contexts.client(version, "alice")
     wire, _, _ = await connected(contexts, server=server, client=client)
     if wanted == "off":
         assert wire.certificate_names() == ()
         return
     subject, *others = wire.certificate_names()
     assert subject.startswith("CN=alice,")
-    assert others == ["CN=alice", "email:alice@example.com"]
+    assert others == ["CN=alice", "email:alice@clients.example"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
