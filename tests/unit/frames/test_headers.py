@@ -275,16 +275,14 @@ def test_no_secret_is_quoted(rules: HeaderRules, line: bytes) -> None:
     others = [b"a:b", b"nocolon", b"a:\\x", b"a:\xff", b"a:b\0"]
     before = [other + b"\n" + line for other in others]
     behind = [line + b"\n" + other for other in others]
-    for lines in (line, *before, *behind):
-        result = decode(b"CONNECT\n" + lines + b"\n\n\0", rules)
+    frames = [b"CONNECT\n" + lines + b"\n\n\0" for lines in (line, *before, *behind)]
+    for data in (*frames, line + b"x" * 40):
+        result = decode(data, rules)
         if isinstance(result, FrameError):
             assert "hunter2" not in result.message
             assert b"hunter2" not in result.excerpt
             assert result.excerpt
-    result = decode(line + b"x" * 40, rules)
     assert isinstance(result, FrameError)
-    assert "hunter2" not in result.message
-    assert b"hunter2" not in result.excerpt
 
 
 def test_an_excerpt_is_short_and_cut_after_the_secrets_are_out() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import assert_checkpoints, memory_stream_pair, wait_all_tasks_blocked
 
 from tests.support.tls import Authority, authority
-from tests.support.wires import note_sent, reset, socket_pair
+from tests.support.wires import note_sent, socket_pair
 from trio_stomp.base._errors import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
 from trio_stomp.transport.http._proxy import read_proxy_header
@@ -982,7 +982,7 @@ async def test_half_close_sends_what_is_encrypted_first(contexts: Contexts) -> N
 
 @asynccontextmanager
 async def tls_socket(
-    contexts: Contexts, buffer_bytes: int = 0
+    contexts: Contexts, buffer_bytes: int
 ) -> AsyncIterator[tuple[TlsWire, trio.SocketStream, Client]]:
     async with socket_pair(buffer_bytes) as (inner, stream):
         wire, peer = TlsWire(inner, contexts.server), Client(contexts.client())
@@ -997,36 +997,15 @@ async def tls_socket(
 
 async def test_a_socket_whose_peer_never_reads(contexts: Contexts) -> None:
     async with tls_socket(contexts, 4096) as (wire, _stream, _peer):
-        size = 10_000_000
-        sent = wire.send_nowait(bytes(size))
-        assert sent < size
-        for _ in range(3):
-            assert wire.send_nowait(bytes(size - sent)) == 0
-        assert wire._waiting_bytes() <= CHUNK_BYTES + 4 * 64
-        with trio.move_on_after(0.01) as scope:
-            await wire.wait_sent(bytes(size - sent))
-        assert scope.cancelled_caught
-
-
-async def test_a_reset(contexts: Contexts) -> None:
-    async with tls_socket(contexts) as (wire, stream, _peer):
-        reset(stream)
-        with pytest.raises(trio.BrokenResourceError), trio.fail_after(5):
-            await wire.receive_some(100)
-        with pytest.raises(trio.BrokenResourceError):
-            wire.send_nowait(b"x")
-
-
-async def test_closing_ends_whoever_waits(contexts: Contexts) -> None:
-    async with tls_socket(contexts) as (wire, _stream, _peer), trio.open_nursery() as nursery:
-
-        async def read() -> None:
-            with pytest.raises(trio.BrokenResourceError):
-                await wire.receive_some(1)
-
-        nursery.start_soon(read)
-        await wait_all_tasks_blocked()
-        await wire.aclose()
+        size, sent = 10_000_000, 0
+        scope = trio.CancelScope()
+        while not scope.cancelled_caught:  # the kernel may still pass bytes on
+            for _ in range(3):
+                sent += wire.send_nowait(bytes(size - sent))
+            assert sent < size
+            assert wire._waiting_bytes() <= CHUNK_BYTES + 4 * 64
+            with trio.move_on_after(0.05) as scope:
+                sent += await wire.wait_sent(bytes(size - sent))
 
 
 async def test_behind_a_proxy(contexts: Contexts) -> None:
