@@ -42,7 +42,7 @@ from trio_stomp.store._runs import MAX_ROWS, Row, StreamRow, count_within, page_
 
 
 @define(eq=False)
-class _Held:
+class _StoredMessage:
     """A stored message: its body, and the Put that it came with."""
 
     put: Put
@@ -114,7 +114,7 @@ class MemoryStore:
     _next_id: int = 1
     _commits: int = 0
     _bytes: int = 0
-    _lanes: dict[tuple[str, int], SortedDict[int, _Held]] = field(factory=dict)
+    _lanes: dict[tuple[str, int], SortedDict[int, _StoredMessage]] = field(factory=dict)
     _lane_of: dict[int, tuple[str, int]] = field(factory=dict)
     _settings: dict[str, str] = field(factory=dict)
     _logs: dict[str, _Log] = field(factory=dict)
@@ -124,7 +124,7 @@ class MemoryStore:
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``Store.recover``."""
         with self._lock:
-            self._remove([id for id, held in self._held() if held.put.transient])
+            self._remove([id for id, stored in self._messages() if stored.put.transient])
             progress(self._bytes, self._bytes)
         return self.state()
 
@@ -136,7 +136,9 @@ class MemoryStore:
                 next_id=self._next_id,
                 places={key: _state_of(lane) for key, lane in self._lanes.items()},
                 settings=dict(self._settings),
-                deliveries={id: held.deliveries for id, held in self._held() if held.deliveries},
+                deliveries={
+                    id: stored.deliveries for id, stored in self._messages() if stored.deliveries
+                },
                 streams={stream: _stream_state_of(log) for stream, log in self._logs.items()},
             )
 
@@ -193,7 +195,7 @@ class MemoryStore:
     def close(self) -> None:
         """Implement ``Store.close`` by doing nothing."""
 
-    def _held(self) -> Iterator[tuple[int, _Held]]:
+    def _messages(self) -> Iterator[tuple[int, _StoredMessage]]:
         for lane in self._lanes.values():
             yield from lane.items()
 
@@ -242,7 +244,7 @@ class MemoryStore:
         key = put.place, put.level
         lane = self._lanes.setdefault(key, SortedDict())
         for id, body in enumerate(put.bodies, put.first):
-            lane[id] = _Held(put, body, put.deliveries)
+            lane[id] = _StoredMessage(put, body, put.deliveries)
             self._lane_of[id] = key
             self._bytes += len(body)
             self._next_id = max(self._next_id, id + 1)
@@ -257,12 +259,12 @@ class MemoryStore:
                 del self._lanes[key]
 
 
-def _state_of(lane: SortedDict[int, _Held]) -> PlaceState:
-    size = sum(len(held.body) for held in lane.values())
+def _state_of(lane: SortedDict[int, _StoredMessage]) -> PlaceState:
+    size = sum(len(stored.body) for stored in lane.values())
     charged: Counter[bytes] = Counter()
-    for held in lane.values():
-        if line := charged_to(held.put.head):
-            charged[line] += stored_cost(len(held.put.head), 1, len(held.body))
+    for stored in lane.values():
+        if line := charged_to(stored.put.head):
+            charged[line] += stored_cost(len(stored.put.head), 1, len(stored.body))
     return PlaceState(len(lane), size, lane.peekitem(0)[0], dict(charged))
 
 

@@ -80,7 +80,7 @@ class Recovered:
       streams: Streams by name.
       damage: One line for each damaged item that was set aside.
       notes: One line for each oddity that an operator might want to inspect.
-      is_doubtful: Another broker may have delivered any of the messages, and did not tell.
+      is_doubtful: Another broker may have delivered any of the messages without recording it.
     """
 
     commit: int

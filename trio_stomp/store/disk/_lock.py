@@ -43,7 +43,7 @@ class DirectoryLock:
             raise self._used(path) from None
         owner = f"{os.getpid()}\n".encode()
         os.pwrite(self._handle, owner, 0)
-        # Behind it, not before: a file that was cut to nothing ext4 writes out when it is closed.
+        # After the write: ext4 flushes a file on close if it was truncated to zero bytes.
         os.ftruncate(self._handle, len(owner))
 
     def _used(self, path: str) -> StoreLocked:

@@ -9,14 +9,14 @@ from trio_stomp.store._records import Atomic, Put, Record
 from trio_stomp.store.disk import Files, Quarantine
 from trio_stomp.store.journal._extents import Extent, extent_of
 from trio_stomp.store.journal._index import Index, Key
+from trio_stomp.store.journal._page_builder import Cursor, PageBuilder
 from trio_stomp.store.journal._reader import EVERYTHING, Content, Reader
-from trio_stomp.store.journal._taking import Stand, Taking
 from trio_stomp.store.journal.format import Copy, Small
 
 if TYPE_CHECKING:
     from trio_stomp.store.journal._segment import Segment
 
-MAX_STANDS = 1000
+MAX_CURSORS = 1000
 """Maximum number of places whose last page's end is remembered."""
 
 
@@ -36,7 +36,7 @@ class Shared:
         self.segments: dict[int, Segment] = {}
         """Segments by number, oldest first."""
         self._reader = Reader(files, self.quarantine)
-        self._stands: dict[Key, Stand] = {}
+        self._cursors: dict[Key, Cursor] = {}
 
     @property
     def bytes(self) -> int:
@@ -92,15 +92,15 @@ class Shared:
     def read(self, key: Key, after: int, limit_bytes: int) -> Page:
         """Implement ``Store.read``."""
         with self.lock:
-            taking = Taking(after, limit_bytes, stand=self._stands.pop(key, None))
-        while not taking.is_full:
+            builder = PageBuilder(after, limit_bytes, cursor=self._cursors.pop(key, None))
+        while not builder.is_full:
             with self.lock:
-                extent = self.index.find(key, taking.after)
+                extent = self.index.find(key, builder.after)
             if extent is None:
                 break
             try:
-                start = taking.start_in(extent)
-                content = self.read_extent(key, extent, taking.room, taking.after, start)
+                start = builder.start_in(extent)
+                content = self.read_extent(key, extent, builder.room, builder.after, start)
             except FileNotFoundError as error:
                 if self._is_still_there(key, extent):
                     raise StoreError(f"{self.journal} cannot be read: {error}") from error
@@ -108,15 +108,15 @@ class Shared:
                 raise StoreError(f"{self.journal} cannot be read: {error}") from error
             else:
                 with self.lock:
-                    taking.take(content, extent, self.index)
+                    builder.take(content, extent, self.index)
         with self.lock:
-            is_last = self.index.find(key, taking.after) is None
+            is_last = self.index.find(key, builder.after) is None
             lost = self.index.lost.pop(key, 0)
-            if not is_last and taking.stand is not None:
-                if len(self._stands) >= MAX_STANDS:
-                    self._stands.clear()
-                self._stands[key] = taking.stand
-        return Page(taking.runs, taking.after, is_last, lost)
+            if not is_last and builder.cursor is not None:
+                if len(self._cursors) >= MAX_CURSORS:
+                    self._cursors.clear()
+                self._cursors[key] = builder.cursor
+        return Page(builder.runs, builder.after, is_last, lost)
 
     def _is_still_there(self, key: Key, extent: Extent) -> bool:
         """Return whether the index still has the extent in the same segment."""

@@ -33,7 +33,7 @@ ADVISORY_LOCK = (
 
 # Error texts of databases, with the remedy for each.
 REMEDIES = {
-    "is locked": "another program keeps a transaction open: let it end that",
+    "is locked": "another program keeps a transaction open: let it end the transaction",
     "is full": "make room on its disk",
     "no space left": "make room on its disk",
     "readonly": "let this user write to the file and its directory",
@@ -45,7 +45,7 @@ REMEDIES = {
     "password": "put the right user and password into the URL",
     "does not exist": "create it, as docs/operate/sql.md says",
 }
-ELSE = "see that the database is up, and its log"
+ELSE = "check that the database is up, and read its log"
 
 
 class Database(Protocol):

@@ -82,10 +82,10 @@ def _scan_segment(files: Files, handle: int, segment: Segment, is_last: bool) ->
     if is_last:
         size = min(size, find_ending(files, handle, segment.marker, header, size).end)
     for found in scan(files, handle, segment.marker, SEGMENT_HEADER_BYTES, size):
-        yield from _told(segment, found)
+        yield from _scanned(segment, found)
 
 
-def _told(segment: Segment, found: Found) -> Iterator[Scanned]:
+def _scanned(segment: Segment, found: Found) -> Iterator[Scanned]:
     place = segment.path, found.offset, found.end - found.offset
     if found.kind in (DAMAGED, TORN):
         yield Scanned(*place, None, "no valid record")

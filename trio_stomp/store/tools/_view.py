@@ -187,7 +187,7 @@ class JournalView:
         self._shared = Shared(self._directory, self._files)
         self._streams = Streams(f"{self._directory}/streams", self._files)
         self._damage: list[str] = []
-        self._told = 0
+        self._reported = 0
 
     def fix(self) -> None:
         """Implement ``View.fix``."""
@@ -213,7 +213,7 @@ class JournalView:
             self._damage = found.damage + damage
         except OSError as error:
             raise StoreError(f"{self._directory} cannot be read: {error}") from error
-        self._told = shared.quarantine.found + self._streams.damaged
+        self._reported = shared.quarantine.found + self._streams.damaged
         return Recovered(
             commit=found.commit,
             next_id=index.next_id,

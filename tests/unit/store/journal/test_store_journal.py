@@ -565,7 +565,7 @@ def test_empty_files_of_many_starts_are_not_kept(
 def test_pages_of_very_many_places(tmp_path, monkeypatch) -> None:
     from trio_stomp.store.journal import _shared
 
-    monkeypatch.setattr(_shared, "MAX_STANDS", 2)
+    monkeypatch.setattr(_shared, "MAX_CURSORS", 2)
     store, _ = open_store(str(tmp_path), Disk(), 1 << 20)
     places = [f"place {n}" for n in range(5)]
     ids = {place: range(1 + 9 * n, 10 + 9 * n) for n, place in enumerate(places)}

@@ -11,7 +11,7 @@ from trio_stomp.store.journal.format import split
 
 
 @value
-class Stand:
+class Cursor:
     """The position within an extent where a page ended and the next one continues."""
 
     after: int
@@ -21,28 +21,28 @@ class Stand:
 
 
 @define(eq=False)
-class Taking:
+class PageBuilder:
     """A page under construction.
 
     Args:
       after: Messages to come have higher ids.
       room: Remaining bytes for bodies; the first message always fits.
-      stand: Where the previous page ended; then where this one does.
+      cursor: Where the previous page ended; then where this one does.
     """
 
     after: int
     room: int
     runs: list[Stored] = field(factory=list)
     is_full: bool = False
-    stand: Stand | None = None
+    cursor: Cursor | None = None
 
     def start_in(self, extent: Extent) -> int:
         """Return where to start reading an extent: its start, or the end of the last page."""
-        stand = self.stand
-        if stand is None or stand.after != self.after:
+        cursor = self.cursor
+        if cursor is None or cursor.after != self.after:
             return extent.start
-        is_here = (stand.segment, stand.start) == (extent.segment, extent.start)
-        return stand.offset if is_here else extent.start
+        is_here = (cursor.segment, cursor.start) == (extent.segment, extent.start)
+        return cursor.offset if is_here else extent.start
 
     def take(self, content: Content, extent: Extent, index: Index) -> None:
         """Add the live messages read from an extent. The caller holds the lock."""
@@ -56,7 +56,7 @@ class Taking:
         else:
             if content.is_all:
                 self.after = max(self.after, extent.last)
-        self.stand = Stand(self.after, extent.segment, extent.start, end)
+        self.cursor = Cursor(self.after, extent.segment, extent.start, end)
 
     def _take_chunk(self, chunk: Chunk, index: Index) -> None:
         run, lengths = chunk.run, chunk.run.lengths()
