@@ -14,14 +14,14 @@ async def empty_queues(dial: Dial) -> None:
     if not dial._is_started or dial.ended.is_set():
         return
     queues = dial.server.broker.queues
-    if not any(queue.held for queue in queues):
+    if not any(queue.message_count for queue in queues):
         return
     step_s = 0.1 if isinstance(trio.lowlevel.current_clock(), MockClock) else 0.0
     for stream in [*dial._streams]:
         await trio.aclose_forcefully(stream)
     await until(lambda: not dial.server.connections, step_s)
     client = await dial.connect()
-    for number, queue in enumerate([queue for queue in queues if queue.held]):
+    for number, queue in enumerate([queue for queue in queues if queue.message_count]):
         await client.subscribe(queue.name, id=str(number))
 
     async def read() -> None:
@@ -30,7 +30,7 @@ async def empty_queues(dial: Dial) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
-        await until(lambda: not any(queue.held for queue in queues), step_s)
+        await until(lambda: not any(queue.message_count for queue in queues), step_s)
         nursery.cancel_scope.cancel()
 
 

@@ -50,8 +50,8 @@ def test_a_linter_finds_nothing_wrong_with_the_dockerfile() -> None:
 
 
 def test_a_cluster_on_kubernetes_or_compose_is_valid_and_its_options_exist(tmp_path: Path) -> None:
-    import kubernetes_validate
-    import yaml
+    import kubernetes_validate  # type: ignore[import-untyped]
+    import yaml  # type: ignore[import-untyped]
 
     passwords = tmp_path / "users"
     passwords.write_text("")

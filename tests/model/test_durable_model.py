@@ -438,7 +438,7 @@ class DurableModel(RuleBasedStateMachine):
             *core.broker.queues,
             *(binding.queue for binding in core.broker.bindings.durables),
         ]:
-            left = (queue.held, queue.size, queue.arriving, queue.spilling)
+            left = (queue.message_count, queue.size, queue.arriving, queue.spilling)
             assert left == (0, 0, 0, 0), queue.name
         log = core.log
         assert core.memory.kept_bytes == core.memory.used_bytes == log.pending_bytes == 0

@@ -485,7 +485,7 @@ class QueueModel(RuleBasedStateMachine):
             assert waiting == [copy.body for copy in self.in_state(name, WAITING)]
             assert queue.delayed == len(self.in_state(name, DELAYED))
             assert queue.unacked == len(self.in_state(name, UNACKED))
-            assert queue.size == BODY * queue.held
+            assert queue.size == BODY * queue.message_count
         for reader in self.readers:
             consumer = reader.actor.consumer(reader.id)
             mine = sorted(reader.mine.items(), key=lambda each: self.order[each[0]])
@@ -506,7 +506,7 @@ class QueueModel(RuleBasedStateMachine):
             assert queue.destination.dropped == counts[DROPPED, name]
             gone = [counts[what, name] for what in (ACKED, AUTO, EXPIRED, DEAD)]
             pushed = len(self.in_state(name, DROPPED))
-            assert counts["enqueued", name] == queue.held + sum(gone) + pushed
+            assert counts["enqueued", name] == queue.message_count + sum(gone) + pushed
         for (what, _), number in counts.items():
             total[what] += number
         assert broker.queues.accepted == self.accepted == len(self.copies)

@@ -45,7 +45,7 @@ IDS = st.lists(st.integers(1, 60), max_size=8)
 
 
 @define
-class DeferredEvents:
+class StoredMessage:
     """A message of the model."""
 
     lane: tuple[str, int]
@@ -66,7 +66,7 @@ class Log:
 class Model:
     """What a store should hold."""
 
-    held: dict[int, DeferredEvents] = field(factory=dict)
+    held: dict[int, StoredMessage] = field(factory=dict)
     settings: dict[str, str] = field(factory=dict)
     logs: dict[str, Log] = field(factory=dict)
     next_id: int = 1
@@ -81,7 +81,7 @@ class Model:
                 for id, body in enumerate(record.bodies, record.first):
                     times = record.received_ms, record.expires_ms
                     message = Message(body, record.head, *times, record.deliveries)
-                    self.held[id] = DeferredEvents(
+                    self.held[id] = StoredMessage(
                         (record.place, record.level), message, record.transient
                     )
             case Done(ids):

@@ -613,7 +613,7 @@ class Core:
             self.broker.queues.end(queue.name, self.now)
         while self.broker.has_more:
             self.turn()
-        assert not any(queue.size or queue.held for queue in queues)
+        assert not any(queue.size or queue.message_count for queue in queues)
         assert self.broker.stale.size == self.broker.stale.bytes == 0
         assert self.memory.used_bytes == self.memory.kept_bytes == self.memory.stored_bytes == 0
         assert self.memory.tables_bytes == lasting_bytes(self.broker)

@@ -81,7 +81,7 @@ class RemoteError(StompError):
         self.is_by_quota = False
         """Only the user's own quota was exceeded: other users still have room."""
 
-    def kept(self) -> Self:
+    def without_traceback(self) -> Self:
         """Drop the error's traceback and causes, so that it can be stored, and return it.
 
         Their frames reference local variables, such as received bytes, and often the object that

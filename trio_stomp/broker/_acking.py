@@ -39,7 +39,7 @@ class Acking:
         claims, error = claim_all(self.acknowledger, client, (event,))
         if error is not None:
             error.receipt_id, error.excerpt = receipt_of(event), excerpt_of(event)
-            later = [Refused(error.kept())]
+            later = [Refused(error.without_traceback())]
         return self._settling(client, event, claims, now, is_whole=error is None), later
 
     def _settling(

@@ -103,7 +103,7 @@ class Parts:
     timers: Timers = field(init=False)
     turns: Turns = field(factory=Turns)
     clients: dict[Client, None] = field(factory=dict)
-    held: DeferredEvents = field(init=False)
+    deferred: DeferredEvents = field(init=False)
     acks: AckCounters = field(factory=AckCounters)
     known: Duplicates = field(init=False)
     destinations: Destinations = field(init=False)
@@ -209,7 +209,7 @@ class Parts:
         policies, memory = self.policies, self.memory
         memory.quota_percent = policies.max_share_per_user
         self.timers = Timers(self.wall)
-        self.held = DeferredEvents(memory)
+        self.deferred = DeferredEvents(memory)
         self.event_history = EventHistory(policies.explain_events)
         noted = self.event_history if self.event_history.is_kept else None
         self.known = Duplicates(

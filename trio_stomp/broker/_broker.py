@@ -124,7 +124,7 @@ class Broker(Parts):
         if self.tracer.is_on:
             self.tracer.received(client, events, now)
         if client.is_blocked:
-            self.held.append(client, events, received_at)
+            self.deferred.append(client, events, received_at)
             return
         self.turns.now, self.turns.ends_at = now, now + SHARE_S
         self._carry_out(client, events, received_at, now)
@@ -183,9 +183,9 @@ class Broker(Parts):
                     error.excerpt = excerpt_of(event)
                 if client.awaited and self.durability.is_awaited(client):
                     # Earlier replies must come first: nothing follows an ERROR.
-                    self.durability.hold(client, [Refused(error.kept())], received_at)
+                    self.durability.hold(client, [Refused(error.without_traceback())], received_at)
                     return
-                self.refuse(client, error.kept(), now)
+                self.refuse(client, error.without_traceback(), now)
             if self.fan_out.slow:
                 self._settle_slow(now, tells=True)
 
@@ -409,14 +409,14 @@ class Broker(Parts):
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Hold a client's events, before those already held, and pause reading."""
         client.is_blocked = True
-        self.held.put_back(client, events, received_at)
+        self.deferred.put_back(client, events, received_at)
         client.outbox.pause_reading(paused=True)
 
     def unblock(self, client: Client, now: float) -> None:
         """Apply a client's held events."""
         client.is_blocked = False
-        while client.held and not client.is_blocked:
-            events, received_at = self.held.pop(client)
+        while client.deferred and not client.is_blocked:
+            events, received_at = self.deferred.pop(client)
             self._carry_out(client, events, received_at, now)
         if client.is_blocked:
             return

@@ -31,15 +31,15 @@ class DeferredEvents:
 
     def append(self, client: "Client", events: "Sequence[Event]", received_at: float) -> None:
         """Hold new events, after those already held."""
-        client.held.append((events, received_at, self._charge(events)))
+        client.deferred.append((events, received_at, self._charge(events)))
 
     def put_back(self, client: "Client", events: "Sequence[Event]", received_at: float) -> None:
         """Hold the rest of events that were begun, before those already held."""
-        client.held.insert(0, (events, received_at, self._charge(events)))
+        client.deferred.insert(0, (events, received_at, self._charge(events)))
 
     def pop(self, client: "Client") -> "tuple[Sequence[Event], float]":
         """Remove and return the next events, and the time when they were received."""
-        events, received_at, cost = client.held.pop(0)
+        events, received_at, cost = client.deferred.pop(0)
         self.memory.held_bytes -= cost
         return events, received_at
 

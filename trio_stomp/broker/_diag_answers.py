@@ -10,7 +10,7 @@ from trio_stomp.broker._diag_queries import DiagQueries
 from trio_stomp.broker.delivery import Publication, TakesCensus
 from trio_stomp.broker.headers import NOTHING, matched
 from trio_stomp.broker.names import EXPLAIN, TRACE
-from trio_stomp.broker.routing import Destinations, Evidence, FanOut, Gift, Share
+from trio_stomp.broker.routing import Destinations, FanOut, OutcomeWork, PiecewiseRun, Share
 from trio_stomp.broker.sending import read_question
 from trio_stomp.broker.subscribing import Subscriber
 from trio_stomp.broker.topics import StaleQueue
@@ -61,7 +61,7 @@ class Answers:
         for body in bodies:
             read(body.decode(errors="replace"))
 
-    def to_topic(self, publication: Publication) -> Gift | None:
+    def to_topic(self, publication: Publication) -> PiecewiseRun | None:
         """Answer the messages of a publication to a DIAG destination.
 
         By default, deliver each message to its subscribers with the statistics that its body
@@ -105,13 +105,13 @@ class Answers:
 
 @define(eq=False, repr=False)
 class Answering:
-    """Requests at ``DIAG/explain`` or ``DIAG/left``, answered in pieces. A ``Gift``."""
+    """Requests at ``DIAG/explain`` or ``DIAG/left``, answered in pieces. A ``PiecewiseRun``."""
 
     answers: Answers
     publication: Publication
     taken: int
 
-    def pieces(self) -> Evidence:
+    def pieces(self) -> OutcomeWork:
         """Answer one request after the other."""
         answers, is_explain = self.answers, self.publication.destination.name == EXPLAIN
         answering = answers.explain if is_explain else answers.left
@@ -127,13 +127,13 @@ class Answering:
 
 @define(eq=False, repr=False)
 class Counting:
-    """Requests for statistics, answered to many subscribers in pieces. A ``Gift``."""
+    """Requests for statistics, answered to many subscribers in pieces. A ``PiecewiseRun``."""
 
     answers: Answers
     publication: Publication
     queries: DiagQueries
 
-    def pieces(self) -> Evidence:
+    def pieces(self) -> OutcomeWork:
         """Answer one request after the other."""
         answers, destination, outcome = self.answers, self.publication.destination, NOTHING
         for body in self.publication.bodies:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trio_stomp._version import __version__
-from trio_stomp.cli.process import told_variant
+from trio_stomp.cli.process import variant_suffix
 from trio_stomp.config import Settings
 
 STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -28,7 +28,8 @@ def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Set
     if settings.transport.tls_cert:
         transports = "TCP, TLS and WebSocket"
     parts = [
-        f"trio_stomp {__version__}{told_variant()} listening on {', '.join(told) or 'no address'}",
+        f"trio_stomp {__version__}{variant_suffix()} listening on "
+        f"{', '.join(told) or 'no address'}",
         f"STOMP 1.0, 1.1, 1.2 over {transports} on the same port",
         f"limits: {_limits(settings)}",
     ]

@@ -89,11 +89,11 @@ def run_session(
     try:
         return trio.run(main)
     except ClientError as error:
-        raise CannotDo(f"{_told(error, address)}{note()}") from None
+        raise CannotDo(f"{_explained(error, address)}{note()}") from None
     except OptionError as error:
         raise OptionError(f"{error}{note()}") from None
     except BaseExceptionGroup as group:
-        raise _blame(group, partial(_told, address=address), note) from None
+        raise _blame(group, partial(_explained, address=address), note) from None
 
 
 def _blame(
@@ -120,7 +120,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> "list[BaseException]":
     return found
 
 
-def _told(error: ClientError, address: Address) -> str:
+def _explained(error: ClientError, address: Address) -> str:
     """Return the cause and the remedy."""
     cause = printable(str(error))
     if isinstance(error, ConnectFailed):

@@ -77,13 +77,13 @@ async def open_client(
       ClientError: connecting failed, or an error ended the client later.
     """
     way = way_to(where, ssl_context)
-    told = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
+    build = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
     options = CoreOptions(
         way,
-        headers=told,
+        headers=build,
         protocol=ProtocolOptions(*_milliseconds(heart_beat)),
         limits=limits or FrameLimits(),
-        versions=_known(versions),
+        versions=_checked(versions),
         policy=reconnect,
         connect_timeout_s=connect_timeout_s,
         close_timeout_s=close_timeout_s,
@@ -94,7 +94,7 @@ async def open_client(
         yield client
 
 
-def _known(versions: tuple[str, ...]) -> tuple[str, ...]:
+def _checked(versions: tuple[str, ...]) -> tuple[str, ...]:
     known = tuple(name for name in VERSIONS if name in versions)
     if not known or len(known) != len(versions):
         raise OptionError(f"versions={versions!r} must be some of {', '.join(VERSIONS)}")
@@ -142,12 +142,12 @@ def _connect_headers(
     if token is not None and (login.name is not None or login.passcode is not None):
         raise OptionError("login= with passcode=, or token=: not both")
 
-    def told() -> tuple[tuple[str, str], ...]:
-        said = {"host": host, "login": login.name, "passcode": login.passcode}
-        said["client-id"] = client_id
+    def build() -> tuple[tuple[str, str], ...]:
+        fields = {"host": host, "login": login.name, "passcode": login.passcode}
+        fields["client-id"] = client_id
         if token is not None:
-            said["Authorization"] = f"Bearer {token() if callable(token) else token}"
-        known = tuple((name, text) for name, text in said.items() if text is not None)
+            fields["Authorization"] = f"Bearer {token() if callable(token) else token}"
+        known = tuple((name, text) for name, text in fields.items() if text is not None)
         return (*known, *(headers or {}).items())
 
-    return told
+    return build

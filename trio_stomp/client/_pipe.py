@@ -153,7 +153,7 @@ async def open_pipe(
 
 
 async def _dial(way: Way) -> trio.abc.Stream:
-    with _told_as_connect_failed(way):
+    with _raising_connect_failed(way):
         if way.connector is not None:
             return await way.connector()
         stream = await trio.open_tcp_stream(way.host, way.port)
@@ -162,7 +162,7 @@ async def _dial(way: Way) -> trio.abc.Stream:
     try:
         context = way.ssl_context or ssl.create_default_context()
         secret = trio.SSLStream(stream, context, server_hostname=way.host, https_compatible=True)
-        with _told_as_connect_failed(way):
+        with _raising_connect_failed(way):
             await secret.do_handshake()
     except BaseException:
         await trio.aclose_forcefully(stream)
@@ -171,7 +171,7 @@ async def _dial(way: Way) -> trio.abc.Stream:
 
 
 @contextmanager
-def _told_as_connect_failed(way: Way) -> Iterator[None]:
+def _raising_connect_failed(way: Way) -> Iterator[None]:
     try:
         yield
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, ssl.CertificateError) as e:

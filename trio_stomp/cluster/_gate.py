@@ -55,8 +55,8 @@ class Gate:
 
     first_s: float
     max_clients: int
-    is_draining: bool = False
     owner: Contact | None = None
+    is_draining: bool = False
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
     """The clients, with the owner that each was relayed to."""
     _news: trio.Event = field(factory=trio.Event)

@@ -225,7 +225,7 @@ class Reporter:
         best = Greatest[Queue](MAX_ITEMS // 2)
         for some in slices(list(statistics.destinations), LOOKS):
             queues = [queue for each in some if (queue := queue_of(each)) is not None]
-            best.add([(queue.held, queue) for queue in queues])
+            best.add([(queue.message_count, queue) for queue in queues])
             yield
         fullest = yield from best.found()
         left = MAX_ITEMS - 1 - len(fullest)

@@ -184,7 +184,7 @@ class FrameDecoder:
         try:
             rest = self._decode(data, runs)
         except FrameError as error:
-            self.error = error.kept()
+            self.error = error.without_traceback()
             return runs
         if rest < len(data):
             held.add(data[rest:], searched=bool(self._terminators))

@@ -72,13 +72,13 @@ def connect(
       headers: Further headers.
     """
     told = (("accept-version", versions), ("host", host), ("login", login), ("passcode", passcode))
-    return Frame(CONNECT, (*_told(told), *_pairs(headers)))
+    return Frame(CONNECT, (*_without_empty(told), *_pairs(headers)))
 
 
 def connected(session: str = "", *, version: str = "1.2", headers: Pairs = ()) -> Frame:
     """Return a server's CONNECTED. ``session`` and ``version`` are left out if empty."""
     told = (("version", version), ("session", session))
-    return Frame(CONNECTED, (*_told(told), *_pairs(headers)))
+    return Frame(CONNECTED, (*_without_empty(told), *_pairs(headers)))
 
 
 def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
@@ -97,18 +97,18 @@ def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
 def subscribe(destination: str, *, id: str = "", ack: str = "", headers: Pairs = ()) -> Frame:
     """Return a SUBSCRIBE. ``id`` (needed since STOMP 1.1) and ``ack`` are left out if empty."""
     told = (("id", id), ("destination", destination), ("ack", ack))
-    return Frame(SUBSCRIBE, (*_told(told), *_pairs(headers)))
+    return Frame(SUBSCRIBE, (*_without_empty(told), *_pairs(headers)))
 
 
 def unsubscribe(destination: str = "", *, id: str = "", headers: Pairs = ()) -> Frame:
     """Return an UNSUBSCRIBE, by id or (STOMP 1.0) by destination. Empty values are left out."""
     told = (("id", id), ("destination", destination))
-    return Frame(UNSUBSCRIBE, (*_told(told), *_pairs(headers)))
+    return Frame(UNSUBSCRIBE, (*_without_empty(told), *_pairs(headers)))
 
 
 def disconnect(receipt: str = "") -> Frame:
     """Return a DISCONNECT. The RECEIPT for ``receipt`` confirms everything sent before."""
-    return Frame(DISCONNECT, _told((("receipt", receipt),)))
+    return Frame(DISCONNECT, _without_empty((("receipt", receipt),)))
 
 
 def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
@@ -123,7 +123,7 @@ def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
     if frame is not None:
         text = b"The frame\n-----\n%b\n-----\n%b" % (_quoted(frame), text)
     told = (("message", message), ("content-type", "text/plain" if text else ""))
-    return Frame(ERROR, _told(told), text)
+    return Frame(ERROR, _without_empty(told), text)
 
 
 def needed(frame: Frame, name: str) -> str:
@@ -177,7 +177,7 @@ def rules_of(version: str) -> HeaderRules:
     return RULES[version]
 
 
-def _told(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def _without_empty(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in pairs if text)
 
 

@@ -185,7 +185,7 @@ class ServerSession:
     def _refuse(self, error: RemoteError, events: list[Event]) -> None:
         if not (self.codecs.survives_errors and error.is_survivable):
             self.state = State.CLOSED
-        events.append(Refused(error.kept()))
+        events.append(Refused(error.without_traceback()))
 
     def _at_fault(self, error: RemoteError, frame: Frame) -> RemoteError:
         # With a line feed in it, half of a passcode would become a line of its own.

@@ -172,7 +172,7 @@ def change_user_file(
     except ValueError as error:
         raise _cannot(path, error) from None
     try:
-        with _held(target, create=create) as handle:
+        with _locked(target, create=create) as handle:
             text = _decoded(path, _read(handle))
             book, places = _parse(path, text)
             changes = change(book)
@@ -280,7 +280,7 @@ def _edited(text: str, places: Mapping[str, int], changes: Changes) -> str:
 
 
 @contextmanager
-def _held(target: str, *, create: bool) -> Iterator[int]:
+def _locked(target: str, *, create: bool) -> Iterator[int]:
     """Open the users file under an exclusive lock. A file created here stays on success.
 
     The lock is on the file, not on its directory, which every reader of it could lock.

@@ -91,7 +91,7 @@ class _Direction:
         if self.faults.is_half_open:
             self._lost += len(data)
             return len(data)
-        taken = data if len(data) <= self.limit - self.passed else data[: int(self._left())]
+        taken = data if len(data) <= self.limit - self.passed else data[: int(self._remaining_s())]
         if taken:
             self.passed += len(taken)
             self._held += len(taken)
@@ -99,7 +99,7 @@ class _Direction:
             self.note()
         return len(taken)
 
-    def _left(self) -> float:
+    def _remaining_s(self) -> float:
         return self.limit - self.passed
 
     def _due(self) -> float:

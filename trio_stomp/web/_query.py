@@ -28,11 +28,11 @@ class Query:
 
     Args:
       path: The path of the page.
-      told: The decoded parameters by name.
+      parameters: The decoded parameters by name.
     """
 
     path: str
-    told: Mapping[str, str]
+    parameters: Mapping[str, str]
 
     @classmethod
     def of(cls, request: HttpRequest, known: Iterable[str]) -> "Query":
@@ -49,15 +49,15 @@ class Query:
             raise HttpError(
                 400, f"the query has more than {MAX_PARAMETERS} parameters; leave some out"
             ) from None
-        told: dict[str, str] = {}
+        parameters: dict[str, str] = {}
         for name, value in pairs:
             # Values are not quoted here: the parameter may be a misspelt token.
             if name not in names and name != TOKEN:
                 raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, names)}")
-            if name in told:
+            if name in parameters:
                 raise HttpError(400, f"the parameter {name} is given twice; leave one out")
-            told[name] = value
-        return cls(request.path, told)
+            parameters[name] = value
+        return cls(request.path, parameters)
 
     def number(self, name: str, default: int, *, least: int, most: int) -> int:
         """Return a whole number.
@@ -65,7 +65,7 @@ class Query:
         Raises:
           HttpError: it is not a whole number, or out of range.
         """
-        text = self.told.get(name)
+        text = self.parameters.get(name)
         if text is None:
             return default
         # int() accepts signs, spaces, underscores, other scripts and thousands of digits.
@@ -83,17 +83,17 @@ class Query:
           HttpError: the word is unknown.
         """
         words = list(choices)
-        text = self.told.get(name, words[0])
+        text = self.parameters.get(name, words[0])
         if text not in words:
             raise self._bad(name, f"must be one of {', '.join(words)}{_hint(text, words)}")
         return text
 
     def text(self, name: str) -> str:
         """Return a text, or "" by default."""
-        return self.told.get(name, "")
+        return self.parameters.get(name, "")
 
     def _bad(self, name: str, rule: str) -> HttpError:
-        return HttpError(400, f"{name} is {self.told[name][:40]!r}, but {rule}")
+        return HttpError(400, f"{name} is {self.parameters[name][:40]!r}, but {rule}")
 
 
 Answer = tuple[int, tuple[tuple[str, str], ...], bytes]

@@ -60,7 +60,7 @@ class QueueCount:
         self._fullest = Greatest(self.limit)
 
     def add(self, queues: Sequence[Queue]) -> None:
-        """Look at some more."""
+        """Add some more queues."""
         depths = [queue.depth for queue in queues]
         unacked = [queue.unacked for queue in queues]
         consumers = [len(queue.consumers) for queue in queues]

@@ -31,7 +31,7 @@ def _plus(counts: Counts, others: Counts) -> Counts:
 
 
 @define(eq=False, repr=False)
-class Look:
+class Count:
     """A count of all destinations in pieces, each destination at one moment.
 
     Args:
@@ -42,7 +42,7 @@ class Look:
     _busiest: Greatest[tuple[Destination, Counts]]
 
     def add(self, destinations: Sequence[Destination]) -> None:
-        """Look at some more."""
+        """Add some more destinations."""
         counts = [_counts(destination) for destination in destinations]
         self.total = _plus(self.total, _total(counts))
         least = self._busiest.least
@@ -70,23 +70,23 @@ class Ranking:
     limit: int
     _starts: dict[Destination, Counts] = field(factory=dict)
     """The counters of each named destination when its series began."""
-    _told: dict[Destination, Counts] = field(factory=dict)
+    _reported: dict[Destination, Counts] = field(factory=dict)
     """The last reported values of each series."""
     _retired: Counts = (0, 0, 0)
     """The last reported values of destinations that are no longer named."""
 
-    def begin(self, past: Destination) -> Look:
+    def begin(self, past: Destination) -> Count:
         """Begin a count of all destinations. It must end before the next one begins.
 
         Args:
           past: The counters of destinations forgotten so far.
         """
-        return Look(_counts(past), Greatest(self.limit))
+        return Count(_counts(past), Greatest(self.limit))
 
-    def end(self, look: Look) -> Pieces[dict[str, Counts]]:
+    def end(self, count: Count) -> Pieces[dict[str, Counts]]:
         """Return the counters by name, with ``other`` last."""
         # A destination named "other" would appear twice, so it counts as one of the others.
-        busiest = yield from look.busiest()
+        busiest = yield from count.busiest()
         chosen = {
             destination: counts for destination, counts in busiest if destination.name != OTHER
         }
@@ -95,8 +95,8 @@ class Ranking:
             dict[Destination, Counts](),
             dict[Destination, Counts](),
         )
-        other = look.total
-        for place, (destination, counts) in enumerate(self._told.items()):
+        other = count.total
+        for place, (destination, counts) in enumerate(self._reported.items()):
             if destination not in chosen:
                 # Its growth since then belongs to ``other``.
                 retired = _plus(retired, counts)
@@ -108,7 +108,7 @@ class Ranking:
             other = _less(other, told[destination])
             if place % LOOKS == LOOKS - 1:
                 yield
-        self._starts, self._told, self._retired = starts, told, retired
+        self._starts, self._reported, self._retired = starts, told, retired
         found = {destination.name: counts for destination, counts in told.items()}
         found[OTHER] = _less(other, retired)
         return found

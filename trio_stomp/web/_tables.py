@@ -92,7 +92,7 @@ CONNECTION_ORDERS: Mapping[str, "Key[Connection] | None"] = MappingProxyType(
 
 QUEUE_ORDERS: Mapping[str, "Key[Queue]"] = MappingProxyType(
     {
-        HELD: lambda queue: queue.held,
+        HELD: lambda queue: queue.message_count,
         "depth": lambda queue: queue.depth,
         "unacked": lambda queue: queue.unacked,
         "bytes": lambda queue: queue.size,
@@ -354,7 +354,7 @@ class Tables:
 
 
 def _is_in(queue: Queue, state: str) -> bool:
-    return state == ANY or (queue.held > 0) == (state == "waiting")
+    return state == ANY or (queue.message_count > 0) == (state == "waiting")
 
 
 def _parked(parked: ParkedDestination) -> float:

@@ -22,7 +22,7 @@ def emptied(core: DurableBench) -> None:
     assert core.store.statistics().live_messages == 0
     assert core.memory.kept_bytes == 0
     for queue in core.broker.queues:
-        assert queue.held == queue.size == 0
+        assert queue.message_count == queue.size == 0
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_queues_stay_in_the_store_until_somebody_consumes(core: DurableBench) ->
     core = core.restarts()
     core.turn()
     queue = core.queue(Q)
-    assert (queue.depth, queue.held, queue.size) == (10, 10, 10)
+    assert (queue.depth, queue.message_count, queue.size) == (10, 10, 10)
     assert queue.waiting.count == core.memory.kept_bytes == 0
     reader = core.reader(Q)
     assert reader.bodies() == numbered("", 10)
@@ -147,7 +147,7 @@ def test_durable_subscriptions_and_what_waits_for_them_are_recovered(core: Durab
     core.turn()
     core = core.restarts()
     (binding,) = core.broker.bindings.durables
-    assert binding.queue.held == 2
+    assert binding.queue.message_count == 2
     core.broker.bindings.end_durable(binding, core.now)
     core.turn()
     core = core.restarts()

@@ -213,9 +213,9 @@ def test_messages_on_their_way_are_counted() -> None:
     late = core.actor()
     stores(late, "2")
     assert late.error().get("code") == "queue-full"
-    assert core.queue(Q).held == core.queue(Q).arriving == 2
+    assert core.queue(Q).message_count == core.queue(Q).arriving == 2
     core.fails()
-    assert core.queue(Q).held == core.queue(Q).size == 0
+    assert core.queue(Q).message_count == core.queue(Q).size == 0
     core.ends()
 
 
@@ -319,7 +319,7 @@ def test_a_shared_subscription_that_was_ended_stores_nothing_more() -> None:
     again = core.restarts()
     assert again.failures == []
     (binding,) = again.broker.bindings.durables
-    assert binding.queue.held == 1
+    assert binding.queue.message_count == 1
 
 
 def test_a_message_of_another_dialect_is_delivered_without_its_options() -> None:
@@ -354,7 +354,7 @@ def test_a_message_whose_headers_cannot_be_read_hides_no_other() -> None:
     assert reader.bodies() == ["b"]
     assert again.broker.storage is not None
     assert again.broker.storage.lost == 1
-    assert again.queue(Q).held == again.queue(Q).size == 0
+    assert again.queue(Q).message_count == again.queue(Q).size == 0
 
 
 def test_header_blocks_are_remembered_within_bounds() -> None:

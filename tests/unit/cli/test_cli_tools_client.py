@@ -288,7 +288,7 @@ def test_of_many_errors_one_is_told(
     address = Address("h", 1, False)
     found = _session._blame(
         BaseExceptionGroup("", errors),
-        lambda error: _session._told(error, address).replace("h:1", "h"),
+        lambda error: _session._explained(error, address).replace("h:1", "h"),
         lambda: "!",
     )
     assert type(found) is kind or isinstance(found, kind)
@@ -306,7 +306,7 @@ def test_of_many_errors_one_is_told(
     ],
 )
 def test_every_error_has_its_remedy(error: ClientError, remedy: str) -> None:
-    assert remedy in _session._told(error, Address("h", 1, False))
+    assert remedy in _session._explained(error, Address("h", 1, False))
 
 
 # subscribe

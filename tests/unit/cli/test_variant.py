@@ -5,7 +5,7 @@ from pathlib import Path
 
 from _compiled.build import MODULES
 
-from trio_stomp.cli.process._variant import told_variant
+from trio_stomp.cli.process._variant import variant_suffix
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,4 +17,4 @@ def test_what_was_compiled_is_what_runs() -> None:
     files = {name: Path(str(module.__file__)) for name, module in modules.items()}
     assert all(file.is_relative_to(ROOT) for file in files.values())
     assert [name for name, file in files.items() if file.suffix == ".so"] == there
-    assert told_variant() == (" (compiled)" if there else "")
+    assert variant_suffix() == (" (compiled)" if there else "")

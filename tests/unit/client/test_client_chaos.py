@@ -437,7 +437,7 @@ class Chaos:
 
     def is_all_taken(self) -> bool:
         """Whether the queue is empty, and the readers are at the end."""
-        held = sum(queue.held for queue in self.servers[-1].broker.queues)
+        held = sum(queue.message_count for queue in self.servers[-1].broker.queues)
         return not held and all(len(seen) == self.length for seen in self.read.values())
 
     def check_nothing_left(self) -> None:
@@ -447,7 +447,9 @@ class Chaos:
         assert (server.connections, server.admission.admitted) == ({}, 0)
         assert (len(broker.clients), len(broker.subscriber)) == (0, 0)
         assert (server.inbox.frames, server.inbox.bytes) == (0, 0)
-        assert [queue.name for queue in broker.queues if queue.held or queue.consumers] == []
+        assert [
+            queue.name for queue in broker.queues if queue.message_count or queue.consumers
+        ] == []
         assert set(broker.queues.deaths.buried.values()) == {0}
 
     # --- the verdict ----------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tests.support.fakes import MEMORY, WS_MEMORY, Dial, open_dial, until
 from tests.support.site import QUIET, add_all, ask, ask_over_wire, empty_queues, whole
 from tests.support.site import dial as dial
 from trio_stomp import CloseReason
+from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.broker import Destination, Histogram
 from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.diag import Figures, Reporter
@@ -479,11 +480,23 @@ def test_sums_of_histograms() -> None:
 # --- what stands beside ---------------------------------------------------------------------------
 
 
+class OneNode:
+    """A cluster of one node."""
+
+    def doubts(self) -> str:
+        return ""
+
+    def figures(self) -> ClusterFigures:
+        node = NodeFigures("a", "owner", address="a:1", version="1", behind=0, clients=2)
+        return ClusterFigures("c", epoch=7, appends=3, records=9, append_s=0.5, nodes=[node])
+
+
 async def exported() -> set[str]:
-    """The names of all samples of a broker with a store."""
+    """The names of all samples of a broker with a store that owns a cluster."""
     async with dialled(monitor_interval_s=0.0) as dial:
         await dial.connect()
         add_all(dial)
+        dial.server.cluster = OneNode()
         return scrape(dial).names
 
 

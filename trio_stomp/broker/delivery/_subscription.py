@@ -101,7 +101,7 @@ class Client:
     """Its subscriptions end over several turns and get nothing more. Never reset."""
     catching_up: int = 0
     """The number of subscriptions that still get parked messages."""
-    held: "list[tuple[Sequence[Event], float, int]]" = field(factory=list)
+    deferred: "list[tuple[Sequence[Event], float, int]]" = field(factory=list)
     """Held events, each with the time of reading and the charge. The client waits for room in a
     queue (overflow ``block``), for the store, or for its share of a later turn.
     """

@@ -184,7 +184,7 @@ class Turns:
             else:
                 self.wait(client, work)
         except RemoteError as error:
-            host.refuse(client, error.kept(), now)
+            host.refuse(client, error.without_traceback(), now)
             host.unblock(client, now)
         except Exception:  # a bug: end this client, and let the caller log it
             host.refuse(client, internal_error(), now)

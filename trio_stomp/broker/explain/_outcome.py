@@ -355,7 +355,7 @@ def _waiting(queue: "Queue | None") -> list[str]:
     """Return the sentences for a message without known deliveries."""
     if queue is None:
         return ["it waits in its queue, as far as is known"]
-    if queue.held:
+    if queue.message_count:
         return ["it waits in its queue"]
     dropped = some(queue.destination.dropped, "message")
     gone = "it has left its queue, and no delivery of it is known"

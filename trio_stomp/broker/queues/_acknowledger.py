@@ -199,7 +199,7 @@ class Acknowledger:
           freed: ACKs and NACKs of an aborted transaction.
         """
         for event in bound:
-            for consumer, number in self._held(client, event):
+            for consumer, number in self._unacknowledged(client, event):
                 for _ in consumer.widening(number, cumulative=consumer.ack == CLIENT):
                     yield
                     self.note_room(consumer)
@@ -208,21 +208,21 @@ class Acknowledger:
 
     def narrowing(self, client: Client, events: Sequence[Acked]) -> "Work":
         """Let the deliveries of aborted ACKs and NACKs use credit again."""
-        held = [each for event in events for each in self._held(client, event)]
-        for consumer, number in without_covered(held):
+        found = [each for event in events for each in self._unacknowledged(client, event)]
+        for consumer, number in without_covered(found):
             yield from consumer.narrowing(number, cumulative=consumer.ack == CLIENT)
 
-    def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
+    def _unacknowledged(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
         """Return the unacknowledged deliveries among those that ``event`` names."""
-        held: list[tuple[Consumer, int]] = []
+        deliveries: list[tuple[Consumer, int]] = []
         for name in self.resolve(client, event).ids:
             try:
                 found = self.find(client, event, name, forgiving=True)
             except ProtocolError:
                 continue
             if found is not None:
-                held.append(found)
-        return held
+                deliveries.append(found)
+        return deliveries
 
     def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
         """Apply an ACK or NACK to a delivery that was taken from its consumer."""
@@ -374,13 +374,13 @@ class Acknowledger:
             queue.give_back(message, delay_s, now)
 
 
-def without_covered(held: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:
+def without_covered(found: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:
     """Return deliveries without those that a cumulative ACK of a later one covers."""
     last: dict[Consumer, int] = {}
-    for consumer, number in held:
+    for consumer, number in found:
         if consumer.ack == CLIENT:
             last[consumer] = max(number, last.get(consumer, 0))
-    return [each for each in held if each[0].ack != CLIENT] + list(last.items())
+    return [each for each in found if each[0].ack != CLIENT] + list(last.items())
 
 
 def _note_lent(client: Client) -> None:

@@ -329,8 +329,8 @@ class Overflow:
             why = f", and no room for more: {kept_rule(memory, quota)}"
         error = QueueFull(
             "queue-full",
-            f"{queue.name[:80]} has {queue.held} messages of {queue.size} bytes{why}; consume some,"
-            " or send more slowly",
+            f"{queue.name[:80]} has {queue.message_count} messages of {queue.size} bytes{why}; "
+            "consume some, or send more slowly",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
         error.taken, error.is_by_quota = taken, is_by_quota

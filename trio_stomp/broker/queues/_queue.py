@@ -85,14 +85,14 @@ class Queue:
         return self.waiting.count + self.waiting.paged + self.delayed
 
     @property
-    def held(self) -> int:
+    def message_count(self) -> int:
         """Return the number of messages in any state."""
         return self.depth + self.unacked + self.arriving
 
     @property
     def is_idle(self) -> bool:
         """Return whether the queue has neither messages nor consumers."""
-        return not self.held and not self.consumers
+        return not self.message_count and not self.consumers
 
     @property
     def may_give_up(self) -> bool:
@@ -108,7 +108,7 @@ class Queue:
     def fits(self, count: int, size: int) -> bool:
         """Return whether ``count`` messages of ``size`` bytes together fit the policy's limits."""
         policy = self.policy
-        if policy.max_messages and self.held + count > policy.max_messages:
+        if policy.max_messages and self.message_count + count > policy.max_messages:
             return False
         return not policy.max_bytes or self.size + size <= policy.max_bytes
 

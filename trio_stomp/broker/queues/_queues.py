@@ -100,7 +100,7 @@ class QueueBook:
 
     def largest(self, count: int) -> list[Queue]:
         """Return up to ``count`` queues with the most messages."""
-        return heapq.nlargest(count, self, key=lambda queue: queue.held)
+        return heapq.nlargest(count, self, key=lambda queue: queue.message_count)
 
     def open(self, name: str, quota: Quota | None = None) -> Queue:
         """Return the queue of a destination, created if needed.

@@ -21,10 +21,10 @@ from trio_stomp.broker.routing._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker.routing._events import BrokerEvents as BrokerEvents
 from trio_stomp.broker.routing._events import hint_at as hint_at
 from trio_stomp.broker.routing._fanout import FanOut as FanOut
-from trio_stomp.broker.routing._fanout_pieces import Evidence as Evidence
 from trio_stomp.broker.routing._fanout_pieces import FanOutInPieces as FanOutInPieces
-from trio_stomp.broker.routing._fanout_pieces import Gift as Gift
 from trio_stomp.broker.routing._fanout_pieces import Giving as Giving
+from trio_stomp.broker.routing._fanout_pieces import OutcomeWork as OutcomeWork
+from trio_stomp.broker.routing._fanout_pieces import PiecewiseRun as PiecewiseRun
 from trio_stomp.broker.routing._fanout_pieces import Share as Share
 from trio_stomp.broker.routing._foresight import Foreseen as Foreseen
 from trio_stomp.broker.routing._foresight import Foresight as Foresight

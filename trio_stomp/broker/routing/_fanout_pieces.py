@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 STEP = 128
 """Subscribers in one piece."""
-CAREFUL = 4
+FILTERED_COST = 4
 """The cost of a filtered subscriber, or of a message for a binding, in plain subscribers."""
 
 
-Evidence = Generator[None, None, SendOutcome]
-"""A work that returns what became of messages."""
+OutcomeWork = Generator[None, None, SendOutcome]
+"""Work that returns the outcome of a SEND."""
 
 
 def _to_nobody(outcome: SendOutcome) -> None:
     """Do nothing: no RECEIPT was requested."""
 
 
-class Gift(Protocol):
+class PiecewiseRun(Protocol):
     """A run of messages that is delivered, answered or stored in pieces, in its topic's line."""
 
     publication: "Publication"
 
-    def pieces(self) -> Evidence:
-        """Deliver, answer or store it, and return what became of it."""
+    def pieces(self) -> OutcomeWork:
+        """Deliver, answer or store it, and return the outcome."""
 
 
 @define(eq=False, repr=False)
@@ -60,8 +60,8 @@ class Share:
     """The number of subscribers that matched so far."""
     _held: "list[tuple[Subscription, Delivery]]" = field(factory=list)
 
-    def pieces(self) -> Evidence:
-        """Implement ``Gift.pieces``: deliver the run to all subscribers."""
+    def pieces(self) -> OutcomeWork:
+        """Implement ``PiecewiseRun.pieces``: deliver the run to all subscribers."""
         publication, fan_out = self.publication, self.fan_out
         blocks = message_blocks(publication.head)
         first = fan_out.number(len(publication.bodies))
@@ -87,9 +87,9 @@ class Share:
         for member in self.filtered:
             if member.is_there and member.receive(publication, deliveries[member.wire], give):
                 self.taken += 1
-            left -= CAREFUL
+            left -= FILTERED_COST
             if not isinstance(member, Subscription):
-                left -= CAREFUL * len(publication.bodies)
+                left -= FILTERED_COST * len(publication.bodies)
             if left <= 0 or member.selector is not None:
                 left = STEP
                 yield
@@ -141,10 +141,10 @@ class Giving:
     """
 
     lines: Lines
-    shares: list[Gift]
+    shares: list[PiecewiseRun]
     outcomes: list[SendOutcome]
     tell: Callable[[SendOutcome], None] = _to_nobody
-    """Called with what became of it all, at the end."""
+    """Called with the outcome, at the end."""
 
     def pieces(self) -> Work:
         """Deliver all runs, as first in the lines of their topics. This cannot fail."""
@@ -174,7 +174,7 @@ class FanOutInPieces:
     fan_out: FanOut
     lines: Lines
     destinations: "Destinations"
-    begun: list[Gift] = field(factory=list)
+    begun: list[PiecewiseRun] = field(factory=list)
     _ready: "Head | None" = None
     """The header block whose destinations have been looked up. It is sent next."""
     _ready_at: int = 0
@@ -238,8 +238,8 @@ class FanOutInPieces:
         begun, self.begun = self.begun, []
         return Giving(self.lines, begun, outcomes)
 
-    def rest(self) -> Evidence:
-        """Do the begun work, as ``Gift.pieces``. The caller is already first in the lines."""
+    def rest(self) -> OutcomeWork:
+        """Do the begun work. The caller is already first in the lines."""
         begun, self.begun = self.begun, []
         outcome = NOTHING
         for share in begun:

@@ -22,7 +22,7 @@ PLACE_BYTES = 8
 
 
 @define(eq=False, repr=False)
-class Asked:
+class Evaluated:
     """The filtered subscribers of a destination whose selectors were evaluated."""
 
     members: "Sequence[Member]"
@@ -50,11 +50,11 @@ class Asked:
 
 
 @define(eq=False, repr=False)
-class Said:
+class Matches:
     """The subscribers whose selectors match a header block."""
 
     told: Head
-    asked: Asked
+    asked: Evaluated
     takers: "list[Member]"
 
     def among(self, members: "Sequence[Member]", publication: "Publication") -> "Sequence[Member]":
@@ -72,7 +72,7 @@ class Said:
         return present if members is destination.filtered else [*destination.direct, *present]
 
 
-Foreseen = dict[str, Said]
+Foreseen = dict[str, Matches]
 """Results for one header block, by destination."""
 
 
@@ -84,7 +84,7 @@ class Foresight:
     is_of_one: bool = False
     """The transaction is a single SEND, whose RECEIPT reports the number of matches."""
     _said: dict[Head, Foreseen] = field(factory=dict)
-    _asked: dict[str, Asked] = field(factory=dict)
+    _asked: dict[str, Evaluated] = field(factory=dict)
     """The subscribers last evaluated, by destination."""
     _count: int = 0
     _holders: int = 1
@@ -115,9 +115,9 @@ class Foresight:
         count = len(takers)
         asked = self._asked.get(destination.name)
         if asked is None or asked.members is not members:
-            asked = self._asked[destination.name] = Asked(members)
+            asked = self._asked[destination.name] = Evaluated(members)
             count += len(members)
-        results[destination.name] = Said(told, asked, takers)
+        results[destination.name] = Matches(told, asked, takers)
         self.memory.force_kept(PLACE_BYTES * count)
         self._count += count
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trio_stomp.base import MemoryBudget
     from trio_stomp.broker.delivery import Client, Member, Publication, Work
     from trio_stomp.broker.durability import Log
-    from trio_stomp.broker.routing import Destinations, Evidence, Foreseen, Foresight, Lines
+    from trio_stomp.broker.routing import Destinations, Foreseen, Foresight, Lines, OutcomeWork
     from trio_stomp.broker.sending._to_topic import TopicSender
     from trio_stomp.broker.topics import LastValueOwner
 
@@ -144,7 +144,7 @@ class Postponed:
 
 @define(eq=False, repr=False)
 class Unseen:
-    """Messages of a topic that become visible once stored: an ``Effect`` and a ``Gift``.
+    """Messages of a topic that become visible once stored: an ``Effect`` and a ``PiecewiseRun``.
 
     Args:
       postponed: Its owner.
@@ -181,8 +181,8 @@ class Unseen:
         """Return whether the RECEIPT reports the number of matching subscribers."""
         return self.foresight is None or self.foresight.is_of_one
 
-    def pieces(self) -> "Evidence":
-        """Implement ``Gift.pieces``: write it as a part of a large COMMIT."""
+    def pieces(self) -> "OutcomeWork":
+        """Implement ``PiecewiseRun.pieces``: write it as a part of a large COMMIT."""
         log = self.postponed.to_topics.log
         assert log is not None
         yield from self.copying()

@@ -10,10 +10,10 @@ from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, parked, unm
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE, Kind
 from trio_stomp.broker.routing import (
     BrokerEvents,
-    Evidence,
     FanOut,
     FanOutInPieces,
-    Gift,
+    OutcomeWork,
+    PiecewiseRun,
     hint_at,
 )
 from trio_stomp.broker.streams import Stream, Streams
@@ -38,7 +38,7 @@ class TopicSender:
     last_values: LastValues
     streams: Streams
     stale: StaleQueue
-    answer: Callable[[Publication], Gift | None]
+    answer: Callable[[Publication], PiecewiseRun | None]
     check: Callable[[str, list[bytes]], None]
     log: Log | None
     events: BrokerEvents | None
@@ -130,8 +130,8 @@ class Passing:
     publication: Publication
     now: float
 
-    def pieces(self) -> Evidence:
-        """Implement ``Gift.pieces``: make room at each member that gets part of the run."""
+    def pieces(self) -> OutcomeWork:
+        """Implement ``PiecewiseRun.pieces``: make room at each member that gets part of the run."""
         to_topics, publication = self.to_topics, self.publication
         outcome = NOTHING
         for member, bodies in to_topics.fan_out.turns(publication):

@@ -89,7 +89,7 @@ class Bindings:
             subscription belongs to another user.
         """
         name = durable_name(options.durable, subscription.destination)
-        binding = self._known(subscription.client, name) if name else None
+        binding = self._find(subscription.client, name) if name else None
         if binding is not None:
             self._check_stored(subscription.client, binding)
         if subscription.destination.startswith(DSUB):
@@ -101,7 +101,7 @@ class Bindings:
         binding.queue.attach(consumer)
         return binding
 
-    def _known(self, client: Client, name: str) -> Binding | None:
+    def _find(self, client: Client, name: str) -> Binding | None:
         """Return the durable subscription of a returning client: its user's, or one without owner.
 
         Without access rules, that of another user will do.

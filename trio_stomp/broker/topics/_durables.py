@@ -43,7 +43,7 @@ class Durables:
         for user in dict.fromkeys((owner, "")):
             if (binding := self._feeds.get((name, user))) is not None:
                 return binding
-        found = self._known(name)
+        found = self._named(name)
         for binding in found:
             if binding.owner in (owner, ""):
                 return binding
@@ -60,16 +60,16 @@ class Durables:
           places: The names that it resolves to.
         """
         if destination is None:
-            return self._known(name)
+            return self._named(name)
         exact = self._exactly(durable_name(name, destination)) if is_shared(name) else []
         if exact:
             return exact
-        return [each for each in self._known(name) if [at for at, _ in each.places] == list(places)]
+        return [each for each in self._named(name) if [at for at, _ in each.places] == list(places)]
 
     def _exactly(self, name: str) -> list[Binding]:
         return [each for (key, _), each in self._feeds.items() if key == name]
 
-    def _known(self, name: str) -> list[Binding]:
+    def _named(self, name: str) -> list[Binding]:
         """Return those with a name, which for a shared name are those of all destinations."""
         found = self._exactly(name)
         if is_shared(name) and not found:

@@ -220,12 +220,12 @@ def _show(given: argparse.Namespace) -> int:
         return ALLOWED
     width = len(str(len(rules)))
     for number, rule in enumerate(rules, 1):
-        print(f"{number:>{width}}  {_told(rule)}  [{rule.place}]")
+        print(f"{number:>{width}}  {_described(rule)}  [{rule.place}]")
     print(f"{'-':>{width}}  deny everything else")
     return ALLOWED
 
 
-def _told(rule: Rule) -> str:
+def _described(rule: Rule) -> str:
     """Describe a rule in words. Names are quoted, so they cannot control the terminal."""
     every = len(rule.actions) == len(Action)
     actions = "everything" if every else ", ".join(a.value for a in Action if a in rule.actions)

@@ -179,7 +179,9 @@ def _retry(given: argparse.Namespace) -> int:
             left[origin] = left.get(origin, 0) + 1
             return
         async with client.transaction() as transaction:
-            await transaction.send(given.to or origin, message.body, headers=_kept(message))
+            await transaction.send(
+                given.to or origin, message.body, headers=_headers_to_resend(message)
+            )
             await transaction.ack(message)
         sent += 1
 
@@ -208,7 +210,7 @@ def _is_meant(given: argparse.Namespace, origin: str) -> bool:
     return dead_letters_of(origin) == dead_letters_of(given.queue)
 
 
-def _kept(message: Message) -> dict[str, str]:
+def _headers_to_resend(message: Message) -> dict[str, str]:
     """Return the headers with which to resend a message."""
     return {
         name: text

@@ -85,7 +85,7 @@ def _ls(given: argparse.Namespace) -> int:
     if given.json:
         show_json(rows)
     elif given.last_values:
-        values = [(_user(row), row["destination"], row["bytes"], _kept(row)) for row in rows]
+        values = [(_user(row), row["destination"], row["bytes"], _storage(row)) for row in rows]
         show_table(values, "user", "destination", "bytes", "kept")
     else:
         cells = [
@@ -98,7 +98,7 @@ def _ls(given: argparse.Namespace) -> int:
                 _moment(row["due_ms"]),
                 "yes" if row["repeats"] else "no",
                 row["sent"],
-                _kept(row),
+                _storage(row),
             )
             for row in rows
         ]
@@ -111,7 +111,7 @@ def _user(row: Row) -> str:
     return UNKNOWN if row["user"] is None else str(row["user"])
 
 
-def _kept(row: Row) -> str:
+def _storage(row: Row) -> str:
     return "stored" if row["stored"] else "memory"
 
 

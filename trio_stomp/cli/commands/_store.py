@@ -168,10 +168,10 @@ def _import(given: argparse.Namespace) -> int:
         progress("import", wanted=given.progress) as tell,
     ):
         total = Path(given.file).stat().st_size
-        return _imported(given, _told(file, total, tell))
+        return _imported(given, _with_progress(file, total, tell))
 
 
-def _told(file: TextIO, total: int, tell: Callable[[int, int], None]) -> Iterable[str]:
+def _with_progress(file: TextIO, total: int, tell: Callable[[int, int], None]) -> Iterable[str]:
     done = 0
     for line in file:
         done += len(line)

@@ -39,13 +39,13 @@ WALL = re.compile(r"@(\d{1,12}(?:\.\d{1,6})?)")
 EPILOG = """\
 Bodies are printed, a line for each; with --json whole messages, a line for each, which
 `send --json` takes. A message is acknowledged when it has been printed; with --ack auto the broker
-takes it for done when it is on its way. What was not printed goes back.
+considers it done once it is sent. Messages that were not printed return to the broker.
 
 --from reads a stream (docs/use/streams.md): first, last or next message, a number = that offset,
-@SECONDS since 1970, or a time like 2026-11-21T12:00:00Z. --browse looks into a queue and takes
-nothing away.
+@SECONDS since 1970, or a time like 2026-11-21T12:00:00Z. --browse lists a queue's messages
+without consuming them.
 
-Ctrl-C ends it in order. The exit code is 0; 1 if --count was told and fewer came.
+Ctrl-C ends it in order. The exit code is 0, or 1 if fewer messages than --count arrived.
 """
 
 

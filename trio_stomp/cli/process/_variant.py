@@ -5,6 +5,6 @@ from inspect import isfunction
 from trio_stomp.frames import FrameDecoder
 
 
-def told_variant() -> str:
+def variant_suffix() -> str:
     """Return the suffix of the version: `` (compiled)`` or an empty string."""
     return "" if isfunction(FrameDecoder.receive_data) else " (compiled)"

@@ -59,7 +59,7 @@ class Lifecycle:
     def fail(self, error: RemoteError) -> None:
         """Record the error that the peer is to receive. The first one stays."""
         if self._pending_error is None:
-            self._pending_error = error.kept()
+            self._pending_error = error.without_traceback()
 
     # These end the connection from elsewhere: they stop the reader, too.
 

@@ -63,7 +63,7 @@ class Reader:
     """How much to read at once, if there is memory for it."""
     close_reply: bytes = b""
     """The answer to the peer's Close frame, kept until all data is sent: none may follow it."""
-    held: int = 0
+    incomplete_bytes: int = 0
     """Bytes of an incomplete frame, as charged to the memory."""
     _may_read: trio.Event | None = None
     """Set when a queue lets a paused producer continue; None = it is not paused."""
@@ -196,7 +196,7 @@ class Reader:
         held = link.session.decoder.buffered_bytes
         if link.websocket is not None and link.websocket.is_in_frame:
             held += link.websocket.statistics().buffered_bytes
-        if held != self.held:
+        if held != self.incomplete_bytes:
             self.hold(held)
         if size >= FIRST_BYTES:
             has_frames = bool(events) or held > 0  # and is no flood of heart-beats
@@ -213,8 +213,8 @@ class Reader:
     def hold(self, held: int) -> None:
         """Charge ``held`` bytes of an incomplete frame, in place of the previous charge."""
         shared = self.link.shared
-        grown = held - self.held
-        self.held = held
+        grown = held - self.incomplete_bytes
+        self.incomplete_bytes = held
         if held:
             shared.holding.add(self.link)
         else:

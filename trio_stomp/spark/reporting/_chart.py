@@ -219,11 +219,13 @@ def lines(
                 f"{frame.x(at):.1f} {scale.y(value):.1f}" for at, value in thinned(piece)
             )
             parts.append(f'<path class="line s{each.colour}" d="M{path}h.1"/>')
-    parts += _told(frame, series, show)
+    parts += _described(frame, series, show)
     return frame.svg(label, parts)
 
 
-def _told(frame: Frame, series: Sequence[Series], show: Callable[[float], str]) -> Iterable[str]:
+def _described(
+    frame: Frame, series: Sequence[Series], show: Callable[[float], str]
+) -> Iterable[str]:
     """Yield invisible columns that show the lines' values on hover."""
     columns = 96
     step = (frame.end - frame.begin) / columns

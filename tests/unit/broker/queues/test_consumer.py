@@ -188,7 +188,7 @@ def test_what_expires_in_the_outbox_is_given_up_and_frees_its_credit():
     assert desk.waiting("/queue/DLQ.q") == ["a", "b"]
     assert desk.broker.queues.deaths.buried[DeadLetterReason.EXPIRED] == 2
     queue = desk.queue(Q)
-    assert (queue.unacked, queue.held) == (1, 1)
+    assert (queue.unacked, queue.message_count) == (1, 1)
     assert actor.consumer().count_left == 1
     desk.ends()
 
@@ -206,7 +206,7 @@ def test_what_expires_unwritten_but_was_given_back_meanwhile_dies_once(desk: Ben
     desk.broker.unsent(ticketed, desk.now)
     assert other.bodies() == ["b"]
     queue = desk.queue(Q)
-    assert (queue.unacked, queue.held, queue.destination.expired) == (1, 1, 1)
+    assert (queue.unacked, queue.message_count, queue.destination.expired) == (1, 1, 1)
 
 
 def test_an_unsent_delivery_without_a_ticket_is_nobodys(desk: Bench):

@@ -211,7 +211,7 @@ def test_a_producer_waits_and_keeps_its_order():
     for step in range(5):
         frames = reader.reads()
         got += [frame.text for frame in frames]
-        assert desk.queue(Q).held == min(2, 5 - step)
+        assert desk.queue(Q).message_count == min(2, 5 - step)
         held += frames
         reader.acks(held.pop(0))
     assert "".join(got) == "abcde"

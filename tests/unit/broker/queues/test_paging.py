@@ -61,7 +61,7 @@ def all_read(core: DurableBench, reader: Actor) -> list[str]:
 
 def is_empty(core: DurableBench) -> None:
     queue = core.queue(Q)
-    assert queue.held == queue.size == queue.arriving == queue.spilling == 0
+    assert queue.message_count == queue.size == queue.arriving == queue.spilling == 0
     assert core.memory.kept_bytes == core.memory.used_bytes == core.memory.stored_bytes == 0
     assert core.store.statistics().live_messages == 0
 
@@ -194,7 +194,7 @@ def test_a_page_of_a_queue_that_has_ended_is_dropped() -> None:
     queue = core.queue(Q)
     core.broker.queues.end(Q, core.now)
     wanted.take(page, core.now)
-    assert queue.held == queue.size == core.memory.kept_bytes == 0
+    assert queue.message_count == queue.size == core.memory.kept_bytes == 0
 
 
 def test_priorities_are_paged_each_by_itself() -> None:
@@ -303,7 +303,7 @@ def test_the_end_of_a_durable_subscription_forgets_what_is_paged() -> None:
     (binding,) = core.broker.bindings.durables
     core.broker.bindings.end_durable(binding, core.now)
     core.turn()
-    assert binding.queue.held == binding.queue.size == core.memory.kept_bytes == 0
+    assert binding.queue.message_count == binding.queue.size == core.memory.kept_bytes == 0
     assert core.store.statistics().live_messages == 0
 
 

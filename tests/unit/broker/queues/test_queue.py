@@ -609,7 +609,7 @@ def test_a_message_may_expire_while_it_waits_for_its_next_delivery(bench: Bench)
     bench.passes(2.0)
     assert actor.reads() == []
     queue = bench.queue(Q)
-    assert (queue.held, queue.destination.expired) == (0, 1)
+    assert (queue.message_count, queue.destination.expired) == (0, 1)
 
 
 # The end of a queue.
@@ -634,7 +634,7 @@ def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later(benc
     assert queue.destination.dropped == 1  # 4; 3 went to the free place
     actor.is_gone()
     bench.passes(5.0)
-    assert queue.held == queue.size == 0
+    assert queue.message_count == queue.size == 0
     assert queue.destination.dropped == 5
     assert bench.memory.used_bytes == bench.memory.kept_bytes == 0
 

@@ -157,7 +157,7 @@ def test_a_data_directory_that_does_not_say_who_is_charged_loses_nothing(tmp_pat
         shutil.copytree(FIXTURE / part, tmp_path / part)
     core = DurableBench(store=JournalStore(str(tmp_path)), now=1.0, memory=MemoryBudget(MIB))
     begins(core, 100 * MIB)
-    found = {queue.name: queue.held for queue in core.broker.queues if queue.held}
+    found = {queue.name: queue.message_count for queue in core.broker.queues if queue.message_count}
     assert core.failures == []
     assert sum(found.values()) > 10
     before = core.memory.stored_bytes
@@ -167,7 +167,9 @@ def test_a_data_directory_that_does_not_say_who_is_charged_loses_nothing(tmp_pat
     core.store.close()
     after = DurableBench(store=JournalStore(str(tmp_path)), now=1.0, memory=MemoryBudget(MIB))
     begins(after, 100 * MIB)
-    assert {queue.name: queue.held for queue in after.broker.queues if queue.held} == found | {Q: 1}
+    assert {
+        queue.name: queue.message_count for queue in after.broker.queues if queue.message_count
+    } == found | {Q: 1}
     alice = after.broker.quotas.of_user("alice")
     assert after.memory.stored_bytes - before == alice.stored_bytes > 10 * KIB
     after.store.close()
@@ -231,7 +233,7 @@ def test_a_dead_letter_is_charged_to_who_sent_it() -> None:
     after.turn()
     reader.nacks(*reader.reads(), requeue=False)
     after.turn()
-    assert [queue.name for queue in after.broker.queues if queue.held] != [Q]
+    assert [queue.name for queue in after.broker.queues if queue.message_count] != [Q]
     assert 10 * KIB < quota_of(alice).stored_bytes < 11 * KIB
     assert quota_of(alice).kept_bytes > 10 * KIB
     assert quota_of(reader).stored_bytes == 0
@@ -307,7 +309,7 @@ def test_a_composite_send_and_a_transaction_are_refused_as_a_whole() -> None:
     mallory.commits(run(Q, persistent="true"), run("/queue/c"))
     core.turn()
     assert mallory.error().get("code") == "quota-exceeded"
-    assert [queue.name for queue in core.broker.queues if queue.held] == ["/queue/else"]
+    assert [queue.name for queue in core.broker.queues if queue.message_count] == ["/queue/else"]
     mallory = user(core, "mallory")
     mallory.sends("/queue/a,/queue/b", BODY)
     mallory.commits(run("/queue/a"), run("/queue/b"))
@@ -382,7 +384,9 @@ def test_who_reads_back_is_charged_and_leaves_room_for_others() -> None:
         core.turn()
         found = mallory.reads()
         got = found
-    assert not [queue for queue in core.broker.queues if queue.held and queue.name != "/queue/new"]
+    assert not [
+        queue for queue in core.broker.queues if queue.message_count and queue.name != "/queue/new"
+    ]
     assert quota_of(mallory).kept_bytes == 0
     assert not core.broker.queues.storage.readers.held  # type: ignore[union-attr]
 
@@ -446,5 +450,5 @@ def test_users_who_were_beyond_their_share_are_forgotten(monkeypatch: pytest.Mon
         while found := reader.reads():
             reader.acks(*found)
             core.turn()
-        assert core.queue(f"/queue/{number}").held == 0
+        assert core.queue(f"/queue/{number}").message_count == 0
     assert core.memory.kept_bytes == 0

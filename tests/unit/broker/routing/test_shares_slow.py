@@ -138,7 +138,7 @@ def test_what_never_fits_into_a_backlog_pushes_nothing_out() -> None:
     sender, queue = _backlog(desk)
     sender.sends(TOPIC, "y" * (MANY + 1))
     _settles(desk)
-    assert (queue.held, queue.destination.dropped) == (MANY, 1)
+    assert (queue.message_count, queue.destination.dropped) == (MANY, 1)
 
 
 def test_of_several_that_do_not_fit_together_the_last_stays() -> None:

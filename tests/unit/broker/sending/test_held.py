@@ -95,7 +95,7 @@ async def test_producers_that_wait_for_a_queue_do_not_take_all_memory(
         for client in clients:
             await client.publish(Q, MIDDLE)
         await trio.sleep(1.0)
-        runs = [run for each in broker.clients for events, *_ in each.held for run in events]
+        runs = [run for each in broker.clients for events, *_ in each.deferred for run in events]
         bodies = [body for run in runs if isinstance(run, FrameRun) for body in run.bodies]
         assert 0 < sum(map(len, bodies)) < memory.limit_bytes  # of six times as much
         assert memory.is_high

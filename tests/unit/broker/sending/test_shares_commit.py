@@ -162,7 +162,7 @@ def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another
     asked(desk)
     destination = desk.broker.destinations.open(TOPIC)
     told, other = (run_of(TOPIC, ["x"], (("k", k),)).head for k in "vw")
-    said = _foresight.Said(told, _foresight.Asked(destination.filtered), [])
+    said = _foresight.Matches(told, _foresight.Evaluated(destination.filtered), [])
     assert (
         said.among(destination.filtered, Publication(destination, told, [b"x"], 0.0, NEVER)) == []
     )

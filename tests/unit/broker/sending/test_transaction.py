@@ -173,7 +173,7 @@ def test_more_destinations_than_the_broker_can_have_undo_all():
     error = actor.error()
     assert error.get("code") == "too-many-destinations"
     assert desk.memory.used_bytes == 0
-    assert all(queue.held == 0 for queue in desk.broker.queues)
+    assert all(queue.message_count == 0 for queue in desk.broker.queues)
 
 
 BRIEF = DestinationPolicy(ack_timeout_ms=1000, backoff_s=(), max_redeliveries=100)

@@ -22,7 +22,7 @@ from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._http_get import Site, Unreachable, pid_of
 from trio_stomp.cli._tool import CannotDo
-from trio_stomp.cli.process import SPARE_FILES, told_variant
+from trio_stomp.cli.process import SPARE_FILES, variant_suffix
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 SIGNS = {OK: "ok", WARN: "warn", FAIL: "FAIL"}
@@ -69,7 +69,7 @@ class Finding:
 
 def check_python() -> Iterator[Finding]:
     """Report the versions of Python and the broker."""
-    text = f"trio_stomp {__version__}{told_variant()}, {platform.python_implementation()} "
+    text = f"trio_stomp {__version__}{variant_suffix()}, {platform.python_implementation()} "
     text += f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.platform == "win32":
         remedy = "use Linux or macOS where messages must survive"
