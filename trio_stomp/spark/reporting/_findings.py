@@ -26,7 +26,7 @@ REASONS = {
     "backlog-full": "a subscription acknowledges too slowly",
     "unsent": "connections ended before all was sent to them",
     "backlog-abandoned": "a subscriber left in the middle of older messages",
-    "revoked": "who had left them may not send them any more",
+    "revoked": "their sender may no longer send to the destination",
     "too-many-events": "events, as there were too many",
 }
 QUEUES = {
@@ -39,7 +39,7 @@ QUEUES = {
 
 @frozen
 class Finding:
-    """One thing worth knowing.
+    """A result worth knowing.
 
     Args:
       grade: ``bad``, ``warn``, ``note`` or ``good``.
@@ -53,7 +53,7 @@ class Finding:
 
 
 def of_broker(rows: Sequence[dict[str, Any]], broker: str) -> list[dict[str, Any]]:
-    """Return the rows of one broker. Gaps may not know theirs."""
+    """Return the rows of one broker. A gap may lack its broker."""
     return [row for row in rows if row["broker_id"] in (broker, "")]
 
 
@@ -134,7 +134,7 @@ def _episodes(results: Results, broker: str) -> Iterator[Finding]:
 
 def _consumers(results: Results, broker: str) -> Iterator[Finding]:
     said = {
-        "leaking": "ever more are never acknowledged",
+        "leaking": "more and more are never acknowledged",
         "stuck": "the oldest is never acknowledged",
         "slow": "they are acknowledged late",
     }
@@ -152,7 +152,7 @@ def _consumers(results: Results, broker: str) -> Iterator[Finding]:
         )
         if verdict == "leaking":
             text += f" It grows by {count(row['growth_per_h'])} an hour"
-            text += f", and nothing more is delivered at {count(row['prefetch'])}."
+            text += f"; at {count(row['prefetch'])} nothing more is delivered."
         yield Finding(WARN if verdict == "slow" else BAD, title, text)
 
 

@@ -49,11 +49,11 @@ def report(results: Results, made_at: datetime) -> str:
             parts.append(f"<h2>Broker {escape(broker)}</h2>")
         parts += Section(results, broker).html()
     if not results.brokers:
-        parts.append("<p>No statistics were stored of that time.</p>")
+        parts.append("<p>No statistics were stored for that time.</p>")
     parts.append(
         f"<footer>Made {made_at:%Y-%m-%d %H:%M} UTC from the tables of the broker's statistics."
-        " Percentiles come from added histograms; rates know of restarts. Grey: no statistics."
-        " Dashed: the broker was started.</footer>"
+        " Percentiles are computed from summed histograms; rates account for restarts."
+        " Grey: no statistics. Dashed: start of the broker.</footer>"
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -198,7 +198,7 @@ class Section:
         span = each(self.coarse.total_seconds())
         return _card(
             "How long delivery took",
-            f"the stronger, the more of the messages of {span}; rows double upwards",
+            f"darker = more of the messages of {span}; a row covers twice the time of that below",
             heat(frame, cells, names, self.coarse, "latency over time"),
         )
 

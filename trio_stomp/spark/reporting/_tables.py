@@ -91,7 +91,7 @@ def _losses(results: Results, broker: str) -> str:
     ]
     return _table(
         "Messages lost",
-        "as the broker told of them when it happened",
+        "as the broker reported them",
         sorted(rows, key=lambda row: -int(row["dropped"])),
         [
             ("reason", lambda row: escape(row["reason"]), False),
@@ -114,7 +114,7 @@ def _headroom(results: Results, broker: str) -> str:
 
     return _table(
         "Room left",
-        "the most of each that was used; growth is that since the last start",
+        "peak use of each resource, and its growth since the last start",
         of_broker(results["headroom"], broker),
         [
             ("resource", lambda row: escape(row["resource"]), False),

@@ -14,7 +14,7 @@ Lane = tuple[str, Sequence[Bar]]
 def troubles(
     results: Results, broker: str, holes: Sequence[tuple[datetime, datetime]]
 ) -> list[Lane]:
-    """Return the lanes, also those on which nothing happened: that is worth seeing, too."""
+    """Return the lanes, including those on which nothing happened."""
     restarts = [
         Bar(at - timedelta(seconds=silent_s), at, f"started {results.clock(at)}", NOTE)
         for at, silent_s in starts(results, broker)
