@@ -38,13 +38,13 @@ async def test_the_owner_sees_the_client_as_the_node_does(
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (relay_header("127.0.0.1", 5, "off", b"x" * 16), "not this node's secret"),
-        (relay_header("127.0.0.1", 5, "off", SECRET[:-1]), "not this node's secret"),
+        (relay_header("127.0.0.1", 5, "off", b"x" * 16), "lacks this node's secret"),
+        (relay_header("127.0.0.1", 5, "off", SECRET[:-1]), "lacks this node's secret"),
         (relay_header("127.0.0.1", 5, "maybe", SECRET), "'maybe' is none of"),
         (b"PROXY TCP4 127.0.0.1 127.0.0.1 5 5\r\n", "only other nodes"),
         (b"CONNECT\n\n\0", "only other nodes"),
         # Version 2 without an address: whoever speaks is the node itself, which has no need to.
-        (b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00", "not this node's secret"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00", "lacks this node's secret"),
     ],
 )
 async def test_nobody_else_is_believed(data: bytes, says: str) -> None:
