@@ -67,16 +67,16 @@ class Accounts:
 
     def warnings(self, options: SecurityOptions) -> tuple[str, ...]:
         """Return warnings about the files that ``read`` has read."""
-        told: tuple[str, ...] = ()
+        found: tuple[str, ...] = ()
         if self.tokens is not None:
             files = options.token_key_file, options.token_jwks_file
-            told = tuple(token_warnings(self.tokens, *files))
+            found = tuple(token_warnings(self.tokens, *files))
         if self.users is not None:
             passwd_file = options.passwd_file
-            told += warnings(passwd_file, self.users)
+            found += warnings(passwd_file, self.users)
             if not self.users.users:
-                told += (f"{passwd_file}: has no users, so no client can log in with a passcode",)
-        return told
+                found += (f"{passwd_file}: has no users, so no client can log in with a passcode",)
+        return found
 
     def certified(self, names: tuple[str, ...]) -> Identity | None:
         """Return the identity of a client with a certificate, or None if it maps to no user.
@@ -99,7 +99,7 @@ class Accounts:
     def exists(self, identity: Identity) -> bool:
         """Return whether the user of an identity may still log in.
 
-        Of a token user it is known only that tokens are accepted; of a common name, that
+        For a token user this says only that tokens are accepted; for a common name, that
         certificates are.
         """
         match identity.method:

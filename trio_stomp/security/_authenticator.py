@@ -21,7 +21,7 @@ from trio_stomp.security._turns import Displaced, Turns
 logger = logging.getLogger("trio_stomp")
 
 RETRY_S = 1.0
-"""The delay that a client is told if too many others log in."""
+"""The delay sent to a client in ``retry-after-ms`` when too many others log in."""
 
 
 class Visitor(Protocol):

@@ -45,10 +45,10 @@ class Credentials:
     token: str = ""
 
     def __repr__(self) -> str:
-        told = [f"login={self.login[:60]!r}"]
-        told += [f"passcode={HIDDEN}"] if self.passcode is not None else []
-        told += [f"token={HIDDEN}"] if self.token else []
-        return f"Credentials({', '.join(told)})"
+        fields = [f"login={self.login[:60]!r}"]
+        fields += [f"passcode={HIDDEN}"] if self.passcode is not None else []
+        fields += [f"token={HIDDEN}"] if self.token else []
+        return f"Credentials({', '.join(fields)})"
 
 
 def from_stomp(headers: Sequence[tuple[str, str]], *, tokens: bool = False) -> Credentials | None:
@@ -65,8 +65,8 @@ def from_stomp(headers: Sequence[tuple[str, str]], *, tokens: bool = False) -> C
     Raises:
       ProtocolError: ``Authorization`` is given twice, or is invalid.
     """
-    told = dict(reversed(headers))  # the first of repeated headers counts, as everywhere in STOMP
-    login, passcode = told.get("login", ""), told.get("passcode")
+    first = dict(reversed(headers))  # STOMP: the first of repeated headers counts
+    login, passcode = first.get("login", ""), first.get("passcode")
     given = [text for name, text in headers if name.lower() == AUTHORIZATION]
     _refuse_repeated(given)
     if given and not (login and passcode):
@@ -105,17 +105,17 @@ def from_http(
     _refuse_repeated(given)
     written = given[0] if given else ""
     is_bearer = _scheme(written)[0] == "bearer"
-    told = None
+    credentials = None
     if given and (ambient or is_bearer):
-        told = _read_authorization(written, tokens=tokens)
+        credentials = _read_authorization(written, tokens=tokens)
     in_query = _query_token(target)
     if in_query:
         if is_bearer:
             raise _bad("the token is given twice, in Authorization and in access_token")
         return Credentials(token=in_query)
-    if told is None and ambient and cookie_name:
-        told = _cookie(headers, cookie_name)
-    return told
+    if credentials is None and ambient and cookie_name:
+        credentials = _cookie(headers, cookie_name)
+    return credentials
 
 
 def chosen(stomp: Credentials | None, http: Credentials | None) -> Credentials | None:

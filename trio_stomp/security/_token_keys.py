@@ -91,7 +91,11 @@ def _read(path: str) -> bytes:
 
 
 def read_key(path: str) -> TokenKey:
-    """Return the one key of a file: public in PEM, or a secret."""
+    """Return the key in a file with one key: a public key in PEM, or a secret.
+
+    Raises:
+      OptionError: the file cannot be read, or has no usable key.
+    """
     data = _read(path)
     material: AllowedPublicKeys | bytes
     try:
@@ -174,7 +178,7 @@ def _algorithms_of(material: object) -> tuple[str, ...]:
 
     match material:
         case bytes():
-            return tuple(name for least, name in _BY_SECRET_BYTES if len(material) >= least)
+            return tuple(name for minimum, name in _BY_SECRET_BYTES if len(material) >= minimum)
         case rsa.RSAPublicKey() if material.key_size < MIN_RSA_BITS:
             raise _Unusable(f"has {material.key_size} bits; RSA must have {MIN_RSA_BITS} or more")
         case rsa.RSAPublicKey():
@@ -187,7 +191,11 @@ def _algorithms_of(material: object) -> tuple[str, ...]:
 
 
 def read_key_set(path: str) -> tuple[tuple[TokenKey, ...], tuple[str, ...]]:
-    """Return the usable keys of a set, and why others are not usable (RFC 7517 section 5)."""
+    """Return the usable keys of a set, and why others are not usable (RFC 7517 section 5).
+
+    Raises:
+      OptionError: the file cannot be read, has no usable key, or has a private key.
+    """
     try:
         found = json.loads(_read(path).decode("utf-8-sig"))
     except (ValueError, RecursionError):

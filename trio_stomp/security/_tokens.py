@@ -61,9 +61,9 @@ class TokenVerifier:
 
     @proofs.default
     def _digests(self) -> Mapping[TokenKey, str]:
-        held_to = repr((self.issuer, self.audience, self.user_claim, self.roles_claim)).encode()
+        checks = repr((self.issuer, self.audience, self.user_claim, self.roles_claim)).encode()
         return {
-            key: hashlib.sha256(key.digest + held_to).hexdigest()
+            key: hashlib.sha256(key.digest + checks).hexdigest()
             for key in (*self.keys, *([self.single] if self.single is not None else []))
         }
 
@@ -96,7 +96,7 @@ class TokenVerifier:
           OptionError: a file is wrong; the text names the file, the rule and the remedy.
         """
         try:
-            import cryptography  # noqa: F401  # PyJWT does without, but knows no public keys then
+            import cryptography  # noqa: F401  # without it PyJWT supports no public keys
             from jwt import PyJWS
         except ImportError as error:
             raise OptionError(f"tokens: {error}: pip install 'trio-stomp[security]'") from None
@@ -123,7 +123,7 @@ class TokenVerifier:
     def verify(self, token: str, wall_s: float) -> Identity:
         """Return the identity that a token proves.
 
-        ``expires_at`` of the answer is ``exp`` and the leeway: always later than ``wall_s``.
+        Its ``expires_at`` is ``exp`` plus the leeway, always later than ``wall_s``.
 
         Args:
           token: The token.
@@ -138,8 +138,8 @@ class TokenVerifier:
         if self.issuer and claims.get("iss") != self.issuer:
             raise TokenRefused("its issuer (iss) is not that of the option token_issuer")
         if self.audience:
-            told = claims.get("aud")
-            if self.audience not in (told if isinstance(told, list) else [told]):
+            audiences = claims.get("aud")
+            if self.audience not in (audiences if isinstance(audiences, list) else [audiences]):
                 raise TokenRefused("its audience (aud) lacks that of the option token_audience")
         name, roles = self._name(claims), self._roles(claims)
         return Identity(name, roles, expires_at, "token", self.proofs[key])
@@ -212,8 +212,8 @@ class TokenVerifier:
 
     def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
         where = f"its claim {self.roles_claim} (option token_roles_claim)"
-        told = _claim(claims, self.roles_claim) if self.roles_claim else None
-        roles = told.split() if isinstance(told, str) else told or []
+        claim = _claim(claims, self.roles_claim) if self.roles_claim else None
+        roles = claim.split() if isinstance(claim, str) else claim or []
         if not isinstance(roles, list):
             raise TokenRefused(f"{where} is neither text nor a list of texts")
         return frozenset(_word(role, where) for role in roles)
@@ -259,23 +259,23 @@ def _object(segment: str, what: str) -> dict[str, Any]:
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    told = claims.get(name, 0)
+    value = claims.get(name, 0)
     try:
-        is_number = isinstance(told, int | float) and not isinstance(told, bool)
-        if not (is_number and math.isfinite(told)):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and math.isfinite(value)):
             raise TokenRefused(f"its claim {name} is not a number of seconds")
     except OverflowError:
         raise TokenRefused(f"its claim {name} is not a valid time") from None
-    return float(told) if name in claims else None
+    return float(value) if name in claims else None
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> object:
     """Return the claim of the whole name, else the one selected by its dots, or None."""
     if path in claims:
         return claims[path]
-    for place, letter in enumerate(path):
-        inner = claims.get(path[:place]) if letter == "." else None
-        found = _claim(inner, path[place + 1 :]) if isinstance(inner, dict) else None
+    for index, letter in enumerate(path):
+        inner = claims.get(path[:index]) if letter == "." else None
+        found = _claim(inner, path[index + 1 :]) if isinstance(inner, dict) else None
         if found is not None:
             return found
     return None
