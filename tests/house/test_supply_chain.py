@@ -129,7 +129,10 @@ def test_no_lock_has_a_known_hole(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "extras"),
-    [("requirements-dev.txt", ["dev"]), ("requirements-image.txt", ["security", "jms", "metrics"])],
+    [
+        ("requirements-dev.txt", ["dev"]),
+        ("requirements-image.txt", ["security", "jms", "metrics", "cluster"]),
+    ],
 )
 def test_a_lock_is_of_what_the_project_asks_for(name: str, extras: list[str]) -> None:
     assert list(importlib.import_module("lock").FILES[name]) == extras
