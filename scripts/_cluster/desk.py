@@ -151,7 +151,8 @@ class Term:
         self._kept = state.kept
         if not self.life.is_dead:
             self.life.tell(f"serves: {len(state.live)} messages, commit {found.commit}")
-            self.ledger.take_over(self.life.name, state)
+            if self.ledger.is_last(self.store._writer):
+                self.ledger.take_over(self.life.name, state)
             self.is_open, self.opened_at = True, trio.current_time()
 
     def _read(self, found: Recovered) -> State:

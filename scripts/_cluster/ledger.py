@@ -119,6 +119,10 @@ class Ledger:
             self._owners.append(writer if begins else self._owners[-1])
         return self._owners[sequence]
 
+    def is_last(self, writer: int) -> bool:
+        """Return whether no other owner has begun since a writer did: it may be late itself."""
+        return self._owner_at(self.engine.streams[self.log].last) == writer
+
     def confirm(self, node: str, term: object, writer: int, sequence: int) -> None:
         """Check that an owner may confirm the append that ends with an entry of the log."""
         history = self.engine.streams[self.log].history

@@ -113,6 +113,8 @@ class Life:
                 self._fail(innermost(group.split(trio.Cancelled)[1] or group))
             except Exception as error:
                 self._fail(error)
+        if self.node is not None:
+            self.node.local.close()  # else files stay open in this process
         if self.machine.life is self:
             self.fleet.kill(self.machine, KEPT)
             self.fleet.network.at(RESTART_S, self.fleet.start, self.machine)

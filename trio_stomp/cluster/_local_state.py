@@ -65,6 +65,8 @@ class LocalState:
     """The sequence of the last entry that was read. The next ones continue there."""
     _reader: BatchReader = field(factory=BatchReader)
     _is_open: bool = False
+    is_damaged: bool = False
+    """Something was damaged when it was read: ``open`` makes the state anew."""
     appending: threading.Lock = field(factory=threading.Lock)
     """Held during an append. Whoever holds it sees the local store at one moment."""
     _audit: tuple[int, Callable[[], None]] | None = None
@@ -74,6 +76,9 @@ class LocalState:
 
     def open(self, progress: Progress) -> None:
         """Open the local store, unless it is open, or a new one if it is damaged."""
+        if self.is_damaged:
+            self.renew(progress)
+            return
         if self._is_open:
             return
         found = self._opened(progress)
@@ -88,6 +93,7 @@ class LocalState:
     def renew(self, progress: Progress) -> None:
         """Open a new local store, with what the newest snapshot has."""
         self.close()
+        self.is_damaged = False
         store = self.open_local(True)
         try:
             snapshot = self.fill(store)

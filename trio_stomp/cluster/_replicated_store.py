@@ -213,8 +213,19 @@ class ReplicatedStore:
         return entries[0].sequence if entries[0].payload == payload else 0
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """Implement ``Store.read``."""
-        return self.local.store.read(place, level, after, limit_bytes)
+        """Implement ``Store.read``. If a message is damaged, another node may have it.
+
+        Raises:
+          StoreUnavailable: The local state is damaged. It is made anew for the next owner here.
+        """
+        page = self.local.store.read(place, level, after, limit_bytes)
+        if page.lost or self.local.is_damaged:
+            self.local.is_damaged = True
+            reason = f"{page.lost} stored messages are damaged on this node: its copy is made anew"
+            self._broken = reason
+            self.on_lost(reason)
+            raise StoreUnavailable(reason)
+        return page
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
         """Implement ``Store.read_stream``."""

@@ -6,6 +6,7 @@ another, and of two nodes that write at once one fails. A later snapshot is of a
 complete one allows its writer to delete whatever is older, here and in the log, however late.
 """
 
+import json
 import secrets
 import struct
 import zlib
@@ -56,9 +57,12 @@ def write_snapshot(view: View, stream: CommitLog) -> Snapshot | None:
       The snapshot, or None if another node was faster or the state is not newer than the last one.
 
     Raises:
-      StoreError: The view cannot be read, or the stream not be written to.
+      StoreError: The view cannot be read or is damaged, or the stream cannot be written to.
     """
     recovered = view.recover(lambda _done, _total: None)
+    damage = [*recovered.damage, *view.take_damage()]
+    if damage:
+        raise StoreError(f"no snapshot is made of a damaged state: {damage[0]}")
     sequence = int(recovered.settings.get(APPLIED, "0"))
     last = stream.last()
     if sequence <= _covered(stream, last):
@@ -112,13 +116,21 @@ def _covered(stream: CommitLog, last: int) -> int:
 
 
 def _parts(view: View, recovered: Recovered, max_bytes: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the parts of a compressed export, and whether each is the last."""
-    compressor, packed = zlib.compressobj(LEVEL), bytearray()
+    """Yield the parts of a compressed export, and whether each is the last.
+
+    Raises:
+      StoreError: Messages are damaged. There is no last part, so the snapshot is void.
+    """
+    compressor, packed, line = zlib.compressobj(LEVEL), bytearray(), "{}"
     for line in export_lines(view, recovered, lambda _done, _total: None):
         packed += compressor.compress(line.encode() + b"\n")
         while len(packed) > max_bytes:
             yield bytes(packed[:max_bytes]), False
             del packed[:max_bytes]
+    lacking = sum(place.count for place in recovered.places.values())
+    lacking -= json.loads(line).get("message", 0)
+    if lacking:
+        raise StoreError(f"{lacking} messages are damaged on this node: others may have them")
     packed += compressor.flush()
     while len(packed) > max_bytes:
         yield bytes(packed[:max_bytes]), False

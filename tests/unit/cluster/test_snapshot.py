@@ -28,7 +28,9 @@ from trio_stomp.store import (
     Keep,
     Put,
     Record,
+    StoreBroken,
     StoreError,
+    StoreUnavailable,
     Turn,
 )
 from trio_stomp.store.tools import open_view
@@ -228,6 +230,34 @@ def test_a_stream_that_lost_its_end_is_made_anew_with_the_rest(
     assert [body for run in runs for body in run.bodies] == [b"x", b"y", b"z"]
     owner.store.local.close()
     other.store.local.close()
+
+
+def test_a_message_that_is_damaged_here_comes_from_the_log(tmp_path: Path) -> None:
+    """It is neither left out of a snapshot, nor of what the owner hands out."""
+    owner = filled(tmp_path / "a")
+    owner.add(Put(PLACE, 31, b"h:1\n", [b"precious"]))
+    folder = owner.node.path / f"local-{owner.node._number}"
+    owner.store.local.close()  # so that the damage is not at the end of an unfinished file
+    owner.open()
+    owner.puts(32)
+    for file in sorted(folder.glob("journal/*.log"))[:1]:
+        with file.open("r+b") as journal:
+            journal.seek(file.read_bytes().find(b"precious"))
+            journal.write(b"pr")
+            journal.seek(-1, 1)
+            journal.write(b"X")
+    with pytest.raises(StoreError, match="damaged"):
+        owner.write()
+    assert find_snapshot(owner.node.snapshots) is None
+    with pytest.raises(StoreUnavailable, match="1 stored messages are damaged"):
+        owner.bodies()
+    with pytest.raises(StoreBroken):
+        owner.puts(33)
+    store, local = ReplicatedStore(owner.node.log, owner.store.local), owner.store.local
+    store.recover(ignore)
+    owner.store = store
+    assert owner.bodies()[-2:] == [b"precious", b"32"]
+    local.close()
 
 
 def test_a_stream_begins_again_and_grows_in_turns_of_one_append(tmp_path: Path) -> None:
