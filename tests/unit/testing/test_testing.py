@@ -137,7 +137,8 @@ async def test_a_heart_beat_of_a_minute_takes_no_time(
     assert len(beats) >= 2
     assert set(beats) == set(b"\n")
     assert b"\ncode:heart-beat-timeout\n" in error
-    assert time.perf_counter() - begun < 10  # of a minute and more: not measured, but bounded
+    # The clock jumped, or the minutes would have passed.
+    assert time.perf_counter() - begun < trio.current_time() - start
 
 
 async def test_a_half_open_link_is_noticed_by_both(
