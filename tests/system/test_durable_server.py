@@ -527,6 +527,7 @@ async def test_the_next_start_goes_on_where_the_last_one_stopped(tmp_path: Path)
 async def test_the_stream_of_diagnostics_goes_on_with_its_numbers(tmp_path: Path) -> None:
     found: list[tuple[str, int]] = []
     boots = set()
+    stamps: dict[int, int] = {}
     for _ in range(2):
         async with client_of(data_dir=str(tmp_path), diag_interval_s=0.05) as client:
             start = {"x-stream-offset": "first"}
@@ -536,14 +537,14 @@ async def test_the_stream_of_diagnostics_goes_on_with_its_numbers(tmp_path: Path
             for message in messages:
                 body = json.loads(message.body)
                 boots.add(body["boot"])
-                seen[int(message["x-stream-offset"])] = message["x-stream-epoch"]
-                assert (body["offset"], body["epoch"]) == (
-                    int(message["x-stream-offset"]),
-                    message["x-stream-epoch"],
-                )
+                offset, stamp = int(message["x-stream-offset"]), int(message["x-stream-timestamp"])
+                seen[offset] = message["x-stream-epoch"]
+                assert stamps.setdefault(offset, stamp) == stamp
+                assert (body["offset"], body["epoch"]) == (offset, message["x-stream-epoch"])
             assert list(seen) == list(range(len(messages)))
             found.append((message["x-stream-epoch"], max(seen)))
     assert found[0][0] == found[1][0]
+    assert [stamps[offset] for offset in sorted(stamps)] == sorted(stamps.values())
     async with client_of(data_dir=str(tmp_path), diag_interval_s=0.05) as client:
         await client.subscribe("/stream/DIAG", headers={"x-stream-offset": "first"})
         offsets = [int((await client.receive())["x-stream-offset"]) for _ in range(100)]

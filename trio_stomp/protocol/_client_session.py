@@ -40,13 +40,16 @@ from trio_stomp.protocol._versions import STOMP_1_0, VERSIONS, Version
 
 _LEAD = re.compile(
     rb"MESSAGE\nsubscription:([A-Za-z0-9._/+=#@-]{1,200})(?:\nack:([A-Za-z0-9._/+=#@-]{1,200}))?"
-    rb"\nmessage-id:([A-Za-z0-9._/+=#@-]{1,200})(?:\nx-stream-offset:([0-9]{1,18}))?(?=\n)"
+    rb"\nmessage-id:([A-Za-z0-9._/+=#@-]{1,200})"
+    rb"(?:\nx-stream-offset:([0-9]{1,18})(?:\nx-stream-timestamp:([0-9]{1,18}))?)?(?=\n)"
 )
 """The first headers of a MESSAGE of the broker, in texts that no version escapes or trims."""
 _PLAIN_RECEIPT = re.compile(rb"RECEIPT\nreceipt-id:([A-Za-z0-9._/+=#@-]{1,200})(?=\n)")
+_OWN_FIELDS = (b"\nack:", b"\nx-stream-offset:", b"\nx-stream-timestamp:")
+"""Headers that are fields of ``Delivered``. Outside the lead, only the full parser finds them."""
 _LEAD_LINE_BYTES = 256
 """Maximum length of these header lines. With a lower limit on lines the fast path is off."""
-_LEAD_HEADERS = 4
+_LEAD_HEADERS = 5
 _REST_BYTES = 4096
 """Incomplete frames up to this size are searched again with the next bytes. Larger ones go to the
 decoder, which never searches a byte twice."""
@@ -62,6 +65,7 @@ class Delivered:
       message_id: The header ``message-id``.
       ack: The id for ACK and NACK; "" = none is expected.
       offset: Its offset in a stream; None = not from a stream.
+      stored_ms: When the broker stored it in the stream, in ms since 1970; None = unknown.
     """
 
     head: Head
@@ -69,6 +73,7 @@ class Delivered:
     message_id: str
     ack: str
     offset: int | None
+    stored_ms: int | None
     body: bytes
 
     def headers(self) -> dict[str, str]:
@@ -79,6 +84,8 @@ class Delivered:
             found["ack"] = self.ack
         if self.offset is not None:
             found["x-stream-offset"] = str(self.offset)
+        if self.stored_ms is not None:
+            found["x-stream-timestamp"] = str(self.stored_ms)
         for name, text in self.head.headers:
             found.setdefault(name, text)
         return found
@@ -215,12 +222,13 @@ class ClientSession:
                 return position, True
             if data[end] or end - start > limits.max_body_bytes:
                 return position, False
-            subscription, ack, message_id, offset = lead.groups()
+            subscription, ack, message_id, offset, stored = lead.groups()
             identity = message_id.decode()
             ack_id = identity
             if needs_ack_header:
                 ack_id = ack.decode() if ack else ""
             number = None if offset is None else int(offset)
+            stored_ms = None if stored is None else int(stored)
             body = data[start:end]
             add(
                 Delivered(
@@ -229,6 +237,7 @@ class ClientSession:
                     message_id=identity,
                     ack=ack_id,
                     offset=number,
+                    stored_ms=stored_ms,
                     body=body,
                 )
             )
@@ -252,7 +261,7 @@ class ClientSession:
 
     def _parse_tail(self, tail: bytes) -> Head | None:
         """Parse the headers after the broker's own, or return None if they need the full parser."""
-        if b"\r" in tail or b"\0" in tail or b"\nack:" in tail or b"\nx-stream-offset:" in tail:
+        if b"\r" in tail or b"\0" in tail or any(name in tail for name in _OWN_FIELDS):
             return None
         if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:
             return None
@@ -317,15 +326,13 @@ class ClientSession:
     def _deliver(self, head: Head, body: bytes) -> Delivered:
         identity = head.get("message-id") or ""
         ack = (head.get("ack") or "") if self.version.acks_by_header else identity
-        offset = head.get("x-stream-offset") or ""
-        is_number = offset.isascii() and offset.isdigit() and len(offset) <= 18
-        number = int(offset) if is_number else None
         return Delivered(
             head,
             subscription=head.get("subscription"),
             message_id=identity,
             ack=ack,
-            offset=number,
+            offset=_number(head, "x-stream-offset"),
+            stored_ms=_number(head, "x-stream-timestamp"),
             body=body,
         )
 
@@ -349,3 +356,8 @@ class ClientSession:
                     f"the header {name[:40]!r} holds a line end or NUL: CONNECT has no escapes"
                 )
         return encode_frame(CONNECT, pairs, OPENING)
+
+
+def _number(head: Head, name: str) -> int | None:
+    text = head.get(name) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -44,7 +44,7 @@ def show(told: list[Told]) -> list[object]:
     shown: list[object] = []
     for each in told:
         if isinstance(each, Delivered):
-            lead = (each.subscription, each.message_id, each.ack, each.offset)
+            lead = (each.subscription, each.message_id, each.ack, each.offset, each.stored_ms)
             shown.append((*lead, sorted(each.headers().items()), each.body))
         elif isinstance(each, Receipted):
             shown.append((each.receipt_id, each.headers))
@@ -60,16 +60,18 @@ def plain_message(number: int, tail: bytes, body: bytes) -> bytes:
 def test_a_message_in_all_its_parts() -> None:
     (told,) = opened().receive_data(
         b"MESSAGE\nsubscription:1\nack:b.1-5\nmessage-id:b.1-5\nx-stream-offset:7\n"
-        b"destination:/topic/a\\cb\nx:1\nx:2\ncontent-length:4\n\na\0\n\0\0"
+        b"x-stream-timestamp:1795000000123\ndestination:/topic/a\\cb\nx:1\nx:2\ncontent-length:4\n\na\0\n\0\0"
     )
     assert isinstance(told, Delivered)
     assert (told.subscription, told.message_id, told.ack, told.offset) == ("1", "b.1-5", "b.1-5", 7)
+    assert told.stored_ms == 1795000000123
     assert told.body == b"a\0\n\0"
     assert told.headers() == {
         "subscription": "1",
         "message-id": "b.1-5",
         "ack": "b.1-5",
         "x-stream-offset": "7",
+        "x-stream-timestamp": "1795000000123",
         "destination": "/topic/a:b",
         "x": "1",
         "content-length": "4",
@@ -103,6 +105,7 @@ def test_a_receipt_tells_its_evidence() -> None:
         b"RECEIPT\nreceipt-id:1\nack:2\n\n\0",
         b"MESSAGE\nsubscription:s\nmessage-id:m\nx:1\r\nack:2\n\n\0",
         b"MESSAGE\nsubscription:s\nmessage-id:m\nx:1\nack:2\nx-stream-offset:5\n\n\0",
+        b"MESSAGE\nsubscription:s\nmessage-id:m\nx:1\nx-stream-timestamp:5\n\n\0",
     ],
 )
 def test_what_is_not_plain_is_understood_by_the_decoder_alone(data: bytes) -> None:
@@ -126,6 +129,7 @@ def conversations(draw: st.DrawFn) -> bytes:
             b"x:1\r\ncontent-length:2\n",
             b"message-id:other\nreceipt:1\n",
             b"x-stream-end:true\nx-stream-offset:5\nack:z\n",
+            b"x:1\nx-stream-timestamp:8\n",
         ]
     )
     bad_tails = st.sampled_from(
@@ -139,6 +143,7 @@ def conversations(draw: st.DrawFn) -> bytes:
         kind = draw(st.integers(0, 8))
         lead = b"ack:k-%d\n" % number if draw(st.booleans()) else b""
         offset = b"x-stream-offset:%d\n" % number if draw(st.booleans()) else b""
+        offset += b"x-stream-timestamp:%d\n" % (number + 9) if draw(st.booleans()) else b""
         middle = b"MESSAGE\nsubscription:s\n%bmessage-id:m-%d\n%b%b\n"
         if kind == 0:
             frames.append(b"RECEIPT\nreceipt-id:%d\n%b\n\0" % (number, draw(tails)))

@@ -1,6 +1,7 @@
 """A stream: the log of a topic, with its newest part in memory."""
 
 from bisect import bisect_left, bisect_right
+from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -31,13 +32,15 @@ class StreamRun:
 
     Args:
       first: The offset of the first message.
-      written_ms: The time of the append, in ms since 1970.
+      written_ms: The time of the append, in ms since 1970; of the first message if they differ.
+      times_ms: The time of each message if they differ, which only runs from the store do.
     """
 
     first: int
     head: Head
     bodies: list[bytes]
     written_ms: int
+    times_ms: list[int] | None = None
     size: int = field(init=False)
     _encoded: list[list[bytes] | None] = field(factory=lambda: [None, None, None])
 
@@ -57,7 +60,7 @@ class StreamRun:
         return tails
 
     def encode(
-        self, start: int, stop: int, wire: int, epoch: bytes, repeat: bytes = b""
+        self, start: int, stop: int, wire: int, epoch: bytes, again: bytes = b""
     ) -> list[bytes]:
         """Return the second halves of some MESSAGEs.
 
@@ -66,23 +69,25 @@ class StreamRun:
           stop: The index after the last message.
           wire: The index of the STOMP version.
           epoch: The epoch of the stream.
-          repeat: ``Consumer.repeats_number``, the text between an offset and its repetition.
+          again: ``Consumer.repeats_number``, the text between an offset and its repetition.
         """
-        block = message_blocks(self.head)[wire]
-        form = b"\nx-stream-offset:%%d\nx-stream-epoch:%b" % _literal(epoch + block)
+        block = _literal(epoch + message_blocks(self.head)[wire])
+        form = b"\nx-stream-offset:%%d\nx-stream-timestamp:%%d\nx-stream-epoch:%b" % block
         # One formatting for each message. The offset occurs two or three times.
-        if repeat:
-            form = _literal(repeat) + b"%d" + form
+        if again:
+            form = _literal(again) + b"%d" + form
         lead = b"%d" + form
         bodies = self.bodies[start:stop]
-        numbered = enumerate(bodies, self.first + start)
+        times = self.times_ms[start:stop] if self.times_ms else repeat(self.written_ms)
+        parts = zip(range(self.first + start, self.first + stop), bodies, times, strict=False)
         if self.head.content_length < 0:
-            times = 3 if repeat else 2
-            return [message_tail(lead % ((n,) * times), body) for n, body in numbered]
+            if again:
+                return [message_tail(lead % (n, n, n, ms), body) for n, body, ms in parts]
+            return [message_tail(lead % (n, n, ms), body) for n, body, ms in parts]
         whole = lead + b"%b\0\n"
-        if repeat:
-            return [whole % (n, n, n, body) for n, body in numbered]
-        return [whole % (n, n, body) for n, body in numbered]
+        if again:
+            return [whole % (n, n, n, ms, body) for n, body, ms in parts]
+        return [whole % (n, n, ms, body) for n, body, ms in parts]
 
 
 @define(eq=False, repr=False)

@@ -361,18 +361,25 @@ def stream_name(topic: str) -> str:
 
 def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
     """Return runs that the store has read. With ``joins``, merge those with equal header blocks."""
-    spans: list[tuple[Streamed, list[bytes]]] = []
+    spans: list[list[Streamed]] = []
+    at = -1
     for each in found:
-        first, bodies = spans[-1] if spans else (each, [])
-        if bodies and joins and first.head == each.head and first.first + len(bodies) == each.first:
-            bodies += each.bodies
+        if joins and spans and spans[-1][0].head == each.head and each.first == at:
+            spans[-1].append(each)
         else:
-            spans.append((each, [*each.bodies]))
-    heads = {lines: decode_head(lines) for lines in {first.head for first, _ in spans}}
-    return [
-        StreamRun(first.first, heads[first.head], bodies, first.written_ms)
-        for first, bodies in spans
-    ]
+            spans.append([each])
+        at = each.first + len(each.bodies)
+    heads = {lines: decode_head(lines) for lines in {span[0].head for span in spans}}
+    return [_joined(heads[span[0].head], span) for span in spans]
+
+
+def _joined(head: Head, span: "Sequence[Streamed]") -> StreamRun:
+    first = span[0]
+    bodies = [body for each in span for body in each.bodies]
+    times_ms = None
+    if span[-1].written_ms != first.written_ms:
+        times_ms = [each.written_ms for each in span for _ in each.bodies]
+    return StreamRun(first.first, head, bodies, first.written_ms, times_ms)
 
 
 def topics_of(name: str) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def test_percent_signs_stand_for_themselves(length, behind):
     head = Head("SEND", (("destination", "/t%d"), ("a", "100%b%")), length, "/t%d")
     again = b"\nmessage-id:100%d-7" if behind else b""
     expected = (
-        b"7%b\nx-stream-offset:7\nx-stream-epoch:e%%d\ndestination:/t%%d\na:100%%b%%\n"
+        b"7%b\nx-stream-offset:7\nx-stream-timestamp:0\nx-stream-epoch:e%%d\ndestination:/t%%d\na:100%%b%%\n"
         b"content-length:2\n\n%%d\0\n"
     ) % again
     assert encoded(head, [b"%d"], behind) == [expected]
@@ -213,7 +213,7 @@ def test_an_empty_body_has_no_length_unless_its_sender_told_one(behind):
 
 
 def test_a_part_of_a_run_is_encoded_with_its_own_offsets():
-    run = StreamRun(100, Head("SEND", (), -1, "/t"), [b"a", b"b", b"c"], 0)
+    run = StreamRun(100, Head("SEND", (), -1, "/t"), [b"a", b"b", b"c"], 1_795_000_000_123)
     (tail,) = run.encode(1, 2, 2, b"e")
-    assert tail.startswith(b"101\nx-stream-offset:101\n")
+    assert tail.startswith(b"101\nx-stream-offset:101\nx-stream-timestamp:1795000000123\n")
     assert tail.endswith(b"b\0\n")

@@ -31,6 +31,8 @@ def test_a_reader_is_given_each_message_once_with_its_offset(stored, version, ac
     assert {frame.get("destination") for frame in frames} == {TOPIC}
     assert {frame.get("kind") for frame in frames} == {"n"}
     assert {frame.get("x-stream-epoch") for frame in frames} == {stream_of(bench).epoch}
+    now_ms = round((bench.now + (WALL_OFFSET_S if stored else 0)) * 1000)
+    assert {frame.get("x-stream-timestamp") for frame in frames} == {str(now_ms)}
     assert all(frame.get("x-stream-first") is None for frame in frames)
     assert len({frame.get("message-id") for frame in frames}) == 7
 

@@ -44,6 +44,10 @@ def offsets(frames: list[Received]) -> list[int]:
     return [int(frame.get("x-stream-offset") or "") for frame in frames]
 
 
+def timestamps(frames: list[Received]) -> list[int]:
+    return [int(frame.get("x-stream-timestamp") or "") for frame in frames]
+
+
 # Who has one.
 
 
@@ -154,6 +158,22 @@ def test_offsets_go_on_and_the_epoch_stays_over_a_restart():
     assert {frame.get("x-stream-epoch") for frame in frames} == {epoch}
 
 
+def test_messages_keep_the_time_at_which_they_were_stored_over_a_restart():
+    bench = DurableBench(book=BOOK)
+    start_ms = round((bench.now + WALL_OFFSET_S) * 1000)
+    for step_s in (0, 1.5, -60, 61):  # a clock that is set back stands still
+        bench.now += step_s
+        bench.actor().sends(TOPIC, "a", timestamp="0")
+        bench.turn()
+    expected = [start_ms, start_ms + 1500, start_ms + 1500, start_ms + 2500]
+    assert timestamps(reads(bench).reads()) == expected
+    bench = bench.restarts()
+    bench.actor().sends(TOPIC, "b")
+    frames = reads(bench).reads()
+    assert timestamps(frames) == [*expected, start_ms + 2500]
+    assert {frame.get("timestamp") for frame in frames} == {"0", None}
+
+
 def test_a_stream_whose_policy_is_gone_can_still_be_read():
     bench = DurableBench(book=BOOK)
     bench.actor().sends(TOPIC, "a")
@@ -172,20 +192,24 @@ def test_without_a_store_each_stream_has_an_epoch_of_its_own():
 
 def test_what_a_sender_says_of_streams_is_not_believed(bench):
     forged = {"x_stream_end": "true", "x_stream_offset": "77", "x_stream_epoch": "z", "a": "1"}
-    bench.actor().sends(TOPIC, "a", **forged)
+    bench.actor().sends(TOPIC, "a", x_stream_timestamp="86400000", **forged)
     (frame,) = reads(bench).reads()
     assert frame.get("x-stream-end") is None
     assert offsets([frame]) == [0]
     assert frame.get("x-stream-epoch") == stream_of(bench).epoch
+    assert timestamps([frame]) == [stream_of(bench).newest_ms]
     assert frame.get("a") == "1"
 
 
 def test_what_an_older_broker_kept_of_streams_is_not_believed_either(bench):
     """A schedule, say, that was stored before SENDs were cleaned: it has no client now."""
-    run = run_of(TOPIC, headers=(("x-stream-offset", "99"), ("kept", "1")))
+    run = run_of(
+        TOPIC, headers=(("x-stream-timestamp", "1"), ("x-stream-offset", "99"), ("kept", "1"))
+    )
     bench.broker.publisher.send(None, run, bench.now, bench.now)
     (frame,) = reads(bench).reads()
     assert offsets([frame]) == [0]
+    assert timestamps([frame]) == [stream_of(bench).newest_ms]
     assert frame.get("kept") == "1"
 
 
