@@ -62,7 +62,7 @@ MODULES = (
 """The modules that each message passes through and that use each other's classes. A call between
 compiled modules costs a tenth of one through the interpreter."""
 
-SUBCLASSED = frozenset({"Broker", "FrameDecoder", "Outbox", "Parts"})
+SUBCLASSED = frozenset({"Broker", "FrameDecoder", "Outbox", "BrokerAssembly"})
 """Compiled classes of which code that is not compiled, or a test, has subclasses."""
 
 NEEDS = ("mypy>=1.18", "setuptools>=65")

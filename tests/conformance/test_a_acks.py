@@ -372,7 +372,7 @@ async def test_what_was_not_acknowledged_goes_to_another_in_order(
     else:
         await client.send("BOGUS")
         await client.expect_error("unknown-command")
-    await until(lambda: len(dial.server.broker.subscriber) == 0)
+    await until(lambda: len(dial.server.broker.subscriptions) == 0)
     other = await dial.connect(version)
     got = await subscribe(other, "/queue/a", mode)
     assert bodies(got) == [b"1", b"2", b"3", b"4"]
@@ -405,7 +405,7 @@ async def test_what_comes_back_to_a_queue_stands_before_what_waited(dial: Dial) 
     (held,) = await subscribe(two, "/queue/a", "client-individual", window=1)
     assert held.body == b"2"
     one.abort()
-    await until(lambda: len(dial.server.broker.subscriber) == 1)
+    await until(lambda: len(dial.server.broker.subscriptions) == 1)
     for expected in (b"0", b"1", b"3"):
         (held,) = await ack(two, held)
         assert held.body == expected

@@ -283,7 +283,7 @@ async def test_who_is_gone_is_cleaned_up_after(dial: Dial, how: str) -> None:
         else:
             client.abort()
     await until(lambda: len(dial.server.broker.clients) == 1)
-    assert len(dial.server.broker.subscriber) == 0
+    assert len(dial.server.broker.subscriptions) == 0
     await publisher.publish("/t", b"x", receipt=True)
 
 

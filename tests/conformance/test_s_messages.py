@@ -94,7 +94,7 @@ async def test_a_failure_to_subscribe(dial: Dial, destination: str, code: str) -
     assert (await client.expect_error(code))["receipt-id"] == "r"
     other = await dial.connect()
     await other.publish("/t", b"x", receipt=True)
-    assert len(dial.server.broker.subscriber) == 0
+    assert len(dial.server.broker.subscriptions) == 0
 
 
 @pytest.mark.covers("S11")

@@ -152,7 +152,9 @@ def kinds(page: Page) -> list[str]:
     return list(found)
 
 
-def bury(port: int, queue: str, *bodies: str, requeue: str = "false", **headers: str) -> None:
+def dead_letter(
+    port: int, queue: str, *bodies: str, requeue: str = "false", **headers: str
+) -> None:
     """Make dead letters."""
     peer = anonymous(port)
     peer.subscribe(queue, ack="client-individual")
@@ -363,9 +365,9 @@ def test_what_is_scheduled_is_listed_and_cancelled(page: Page, port: int) -> Non
 
 @pytest.mark.full
 def test_dead_letters_are_tried_again(page: Page, port: int) -> None:
-    bury(port, "/queue/jobs", "one", "two", **{"trace": "7"})
+    dead_letter(port, "/queue/jobs", "one", "two", **{"trace": "7"})
     # Known by its id, it would pass for a duplicate of its first sending, and be lost.
-    bury(port, "/queue/jobs", "three", **{"x-dedup-id": "3"})
+    dead_letter(port, "/queue/jobs", "three", **{"x-dedup-id": "3"})
     page.go("queues")
     waiting(page, "/queue/DLQ.jobs", "3")
     act(page, "Browse", "/queue/DLQ.jobs")
@@ -390,14 +392,14 @@ def test_dead_letters_are_tried_again(page: Page, port: int) -> None:
 
 @pytest.mark.full
 def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> None:
-    grave = "/queue/deadletter"
+    dead_letters = "/queue/deadletter"
     for name in ("/queue/x", "/queue/trap", "/topic/empty"):
-        bury(port, name, name, requeue="", **{"max-exceptions": "0"})
+        dead_letter(port, name, name, requeue="", **{"max-exceptions": "0"})
     peer = anonymous(port)
-    peer.send(grave, "", {"original-destination": "/queue/trap"})  # it may not say that
+    peer.send(dead_letters, "", {"original-destination": "/queue/trap"})  # it may not say that
     page.go("queues")
-    waiting(page, grave, "4")
-    act(page, "Retry", grave)
+    waiting(page, dead_letters, "4")
+    act(page, "Retry", dead_letters)
     shows(page, "#confirm-choices", "1 to /queue/trap")
     shows(page, "#confirm-choices", "no known subscriber")
     ticked = page.js("[...document.querySelectorAll('#confirm input')].map((each) => each.checked)")
@@ -405,7 +407,7 @@ def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> Non
     page.click("#confirm input")
     page.click("#confirm-yes")
     shows(page, "#queues-result", "1 letter sent again, 3 left")
-    peer.subscribe(grave)
+    peer.subscribe(dead_letters)
     letters = [peer.get() for _ in range(3)]
     assert [each.body for each in letters] == ["/queue/trap", "/topic/empty", ""]
     origins = [each.headers.get("original-destination") for each in letters]
@@ -425,7 +427,7 @@ def test_dead_letters_elsewhere_are_known_by_a_look(chromium: Chromium, tmp_path
         chromium.page(url(port)) as page,
     ):
         live(page)
-        bury(port, "/queue/jobs", "x")
+        dead_letter(port, "/queue/jobs", "x")
         look_at_the_trouble(page, port)
 
 
@@ -571,7 +573,7 @@ def test_where_nothing_is_remembered_that_is_told(chromium: Chromium) -> None:
 
 @pytest.mark.full
 def test_what_other_views_show_leads_to_its_explanation(page: Page, port: int) -> None:
-    bury(port, "/queue/jobs", "x")
+    dead_letter(port, "/queue/jobs", "x")
     peer = anonymous(port)
     peer.send("/topic/nobody", "x")
     page.go("queues")
@@ -697,7 +699,7 @@ def test_who_has_most_of_what_all_share_is_shown_as_text(
 
 def test_names_and_bodies_are_text(chromium: Chromium, port: int) -> None:
     """Whatever clients call things, it does not become part of the page."""
-    bury(port, f"/queue/{MARKUP}", MARKUP, **{"trace": MARKUP})
+    dead_letter(port, f"/queue/{MARKUP}", MARKUP, **{"trace": MARKUP})
     peer = anonymous(port, login=MARKUP, passcode="x")
     peer.subscribe(f"/topic/{MARKUP}")
     peer.send(f"/topic/{MARKUP}", MARKUP, {MARKUP: MARKUP})
@@ -792,7 +794,7 @@ def test_a_phone_needs_no_sideways_scroll(chromium: Chromium, port: int) -> None
     peer.subscribe(LONG)
     peer.send(LONG, "W" * 2000)
     peer.send("/queue/" + "W" * 300, "x")
-    bury(port, "/queue/jobs", "x")
+    dead_letter(port, "/queue/jobs", "x")
     with chromium.page(url(port), 360, 740) as page:
         live(page)
         for view in VIEWS:
@@ -815,7 +817,7 @@ def test_a_phone_needs_no_sideways_scroll(chromium: Chromium, port: int) -> None
 
 @pytest.mark.full
 def test_everything_that_can_be_pressed_has_a_name(page: Page, port: int) -> None:
-    bury(port, "/queue/jobs", "x")
+    dead_letter(port, "/queue/jobs", "x")
     page.go("queues")
     waiting(page, "/queue/DLQ.jobs", "1")
     tree = page.call("Accessibility.getFullAXTree")["nodes"]

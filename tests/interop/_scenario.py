@@ -175,7 +175,7 @@ class Scenario:
         expect([each.body for each in messages], list(bodies))
         return messages
 
-    def together(self) -> str:
+    def atomically(self) -> str:
         """Frames that come in one segment: they wait, and are sent in one turn."""
         bodies = [f"m{number}".encode() for number in range(TOGETHER)]
         destination = self._fill("together", *bodies)
@@ -296,7 +296,7 @@ class Scenario:
             "connect": self.connect,
             "heart-beat": self.heart_beat,
             "topic": self.topic,
-            "together": self.together,
+            "together": self.atomically,
             "ack-auto": self.ack_auto,
             "ack-client": self.ack_client,
             "ack-client-individual": self.ack_client_individual,

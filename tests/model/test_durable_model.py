@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DURABLE = "/topic/t"
 PLACES = ("/queue/a", "/queue/b", DURABLE)
-GRAVES = {name: f"/queue/DLQ.{name.removeprefix('/queue/').lstrip('/')}" for name in PLACES}
+DEAD_LETTERS = {name: f"/queue/DLQ.{name.removeprefix('/queue/').lstrip('/')}" for name in PLACES}
 POLICY = DestinationPolicy(max_redeliveries=1000, backoff_s=())
 
 SENT, PROMISED, WITHDRAWN, UNKNOWN, GONE = "sent", "promised", "withdrawn", "unknown", "gone"
@@ -150,7 +150,7 @@ class DurableModel(RuleBasedStateMachine):
 
     @rule(
         who=st.integers(0, 2),
-        name=st.sampled_from([*PLACES, *GRAVES.values()]),
+        name=st.sampled_from([*PLACES, *DEAD_LETTERS.values()]),
         prefetch=st.integers(1, 4),
     )
     def subscribe(self, who: int, name: str, prefetch: int) -> None:
@@ -182,8 +182,8 @@ class DurableModel(RuleBasedStateMachine):
             sent.ack = APPLIED
             receipts = [(1, self.ask(member, [], [sent]).encode())]
             event = member.actor.acked(frame, receipts=receipts)
-        elif how == "kill" and frame.get("destination") in GRAVES:
-            sent.places.add(GRAVES[frame.get("destination") or ""])
+        elif how == "kill" and frame.get("destination") in DEAD_LETTERS:
+            sent.places.add(DEAD_LETTERS[frame.get("destination") or ""])
             sent.lives = 0
         elif how == "kill":
             sent.ack = APPLIED  # the dead do not die again
@@ -316,7 +316,7 @@ class DurableModel(RuleBasedStateMachine):
         if sent.ack == MAYBE:
             sent.ack = UNTOUCHED
         sent.was_seen = True
-        if name in GRAVES:
+        if name in DEAD_LETTERS:
             if not sent.lives:
                 key = (sent.producer, name)
                 assert member.newest.get(key, 0) < sent.number, "backwards"
@@ -327,7 +327,7 @@ class DurableModel(RuleBasedStateMachine):
         sent.most += 1
         told = int(frame.get("delivery-count") or "1")
         assert told <= sent.most
-        if name in GRAVES:
+        if name in DEAD_LETTERS:
             assert told >= sent.lives
         assert (frame.get("redelivered") == "true") == (told > 1)
         sent.holder = member
@@ -415,7 +415,7 @@ class DurableModel(RuleBasedStateMachine):
             self.replace(member)
         self.quiet()
         reader = self.members[0]
-        for name in [*PLACES, *GRAVES.values()]:
+        for name in [*PLACES, *DEAD_LETTERS.values()]:
             self.subscribe_to(reader, name, 1000)
         self.quiet()
         while reader.mine:

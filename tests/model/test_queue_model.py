@@ -236,7 +236,7 @@ class QueueModel(RuleBasedStateMachine):
                 for reader in self.of(actor):
                     copy = reader.mine.pop(name_of(frame), None)
                     if copy is not None:
-                        self.bury(copy, EXPIRED)
+                        self.dead_letter(copy, EXPIRED)
         actor.writes()
         self.settle()
 
@@ -258,7 +258,7 @@ class QueueModel(RuleBasedStateMachine):
                     waiting[0].state = DROPPED
                     self.counts[DROPPED, name] += 1
                 else:
-                    self.bury(waiting[0], DEAD)
+                    self.dead_letter(waiting[0], DEAD)
             else:
                 level = 4 if priority is None or not policy.priority else priority
                 expires = NEVER if ttl is None else self.bench.now + ttl
@@ -289,14 +289,14 @@ class QueueModel(RuleBasedStateMachine):
         self.copies.append(copy)
         self.counts["enqueued", copy.queue] += 1
 
-    def bury(self, copy: Copy, how: str) -> None:
+    def dead_letter(self, copy: Copy, how: str) -> None:
         """A message is dead: its dead letter is a new message, if there is to be one."""
         copy.state = how
         self.counts[how, copy.queue] += 1
         is_kept = how == DEAD or BOOK.get(copy.queue, DestinationPolicy()).dead_letter_expired
         if is_kept and "DLQ" not in copy.queue:
-            grave = f"/queue/DLQ.{copy.queue[7:]}"
-            self.accept(Copy(copy.body, grave, 0, copy.level, NEVER))
+            dead_letters = f"/queue/DLQ.{copy.queue[7:]}"
+            self.accept(Copy(copy.body, dead_letters, 0, copy.level, NEVER))
         elif how == DEAD:
             self.counts[DROPPED, copy.queue] += 1  # a dead letter that dies again is kept nowhere
 
@@ -314,14 +314,14 @@ class QueueModel(RuleBasedStateMachine):
                 continue
             self.counts["nacked", copy.queue] += 1
             if how == "kill":
-                self.bury(copy, DEAD)
+                self.dead_letter(copy, DEAD)
             else:
                 self.has_failed(copy)
 
     def has_failed(self, copy: Copy, *, waits: bool = True) -> None:
         copy.failures += 1
         if copy.failures > BOOK.get(copy.queue, DestinationPolicy()).max_redeliveries:
-            self.bury(copy, DEAD)
+            self.dead_letter(copy, DEAD)
         else:
             self.give_back(copy, BACKOFF[min(copy.failures, 4) - 1] if waits else 0.0)
 
@@ -434,7 +434,7 @@ class QueueModel(RuleBasedStateMachine):
         """What has expired goes when it is met on the way to what is handed out."""
         expired = [copy for copy in waiting if copy.expires <= self.bench.now]
         last = max((copy.rank for copy in given), default=(-99, 0))
-        destination = self.bench.broker.destinations.known(name)
+        destination = self.bench.broker.destinations.find_current(name)
         purged = 0 if destination is None else destination.expired - self.counts["purged", name]
         queue = self.bench.broker.queues.find(name)
         left = queue.waiting.in_order() if queue is not None else []
@@ -444,7 +444,7 @@ class QueueModel(RuleBasedStateMachine):
         assert purged == len(gone)
         self.counts["purged", name] += purged
         for copy in gone:
-            self.bury(copy, EXPIRED)
+            self.dead_letter(copy, EXPIRED)
 
     # Book-keeping.
 
@@ -513,7 +513,7 @@ class QueueModel(RuleBasedStateMachine):
         assert broker.acks.acked == total[ACKED]
         assert broker.acks.nacked == total["nacked"]
         assert broker.acks.redelivered == total["redelivered"]
-        assert sum(broker.queues.deaths.buried.values()) == total[DEAD] + total[EXPIRED]
+        assert sum(broker.queues.dead_letter_counts.failed.values()) == total[DEAD] + total[EXPIRED]
 
     @invariant()
     def the_budget_is_what_is_held(self) -> None:

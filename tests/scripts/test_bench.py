@@ -202,9 +202,9 @@ def test_the_rules_of_the_benchmark_are_those_of_a_house_of_some_size(tmp_path: 
     assert "51 rules" in guarded.SETTINGS["acl"]
     assert sum(rule.is_personal for rule in access.rules) == 24
     publisher = access.rights(Identity(guarded.PUBLISHER))
-    assert publisher.verdict(Action.SEND, "/topic/bench/0").rule is access.rules[3]
+    assert publisher.decide(Action.SEND, "/topic/bench/0").rule is access.rules[3]
     subscriber = access.rights(Identity(guarded.SUBSCRIBER))
-    assert subscriber.verdict(Action.RECEIVE, "/topic/bench/0").rule is access.rules[50]
+    assert subscriber.decide(Action.RECEIVE, "/topic/bench/0").rule is access.rules[50]
     assert not publisher.allows(Action.RECEIVE, "/topic/app-1/0/desk-1")
 
 

@@ -618,7 +618,7 @@ class Core:
         assert self.memory.used_bytes == self.memory.kept_bytes == self.memory.stored_bytes == 0
         assert self.memory.tables_bytes == lasting_bytes(self.broker)
         assert len(self.broker.timers) == 0
-        assert len(self.broker.subscriber) == self.broker.destinations.wildcards == 0
+        assert len(self.broker.subscriptions) == self.broker.destinations.wildcards == 0
         assert not self.broker.clients
 
     def ends_with_durables(self) -> None:

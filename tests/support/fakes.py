@@ -601,7 +601,7 @@ class Dial:
         assert server.connections == {}
         assert server.admission.admitted == 0
         assert len(server.broker.clients) == 0
-        assert len(server.broker.subscriber) == 0
+        assert len(server.broker.subscriptions) == 0
         assert (server.inbox.frames, server.inbox.bytes) == (0, 0)
         assert server.memory.used_bytes == server.broker.stale.bytes
 

@@ -152,7 +152,7 @@ async def test_a_peer_may_go_at_any_byte(dial: Dial, autojump_clock, how: str) -
             await trio.testing.wait_all_tasks_blocked()
         abort(stream)
         await expect_left(dial, 0)
-        assert len(dial.server.broker.subscriber) == 0
+        assert len(dial.server.broker.subscriptions) == 0
     assert dial.server.admission.admitted == 0
 
 
@@ -190,7 +190,7 @@ async def test_a_crowd_that_vanished_is_found_by_its_silence(
         await other.fence()
         await expect_left(dial, 1, {"heart-beat-timeout": 100})
         assert trio.current_time() - before < 5 * 2 + 1 + 2 + 1  # tolerance, margin, linger
-        assert len(dial.server.broker.subscriber) == 0
+        assert len(dial.server.broker.subscriptions) == 0
 
 
 # --- far too many ---------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_subscribing_and_leaving_in_turn_leaves_nothing() -> None:
         peer.subscribes(f"a.{number}" if number % 2 else f"b.{number}.*", "same")
         peer.unsubscribes("same")
     assert (len(peer.client.subscriptions), len(peer.client.tags)) == (0, 0)
-    assert len(core.broker.subscriber) == 0
+    assert len(core.broker.subscriptions) == 0
     assert core.broker.destinations.wildcards == 0
     assert core.broker.destinations._wildcards._root.is_empty()
     core.ends()

@@ -219,7 +219,7 @@ async def test_many_connect_in_parallel(transport: str, count: int) -> None:
         await gather(*[connect] * count)
         assert len(set(sessions)) == count
         assert all(session.isdigit() for session in sessions)
-        assert len(dial.server.broker.subscriber) == count
+        assert len(dial.server.broker.subscriptions) == count
         await clients[0].publish("/topic/x", b"to all")
         for client in clients:
             assert (await client.receive()).body == b"to all"

@@ -339,7 +339,7 @@ def run_until(step: int, how: str) -> int:
         assert server.memory.used_bytes == server.broker.stale.bytes
         assert (server.inbox.frames, server.inbox.bytes) == (0, 0)
         assert server.admission.admitted == 0
-        assert len(server.broker.clients) == len(server.broker.subscriber) == 0
+        assert len(server.broker.clients) == len(server.broker.subscriptions) == 0
         assert trio.lowlevel.current_statistics().tasks_living == base
         return steps
 

@@ -117,14 +117,14 @@ class MemoryBudget:
         Returns:
           False if they do not fit; nothing is charged then.
         """
-        kept = self.kept_bytes + size
-        if kept > self.limit_bytes * self.kept_share:
+        stored = self.kept_bytes + size
+        if stored > self.limit_bytes * self.kept_share:
             return False
         if quota is not None and size > self._kept_left(quota):
             return False
         if not self.take(size):
             return False
-        self.kept_bytes = kept
+        self.kept_bytes = stored
         if quota is not None:
             quota.kept_bytes += size
         return True
@@ -139,8 +139,8 @@ class MemoryBudget:
     @property
     def kept_room(self) -> int:
         """Return the maximum bytes that ``take_kept`` would charge now."""
-        kept = int(self.limit_bytes * self.kept_share) - self.kept_bytes
-        return min(kept, self.limit_bytes - self.used_bytes)
+        room = int(self.limit_bytes * self.kept_share) - self.kept_bytes
+        return min(room, self.limit_bytes - self.used_bytes)
 
     def kept_room_for(self, quota: Quota | None) -> int:
         """Return the maximum bytes that ``take_kept`` would charge to a quota now."""

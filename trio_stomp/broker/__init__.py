@@ -37,9 +37,9 @@ from trio_stomp.broker.routing import PolicyBook as PolicyBook
 from trio_stomp.broker.routing import read_policy as read_policy
 from trio_stomp.broker.rules import AccessRules as AccessRules
 from trio_stomp.broker.rules import Action as Action
+from trio_stomp.broker.rules import Decision as Decision
 from trio_stomp.broker.rules import Need as Need
 from trio_stomp.broker.rules import Rule as Rule
-from trio_stomp.broker.rules import Verdict as Verdict
 from trio_stomp.broker.rules import built_in_rules as built_in_rules
 from trio_stomp.broker.rules import hides as hides
 from trio_stomp.broker.rules import needs as needs

@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._deferred import DeferredEvents
-from trio_stomp.broker._diag_answers import Answers
+from trio_stomp.broker._diag_answers import DiagRequests
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.browsing import Browses
 from trio_stomp.broker.delivery import (
@@ -64,7 +64,7 @@ from trio_stomp.broker.sending import (
     send_dead,
 )
 from trio_stomp.broker.streams import Stream, Streams
-from trio_stomp.broker.subscribing import Leaving, Subscriber, Unsubscriber
+from trio_stomp.broker.subscribing import Leaving, Subscriptions, Unsubscriber
 from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, StaleQueue
 from trio_stomp.frames import Head
 
@@ -74,7 +74,7 @@ def _native() -> Dialect:
 
 
 @define(eq=False, repr=False)
-class Parts:
+class BrokerAssembly:
     """The parts of a core.
 
     Args:
@@ -105,7 +105,7 @@ class Parts:
     clients: dict[Client, None] = field(factory=dict)
     deferred: DeferredEvents = field(init=False)
     acks: AckCounters = field(factory=AckCounters)
-    known: Duplicates = field(init=False)
+    duplicates: Duplicates = field(init=False)
     destinations: Destinations = field(init=False)
     stale: StaleQueue = field(init=False)
     fan_out: FanOut = field(init=False)
@@ -120,10 +120,10 @@ class Parts:
     streams: Streams = field(init=False)
     last_values: LastValues = field(init=False)
     bindings: Bindings = field(init=False)
-    subscriber: Subscriber = field(init=False)
+    subscriptions: Subscriptions = field(init=False)
     unsubscriber: Unsubscriber = field(init=False)
     leaving: Leaving = field(init=False)
-    answers: Answers = field(init=False)
+    answers: DiagRequests = field(init=False)
     publisher: Publisher = field(init=False)
     lines: Lines = field(init=False)
     committer: TransactionCommitter = field(init=False)
@@ -137,7 +137,9 @@ class Parts:
             self._make_storage(self.log)
         self._make_streams()
         temporary = Temporary(
-            lambda client, private, public: self.subscriber.expect_replies(client, private, public),
+            lambda client, private, public: self.subscriptions.expect_replies(
+                client, private, public
+            ),
             self.authorizer,
         )
         self._make_subscriber(temporary)
@@ -161,7 +163,7 @@ class Parts:
     @property
     def is_monitored(self) -> bool:
         """Return whether ``/queue/monitor`` has subscribers."""
-        destination = self.destinations.known(MONITOR)
+        destination = self.destinations.find_current(MONITOR)
         return destination is not None and bool(destination.subscribers)
 
     def keep(
@@ -212,7 +214,7 @@ class Parts:
         self.deferred = DeferredEvents(memory)
         self.event_history = EventHistory(policies.explain_events)
         noted = self.event_history if self.event_history.is_kept else None
-        self.known = Duplicates(
+        self.duplicates = Duplicates(
             lambda name: self.book.policy_for(name).dedup_window, memory, self.log
         )
         self.destinations = Destinations(
@@ -246,7 +248,7 @@ class Parts:
 
     def _forget_route(self, destination: Destination) -> None:
         """Remove the state of a forgotten destination from other parts."""
-        self.known.forget(destination)
+        self.duplicates.forget(destination)
         self.queues.forget(destination)
 
     def _is_there(self, name: str) -> bool:
@@ -301,7 +303,7 @@ class Parts:
             browses=Browses(self.timers),
             last_values=self.last_values,
         )
-        self.subscriber = Subscriber(
+        self.subscriptions = Subscriptions(
             self.policies,
             dialect=self.dialect,
             fan_out=self.fan_out,
@@ -321,21 +323,21 @@ class Parts:
         )
         self.unsubscriber = Unsubscriber(
             dialect=self.dialect,
-            subscriber=self.subscriber,
+            subscriptions=self.subscriptions,
             bindings=self.bindings,
             authorizer=self.authorizer,
             log=self.log,
         )
         self.leaving = Leaving(
-            self.subscriber, self.destinations, self.queues, self.acknowledger, self.timers
+            self.subscriptions, self.destinations, self.queues, self.acknowledger, self.timers
         )
         self.leaving.turns = self.turns
 
     def _make_publisher(self, temporary: Temporary) -> None:
-        self.answers = Answers(
+        self.answers = DiagRequests(
             self.server,
             self.fan_out,
-            self.subscriber,
+            self.subscriptions,
             self.stale,
             clients=self.clients,
             destinations=self.destinations,
@@ -363,7 +365,7 @@ class Parts:
             postponed=Postponed(self.memory, self.destinations, self.lines, to_topics),
             temporary=temporary,
             authorizer=self.authorizer,
-            known=self.known,
+            duplicates=self.duplicates,
             asker=Asker(self.turns),
             lines=self.lines,
             in_pieces=in_pieces,
@@ -374,6 +376,9 @@ class Parts:
         self.committer = TransactionCommitter(
             self.publisher, self.acknowledger, self.queues, self.overflow
         )
+        self._make_scheduler()
+
+    def _make_scheduler(self) -> None:
         self.scheduler = Scheduler(
             self.memory,
             timers=self.timers,
@@ -386,7 +391,9 @@ class Parts:
             storage=self.storage,
         )
         self.scheduler.turns = self.turns
-        self.publisher.later = SendLater(self.destinations, self.known, self.scheduler, self.log)
+        self.publisher.later = SendLater(
+            self.destinations, self.duplicates, self.scheduler, self.log
+        )
         self.answers.left = LeftBehind(
             self.scheduler, self.destinations, self.last_values, self.quotas
         ).answering

@@ -12,7 +12,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, Identity, Quota, RemoteError, noop
 from trio_stomp.broker._acking import Acking
-from trio_stomp.broker._assembly import Parts
+from trio_stomp.broker._assembly import BrokerAssembly
 from trio_stomp.broker._configuration import configuring
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker._receipts import Receipts
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 
 @define(eq=False, repr=False)
-class Broker(Parts):
+class Broker(BrokerAssembly):
     """The messaging core of a broker.
 
     Handles: topics, work queues, queues, acknowledgements, transactions, the stale queue, DIAG
     requests, receipts, errors.
     Does not handle: sockets, clocks (``now`` is a parameter), authentication.
 
-    Its arguments are those of ``Parts``.
+    Its arguments are those of ``BrokerAssembly``.
     """
 
     durability: SendOrder = field(init=False)
@@ -235,8 +235,8 @@ class Broker(Parts):
             # Hand out their messages now: there may be no other turn.
             self.queues.pump(now)
         self.destinations.lent.end_turn()
-        self.subscriber.selectors.end_turn()
-        self.subscriber.initial_delivery.browses.end_turn()
+        self.subscriptions.selectors.end_turn()
+        self.subscriptions.initial_delivery.browses.end_turn()
 
     @property
     def has_more(self) -> bool:
@@ -300,7 +300,7 @@ class Broker(Parts):
         """Resume delivery to a client whose outbox has room again."""
         if client.is_leaving:
             return
-        self.subscriber.go_on(client, now)
+        self.subscriptions.go_on(client, now)
 
     def unsent(self, delivery: Delivery, now: float) -> None:
         """Dead-letter deliveries of a consumer that expired before they were written."""
@@ -316,7 +316,7 @@ class Broker(Parts):
         self.timers.run(now, self.turns.is_over)
         self.leaving.go_on(now)
         self.event_history.now = now
-        self.subscriber.initial_delivery.browses.tick(now)
+        self.subscriptions.initial_delivery.browses.tick(now)
         is_more = self.stale.sweep(now)
         if self.streams.expire(now) or is_more:
             # A due timer requests another turn soon, after other work.
@@ -446,9 +446,9 @@ class Broker(Parts):
                 self.sessions.open(client, event)
             case Subscribed():
                 subscribe: Callable[[], Work | None]
-                subscribe = partial(self.subscriber.add, client, event, now)
+                subscribe = partial(self.subscriptions.add, client, event, now)
                 if self.lines.busy:
-                    places = self.subscriber.places(client, event)
+                    places = self.subscriptions.places(client, event)
                     subscribe = partial(self.lines.subscribe, places, subscribe, event.receipt)
                 return subscribe()
             case Unsubscribed():

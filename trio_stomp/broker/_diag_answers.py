@@ -12,7 +12,7 @@ from trio_stomp.broker.headers import NOTHING, matched
 from trio_stomp.broker.names import EXPLAIN, TRACE
 from trio_stomp.broker.routing import Destinations, FanOut, OutcomeWork, PiecewiseRun, Share
 from trio_stomp.broker.sending import read_question
-from trio_stomp.broker.subscribing import Subscriber
+from trio_stomp.broker.subscribing import Subscriptions
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import FrameRun, Head
 
@@ -21,12 +21,12 @@ _ASKED_BYTES = 64
 
 
 @define(eq=False, repr=False)
-class Answers:
+class DiagRequests:
     """Answers requests at DIAG destinations. The broker sets the callbacks."""
 
     server: TakesCensus
     fan_out: FanOut
-    subscriber: Subscriber
+    subscriptions: Subscriptions
     stale: StaleQueue
     clients: Sized
     destinations: Destinations
@@ -46,9 +46,9 @@ class Answers:
         return DiagQueries(
             self.server.census(),
             len(self.clients),
-            len(self.subscriber),
+            len(self.subscriptions),
             self.stale.size,
-            self.subscriber.destination_names,
+            self.subscriptions.destination_names,
         )
 
     def check(self, name: str, bodies: list[bytes]) -> None:
@@ -107,7 +107,7 @@ class Answers:
 class Answering:
     """Requests at ``DIAG/explain`` or ``DIAG/left``, answered in pieces. A ``PiecewiseRun``."""
 
-    answers: Answers
+    answers: DiagRequests
     publication: Publication
     taken: int
 
@@ -129,7 +129,7 @@ class Answering:
 class Counting:
     """Requests for statistics, answered to many subscribers in pieces. A ``PiecewiseRun``."""
 
-    answers: Answers
+    answers: DiagRequests
     publication: Publication
     queries: DiagQueries
 

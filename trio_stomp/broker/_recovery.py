@@ -71,11 +71,11 @@ class Recovery:
         binding = read_back(
             place,
             text=text,
-            number=broker.subscriber.next_number(),
+            number=broker.subscriptions.next_number(),
             host=broker.bindings,
             destinations=broker.destinations,
             queues=broker.queues,
-            compile_selector=broker.subscriber.selectors.compile,
+            compile_selector=broker.subscriptions.selectors.compile,
             wildcards=broker.dialect.wildcards,
         )
         broker.bindings.restore(binding)
@@ -122,7 +122,7 @@ class Recovery:
         destination = broker.destinations.open(place.removeprefix(SEEN))
         for run in self._runs(place, level):
             for id, body in zip(run.ids, run.bodies, strict=True):
-                broker.known.restore(destination, body.decode(), id)
+                broker.duplicates.restore(destination, body.decode(), id)
 
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker

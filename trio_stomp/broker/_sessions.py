@@ -3,7 +3,7 @@
 from attrs import define
 
 from trio_stomp.base import ANONYMOUS, CloseReason, ProtocolError
-from trio_stomp.broker._diag_answers import Answers
+from trio_stomp.broker._diag_answers import DiagRequests
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import Client, Work
 from trio_stomp.broker.headers import Dialect
@@ -21,7 +21,7 @@ class Sessions:
     dialect: Dialect
     clients: dict[Client, None]
     leaving: Leaving
-    answers: Answers
+    answers: DiagRequests
     events: BrokerEvents
     authorizer: Authorizer
 

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from trio_stomp.broker._assembly import Parts
+from trio_stomp.broker._assembly import BrokerAssembly
 from trio_stomp.broker.delivery import Client, Destination
 from trio_stomp.broker.queues import queue_of
 from trio_stomp.broker.routing import Destinations, Quotas
@@ -119,67 +119,67 @@ class Statistics:
         return subscribers, queue.depth, queue.unacked, queue.dequeued, queue.nacked
 
 
-def statistics(parts: Parts) -> Statistics:
+def statistics(broker: BrokerAssembly) -> Statistics:
     """Return the figures of a core. This takes no longer with more destinations or clients."""
-    stale, totals = parts.stale, parts.stale.statistics
+    stale, totals = broker.stale, broker.stale.statistics
     return Statistics(
-        clients=parts.clients,
-        destinations=parts.destinations,
-        past=parts.destinations.past,
-        durables=parts.bindings.durables,
-        subscriptions=len(parts.subscriber),
-        wildcards=parts.destinations.wildcards,
-        messages=_messages(parts),
+        clients=broker.clients,
+        destinations=broker.destinations,
+        past=broker.destinations.past,
+        durables=broker.bindings.durables,
+        subscriptions=len(broker.subscriptions),
+        wildcards=broker.destinations.wildcards,
+        messages=_messages(broker),
         stale=StaleFigures(
             destinations=stale.destinations(),
             size=stale.size,
             bytes=stale.bytes,
-            capacity=parts.policies.max_stale_queue_size,
+            capacity=broker.policies.max_stale_queue_size,
             parked=totals.parked,
             revived=totals.revived,
             expired=totals.expired,
             dropped=totals.dropped,
         ),
-        quota_refusals=parts.quotas.refused,
-        lost_events=parts.events.lost,
-        table=parts.destinations,
-        stale_queue=parts.stale,
-        quota_book=parts.quotas,
+        quota_refusals=broker.quotas.refused,
+        lost_events=broker.events.lost,
+        table=broker.destinations,
+        stale_queue=broker.stale,
+        quota_book=broker.quotas,
     )
 
 
-def _messages(parts: Parts) -> MessageFigures:
-    drops, deaths = parts.fan_out.drops, parts.queues.deaths
-    buried = {death.value: count for death, count in deaths.buried.items()}
-    kept = {death.value: count for death, count in deaths.kept.items()}
+def _messages(broker: BrokerAssembly) -> MessageFigures:
+    drops, dead_letter_counts = broker.fan_out.drops, broker.queues.dead_letter_counts
+    failed = {reason.value: count for reason, count in dead_letter_counts.failed.items()}
+    moved = {reason.value: count for reason, count in dead_letter_counts.moved.items()}
     silent = {
         "no-subscriber": drops.no_subscriber,
-        "stale-queue-full": parts.stale.statistics.dropped,
+        "stale-queue-full": broker.stale.statistics.dropped,
         "backlog-abandoned": drops.backlog_abandoned,
-        "queue-full": parts.overflow.dropped,
-        "backlog-full": parts.bindings.dropped,
-        "revoked": parts.authorizer.revoked,
+        "queue-full": broker.overflow.dropped,
+        "backlog-full": broker.bindings.dropped,
+        "revoked": broker.authorizer.revoked,
     }
-    lost = {name: buried[name] - kept[name] for name in buried if name not in (EXPIRED, OVERFLOW)}
+    lost = {name: failed[name] - moved[name] for name in failed if name not in (EXPIRED, OVERFLOW)}
     return MessageFigures(
-        received=parts.publisher.received,
-        duplicates=parts.publisher.duplicates,
-        delivered=parts.fan_out.delivered,
-        acked=parts.acks.acked,
-        nacked=parts.acks.nacked,
-        redelivered=parts.acks.redelivered,
+        received=broker.publisher.received,
+        duplicates=broker.duplicates.found,
+        delivered=broker.fan_out.delivered,
+        acked=broker.acks.acked,
+        nacked=broker.acks.nacked,
+        redelivered=broker.acks.redelivered,
         silent_drops=silent,
         drops={
             **silent,
             "slow-consumer": drops.slow_consumer,
-            "scheduled": parts.scheduler.lost,
-            "damaged": 0 if parts.storage is None else parts.storage.lost,
+            "scheduled": broker.scheduler.lost,
+            "damaged": 0 if broker.storage is None else broker.storage.lost,
             **lost,
         },
         expired={
             "arrival": drops.expired,
-            "stale": parts.stale.statistics.expired,
-            "queue": buried[EXPIRED],
+            "stale": broker.stale.statistics.expired,
+            "queue": failed[EXPIRED],
         },
-        dead_letters=kept,
+        dead_letters=moved,
     )

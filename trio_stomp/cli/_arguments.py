@@ -134,8 +134,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Argu
     environ = dict(os.environ if environ is None else environ)
     given, rest = make_parser().parse_known_args(list(argv))
     storage = read_flags(given)
-    told = {**_flags(storage), **dict(_words(rest)), **dict(_options(given))}
-    configuration = load(given.config, environ, told, policies=given.policies)
+    chosen = {**_flags(storage), **dict(_words(rest)), **dict(_options(given))}
+    configuration = load(given.config, environ, chosen, policies=given.policies)
     return Arguments(
         configuration.settings,
         storage.directory,
@@ -256,8 +256,8 @@ def _words(rest: Iterable[str]) -> Iterator[tuple[str, Given]]:
         if name in specs and name not in WORDS:
             raise OptionError(f"{word!r} is not a word of stompica's; use {specs[name].flag}")
         if not equals or name not in WORDS:
-            known = ", ".join(WORDS)
-            raise OptionError(f"unknown word {word!r}{hint(name, WORDS)} (known: {known})")
+            names = ", ".join(WORDS)
+            raise OptionError(f"unknown word {word!r}{hint(name, WORDS)} (known: {names})")
         value = from_text(specs[WORDS[name]], text)
         if value != 0:
             yield WORDS[name], Given(value, Source(COMMAND_LINE, word))

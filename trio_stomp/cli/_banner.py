@@ -23,13 +23,13 @@ def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Set
         listeners are in memory.
       settings: The settings of the broker.
     """
-    told = [*addresses, *(f"{each} (TLS)" for each in tls_addresses)]
+    shown = [*addresses, *(f"{each} (TLS)" for each in tls_addresses)]
     transports = "TCP and WebSocket"
     if settings.transport.tls_cert:
         transports = "TCP, TLS and WebSocket"
     parts = [
         f"trio_stomp {__version__}{variant_suffix()} listening on "
-        f"{', '.join(told) or 'no address'}",
+        f"{', '.join(shown) or 'no address'}",
         f"STOMP 1.0, 1.1, 1.2 over {transports} on the same port",
         f"limits: {_limits(settings)}",
     ]

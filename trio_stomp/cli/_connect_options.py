@@ -297,15 +297,15 @@ def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | No
         return None
     import ssl
 
-    told, ca_file = "--ca-file", given.ca_file
+    source, ca_file = "--ca-file", given.ca_file
     if not ca_file and not given.insecure_tls:
         # Only with TLS: the variable may be set for all brokers of a machine.
-        told, ca_file = CA_FILE_VARIABLE, os.environ.get(CA_FILE_VARIABLE, "")
+        source, ca_file = CA_FILE_VARIABLE, os.environ.get(CA_FILE_VARIABLE, "")
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError) as error:
         cause = error.strerror if type(error) is not ssl.SSLError else "it contains no certificate"
-        raise OptionError(f"{told} {ca_file} cannot be used: {cause}") from None
+        raise OptionError(f"{source} {ca_file} cannot be used: {cause}") from None
     if given.insecure_tls:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

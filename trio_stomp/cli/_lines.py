@@ -134,9 +134,9 @@ def _body(found: dict[str, Any], where: str) -> bytes:
 
 def line_of(destination: str, headers: Mapping[str, str], body: bytes) -> str:
     """Return a message as a line of JSON for ``read_line``."""
-    told: dict[str, object] = {"destination": destination, "headers": dict(headers)}
+    fields: dict[str, object] = {"destination": destination, "headers": dict(headers)}
     try:
-        told["body"] = body.decode()
+        fields["body"] = body.decode()
     except UnicodeDecodeError:
-        told["body_base64"] = base64.b64encode(body).decode()
-    return json.dumps(told)
+        fields["body_base64"] = base64.b64encode(body).decode()
+    return json.dumps(fields)

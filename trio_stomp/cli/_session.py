@@ -98,7 +98,7 @@ def run_session(
 
 def _blame(
     group: BaseExceptionGroup[BaseException],
-    told: Callable[[ClientError], str],
+    text_of: Callable[[ClientError], str],
     note: Callable[[], str],
 ) -> BaseException:
     """Return the one error to report of several."""
@@ -109,7 +109,7 @@ def _blame(
     if all(isinstance(each, ClientError) for each in leaves):
         first = leaves[0]
         assert isinstance(first, ClientError)
-        return CannotDo(f"{told(first)}{note()}")
+        return CannotDo(f"{text_of(first)}{note()}")
     return group
 
 

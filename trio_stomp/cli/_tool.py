@@ -179,12 +179,12 @@ def _whole(text: str, least: int, most: int) -> int:
     return value
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, names: Iterable[str]) -> str:
     """Return the text ``did you mean …?`` for the nearest known name, or an empty string."""
     # Imported here, so that only a typing error costs the time.
     import difflib
 
-    found = difflib.get_close_matches(name, list(known), n=5)
+    found = difflib.get_close_matches(name, list(names), n=5)
     # Swapped letters are nearer than missing ones: --form is --from, not --for.
     found.sort(key=lambda each: sorted(each) != sorted(name))
     return f"; did you mean {found[0]}?" if found else ""

@@ -111,20 +111,20 @@ class Client:
           LinkLost: the client does not connect again.
         """
         data = body.encode() if isinstance(body, str) else body
-        told = send_headers(headers, persistent) if headers or persistent else ()
+        fields = send_headers(headers, persistent) if headers or persistent else ()
         core = self._core
         if not receipt:
             link = core.link
             if link is None or link.is_full:
                 link = await core.ready()
             await trio.lowlevel.checkpoint_if_cancelled()
-            link.say(link.frames.send(destination, data, told))
+            link.write(link.frames.send(destination, data, fields))
             return None
         again = core.options.policy is not None
-        if again and not any(name in _DEDUP_HEADERS for name, _ in told):
-            told = (*told, ("x-dedup-id", f"{core.nonce}-{core.number()}"))
+        if again and not any(name in _DEDUP_HEADERS for name, _ in fields):
+            fields = (*fields, ("x-dedup-id", f"{core.nonce}-{core.number()}"))
         return await core.ask(
-            lambda frames, receipt: frames.send(destination, data, told, receipt=receipt),
+            lambda frames, receipt: frames.send(destination, data, fields, receipt=receipt),
             again=again,
         )
 
@@ -163,7 +163,7 @@ class Client:
           Refused: the broker answered with an ERROR; also raised later, by the iterator.
         """
         core = self._core
-        told = _subscribe_headers(
+        fields = _subscribe_headers(
             destination,
             ack=ack,
             prefetch=prefetch,
@@ -176,7 +176,7 @@ class Client:
             raise OptionError(f"id={name!r} is in use by another subscription of this client")
         subscription = Subscription(
             name,
-            headers={**told, **(headers or {})},
+            headers={**fields, **(headers or {})},
             prefetch=prefetch,
             tracks=ack != "auto",
             is_durable=durable is not None,
@@ -216,10 +216,10 @@ class Client:
         def make(frames: ClientFrames, receipt: str) -> bytes:
             # The broker looks for the id first, and could end another subscription of this client.
             unused = name if name not in core.subscriptions else f"{name}-{core.nonce}"
-            told = _durable_headers(name)
+            fields = _durable_headers(name)
             if destination is not None:
-                told["destination"] = destination
-            return frames.unsubscribe((("id", unused), *told.items(), ("receipt", receipt)))
+                fields["destination"] = destination
+            return frames.unsubscribe((("id", unused), *fields.items(), ("receipt", receipt)))
 
         await core.ask(make, again=False)
 
@@ -272,8 +272,8 @@ class Client:
             with trio.move_on_after(timeout_s):
                 link = await core.ready()
                 receipt = core.expect(Awaited(on_refused=reply.settle))
-                told = (*own, *send_headers(headers, False))
-                link.say(link.frames.send(destination, data, told, receipt=receipt))
+                fields = (*own, *send_headers(headers, False))
+                link.write(link.frames.send(destination, data, fields, receipt=receipt))
                 core.replies[correlation] = reply
                 answer = await reply.wait()
                 assert isinstance(answer, Message)
@@ -297,16 +297,16 @@ def _subscribe_headers(
         raise OptionError(f"ack={ack!r} is not one of {', '.join(_ACK_MODES)}")
     if prefetch < 1:
         raise OptionError(f"prefetch={prefetch} must be 1 or more")
-    told = {"destination": destination, "ack": ack}
+    fields = {"destination": destination, "ack": ack}
     if ack != "auto":
-        told["prefetch-count"] = str(prefetch)
+        fields["prefetch-count"] = str(prefetch)
     if selector is not None:
-        told["selector"] = selector
+        fields["selector"] = selector
     if durable is not None:
-        told |= _durable_headers(durable)
+        fields |= _durable_headers(durable)
     if offset is not None:
-        told["x-stream-offset"] = f"offset={offset}" if isinstance(offset, int) else offset
-    return told
+        fields["x-stream-offset"] = f"offset={offset}" if isinstance(offset, int) else offset
+    return fields
 
 
 def _durable_headers(name: str) -> dict[str, str]:

@@ -162,7 +162,7 @@ class Core:
         """
         link = await self.ready()
         receipt = self.number()
-        link.say(make(link.frames, receipt))
+        link.write(make(link.frames, receipt))
         remake = (lambda frames: make(frames, receipt)) if again else None
         awaited = self.awaited[receipt] = Awaited(remake)
         self._want()
@@ -175,9 +175,9 @@ class Core:
 
     # --- input ----------------------------------------------------------------------------
 
-    def _receive(self, told: list[Told]) -> None:
+    def _receive(self, events: list[Told]) -> None:
         subscriptions, number = self.subscriptions, self.link_number
-        for each in told:
+        for each in events:
             if type(each) is Delivered:
                 subscription = subscriptions.get(each.subscription or "")
                 if subscription is not None:
@@ -315,11 +315,11 @@ class Core:
         self.link, self.link_number = link, link.number
         self.connected = dict(welcomed.headers)
         for subscription in tuple(self.subscriptions.values()):
-            subscription.say_on(link)
+            subscription.subscribe_on(link)
         for awaited in tuple(self.awaited.values()):
             if awaited.again is not None:
                 try:
-                    link.say(awaited.again(link.frames))
+                    link.write(awaited.again(link.frames))
                 except OptionError as error:  # this link negotiated an older version
                     awaited.settle(LinkLost(f"not sent again: {error}"))
         self._emit(ClientEvent("connected", headers=self.connected))

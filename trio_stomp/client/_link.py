@@ -56,18 +56,18 @@ class Link:
         # If the write fails, an ERROR may say why.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self.pipe.send(connect)
-        told: list[Told] = []
-        while not told:
+        events: list[Told] = []
+        while not events:
             try:
                 data = await self.pipe.receive()
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 raise LinkLost("the connection broke before CONNECTED arrived") from error
             if not data:
                 raise LinkLost("the broker closed the connection before CONNECTED arrived")
-            told = session.receive_data(data)
-            if not told and session.error is not None:
+            events = session.receive_data(data)
+            if not events and session.error is not None:
                 raise self._broken_rule()
-        first, *others = told
+        first, *others = events
         if isinstance(first, Failed):
             raise refusal(first, opening=True)
         assert isinstance(first, Welcomed)
@@ -77,7 +77,7 @@ class Link:
                 raise refusal(each, opening=True)
         return first
 
-    def say(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Queue the bytes of whole frames for writing, in order.
 
         They are lost if the link is about to end.
@@ -121,9 +121,9 @@ class Link:
             if not data:
                 return self.end(LinkLost("the broker closed the connection"))
             self._heard_at = trio.current_time()
-            told = receive_data(data)
-            if told:
-                self.receive(told)
+            events = receive_data(data)
+            if events:
+                self.receive(events)
             if self.session.error is not None:
                 self.end(self._broken_rule())
             while (event := self.wait_until_wanted()) is not None:

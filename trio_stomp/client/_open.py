@@ -95,10 +95,10 @@ async def open_client(
 
 
 def _checked(versions: tuple[str, ...]) -> tuple[str, ...]:
-    known = tuple(name for name in VERSIONS if name in versions)
-    if not known or len(known) != len(versions):
+    chosen = tuple(name for name in VERSIONS if name in versions)
+    if not chosen or len(chosen) != len(versions):
         raise OptionError(f"versions={versions!r} must be some of {', '.join(VERSIONS)}")
-    return known
+    return chosen
 
 
 @asynccontextmanager
@@ -147,7 +147,7 @@ def _connect_headers(
         fields["client-id"] = client_id
         if token is not None:
             fields["Authorization"] = f"Bearer {token() if callable(token) else token}"
-        known = tuple((name, text) for name, text in fields.items() if text is not None)
-        return (*known, *(headers or {}).items())
+        given = tuple((name, text) for name, text in fields.items() if text is not None)
+        return (*given, *(headers or {}).items())
 
     return build

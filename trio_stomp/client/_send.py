@@ -9,5 +9,5 @@ PERSISTENT: Pairs = (("persistent", "true"),)
 
 def send_headers(headers: Mapping[str, str] | None, persistent: bool) -> Pairs:
     """Return the application's headers, and those made from arguments of ``send``."""
-    told = tuple(headers.items()) if headers else ()
-    return PERSISTENT + told if persistent else told
+    pairs = tuple(headers.items()) if headers else ()
+    return PERSISTENT + pairs if persistent else pairs

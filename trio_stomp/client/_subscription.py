@@ -104,7 +104,7 @@ class Subscription:
     _last: Delivered | None = None
     _epoch: str = ""
     _is_at_end: bool = False
-    _is_known: bool = False
+    _is_subscribed: bool = False
     """Whether the broker has the subscription, as far as known."""
 
     def __attrs_post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Subscription:
         """
         self.end(ClientClosed("the subscription has been ended"))
         self._buffer.clear()
-        self._is_known = False
+        self._is_subscribed = False
         self._owner.forget(self)
         durable = (pair for pair in self.headers.items() if pair[0] in DURABLE_HEADERS)
         await self._owner.unsubscribe((("id", self.id), *durable))
@@ -242,14 +242,14 @@ class Subscription:
                 return False
             raise
         message.is_settled = True
-        link.say(frame)
+        link.write(frame)
         return True
 
     # --- for the client -------------------------------------------------------------------
 
     def put(self, delivered: Delivered, link_number: int) -> None:
         """Put a message from the reader into the buffer."""
-        if delivered.offset is not None and self._note_place(delivered):
+        if delivered.offset is not None and self._note_offset(delivered):
             return
         self._buffer.append(Message(delivered, self, link_number))
         if len(self._buffer) >= self.prefetch:
@@ -271,7 +271,7 @@ class Subscription:
         )
         self.leave()
 
-    def _note_place(self, delivered: Delivered) -> bool:
+    def _note_offset(self, delivered: Delivered) -> bool:
         """Note the offset in the stream, and return whether the message only reports that."""
         if delivered.body or delivered.head.get("x-stream-end") != "true":
             self._last = delivered
@@ -307,9 +307,9 @@ class Subscription:
         self._ease()
         self._owner.forget(self)
         link = self._owner.link
-        if link is not None and self._is_known:
-            self._is_known = False
-            link.say(link.frames.unsubscribe((("id", self.id),)))
+        if link is not None and self._is_subscribed:
+            self._is_subscribed = False
+            link.write(link.frames.unsubscribe((("id", self.id),)))
 
     def lose_link(self) -> None:
         """Drop buffered messages that the broker will redeliver."""
@@ -324,7 +324,7 @@ class Subscription:
           ClientError: the broker refused, or the client has ended.
         """
         link = await self._owner.ready()
-        self.say_on(link)
+        self.subscribe_on(link)
         self._owner.remember(self)
         while True:
             try:
@@ -333,7 +333,7 @@ class Subscription:
             except LinkLost:
                 await self._owner.ready()
 
-    def say_on(self, link: Link) -> None:
+    def subscribe_on(self, link: Link) -> None:
         """Send SUBSCRIBE on a link. A stream continues after its last message."""
         if self._is_at_end:
             return
@@ -348,11 +348,11 @@ class Subscription:
                 headers["x-stream-epoch"] = self._epoch
         receipt = self._owner.expect(self.awaited)
         pairs = (("id", self.id), *headers.items(), ("receipt", receipt))
-        link.say(link.frames.subscribe(pairs))
-        self._is_known = True
+        link.write(link.frames.subscribe(pairs))
+        self._is_subscribed = True
 
     def _refused(self, error: StompError) -> None:
         if not isinstance(error, LinkLost):
-            self._is_known = False
+            self._is_subscribed = False
             self.end(error)
             self._owner.forget(self)

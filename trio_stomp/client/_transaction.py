@@ -43,9 +43,9 @@ class Transaction:
           OptionError: a header cannot be sent.
         """
         data = body.encode() if isinstance(body, str) else body
-        told = send_headers(headers, persistent)
+        fields = send_headers(headers, persistent)
         link = await self._alive()
-        link.say(link.frames.send(destination, data, told, transaction=self.name))
+        link.write(link.frames.send(destination, data, fields, transaction=self.name))
 
     async def ack(self, message: Message) -> None:
         """Acknowledge a message at COMMIT.
@@ -79,7 +79,7 @@ class Transaction:
     async def begin(self) -> None:
         """Send BEGIN on the current connection."""
         self._link = link = await self._core.ready()
-        link.say(link.frames.transact(BEGIN, self.name))
+        link.write(link.frames.transact(BEGIN, self.name))
 
     async def commit(self) -> None:
         """Send COMMIT, and wait for its RECEIPT.
@@ -97,6 +97,6 @@ class Transaction:
         """Send ABORT if still connected, and take back acknowledgements. Never waits."""
         link = self._link
         if link is not None and link is self._core.link:
-            link.say(link.frames.transact(ABORT, self.name))
+            link.write(link.frames.transact(ABORT, self.name))
         for message in self._acknowledged:
             message.is_settled = False

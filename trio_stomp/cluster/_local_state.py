@@ -102,8 +102,8 @@ class LocalState:
         if snapshot is not None:
             found = self._opened(progress)
             base = snapshot.commit - found.commit - 1
-            known = Keep(APPLIED, f"{snapshot.sequence}"), Keep(BASE, f"{base}")
-            self.store.append([Turn(known)], found.commit)
+            keeps = Keep(APPLIED, f"{snapshot.sequence}"), Keep(BASE, f"{base}")
+            self.store.append([Turn(keeps)], found.commit)
             self.close()
         self.open(progress)
 

@@ -305,8 +305,8 @@ class Node:
         The owner does so only if no standby did.
         """
         jetstream, names = self.jetstream, self.names
-        log, kept = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
-        limit = max(LOG_BYTES, GROWTH * kept.size)
+        log, snapshots = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
+        limit = max(LOG_BYTES, GROWTH * snapshots.size)
         if log.size <= limit * (1 if self._term is None else PATIENCE):
             return
         stream = open_log(jetstream, names.snapshots, names.snapshot_subject)

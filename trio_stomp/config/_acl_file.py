@@ -218,13 +218,13 @@ class _Table:
         )
 
     def _actions(self, key: str) -> frozenset[Action]:
-        known = [action.value for action in Action]
+        actions = [action.value for action in Action]
         words = self._texts(key)
         for word in words:
-            if word != ALL and word not in known:
+            if word != ALL and word not in actions:
                 raise OptionError(
-                    f"{self.place}: unknown action {word!r} in {key}{hint(word, [*known, ALL])};"
-                    f" there are {', '.join(known)}, and {ALL}"
+                    f"{self.place}: unknown action {word!r} in {key}{hint(word, [*actions, ALL])};"
+                    f" there are {', '.join(actions)}, and {ALL}"
                 )
         return frozenset(Action) if ALL in words else frozenset(map(Action, words))
 

@@ -51,7 +51,7 @@ class Configuration:
 def load(
     path: str | None = None,
     environ: Mapping[str, str] = NO_VARIABLES,
-    told: Mapping[str, Given] = NOTHING,
+    command_line: Mapping[str, Given] = NOTHING,
     *,
     policies: str = "",
 ) -> Configuration:
@@ -61,7 +61,7 @@ def load(
       path: A settings file, read together with the files of ``conf.d`` beside it, or a directory of
         settings files; None = the one named by ``TRIO_STOMP_CONFIG``, or none.
       environ: The environment variables.
-      told: The options of the command line, by name.
+      command_line: The options of the command line, by name.
       policies: The file of ``--policies``, which replaces all policies of the settings files;
         "" = none.
 
@@ -77,7 +77,7 @@ def load(
         raise OptionError("--config names no file; leave it out to read none")
     files = [read_settings_file(each) for each in find_files(path)] if path is not None else []
     given: dict[str, tuple[Given, ...]] = {}
-    layers = (*(file.options for file in files), read_environment(environ), told)
+    layers = (*(file.options for file in files), read_environment(environ), command_line)
     for name, value in chain.from_iterable(layer.items() for layer in layers):
         given[name] = (*given.get(name, ()), value)
     places = {name: place for name in given if (place := given[name][-1].source.place)}
@@ -85,7 +85,7 @@ def load(
     by_pattern = _policies(files, policies)
     settings = evolve(
         settings,
-        destinations=tuple((pattern, known[-1].policy) for pattern, known in by_pattern.items()),
+        destinations=tuple((pattern, found[-1].policy) for pattern, found in by_pattern.items()),
         rules=_rules([file.rules for file in files if file.rules is not None], given),
     )
     return Configuration(settings, given, by_pattern, tuple(file.path for file in files))

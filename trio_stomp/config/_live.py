@@ -69,9 +69,11 @@ def _policies(old: Settings, new: Settings) -> Iterator[Change]:
         if policies[0] != policies[1]:
             was, shall = map(_fields, policies)
             yield Change(DESTINATIONS, pattern, was, shall, True)
-    kept = [[each for each in side if each in before and each in after] for side in (before, after)]
-    if kept[0] != kept[1]:
-        was, shall = (", ".join(map(shown, side)) for side in kept)
+    common = [
+        [each for each in side if each in before and each in after] for side in (before, after)
+    ]
+    if common[0] != common[1]:
+        was, shall = (", ".join(map(shown, side)) for side in common)
         yield Change(DESTINATIONS, "", was, shall, True)
 
 
@@ -79,12 +81,12 @@ def _fields(policy: DestinationPolicy | None) -> str:
     """Return the fields of a policy that differ from the defaults, or "" without a policy."""
     if policy is None:
         return ""
-    told = [
+    fields = [
         f"{each.name} = {shown(value)}"
         for each in attrs.fields(DestinationPolicy)
         if (value := getattr(policy, each.name)) != each.default
     ]
-    return ", ".join(told) or "the defaults"
+    return ", ".join(fields) or "the defaults"
 
 
 def _rules(old: Settings, new: Settings) -> Iterator[Change]:
@@ -133,9 +135,9 @@ def adopt(settings: Settings, new: Settings) -> tuple[Change, ...]:
       OptionError: a live option is valid only together with one that requires a restart; nothing
         was changed.
     """
-    told = changes(settings, new)
+    changed = changes(settings, new)
     put(settings, new)
-    return told
+    return changed
 
 
 def put(settings: Settings, new: Settings) -> None:

@@ -103,8 +103,8 @@ def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> 
 
 def _place_of(message: str, chosen: Iterable[str], places: Mapping[str, str]) -> str:
     """Return the position of the first option named in an error, or ""."""
-    told = re.findall(r"\w+", message)
-    at = [(told.index(name), places[name]) for name in chosen if name in told and name in places]
+    words = re.findall(r"\w+", message)
+    at = [(words.index(name), places[name]) for name in chosen if name in words and name in places]
     return f"{min(at)[1]}: " if at else ""
 
 
@@ -125,9 +125,9 @@ def from_text(spec: OptionSpec, text: str) -> object:
     return value
 
 
-def hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, names: Iterable[str]) -> str:
     """Return the text ``did you mean ...?`` for the nearest known name, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    near = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

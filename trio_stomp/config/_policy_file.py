@@ -55,12 +55,12 @@ def read_policy_file(path: str) -> Policies:
 
 
 def _policy(path: str, pattern: str, values: Mapping[str, object]) -> DestinationPolicy:
-    known = attrs.fields_dict(DestinationPolicy)
+    fields = attrs.fields_dict(DestinationPolicy)
     for name in values:
-        if name not in known:
+        if name not in fields:
             raise OptionError(
-                f"{path}: policy {pattern!r}: unknown field {name!r}{hint(name, known)};"
-                f" there are {', '.join(known)}"
+                f"{path}: policy {pattern!r}: unknown field {name!r}{hint(name, fields)};"
+                f" there are {', '.join(fields)}"
             )
     try:
         return read_policy(pattern, values)

@@ -62,9 +62,9 @@ class Changes:
         self._marks.update(zip(keys, marks, strict=True))
         if everything:
             return list(things)
-        told = self._before.get
+        mark_before = self._before.get
         each = zip(things, keys, marks, strict=True)
-        return [thing for thing, key, mark in each if told(key) != mark]
+        return [thing for thing, key, mark in each if mark_before(key) != mark]
 
     def end_pass(self) -> None:
         """End a pass over the list: forget the items that were not in it."""

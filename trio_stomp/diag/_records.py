@@ -54,7 +54,9 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
       wall_now: Unix time at that moment.
     """
     client, outbox, session = connection.client, connection.outbox, connection.session
-    told = connection.lifecycle.pending_error is not None or connection.reason not in _WITHOUT_ERROR
+    has_error = (
+        connection.lifecycle.pending_error is not None or connection.reason not in _WITHOUT_ERROR
+    )
     return {
         "session_id": client.session_id,
         "user": client.user,
@@ -68,7 +70,7 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
         "frames_out_total": outbox.frames_out,
         "bytes_in_total": connection.bytes_in,
         "bytes_out_total": outbox.bytes_out,
-        "errors_total": int(told),
+        "errors_total": int(has_error),
         "heartbeats_missed_total": connection.heartbeats_missed,
         "heartbeat_rtt_ms": None,
         "last_in_age_s": max(0.0, now - connection.last_received),
@@ -167,7 +169,7 @@ def _parked_record(parked: ParkedDestination, capacity: int, now: float) -> Reco
     )
 
 
-def _queue_record(destination: str, **known: object) -> Record:
+def _queue_record(destination: str, **fields: object) -> Record:
     record: Record = {
         "destination": destination,
         "subscription_id": None,
@@ -184,7 +186,7 @@ def _queue_record(destination: str, **known: object) -> Record:
         "dropped_total": 0,
         "nacked_total": 0,
     }
-    return record | known
+    return record | fields
 
 
 def destination_record(destination: Destination, statistics: Statistics) -> Record:

@@ -248,23 +248,23 @@ class Reporter:
         for place, looked in enumerate(slices(destinations, LOOKS)):
             some = [destination for destination in looked if not destination.reserved]
             for table in tables:
-                told = changes[table]
-                turn = told.passes % (MAX_LISTED // MAX_ITEMS)
+                change = changes[table]
+                turn = change.passes % (MAX_LISTED // MAX_ITEMS)
                 # Too many for a full list: each pass includes another part, changed or not.
                 again = total > MAX_LISTED and place * LOOKS // MAX_ITEMS == turn
                 everything = full[table] or again
                 if table is _schema.DESTINATION:
                     marks = [destination_mark(destination, statistics) for destination in some]
-                    chosen += told.pick(some, some, marks, everything=everything)
+                    chosen += change.pick(some, some, marks, everything=everything)
                 else:
                     each = [stage for destination in some for stage in stages(destination)]
                     keys = [stage.times for stage in each]
                     counts = [times.count for times in keys]
-                    observed += told.pick(each, keys, counts, everything=everything)
+                    observed += change.pick(each, keys, counts, everything=everything)
             yield
         if is_last:
-            for told in changes.values():
-                told.end_pass()
+            for change in changes.values():
+                change.end_pass()
         if _schema.DESTINATION in tables:
             describe = partial(destination_record, statistics=statistics)
             whole = full[_schema.DESTINATION]

@@ -49,7 +49,7 @@ class DiagStream:
     boot: str = field(factory=lambda: uuid.uuid4().hex)
     log: "Stream | None" = None
     """The log that numbers and keeps messages for replay; None = they are only published."""
-    told: int = 0
+    count: int = 0
     """The number of messages since this start."""
     lost: int = 0
     """Copies that subscribers of the stream did not get because they were too slow. No event
@@ -67,7 +67,7 @@ class DiagStream:
     @property
     def next_offset(self) -> int:
         """The number of the next message."""
-        return self.told if self.log is None else self.log.coming
+        return self.count if self.log is None else self.log.coming
 
     def publish(
         self,
@@ -110,7 +110,7 @@ class DiagStream:
         topic = table.topic
         if topic.endswith("/"):
             topic += str(record["name"])
-        self.told += 1
+        self.count += 1
         self.lost += broker.publish(topic, body, headers, now)
         if self.log is not None:
             broker.keep(self.log, topic, body, headers, now)

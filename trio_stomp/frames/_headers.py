@@ -55,11 +55,11 @@ def _unescape(text: str, rules: HeaderRules, line: bytes, block: bytes) -> str:
             letter, rest = ("", "") if after is None else ("\\", after)
         meant = rules.escapes.get(letter)
         if meant is None:
-            known = " ".join("\\" + key for key in rules.escapes)
+            escapes = " ".join("\\" + key for key in rules.escapes)
             raise FrameError(
                 "invalid-escape",
                 f"the header line {quote(line)} holds the escape \\{letter}, which STOMP"
-                f" {rules.name} does not define; it defines {known}",
+                f" {rules.name} does not define; it defines {escapes}",
                 excerpt=excerpt(block),
             )
         out.append(meant)

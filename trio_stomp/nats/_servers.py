@@ -37,8 +37,8 @@ class Servers:
         """Return the address to try next, and the pause before it in seconds."""
         if self._round:
             return self._round.pop(), 0.0
-        known = {(each.host, each.port): each for each in (*self._learned, *self.configured)}
-        self._round = self.chance.sample(list(known.values()), len(known))
+        servers = {(each.host, each.port): each for each in (*self._learned, *self.configured)}
+        self._round = self.chance.sample(list(servers.values()), len(servers))
         self._rounds += 1
         if not self._rounds:
             return self._round.pop(), 0.0

@@ -71,14 +71,19 @@ def connect(
       versions: The versions offered, as ``1.0,1.1,1.2``; empty = as a client of STOMP 1.0.
       headers: Further headers.
     """
-    told = (("accept-version", versions), ("host", host), ("login", login), ("passcode", passcode))
-    return Frame(CONNECT, (*_without_empty(told), *_pairs(headers)))
+    fields = (
+        ("accept-version", versions),
+        ("host", host),
+        ("login", login),
+        ("passcode", passcode),
+    )
+    return Frame(CONNECT, (*_without_empty(fields), *_pairs(headers)))
 
 
 def connected(session: str = "", *, version: str = "1.2", headers: Pairs = ()) -> Frame:
     """Return a server's CONNECTED. ``session`` and ``version`` are left out if empty."""
-    told = (("version", version), ("session", session))
-    return Frame(CONNECTED, (*_without_empty(told), *_pairs(headers)))
+    fields = (("version", version), ("session", session))
+    return Frame(CONNECTED, (*_without_empty(fields), *_pairs(headers)))
 
 
 def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
@@ -88,22 +93,22 @@ def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
 
 def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
     """Return a SEND with a text in UTF-8, as ``text/plain`` unless ``headers`` say otherwise."""
-    told = _pairs(headers)
-    if all(name != "content-type" for name, _ in told):
-        told = (("content-type", "text/plain"), *told)
-    return send(destination, text.encode(), told)
+    fields = _pairs(headers)
+    if all(name != "content-type" for name, _ in fields):
+        fields = (("content-type", "text/plain"), *fields)
+    return send(destination, text.encode(), fields)
 
 
 def subscribe(destination: str, *, id: str = "", ack: str = "", headers: Pairs = ()) -> Frame:
     """Return a SUBSCRIBE. ``id`` (needed since STOMP 1.1) and ``ack`` are left out if empty."""
-    told = (("id", id), ("destination", destination), ("ack", ack))
-    return Frame(SUBSCRIBE, (*_without_empty(told), *_pairs(headers)))
+    fields = (("id", id), ("destination", destination), ("ack", ack))
+    return Frame(SUBSCRIBE, (*_without_empty(fields), *_pairs(headers)))
 
 
 def unsubscribe(destination: str = "", *, id: str = "", headers: Pairs = ()) -> Frame:
     """Return an UNSUBSCRIBE, by id or (STOMP 1.0) by destination. Empty values are left out."""
-    told = (("id", id), ("destination", destination))
-    return Frame(UNSUBSCRIBE, (*_without_empty(told), *_pairs(headers)))
+    fields = (("id", id), ("destination", destination))
+    return Frame(UNSUBSCRIBE, (*_without_empty(fields), *_pairs(headers)))
 
 
 def disconnect(receipt: str = "") -> Frame:
@@ -122,8 +127,8 @@ def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
     text = f"{body}\n".encode() if body else b""
     if frame is not None:
         text = b"The frame\n-----\n%b\n-----\n%b" % (_quoted(frame), text)
-    told = (("message", message), ("content-type", "text/plain" if text else ""))
-    return Frame(ERROR, _without_empty(told), text)
+    fields = (("message", message), ("content-type", "text/plain" if text else ""))
+    return Frame(ERROR, _without_empty(fields), text)
 
 
 def needed(frame: Frame, name: str) -> str:

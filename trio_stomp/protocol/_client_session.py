@@ -164,21 +164,21 @@ class ClientSession:
         Returns:
           Events. Nothing follows a ``Failed`` or an ``error``.
         """
-        told: list[Told] = []
+        events: list[Told] = []
         decoder = self.decoder
         while self.state is not State.CLOSED:
             opening = self.state is State.OPENING
             if self._has_fast_way and not decoder.buffered_bytes:
                 if self._rest:
                     data, self._rest = self._rest + data, b""
-                at, is_short = self._receive_plain(data, told)
+                at, is_short = self._receive_plain(data, events)
                 if is_short and len(data) - at <= _REST_BYTES:
                     self._rest = data[at:]
                     break
                 data = data[at:] if at else data
             runs = decoder.receive_data(data)
             for run in runs:
-                self._receive_run(run, told)
+                self._receive_run(run, events)
             if decoder.error is not None:
                 self._refuse(decoder.error)
             if self._has_fast_way:
@@ -186,16 +186,16 @@ class ClientSession:
             if not (opening and runs):
                 break
             data = b""
-        return told
+        return events
 
-    def _receive_plain(self, data: bytes, told: list[Told]) -> tuple[int, bool]:
+    def _receive_plain(self, data: bytes, events: list[Told]) -> tuple[int, bool]:
         """Decode frames in the form in which this broker writes them.
 
         Returns:
           The position of the first other frame, and whether it is certainly incomplete.
         """
         heads, limits = self._cache.heads, self.limits
-        match_lead, find, add = _LEAD.match, data.find, told.append
+        match_lead, find, add = _LEAD.match, data.find, events.append
         needs_ack_header = self.version.acks_by_header
         position, size = 0, len(data)
         while position < size:
@@ -204,7 +204,7 @@ class ClientSession:
                 continue
             lead = match_lead(data, position)
             if lead is None:
-                after = self._receive_receipt(data, position, told)
+                after = self._receive_receipt(data, position, events)
                 if after < 0:
                     break
                 position = after
@@ -244,7 +244,7 @@ class ClientSession:
             position = end + 1
         return position, find(b"\0", position) < 0
 
-    def _receive_receipt(self, data: bytes, position: int, told: list[Told]) -> int:
+    def _receive_receipt(self, data: bytes, position: int, events: list[Told]) -> int:
         """Decode a plain RECEIPT at ``position``. Return its end, or -1 if there is none."""
         plain = _PLAIN_RECEIPT.match(data, position)
         blank = data.find(b"\n\n", position) if plain is not None else -1
@@ -256,7 +256,7 @@ class ClientSession:
         head = self._cache.heads.get(tail) or self._parse_tail(tail)
         if head is None or head.content_length > 0:
             return -1
-        told.append(Receipted(plain[1].decode(), head.headers))
+        events.append(Receipted(plain[1].decode(), head.headers))
         return blank + 3
 
     def _parse_tail(self, tail: bytes) -> Head | None:
@@ -273,13 +273,13 @@ class ClientSession:
         self._cache.put(tail, head)
         return head
 
-    def _receive_run(self, run: FrameRun | AckRun, told: list[Told]) -> None:
+    def _receive_run(self, run: FrameRun | AckRun, events: list[Told]) -> None:
         assert isinstance(run, FrameRun)
         for body in run.bodies:
             if self.state is State.CLOSED:
                 return
             try:
-                told.append(self._receive_frame(run.head, body))
+                events.append(self._receive_frame(run.head, body))
             except ProtocolError as error:
                 self._refuse(error)
 

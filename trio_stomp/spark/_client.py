@@ -114,8 +114,8 @@ class Place(NamedTuple):
             values: list[str | None] = [*lines, None, None]
         else:
             values = [environ.get(self.login_env), environ.get(self.passcode_env)]
-        told = zip(("login", "passcode"), values, strict=False)
-        return {name: value.strip() for name, value in told if value}
+        pairs = zip(("login", "passcode"), values, strict=False)
+        return {name: value.strip() for name, value in pairs if value}
 
 
 class Patience:

@@ -98,8 +98,8 @@ def compact(spark: SparkSession, root: Path | str, days: Iterable[date]) -> list
     with settings(spark, COMPACTING):
         for day in sorted(set(days)):
             some = [file for file in files if day in file.days]
-            known = compacted(root, day)
-            if known is not None and known.expired:
+            previous = compacted(root, day)
+            if previous is not None and previous.expired:
                 logger.warning("%s stays as it is: some of its raw is gone", day)
             elif some:
                 done.append(_compact_day(spark, root, day, some))
@@ -123,7 +123,7 @@ def stale_days(root: Path) -> list[date]:
     return sorted(
         day
         for day, rows in found.items()
-        if (known := made[day]) is None or (known.raw_rows != rows and not known.expired)
+        if (previous := made[day]) is None or (previous.raw_rows != rows and not previous.expired)
     )
 
 

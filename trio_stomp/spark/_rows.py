@@ -142,9 +142,9 @@ class RowBuilder:
         if len(self._topics) >= MAX_TOPICS:
             self._topics.clear()
         topic = unescaped(destination)
-        known = (topic, kind_of(topic), topic.startswith("DIAG"))
-        self._topics[destination] = known
-        return known
+        parsed = (topic, kind_of(topic), topic.startswith("DIAG"))
+        self._topics[destination] = parsed
+        return parsed
 
 
 def heading(body: bytes) -> Heading:
@@ -169,10 +169,10 @@ def heading(body: bytes) -> Heading:
 
 def sent_at(head: bytes) -> str | None:
     """Return the ``timestamp`` header of a message, in ms since 1970, or None."""
-    told = header(head, b"timestamp")
-    if told is None or not told.isdigit() or len(told) > 14:
+    stamp = header(head, b"timestamp")
+    if stamp is None or not stamp.isdigit() or len(stamp) > 14:
         return None
-    return datetime.fromtimestamp(int(told) / 1000, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(int(stamp) / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:

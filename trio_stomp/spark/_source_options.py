@@ -72,13 +72,13 @@ class SourceOptions(NamedTuple):
     broker_id: str
 
     @classmethod
-    def of(cls, told: Mapping[str, str]) -> "SourceOptions":
+    def of(cls, options: Mapping[str, str]) -> "SourceOptions":
         """Parse options, whose names are case-insensitive.
 
         Raises:
           StreamError: an option is unknown, or its value is wrong.
         """
-        given = {name.lower(): value for name, value in told.items()}
+        given = {name.lower(): value for name, value in options.items()}
         for name in given.keys() - DEFAULTS.keys():
             if name in SECRETS:
                 raise StreamError(

@@ -132,10 +132,10 @@ class Security:
         return Access(accounts, rules, self.tls.load(), self.tls.revoked())
 
     def _warn(self) -> None:
-        told = list(self.accounts.warnings(self.settings.security))
+        warnings = list(self.accounts.warnings(self.settings.security))
         if self.tls is not None:
-            told += self.tls.warnings(time.time())
-        for line in told:
+            warnings += self.tls.warnings(time.time())
+        for line in warnings:
             logger.warning("%s", line)
 
     def check_places(self, places: Sequence[Place]) -> None:

@@ -145,10 +145,10 @@ async def _reload(
     security: Security,
     server: Server,
     log: logging.Logger | None,
-    told: Settings | None,
+    reloaded: Settings | None,
 ) -> None:
     """Apply all live settings, or none if one is wrong."""
-    new = told if told is not None else own(settings)
+    new = reloaded if reloaded is not None else own(settings)
     with log_to(log):  # the caller is not a task of the broker
         await _use(settings, security, server, new, await security.read(new))
 
@@ -158,9 +158,9 @@ async def _use(
 ) -> None:
     # With thousands of policies each step takes long, so a thread runs the pure part.
     copy = own(settings)
-    told = await trio.to_thread.run_sync(adopt, copy, new)  # raises if it cannot be applied
+    changes = await trio.to_thread.run_sync(adopt, copy, new)  # raises if it cannot be applied
     book = await trio.to_thread.run_sync(policy_book, new)
-    for place, change in enumerate(told):
+    for place, change in enumerate(changes):
         level = logging.INFO if change.is_live else logging.WARNING
         logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
         if place % LOGGED == LOGGED - 1:
@@ -196,8 +196,8 @@ def _assemble(
     address = handle.addresses[0] if handle.addresses else "this address"
 
     is_shown = not settings.protocol.hide_server
-    told = (__version__, address) if is_shown else ("", "this address")
-    site = Site(*told, lambda: server.why_unready())
+    identity = (__version__, address) if is_shown else ("", "this address")
+    site = Site(*identity, lambda: server.why_unready())
     server = Server(
         settings.server,
         codecs=Codecs(

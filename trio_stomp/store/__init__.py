@@ -41,8 +41,8 @@ from trio_stomp.store._records import stored_cost as stored_cost
 from trio_stomp.store.disk import Files as Files
 from trio_stomp.store.disk import OsFiles as OsFiles
 from trio_stomp.store.journal import JournalStore as JournalStore
+from trio_stomp.store.tools import CheckResult as CheckResult
 from trio_stomp.store.tools import Scanned as Scanned
-from trio_stomp.store.tools import Verdict as Verdict
 from trio_stomp.store.tools import compact as compact
 from trio_stomp.store.tools import export_from as export_from
 from trio_stomp.store.tools import import_to as import_to

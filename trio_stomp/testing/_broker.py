@@ -117,8 +117,8 @@ class TestBroker:
           OptionError: there is no link of that name, or the number is below 0.
         """
         if name not in self.links:
-            known = ", ".join(self.links) or "none"
-            raise OptionError(f"no link is called {name!r}; there are: {known}")
+            names = ", ".join(self.links) or "none"
+            raise OptionError(f"no link is called {name!r}; there are: {names}")
         link = self.links[name]
         if after_bytes:
             link.faults = evolve(link.faults, drop_after_bytes=after_bytes)

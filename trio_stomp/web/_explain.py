@@ -24,17 +24,17 @@ def explain_page(
       request: The request.
     """
     asked = parse_qs(request.target.partition("?")[2])
-    known = {key: values[0] for key, values in asked.items()}
-    question = known.pop("q", "")
-    if bool(question) == bool(known):
+    parameters = {key: values[0] for key, values in asked.items()}
+    question = parameters.pop("q", "")
+    if bool(question) == bool(parameters):
         return _answer(request, 400, {"error": USAGE})
     try:
-        told = yield from explain(question or json.dumps(known))
+        answer = yield from explain(question or json.dumps(parameters))
     except RemoteError as error:
         return _answer(request, 400, {"error": error.message})
-    return _answer(request, 200, told)
+    return _answer(request, 200, answer)
 
 
-def _answer(request: HttpRequest, status: int, told: dict[str, object]) -> bytes:
-    body = json.dumps(told, indent=1).encode()
+def _answer(request: HttpRequest, status: int, answer: dict[str, object]) -> bytes:
+    body = json.dumps(answer, indent=1).encode()
     return encode_response(status, _JSON, body, head_only=request.method == "HEAD")

@@ -183,8 +183,8 @@ class Health:
         status = _status(memory.charged_bytes, memory.limit_bytes)
         detail = "bytes of messages (option max_memory_bytes)"
         if status == OK and memory.is_short:
-            kept = f"{memory.kept_bytes} bytes in queues, the stale queue and schedules"
-            status, detail = DEGRADED, f"{kept}: nearly their limit"
+            text = f"{memory.kept_bytes} bytes in queues, the stale queue and schedules"
+            status, detail = DEGRADED, f"{text}: nearly their limit"
         return Check("memory", status, memory.charged_bytes, memory.limit_bytes, detail)
 
     def _input(self) -> Check:

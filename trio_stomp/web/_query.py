@@ -35,14 +35,14 @@ class Query:
     parameters: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: HttpRequest, known: Iterable[str]) -> "Query":
+    def of(cls, request: HttpRequest, accepted: Iterable[str]) -> "Query":
         """Parse the query of a request, given the parameters that the page knows.
 
         Raises:
           HttpError: a parameter is unknown or given twice.
         """
         text = request.target.partition("#")[0].partition("?")[2]
-        names = list(known)
+        names = list(accepted)
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
         except ValueError:
@@ -144,8 +144,8 @@ def as_list(
     return 200, JSON, f"{text[:-2]}{', '.join(items)}]}}\n".encode()
 
 
-def _hint(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name[:40], known, n=1)
+def _hint(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name[:40], names, n=1)
     if near:
         return f"; did you mean {near[0]}?"
-    return f"; known are {', '.join(known)}" if known else "; this page has none"
+    return f"; known are {', '.join(names)}" if names else "; this page has none"

@@ -80,15 +80,15 @@ class QueueCount:
 
     def figures(self) -> Pieces[QueueFigures]:
         """Return the figures of all counted queues."""
-        told: dict[str, Filling] = {}
+        by_name: dict[str, Filling] = {}
         ready, unacked, consumers = self._ready, self._unacked, self._consumers
         for place, (name, each) in enumerate((yield from self._fullest.found())):
             # A queue named "other" would appear twice, so it counts as one of the others.
             if name != OTHER:
-                told[name] = each
+                by_name[name] = each
                 ready, unacked = ready - each.ready, unacked - each.unacked
                 consumers -= each.consumers
             if place % LOOKS == LOOKS - 1:
                 yield
-        told[OTHER] = Filling(ready, unacked, consumers)
-        return QueueFigures(self._count, self._ready, self._unacked, self._bytes, told)
+        by_name[OTHER] = Filling(ready, unacked, consumers)
+        return QueueFigures(self._count, self._ready, self._unacked, self._bytes, by_name)

@@ -90,7 +90,7 @@ class Ranking:
         chosen = {
             destination: counts for destination, counts in busiest if destination.name != OTHER
         }
-        retired, starts, told = (
+        retired, starts, growth = (
             self._retired,
             dict[Destination, Counts](),
             dict[Destination, Counts](),
@@ -104,12 +104,12 @@ class Ranking:
                 yield
         for place, (destination, counts) in enumerate(chosen.items()):
             start = starts[destination] = self._starts.get(destination) or counts
-            told[destination] = _less(counts, start)
-            other = _less(other, told[destination])
+            growth[destination] = _less(counts, start)
+            other = _less(other, growth[destination])
             if place % LOOKS == LOOKS - 1:
                 yield
-        self._starts, self._reported, self._retired = starts, told, retired
-        found = {destination.name: counts for destination, counts in told.items()}
+        self._starts, self._reported, self._retired = starts, growth, retired
+        found = {destination.name: counts for destination, counts in growth.items()}
         found[OTHER] = _less(other, retired)
         return found
 

@@ -61,14 +61,14 @@ class StaticFile:
         """Return the answer to a GET or HEAD: 304 if the client has the file (RFC 9110, 13.1.2)."""
         offers = b",".join(request.values(b"if-none-match")).split(b",")
         # A weak comparison: a tag that a proxy changed to W/"…" matches.
-        known = {offer.strip().removeprefix(b"W/") for offer in offers}
-        is_known = self.tag.encode() in known or known == {b"*"}
+        tags = {offer.strip().removeprefix(b"W/") for offer in offers}
+        is_fresh = self.tag.encode() in tags or tags == {b"*"}
         return encode_response(
-            304 if is_known else 200,
+            304 if is_fresh else 200,
             self.headers,
             self.content,
             # A 304 has the content-length of a 200, and no body (RFC 9110, 15.4.5).
-            head_only=is_known or request.method == "HEAD",
+            head_only=is_fresh or request.method == "HEAD",
         )
 
 

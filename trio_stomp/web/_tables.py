@@ -262,7 +262,7 @@ class Tables:
             )
         yield
         head, statistics = self.figures.head(), self.server.broker.statistics()
-        kept = [] if session else (yield from self._durables(state))
+        durables = [] if session else (yield from self._durables(state))
         part: list[Subscription | Binding] = []
         total = 0
         if session:
@@ -275,10 +275,10 @@ class Tables:
             total = statistics.subscriptions
             part += yield from self._subscriptions(window)
         behind = max(0, window.offset - total)
-        part += kept[behind : behind + window.limit - len(part)]
+        part += durables[behind : behind + window.limit - len(part)]
         record = {
             **head,
-            **window.record(total + len(kept), len(part)),
+            **window.record(total + len(durables), len(part)),
             "state": state,
             "wildcards": statistics.wildcards,
             "destinations": len(statistics.destinations),

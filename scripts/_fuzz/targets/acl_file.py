@@ -108,10 +108,10 @@ def judge_wildcards(rights: Rights, action: Action, allowed: set[str]) -> None:
             check(reached <= allowed, f"{text} reaches: {reached - allowed}")
         for need, name, wildcard in needs(action, text, pattern):
             check((wildcard is None) == (compile_pattern(name, "native") is None), f"need: {name}")
-            rights.verdict(need, name, wildcard)
+            rights.decide(need, name, wildcard)
         for name in (text, "/topic/a"):
-            verdict = rights.verdict(action, name)
-            check_equal(verdict.allowed, rights.allows(action, name), f"verdict on {name}")
+            decision = rights.decide(action, name)
+            check_equal(decision.allowed, rights.allows(action, name), f"verdict on {name}")
 
 
 def decide(rules: AccessRules, client: Identity, action: Action, name: str) -> bool:

@@ -62,7 +62,7 @@ def test_the_last_book_holds_and_nobody_configures_what_was_forgotten():
     desk.broker.use_policies(book(8))
     last = f"/queue/z{MANY - 1:05}"
     gone = desk.queue(last)
-    destination = desk.broker.destinations.known(last)
+    destination = desk.broker.destinations.find_current(last)
     assert destination is not None
     desk.broker.queues.end(last, desk.now)
     del desk.broker.destinations._destinations[last]

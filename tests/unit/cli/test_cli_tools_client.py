@@ -546,15 +546,15 @@ def test_only_what_was_sent_to_what_it_stands_for_is_sent_again_unasked(
     """The broker's word is taken, and that of whom an older one believed is not."""
     for name in ("/queue/d10", "/queue/d11"):
         kill(broker, name, name, headers={"max-exceptions": "0"}, requeue=True)
-    grave = "/queue/deadletter"
-    out = told("dlq", "retry", grave, code=1)
-    assert out.splitlines()[0] == f"{grave}: 0 sent again"
-    assert f"{grave}: 1 claim to have been sent to /queue/d10; if that is right" in out
-    out = told("dlq", "retry", grave, "--from", "/queue/d10", "--json", code=1)
-    assert json.loads(out) == {"queue": grave, "sent": 1, "left": 1}
-    assert told("dlq", "retry", grave, "--exact", code=1).startswith(f"{grave}: 0 ")
-    out = told("dlq", "retry", grave, "--from", "/queue/d11")
-    assert out == f"{grave}: 1 sent again\n"
+    dead_letters = "/queue/deadletter"
+    out = told("dlq", "retry", dead_letters, code=1)
+    assert out.splitlines()[0] == f"{dead_letters}: 0 sent again"
+    assert f"{dead_letters}: 1 claim to have been sent to /queue/d10; if that is right" in out
+    out = told("dlq", "retry", dead_letters, "--from", "/queue/d10", "--json", code=1)
+    assert json.loads(out) == {"queue": dead_letters, "sent": 1, "left": 1}
+    assert told("dlq", "retry", dead_letters, "--exact", code=1).startswith(f"{dead_letters}: 0 ")
+    out = told("dlq", "retry", dead_letters, "--from", "/queue/d11")
+    assert out == f"{dead_letters}: 1 sent again\n"
 
 
 def test_who_sent_it_first_does_not_stop_who_retries(broker: ThreadedBroker, told: Told) -> None:

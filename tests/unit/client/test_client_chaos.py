@@ -445,12 +445,12 @@ class Chaos:
         server = self.servers[-1]
         broker = server.broker
         assert (server.connections, server.admission.admitted) == ({}, 0)
-        assert (len(broker.clients), len(broker.subscriber)) == (0, 0)
+        assert (len(broker.clients), len(broker.subscriptions)) == (0, 0)
         assert (server.inbox.frames, server.inbox.bytes) == (0, 0)
         assert [
             queue.name for queue in broker.queues if queue.message_count or queue.consumers
         ] == []
-        assert set(broker.queues.deaths.buried.values()) == {0}
+        assert set(broker.queues.dead_letter_counts.failed.values()) == {0}
 
     # --- the verdict ----------------------------------------------------------------------
 

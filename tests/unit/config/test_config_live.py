@@ -212,7 +212,7 @@ async def test_policies_reach_destinations_that_are_there_already(dial: Dial):
     await client.subscribe("/topic/t", id="2")
     destinations = dial.server.broker.destinations
     await reload(dial, persistent="always", ttl_ms=5000, max_redeliveries=1, ack_timeout_ms=9)
-    queue, topic = destinations.known("/queue/q"), destinations.known("/topic/t")
+    queue, topic = destinations.find_current("/queue/q"), destinations.find_current("/topic/t")
     assert queue is not None
     assert topic is not None
     assert queue.persistent == "always"
@@ -246,7 +246,7 @@ async def test_all_parts_of_a_broker_share_the_groups(dial: Dial):
         core.stale,
         core.fan_out,
         core.bindings,
-        core.subscriber,
+        core.subscriptions,
     ):
         assert floor.policies is settings.broker
 

@@ -221,7 +221,7 @@ async def test_totals_are_those_of_diag() -> None:
         scrape(dial)
         await client.publish("/topic/t", b"d", b"e")
         await client.receive_many(2)
-        destination = dial.server.broker.destinations.known("/topic/t")
+        destination = dial.server.broker.destinations.find_current("/topic/t")
         assert destination is not None
         assert destination.delivery is not None
         told = scrape(dial)

@@ -68,7 +68,7 @@ def use_topic(core: Core, peer: Peer, number: int) -> None:
 def use_queue(core: Core, peer: Peer, number: int) -> None:
     for level in range(10):
         peer.sends(f"/queue/{number}", headers=(("priority", f"{level}"),))
-    destination = core.broker.destinations.known(f"/queue/{number}")
+    destination = core.broker.destinations.find_current(f"/queue/{number}")
     assert destination is not None
     assert isinstance(destination.queue, Queue)
     while destination.queue.drop_oldest() is not None:
@@ -260,10 +260,10 @@ def test_a_subscription_that_there_is_no_memory_for_is_refused_and_leaves_nothin
     assert "UNSUBSCRIBE" in (error.get("message") or "")
     assert peer.outbox.closed is CloseReason.MEMORY_LIMIT
     assert core.memory.tables_bytes == before
-    assert len(core.broker.subscriber) == 1
+    assert len(core.broker.subscriptions) == 1
     core.memory.give_table(before - sum(each.cost for each in core.broker.destinations) - 4000)
     holder.is_gone()
-    assert len(core.broker.subscriber) == 0
+    assert len(core.broker.subscriptions) == 0
 
 
 def test_one_that_fails_later_gives_back_what_it_was_charged(
@@ -371,7 +371,7 @@ def test_scheduled_ids_are_charged_too() -> None:
 
 def id_bytes(core: DurableBench) -> int:
     """What the ids of a queue are charged, all of them of one byte each."""
-    destination = core.broker.destinations.known(Q)
+    destination = core.broker.destinations.find_current(Q)
     return 257 * len(destination.seen) if destination is not None else 0
 
 
@@ -491,5 +491,5 @@ def test_what_was_asked_last_is_not_kept_alive_and_not_mistaken() -> None:
     selector = reader.client.subscriptions["0"].selector
     assert selector is not None
     assert selector._head is None
-    assert core.broker.subscriber.selectors._asked == []
+    assert core.broker.subscriptions.selectors._remembering == []
     core.ends()

@@ -17,6 +17,7 @@ from trio_stomp.cli import main
 from trio_stomp.cli._progress import progress
 from trio_stomp.store import (
     Begin,
+    CheckResult,
     Done,
     JournalOptions,
     JournalStore,
@@ -25,7 +26,6 @@ from trio_stomp.store import (
     StoreError,
     StoreLocked,
     Turn,
-    Verdict,
     compact,
     export_from,
     import_to,
@@ -170,7 +170,7 @@ def test_offsets_that_are_missing_become_empty_messages(tmp_path: Path) -> None:
 
 def test_verify_counts(journal: str) -> None:
     found = verify(journal, ignore)
-    assert isinstance(found, Verdict)
+    assert isinstance(found, CheckResult)
     assert (found.messages, found.streamed, found.damage) == (5, 3, [])
     assert found.bytes == sum(map(len, BODIES)) + len(b"four" + b"six" + b"ab\xfe")
 

@@ -75,9 +75,9 @@ class Authorizer:
         rights = client.rights
         if rights is None:
             return
-        cleared = rights.cleared
+        allowed_names = rights.allowed_names
         for name in plan.names:
-            if name not in cleared:
+            if name not in allowed_names:
                 self._check_send_to(client, name, plan.options)
         for header, text in plan.claims:
             if text != client.user:
@@ -100,7 +100,7 @@ class Authorizer:
                 self._need(client, Action.SEND, reply_to)
         else:
             assert client.rights is not None
-            client.rights.cleared.add(name)
+            client.rights.allowed_names.add(name)
 
     def lets_send(self, owner: Identity | None, plan: SendPlan, count: int) -> bool:
         """Return whether the owner of scheduled messages or wills may send them now.

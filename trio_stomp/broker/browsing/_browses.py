@@ -98,9 +98,9 @@ class Browses:
             self._begin(client)
             self._read()
             self._call(0.0)
-        for kept in (self._begun, self._waiting):
-            if not kept.get(client, True):
-                del kept[client]
+        for browses in (self._begun, self._waiting):
+            if not browses.get(client, True):
+                del browses[client]
 
     def tick(self, now: float) -> None:
         """Continue browses that ran out of time."""

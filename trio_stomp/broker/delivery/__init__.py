@@ -40,8 +40,8 @@ from trio_stomp.broker.delivery._policies import BrokerPolicies as BrokerPolicie
 from trio_stomp.broker.delivery._ports import Census as Census
 from trio_stomp.broker.delivery._ports import NullOutbox as NullOutbox
 from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
-from trio_stomp.broker.delivery._seen import Known as Known
 from trio_stomp.broker.delivery._seen import Seen as Seen
+from trio_stomp.broker.delivery._seen import SeenId as SeenId
 from trio_stomp.broker.delivery._subscription import AnyBinding as AnyBinding
 from trio_stomp.broker.delivery._subscription import Client as Client
 from trio_stomp.broker.delivery._subscription import Give as Give

@@ -8,7 +8,7 @@ from trio_stomp.base import Quota
 
 
 @define(eq=False, repr=False)
-class Known:
+class SeenId:
     """The record of an id for duplicate detection.
 
     Args:
@@ -22,5 +22,5 @@ class Known:
     quota: Quota | None = None
 
 
-Seen = OrderedDict[str, Known]
+Seen = OrderedDict[str, SeenId]
 """The ids of a destination, oldest first."""

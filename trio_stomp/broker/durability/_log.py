@@ -285,7 +285,7 @@ class Log:
         self._open.delivered.extend(ids)
 
     @contextmanager
-    def together(self, *, is_kept: bool = True) -> Iterator[None]:
+    def atomically(self, *, is_kept: bool = True) -> Iterator[None]:
         """Make the records written inside the context one atomic group: stored all or none.
 
         A nested group is part of the outer one, unless only the inner one must be retried.

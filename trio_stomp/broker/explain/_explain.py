@@ -323,9 +323,9 @@ class Explainer:
         for name in names:
             if client.rights is not None:
                 for action, place, pattern in needs(Action.RECEIVE, name):
-                    verdict = client.rights.verdict(action, place, pattern)
-                    if not verdict.allowed:
-                        yield verdict.explanation
+                    decision = client.rights.decide(action, place, pattern)
+                    if not decision.allowed:
+                        yield decision.explanation
             matching: dict[Subscription, None] = {}
             left = LOOKS
             for each in subscriptions:

@@ -156,13 +156,13 @@ def _covers(event: HistoryEvent, numbers: Mapping[str, list[int]]) -> bool:
     if not isinstance(event, Settled):
         return False
     tag = event.first.rpartition(b"-")[0].decode(errors="replace")
-    begin, end, known = number_of(event.first, tag), number_of(event.last, tag), numbers.get(tag)
-    if begin is None or end is None or known is None:
+    begin, end, recorded = number_of(event.first, tag), number_of(event.last, tag), numbers.get(tag)
+    if begin is None or end is None or recorded is None:
         return False
     if event.is_cumulative:
-        return known[0] <= end
-    index = bisect_left(known, min(begin, end))
-    return index < len(known) and known[index] <= max(begin, end)
+        return recorded[0] <= end
+    index = bisect_left(recorded, min(begin, end))
+    return index < len(recorded) and recorded[index] <= max(begin, end)
 
 
 def number_of(name: bytes, tag: str) -> int | None:

@@ -36,10 +36,10 @@ from trio_stomp.broker.headers._send_outcome import IN_MEMORY as IN_MEMORY
 from trio_stomp.broker.headers._send_outcome import MEMORY as MEMORY
 from trio_stomp.broker.headers._send_outcome import NOTHING as NOTHING
 from trio_stomp.broker.headers._send_outcome import SendOutcome as SendOutcome
+from trio_stomp.broker.headers._send_outcome import combined as combined
 from trio_stomp.broker.headers._send_outcome import hint_of as hint_of
 from trio_stomp.broker.headers._send_outcome import matched as matched
 from trio_stomp.broker.headers._send_outcome import parked as parked
-from trio_stomp.broker.headers._send_outcome import together as together
 from trio_stomp.broker.headers._send_outcome import unmatched as unmatched
 from trio_stomp.broker.headers._send_outcome import volatile_warning as volatile_warning
 from trio_stomp.broker.headers._stored_head import decode_head as decode_head

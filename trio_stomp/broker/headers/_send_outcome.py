@@ -125,7 +125,7 @@ def hint_of(name: str) -> str:
     return HINTS.get(nearly(name), "")
 
 
-def together(parts: Sequence[SendOutcome]) -> SendOutcome:
+def combined(parts: Sequence[SendOutcome]) -> SendOutcome:
     """Combine the outcomes of all parts of a composite SEND.
 
     The matches are added up, all parts must be duplicates, and ``stored`` is the weakest promise.

@@ -61,7 +61,7 @@ class Source(Protocol):
     def settle_all(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
 
-    def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
+    def kill(self, message: Message, reason: "DeadLetterReason", now: float) -> None:
         """Dead-letter an unacknowledged message."""
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:

@@ -9,12 +9,12 @@ from trio_stomp.frames import Head
 MAX_HOPS = 16
 """How often in a row a message may be dead-lettered by expiry or overflow before it is lost."""
 _UNTOUCHED = (DeadLetterReason.EXPIRED, DeadLetterReason.OVERFLOW)
-_UNTOUCHED_NAMES = tuple(death.value for death in _UNTOUCHED)
+_UNTOUCHED_NAMES = tuple(reason.value for reason in _UNTOUCHED)
 
 
-def hops_of(message: Message, death: DeadLetterReason) -> int:
+def hops_of(message: Message, reason: DeadLetterReason) -> int:
     """Return how often in a row a message was dead-lettered by expiry or overflow, now included."""
-    if death not in _UNTOUCHED:
+    if reason not in _UNTOUCHED:
         return 0
     headers = dict(message.publication.head.headers)
     if headers.get("x-death-reason") not in _UNTOUCHED_NAMES:
@@ -23,14 +23,14 @@ def hops_of(message: Message, death: DeadLetterReason) -> int:
 
 
 def dead_head(
-    message: Message, queue: Queue, death: DeadLetterReason, name: str, hops: int
+    message: Message, queue: Queue, reason: DeadLetterReason, name: str, hops: int
 ) -> Head:
     """Return the header block of a dead letter: the message's own with the reason added.
 
     Args:
       message: The dead message.
       queue: Its queue.
-      death: The reason.
+      reason: The reason.
       name: The dead-letter destination.
       hops: As from ``hops_of``.
     """
@@ -39,7 +39,7 @@ def dead_head(
     first = {
         "original-destination": headers.get("original-destination", old.destination or queue.name),
         "x-first-death-queue": headers.get("x-first-death-queue", queue.destination.name),
-        "x-first-death-reason": headers.get("x-first-death-reason", death.value),
+        "x-first-death-reason": headers.get("x-first-death-reason", reason.value),
     }
     # If a client forwards it to its origin, it must not expire or count as a duplicate.
     for header in ("expires", "expiration", "ttl", "content-length", *DEDUP_HEADERS):
@@ -48,6 +48,6 @@ def dead_head(
     if hops > 1:
         headers["x-death-hops"] = f"{hops}"
     headers |= first
-    headers |= {"x-death-reason": death.value, "x-death-count": f"{message.deliveries}"}
+    headers |= {"x-death-reason": reason.value, "x-death-count": f"{message.deliveries}"}
     headers["destination"] = name
     return Head(old.command, tuple(headers.items()), len(message.body), name)

@@ -109,9 +109,9 @@ class Overflow:
                 self.full, self.wanted = queue, cost
                 self.wanted_stored = self._stored_cost(queue, origin, size)
                 return False
-            buries = policy == DEAD_LETTER
-            drops = (buries or policy == OLDEST) and self._may_drop(queue, origin, body, cost)
-            if drops and self._drop_oldest(queue, now, buries=buries):
+            dead_letters = policy == DEAD_LETTER
+            drops = (dead_letters or policy == OLDEST) and self._may_drop(queue, origin, body, cost)
+            if drops and self._drop_oldest(queue, now, dead_letters=dead_letters):
                 continue
             if self._lacks_store(queue, origin, 1, size) and queue.room_for(body):
                 raise self._no_store(queue, origin.quota, taken)
@@ -134,9 +134,9 @@ class Overflow:
 
     def _making_room(self, needs: Mapping[Queue, Need], now: float) -> Work:
         for queue, need in needs.items():
-            buries = queue.policy.overflow == DEAD_LETTER
+            dead_letters = queue.policy.overflow == DEAD_LETTER
             while queue.policy.drops_old and self._missing(queue, need) > 0:
-                self._drop_oldest(queue, now, buries=buries)
+                self._drop_oldest(queue, now, dead_letters=dead_letters)
                 yield
 
     def _missing(self, queue: Queue, need: Need) -> int:
@@ -175,15 +175,15 @@ class Overflow:
             is_own = all(each.quota is origin.quota for each in foremost)
         return is_own and queue.policy.overflow == OLDEST
 
-    def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
-        """Drop or dead-letter (``buries``) the oldest message. Return False if there is none."""
-        with self.queues.together():
+    def _drop_oldest(self, queue: Queue, now: float, *, dead_letters: bool) -> bool:
+        """Drop the oldest message, or dead-letter it. Return False if there is none."""
+        with self.queues.atomically():
             oldest = queue.drop_oldest()
             if oldest is None:
                 return False
             self.dropped += 1
-            if buries:
-                self.queues.bury(queue, oldest, DeadLetterReason.OVERFLOW, now)
+            if dead_letters:
+                self.queues.dead_letter(queue, oldest, DeadLetterReason.OVERFLOW, now)
             else:
                 queue.destination.dropped += 1
                 self._note_dropped(queue, oldest)

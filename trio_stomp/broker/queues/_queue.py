@@ -66,7 +66,7 @@ class Queue:
     """The scan positions of consumers with selectors, if any."""
     pass_on: Callable[[Message, float, float], bool] | None = None
     """For a member of a work queue: passes a refused message to another member, if any."""
-    heir: Callable[[Message, float], None] | None = None
+    on_orphan: Callable[[Message, float], None] | None = None
     """Set when the queue has ended: takes messages that return later."""
     is_marked: bool = False
     has_selectors: bool = False
@@ -189,9 +189,9 @@ class Queue:
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
         """Return a failed delivery to its position, at once or after a delay."""
-        if self.heir is not None:
+        if self.on_orphan is not None:
             self._release(message)
-            self.heir(message, now)
+            self.on_orphan(message, now)
             return
         if delay_s <= 0:
             self._put_back(message)
@@ -202,9 +202,9 @@ class Queue:
         def due(at: float) -> None:
             self.delayed -= 1
             self.delayed_bytes -= len(message.body)
-            if self.heir is not None:
+            if self.on_orphan is not None:
                 self._release(message)
-                self.heir(message, at)
+                self.on_orphan(message, at)
                 return
             self._put_back(message)
 
@@ -377,20 +377,20 @@ class Queue:
     def expire(self, message: Message, now: float) -> None:
         """Dead-letter or drop an expired message that was removed from ``waiting``."""
         self.destination.expired += 1
-        with self.host.together():
+        with self.host.atomically():
             self._release(message)
-            self.host.bury(self, message, DeadLetterReason.EXPIRED, now)
+            self.host.dead_letter(self, message, DeadLetterReason.EXPIRED, now)
 
-    def kill(self, message: Message, death: DeadLetterReason, now: float) -> None:
+    def kill(self, message: Message, reason: DeadLetterReason, now: float) -> None:
         """Dead-letter an unacknowledged message."""
         self.unacked -= 1
-        with self.host.together():
+        with self.host.atomically():
             self._release(message)
-            self.host.bury(self, message, death, now)
+            self.host.dead_letter(self, message, reason, now)
 
-    def end(self, heir: Callable[[Message, float], None]) -> None:
-        """End the queue: pass messages that return to ``heir``, and forget paged ones."""
-        self.heir = heir
+    def end(self, on_orphan: Callable[[Message, float], None]) -> None:
+        """End the queue: pass messages that return to ``on_orphan``, and forget paged ones."""
+        self.on_orphan = on_orphan
         for paged in self.waiting.forget_all_paged():
             self._forget(paged)
 

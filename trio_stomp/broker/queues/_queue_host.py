@@ -27,11 +27,11 @@ class DeadLetterReason(Enum):
 
 
 @define(eq=False, repr=False)
-class DeathCounters:
+class DeadLetterCounts:
     """Counts of messages that failed, expired or found no room, by reason."""
 
-    buried: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
-    kept: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
+    failed: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
+    moved: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
     """Messages that became dead letters."""
     lost: int = 0
     """Messages that did not become dead letters, by policy or for lack of room."""
@@ -58,7 +58,9 @@ class QueueHost(Protocol[QueueT]):
     def watch_acks(self, consumer: "Consumer", first: int, count: int, due: float) -> None:
         """Time out deliveries that are not acknowledged by ``due``."""
 
-    def bury(self, queue: QueueT, message: Message, death: DeadLetterReason, now: float) -> None:
+    def dead_letter(
+        self, queue: QueueT, message: Message, reason: DeadLetterReason, now: float
+    ) -> None:
         """Make a message that left ``queue`` a dead letter, if its policy says so."""
 
     def note_delivered(
@@ -75,7 +77,7 @@ class QueueHost(Protocol[QueueT]):
     def hand_out(self, messages: list[Message]) -> None:
         """Record deliveries of messages in the store."""
 
-    def together(self) -> AbstractContextManager[None]:
+    def atomically(self) -> AbstractContextManager[None]:
         """Return a context whose records are stored all or none."""
 
     def page_in(self, queue: QueueT, level: int, paged: Paged) -> None:

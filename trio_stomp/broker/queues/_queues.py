@@ -29,7 +29,7 @@ from trio_stomp.broker.queues._consumer import Consumer, Source
 from trio_stomp.broker.queues._dead_head import MAX_HOPS, dead_head, hops_of
 from trio_stomp.broker.queues._message import Message, Paged, cost_alone, force
 from trio_stomp.broker.queues._queue import PLACE, Queue, queue_of
-from trio_stomp.broker.queues._queue_host import DeadLetterReason, DeathCounters
+from trio_stomp.broker.queues._queue_host import DeadLetterCounts, DeadLetterReason
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.routing import Destinations, PolicyBook
 from trio_stomp.frames import Head
@@ -72,7 +72,7 @@ class QueueBook:
     """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = _always
     """Whether this broker owns the queues now: one of a cluster's nodes may not, for a while."""
-    deaths: DeathCounters = field(factory=DeathCounters)
+    dead_letter_counts: DeadLetterCounts = field(factory=DeadLetterCounts)
     event_history: EventHistory | None = None
     """The history of events, for ``explain``."""
     urgent: dict[Subscription, None] = field(factory=dict)
@@ -201,15 +201,17 @@ class QueueBook:
             self.destinations.note_quiet(destination)
 
     def end_messages(
-        self, queue: Queue, heir: Callable[[Message, float], None], now: float
+        self, queue: Queue, on_orphan: Callable[[Message, float], None], now: float
     ) -> None:
-        """End a queue, and pass its messages to ``heir``, in later turns if there are many."""
-        queue.end(heir)
-        self.carry_out(self._ending(queue, heir, now))
+        """End a queue, and pass its messages to ``on_orphan``, in later turns if there are many."""
+        queue.end(on_orphan)
+        self.carry_out(self._ending(queue, on_orphan, now))
 
-    def _ending(self, queue: Queue, heir: Callable[[Message, float], None], now: float) -> Work:
+    def _ending(
+        self, queue: Queue, on_orphan: Callable[[Message, float], None], now: float
+    ) -> Work:
         while (message := queue.drop_oldest()) is not None:
-            heir(message, now)
+            on_orphan(message, now)
             yield
 
     def forget(self, destination: Destination) -> None:
@@ -392,27 +394,29 @@ class QueueBook:
             consumer.watch_due = due
             self.timers.call_at(due, look)
 
-    def bury(self, queue: Queue, message: Message, death: DeadLetterReason, now: float) -> None:
+    def dead_letter(
+        self, queue: Queue, message: Message, reason: DeadLetterReason, now: float
+    ) -> None:
         """Make a message a dead letter, if its policy says so and there is room."""
-        self.deaths.buried[death] += 1
+        self.dead_letter_counts.failed[reason] += 1
         if self.event_history is not None:
             at = (message.number, 1)
-            rule = self._rule_of(queue, message, death)
-            self.event_history.lost(death.value, queue.name, numbers=at, rule=rule)
-        name = self._dead_letter_name(queue, death)
-        if name and name != queue.name and self._keep_dead(name, queue, message, death, now):
-            self.deaths.kept[death] += 1
+            rule = self._rule_of(queue, message, reason)
+            self.event_history.lost(reason.value, queue.name, numbers=at, rule=rule)
+        name = self._dead_letter_name(queue, reason)
+        if name and name != queue.name and self._keep_dead(name, queue, message, reason, now):
+            self.dead_letter_counts.moved[reason] += 1
         else:
-            self._count_lost(queue, death)
+            self._count_lost(queue, reason)
 
     def _keep_dead(
-        self, name: str, queue: Queue, message: Message, death: DeadLetterReason, now: float
+        self, name: str, queue: Queue, message: Message, reason: DeadLetterReason, now: float
     ) -> bool:
         """Send a message to the dead-letter destination ``name``. Return False if this fails."""
-        hops = hops_of(message, death)
+        hops = hops_of(message, reason)
         if hops > MAX_HOPS:
             return False  # policies that send dead letters in a loop
-        head, size = dead_head(message, queue, death, name, hops), len(message.body)
+        head, size = dead_head(message, queue, reason, name, hops), len(message.body)
         quota = message.publication.payer
         try:
             destination = self.destinations.place(name, quota)
@@ -432,10 +436,10 @@ class QueueBook:
         self.accept(target, origin, [message.body], message.level, size)
         return True
 
-    def _count_lost(self, queue: Queue, death: DeadLetterReason) -> None:
+    def _count_lost(self, queue: Queue, reason: DeadLetterReason) -> None:
         """Count a message that did not become a dead letter."""
-        self.deaths.lost += 1
-        queue.destination.dropped += death is not DeadLetterReason.EXPIRED
+        self.dead_letter_counts.lost += 1
+        queue.destination.dropped += reason is not DeadLetterReason.EXPIRED
 
     def finish(self, id: int) -> None:
         """Record the end of a message in the store."""
@@ -458,32 +462,32 @@ class QueueBook:
         if message.stored and self.storage is not None:
             self.storage.log.note_failed(message.stored, message.failures)
 
-    def together(self) -> AbstractContextManager[None]:
+    def atomically(self) -> AbstractContextManager[None]:
         """Return a context whose records are stored all or none."""
-        return nullcontext() if self.storage is None else self.storage.log.together()
+        return nullcontext() if self.storage is None else self.storage.log.atomically()
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
         """Start loading paged messages."""
         assert self.storage is not None
         self.storage.page_in(queue, level, paged)
 
-    def _rule_of(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
+    def _rule_of(self, queue: Queue, message: Message, reason: DeadLetterReason) -> str:
         """Return the policy or header that caused a dead letter, or "" for a NACK."""
-        if death is DeadLetterReason.DELIVERY_LIMIT:
+        if reason is DeadLetterReason.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
-        if death is DeadLetterReason.OVERFLOW:
+        if reason is DeadLetterReason.OVERFLOW:
             return f"overflow = {queue.policy.overflow!r}"
-        if death is DeadLetterReason.EXPIRED:
+        if reason is DeadLetterReason.EXPIRED:
             return lifetime_rule(message.publication)
         options = message.publication.options
-        if death is DeadLetterReason.MAX_EXCEPTIONS and options is not None:
+        if reason is DeadLetterReason.MAX_EXCEPTIONS and options is not None:
             return f"header max-exceptions = {options.max_exceptions}"
         return ""
 
-    def _dead_letter_name(self, queue: Queue, death: DeadLetterReason) -> str:
-        if death is DeadLetterReason.EXPIRED and not queue.policy.dead_letter_expired:
+    def _dead_letter_name(self, queue: Queue, reason: DeadLetterReason) -> str:
+        if reason is DeadLetterReason.EXPIRED and not queue.policy.dead_letter_expired:
             return ""
-        if death is DeadLetterReason.MAX_EXCEPTIONS:
+        if reason is DeadLetterReason.MAX_EXCEPTIONS:
             return STOMPSERVER_DEAD
         return queue.policy.dead_letter_for(queue.destination.name)
 

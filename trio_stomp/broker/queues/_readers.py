@@ -28,14 +28,14 @@ class PageRead:
     Args:
       last: The id of the last paged message at the time of the request.
       reader: The quota charged for the page; None = no quota.
-      kept: The bytes of memory reserved for it.
+      reserved: The bytes of memory reserved for it.
     """
 
     queue: Queue
     level: int
     last: int
     reader: Quota | None = None
-    kept: int = 0
+    reserved: int = 0
 
 
 @define(eq=False, repr=False)
@@ -59,7 +59,7 @@ class Readers:
             if quota is not None and self._admits(quota, cost):
                 if cost > self.memory.kept_room_for(quota):
                     self._note_beyond(quota, queue)
-                request.reader, request.kept = quota, cost
+                request.reader, request.reserved = quota, cost
                 self.memory.force_kept(cost, quota)
                 return True
         for quota in readers:
@@ -69,8 +69,8 @@ class Readers:
 
     def end(self, request: PageRead) -> None:
         """Release the memory reserved for a page, at the end of its read."""
-        if request.kept:
-            self.memory.give_kept(request.kept, request.reader)
+        if request.reserved:
+            self.memory.give_kept(request.reserved, request.reader)
 
     def go_on(self) -> None:
         """Let one queue of each user who has room again retry."""

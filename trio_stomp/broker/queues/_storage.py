@@ -141,7 +141,7 @@ class Storage:
         queue.unexpect(len(bodies), arrival.size)
         queue.spilling -= not arrival.origin.is_stored
         stake = arrival.stake
-        if queue.heir is not None:
+        if queue.on_orphan is not None:
             arrival.refund()
             self.memory.give_stored(arrival.stored, stake.quota)
         elif queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
@@ -246,7 +246,7 @@ class Storage:
         queue, level = request.queue, request.level
         self.readers.end(request)
         paged = queue.waiting.paging(level)
-        if paged is None or queue.heir is not None:
+        if paged is None or queue.on_orphan is not None:
             return
         paged.is_loading = False
         if page is None:
@@ -281,8 +281,8 @@ class Storage:
         for id, body in zip(run.ids, run.bodies, strict=True):
             if id <= last:
                 (message,) = self.make(origin, [body], level, id)
-                told = self.log.deliveries.pop(id, run.deliveries)
-                message.deliveries = max(told, id < self.log.doubtful_below)
+                deliveries = self.log.deliveries.pop(id, run.deliveries)
+                message.deliveries = max(deliveries, id < self.log.doubtful_below)
                 message.failures = self.log.failed.counts.get(id, 0)
                 found.append(message)
         return found

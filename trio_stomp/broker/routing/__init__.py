@@ -5,12 +5,12 @@ Does not handle: the content of queues and streams; see ``queues`` and ``streams
 """
 
 from trio_stomp.broker.routing._asker import FEW_SELECTORS as FEW_SELECTORS
-from trio_stomp.broker.routing._asker import Answers as Answers
 from trio_stomp.broker.routing._asker import Asker as Asker
-from trio_stomp.broker.routing._asker import answers_of as answers_of
+from trio_stomp.broker.routing._asker import SelectorResults as SelectorResults
 from trio_stomp.broker.routing._asker import asking as asking
 from trio_stomp.broker.routing._asker import asks_many as asks_many
 from trio_stomp.broker.routing._asker import remind as remind
+from trio_stomp.broker.routing._asker import results_of as results_of
 from trio_stomp.broker.routing._begun import Begun as Begun
 from trio_stomp.broker.routing._begun import ManyCopies as ManyCopies
 from trio_stomp.broker.routing._destination_policy import DestinationPolicy as DestinationPolicy

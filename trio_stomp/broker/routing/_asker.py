@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trio_stomp.broker.delivery import Destination, Member
 
-Answers = dict[Selector, bool]
+SelectorResults = dict[Selector, bool]
 
 FEW_SELECTORS = 16
 """Up to this many selectors are evaluated during the fan-out."""
@@ -73,9 +73,9 @@ def asking(parts: "Sequence[tuple[Destination, Head]]") -> Work:
     Args:
       parts: Each destination, with the header block that its subscribers get.
     """
-    results: list[tuple[Head, Answers]] = []
+    results: list[tuple[Head, SelectorResults]] = []
     for destination, block in parts:
-        answers: Answers = {}
+        answers: SelectorResults = {}
         results.append((block, answers))
         for member in destination.filtered:  # later ones are evaluated during the fan-out
             selector = member.selector
@@ -91,7 +91,7 @@ def asks_many(destination: "Destination") -> bool:
     return destination.kind is Kind.WORK and len(destination.filtered) > FEW_SELECTORS
 
 
-def answers_of(members: "Sequence[Member]", head: Head) -> Answers:
+def results_of(members: "Sequence[Member]", head: Head) -> SelectorResults:
     """Return the results of the selectors of ``members`` for a header block.
 
     Selectors remember results for one turn only. Few ``members`` give an empty dict, because
@@ -103,7 +103,7 @@ def answers_of(members: "Sequence[Member]", head: Head) -> Answers:
     return {selector: selector.matches(head) for selector in selectors}
 
 
-def remind(answers: Answers, head: Head) -> None:
+def remind(answers: SelectorResults, head: Head) -> None:
     """Let selectors remember, for this turn, their results from earlier turns."""
     for selector, matched in answers.items():
         selector.remember(head, truth=matched)

@@ -107,7 +107,7 @@ class Destinations:
         """Return whether a destination is in use and was not replaced by one of the same name."""
         return self._destinations.get(destination.name) is destination
 
-    def known(self, name: str) -> Destination | None:
+    def find_current(self, name: str) -> Destination | None:
         """Return the destination of ``name``, with its subscribers up to date, if it is in use."""
         destination = self._destinations.get(name)
         if destination is not None and destination.generation != self._generation:
@@ -223,7 +223,7 @@ class Destinations:
         """Return one of the broker's own topics. Limits do not apply to it."""
         if name not in self._destinations:
             self._enter(name, classify(name))
-        destination = self.known(name)
+        destination = self.find_current(name)
         assert destination is not None
         return destination
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import define, field
 
 from trio_stomp.broker.delivery import NotYet, Stop, Subscription, Work
-from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, together
+from trio_stomp.broker.headers import NOTHING, SendOutcome, combined, matched
 from trio_stomp.broker.routing._fanout import FanOut, encode
 from trio_stomp.broker.routing._lines import Lines
 from trio_stomp.frames import message_blocks
@@ -161,7 +161,7 @@ class Giving:
         if len(self.outcomes) == 1:
             self.tell(found[0] | self.outcomes[0])
         else:
-            self.tell(together([*found, *self.outcomes]))
+            self.tell(combined([*found, *self.outcomes]))
         if were_awaited:
             self.lines.turns.stop(Stop.BEHIND)
             yield

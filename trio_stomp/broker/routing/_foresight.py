@@ -53,7 +53,7 @@ class Evaluated:
 class Matches:
     """The subscribers whose selectors match a header block."""
 
-    told: Head
+    head: Head
     asked: Evaluated
     takers: "list[Member]"
 
@@ -63,7 +63,7 @@ class Matches:
         The selectors of the others remember that they match.
         """
         destination, head = publication.destination, publication.head
-        if head is not self.told and head.headers != self.told.headers:
+        if head is not self.head and head.headers != self.head.headers:
             return members  # another message sent meanwhile, such as a dead letter
         for member in self.takers:
             if member.selector is not None:
@@ -90,12 +90,12 @@ class Foresight:
     _holders: int = 1
     """Users of the results: the transaction, and its parts that wait for the store."""
 
-    def ask(self, head: Head, told: Head, destination: "Destination") -> Work:
+    def ask(self, head: Head, delivered: Head, destination: "Destination") -> Work:
         """Evaluate the selectors of the subscribers to ``destination``, if there are many.
 
         Args:
           head: The header block as sent.
-          told: The header block that the subscribers get.
+          delivered: The header block that the subscribers get.
           destination: The destination.
         """
         results = self._said.setdefault(head, {})
@@ -109,7 +109,7 @@ class Foresight:
         takers: list[Member] = []
         for member in members:
             selector = member.selector
-            if selector is None or selector.matches(told):
+            if selector is None or selector.matches(delivered):
                 takers.append(member)
             yield
         count = len(takers)
@@ -117,7 +117,7 @@ class Foresight:
         if asked is None or asked.members is not members:
             asked = self._asked[destination.name] = Evaluated(members)
             count += len(members)
-        results[destination.name] = Matches(told, asked, takers)
+        results[destination.name] = Matches(delivered, asked, takers)
         self.memory.force_kept(PLACE_BYTES * count)
         self._count += count
 

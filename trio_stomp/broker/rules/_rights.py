@@ -35,7 +35,7 @@ _VERBS = {
 
 
 @frozen
-class Verdict:
+class Decision:
     """A decision with its reason.
 
     Args:
@@ -68,10 +68,10 @@ class Rights:
     _index: WildcardTrie[int]
     _applies: bytes
     _personal: Mapping[int, tuple[Pattern, ...]]
-    cleared: set[str] = field(init=False, factory=set)
+    allowed_names: set[str] = field(init=False, factory=set)
     """Destinations for which a SEND is allowed without further checks."""
-    _known: "dict[tuple[Action, str | Pattern], bool]" = field(init=False, factory=dict)
-    _known_chars: int = field(init=False, default=0)
+    _cache: "dict[tuple[Action, str | Pattern], bool]" = field(init=False, factory=dict)
+    _cached_chars: int = field(init=False, default=0)
     _are_many: bool = field(init=False)
     """There are more than MANY_PATTERNS patterns."""
 
@@ -81,7 +81,7 @@ class Rights:
 
     def allows(self, action: "Action", name: str) -> bool:
         """Return whether the client may do ``action`` at the destination ``name``. Cached."""
-        cached = self._known.get((action, name))
+        cached = self._cache.get((action, name))
         if cached is not None:
             return cached
         rule = self._rule_for(action, name)
@@ -92,7 +92,7 @@ class Rights:
 
         The wildcard is given as written and compiled.
         """
-        cached = self._known.get((action, pattern))
+        cached = self._cache.get((action, pattern))
         if cached is not None:
             return cached
         rule, _ = _at_once(self._deciding_rule(action, pattern))
@@ -100,14 +100,14 @@ class Rights:
 
     def is_long(self, action: "Action", pattern: Pattern) -> bool:
         """Return whether ``allows_pattern`` takes long, so that ``asking`` must come first."""
-        return self._are_many and (action, pattern) not in self._known
+        return self._are_many and (action, pattern) not in self._cache
 
     def asking(self, action: "Action", name: str, pattern: Pattern) -> Iterator[None]:
         """Find and cache the decision of ``allows_pattern`` in pieces."""
         rule, _ = yield from self._deciding_rule(action, pattern)
         self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
 
-    def verdict(self, action: "Action", name: str, pattern: Pattern | None = None) -> Verdict:
+    def decide(self, action: "Action", name: str, pattern: Pattern | None = None) -> Decision:
         """Return the decision of ``allows`` or ``allows_pattern`` with its reason.
 
         It is slow: not for each frame.
@@ -121,22 +121,22 @@ class Rights:
         verb = "may" if rule is not None and rule.allow else "may not"
         text = f"{user} {verb} {_VERBS[action]} {name[:80]!r}"
         if rule is not None and rule.allow:
-            return Verdict(True, rule, f"allowed by {rule.place}: {text}")
+            return Decision(True, rule, f"allowed by {rule.place}: {text}")
         if rule is not None:
             mine = (*rule.fixed, *rule.personal(self.user))
             whole = pattern is None or any(covers(each, pattern) for each in mine)
             part = "" if whole else ", which is for a part of it"
-            return Verdict(False, rule, f"denied by {rule.place}{part}: {text}")
+            return Decision(False, rule, f"denied by {rule.place}{part}: {text}")
         note = "" if skipped is None else f"; {skipped.place} allows only a part of it"
-        return Verdict(False, None, f"denied, since no rule allows it: {text}{note}")
+        return Decision(False, None, f"denied, since no rule allows it: {text}{note}")
 
     def _remember(self, action: "Action", key: str | Pattern, length: int, allowed: bool) -> bool:
-        if len(self._known) >= MAX_CACHED or self._known_chars + length > MAX_CACHED_CHARS:
-            self._known.clear()
-            self.cleared.clear()
-            self._known_chars = 0
-        self._known[action, key] = allowed
-        self._known_chars += length
+        if len(self._cache) >= MAX_CACHED or self._cached_chars + length > MAX_CACHED_CHARS:
+            self._cache.clear()
+            self.allowed_names.clear()
+            self._cached_chars = 0
+        self._cache[action, key] = allowed
+        self._cached_chars += length
         return allowed
 
     def _rule_for(self, action: "Action", name: str) -> "Rule | None":

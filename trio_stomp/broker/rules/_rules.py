@@ -30,8 +30,8 @@ from trio_stomp.broker.names import (
     overlaps,
     split,
 )
+from trio_stomp.broker.rules._rights import Decision as Decision
 from trio_stomp.broker.rules._rights import Rights
-from trio_stomp.broker.rules._rights import Verdict as Verdict
 
 USER = "{user}"
 """The name of the client in a rule's pattern."""

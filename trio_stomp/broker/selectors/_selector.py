@@ -87,7 +87,7 @@ class Selector:
 
     text: str
     _run: Run
-    _asked: "list[Selector]"
+    _remembering: "list[Selector]"
     """The compiler's list of selectors that remember a header block until the turn ends."""
     users: int = field(default=0, init=False)
     """The number of users. They count themselves, so that it is charged once."""
@@ -111,7 +111,7 @@ class Selector:
     def remember(self, head: Head, *, truth: bool) -> None:
         """Set the result for a header block, until the turn ends or another block is evaluated."""
         if self._head is None:
-            self._asked.append(self)
+            self._remembering.append(self)
         self._head, self._truth = head, truth
 
     def forget(self) -> None:
@@ -145,7 +145,7 @@ class SelectorCompiler:
     _builder: TermBuilder = field(factory=TermBuilder, init=False)
     _cache: OrderedDict[str, Selector] = field(factory=OrderedDict, init=False)
     _cached_bytes: int = field(default=0, init=False)
-    _asked: list[Selector] = field(factory=list, init=False)
+    _remembering: list[Selector] = field(factory=list, init=False)
 
     def compile(self, text: str) -> Selector:
         """Return the selector of ``text``. A blank one matches every message.
@@ -172,7 +172,7 @@ class SelectorCompiler:
                 f"selector:{text[:40]}… has more than {self.max_words} words; make it shorter",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
-        selector = self._cache[text] = Selector(text, self._parse(text), self._asked)
+        selector = self._cache[text] = Selector(text, self._parse(text), self._remembering)
         self._cached_bytes += size
         while self._cached_bytes > self.max_cached_bytes:
             self._cached_bytes -= len(self._cache.popitem(last=False)[0].encode())
@@ -180,9 +180,9 @@ class SelectorCompiler:
 
     def end_turn(self) -> None:
         """Let all selectors forget their header blocks."""
-        for selector in self._asked:
+        for selector in self._remembering:
             selector.forget()
-        self._asked.clear()
+        self._remembering.clear()
 
     def _parse(self, text: str) -> Run:
         body = _PREFIX.sub("", text)

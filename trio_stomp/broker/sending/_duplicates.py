@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from trio_stomp.base import MemoryBudget, noop
-from trio_stomp.broker.delivery import Destination, Known
+from trio_stomp.broker.delivery import Destination, SeenId
 from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import DUPLICATE, SendOutcome
 from trio_stomp.broker.routing import id_cost, no_table_memory
@@ -57,13 +57,13 @@ class Duplicates:
         self, client: "Client | None", destination: Destination, name: str
     ) -> SendOutcome | None:
         """Return the outcome for messages whose id is known, or None if it is not."""
-        known = destination.seen.get(name)
-        if known is None or self.log is None:
-            return None if known is None else DUPLICATE
-        if client is not None and known.commit > self.log.committed:
+        seen_id = destination.seen.get(name)
+        if seen_id is None or self.log is None:
+            return None if seen_id is None else DUPLICATE
+        if client is not None and seen_id.commit > self.log.committed:
             # The original, by whoever sent it, is not stored yet: the RECEIPT must wait for it.
             self.log.when_safe(Callback(client, noop))
-        return DUPLICATE | self.log.stored if known.stored else DUPLICATE
+        return DUPLICATE | self.log.stored if seen_id.stored else DUPLICATE
 
     def remember(
         self,
@@ -86,10 +86,10 @@ class Duplicates:
         window, log = self.window_of(destination.name), self.log
         if not window:
             return
-        known = self._enter(destination, name, 0, quota)
+        seen_id = self._enter(destination, name, 0, quota)
         if log is not None and is_stored:
             place, is_kept = SEEN + destination.name, client is None
-            known.stored = log.put(
+            seen_id.stored = log.put(
                 place,
                 head=b"",
                 bodies=[name.encode()],
@@ -100,7 +100,7 @@ class Duplicates:
             )
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if log is not None and client is not None and log.is_awaited_by(client):
-            known.commit = client.awaited
+            seen_id.commit = client.awaited
             log.when_safe(_Remembering(client, self.memory, destination, name, oldest))
 
     def restore(self, destination: Destination, name: str, id: int) -> None:
@@ -116,27 +116,27 @@ class Duplicates:
 
     def forget(self, destination: Destination) -> None:
         """Forget all ids of a destination."""
-        if self.log is not None and any(known.stored for known in destination.seen.values()):
+        if self.log is not None and any(seen_id.stored for seen_id in destination.seen.values()):
             # In a group of its own: it must not depend on the group being written.
-            with self.log.together():
+            with self.log.atomically():
                 self.log.write(DropPlace(SEEN + destination.name), is_urgent=False)
-        for name, known in destination.seen.items():
-            _charge(self.memory, destination, -id_cost(name), known.quota)
+        for name, seen_id in destination.seen.items():
+            _charge(self.memory, destination, -id_cost(name), seen_id.quota)
         destination.seen.clear()
 
     def _enter(
         self, destination: Destination, name: str, stored: int, quota: "Quota | None" = None
-    ) -> Known:
-        known = destination.seen[name] = Known(0, stored, quota)
+    ) -> SeenId:
+        seen_id = destination.seen[name] = SeenId(0, stored, quota)
         _charge(self.memory, destination, id_cost(name), quota)
-        return known
+        return seen_id
 
-    def _forget_oldest(self, destination: Destination) -> tuple[str, Known]:
-        name, known = destination.seen.popitem(last=False)
-        _charge(self.memory, destination, -id_cost(name), known.quota)
-        if known.stored and self.log is not None:
-            self.log.finish(known.stored)
-        return name, known
+    def _forget_oldest(self, destination: Destination) -> tuple[str, SeenId]:
+        name, seen_id = destination.seen.popitem(last=False)
+        _charge(self.memory, destination, -id_cost(name), seen_id.quota)
+        if seen_id.stored and self.log is not None:
+            self.log.finish(seen_id.stored)
+        return name, seen_id
 
 
 @define(eq=False, repr=False)
@@ -147,7 +147,7 @@ class _Remembering:
     memory: MemoryBudget
     destination: Destination
     name: str
-    oldest: tuple[str, Known] | None
+    oldest: tuple[str, SeenId] | None
 
     def commit(self, now: float) -> None:
         """Implement ``Effect.commit``."""
@@ -155,9 +155,9 @@ class _Remembering:
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         seen = self.destination.seen
-        known = seen.pop(self.name, None)
-        if known is not None:
-            _charge(self.memory, self.destination, -id_cost(self.name), known.quota)
+        seen_id = seen.pop(self.name, None)
+        if seen_id is not None:
+            _charge(self.memory, self.destination, -id_cost(self.name), seen_id.quota)
         if self.oldest is not None:
             name, seen[name] = self.oldest
             seen.move_to_end(name, last=False)

@@ -240,7 +240,7 @@ class Planner:
             destination = self.publisher.destinations.place(name, client.quota)
             yield from self.publisher.destinations.refreshing(destination)
             self.publisher.check_question(destination, action.bodies)
-            planned.ids += self.publisher.known.room_for(destination, once) if once else 0
+            planned.ids += self.publisher.duplicates.room_for(destination, once) if once else 0
             copies = (destination.bindings + len(destination.durables)) * count
             planned.copies += PUT_COPIES + len(destination.subscribers) + copies
             if self.publisher.fan_out.drops_many(destination, action.bodies):

@@ -9,7 +9,7 @@ from attrs import define, field
 from trio_stomp.broker.delivery import Subscription
 from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, unmatched
 from trio_stomp.broker.queues import cost_alone
-from trio_stomp.broker.routing import Answers, answers_of, asking, asks_many, remind
+from trio_stomp.broker.routing import SelectorResults, asking, asks_many, remind, results_of
 from trio_stomp.broker.topics import NOBODY
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Postponed:
         is_kept = bool(asked) and last_values.store(publication, asked, keeper)
         offset = to_topics.append(publication, now) if destination.stream is not None else NOTHING
         is_safe = publication.is_stored and (is_kept or offset is not NOTHING)
-        if is_safe or to_topics.binds or destination.durables:
+        if is_safe or to_topics.is_atomic or destination.durables:
             unseen = Unseen(
                 self,
                 publication=publication,
@@ -126,7 +126,7 @@ class Postponed:
                 return offset
             for _ in unseen.copying():
                 pass
-            if unseen.is_safe or to_topics.binds:
+            if unseen.is_safe or to_topics.is_atomic:
                 return unseen.wait(log) | offset
         publication.is_stored = False
         if asked:
@@ -167,7 +167,7 @@ class Unseen:
     """The subscribers to examine when it is written."""
     matched: int = 0
     """How many of them match."""
-    _answers: Answers = field(factory=dict)
+    _answers: SelectorResults = field(factory=dict)
     _must_ask: bool = False
     """The selectors must be evaluated again: there was no room for their results."""
 
@@ -220,7 +220,7 @@ class Unseen:
         if self.foresight is not None:
             self.foresight.hold()
             return
-        answers = answers_of(members, self.publication.head)
+        answers = results_of(members, self.publication.head)
         if self.postponed.remember(len(answers)):
             self._answers = answers
         else:

@@ -25,9 +25,9 @@ from trio_stomp.broker.headers import (
     SendOptions,
     SendOutcome,
     SendPlan,
+    combined,
     make_plan,
     matched,
-    together,
     volatile_warning,
 )
 from trio_stomp.broker.names import Kind
@@ -70,7 +70,7 @@ class Publisher:
     postponed: Postponed
     temporary: Temporary
     authorizer: Authorizer
-    known: Duplicates
+    duplicates: Duplicates
     asker: Asker
     """Evaluates many selectors in pieces before anything is sent."""
     lines: Lines
@@ -96,11 +96,6 @@ class Publisher:
         self.questions = StreamQueries(
             self.dialect, self.destinations, streams, overflow, self.send_for
         )
-
-    @property
-    def duplicates(self) -> int:
-        """Return the number of duplicate messages."""
-        return self.known.found
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
         """Return the plan of a header block, and the block, rewritten for temporary names.
@@ -161,7 +156,7 @@ class Publisher:
                 plan=plan,
                 bodies=run.bodies,
                 now=now,
-                binds=self.to_topics.binds,
+                is_atomic=self.to_topics.is_atomic,
             )
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
@@ -241,7 +236,7 @@ class Publisher:
         )
         if self.in_pieces.begun:
             raise Begun(self.in_pieces.giving(outcomes))
-        return len(bodies), together(outcomes)
+        return len(bodies), combined(outcomes)
 
     def check_copies(
         self,
@@ -253,7 +248,7 @@ class Publisher:
 
         Also if durable subscriptions may have to drop very many messages for it.
         """
-        if self.log is None or self.to_topics.binds:
+        if self.log is None or self.to_topics.is_atomic:
             return
         stored = [each for each in destinations if each.durables and each.stores(options)]
         is_long = any(self.fan_out.drops_many(each, bodies) for each in stored)
@@ -295,9 +290,9 @@ class Publisher:
         """
         log = self.log
         # All parts become visible together.
-        binds = log is not None and any(destination.stores(options) for destination, _ in parts)
+        is_atomic = log is not None and any(destination.stores(options) for destination, _ in parts)
         try:
-            with self.bound(is_kept=client is None) if binds else nullcontext():
+            with self.atomic(is_kept=client is None) if is_atomic else nullcontext():
                 return [
                     self.send_on(
                         client,
@@ -337,15 +332,15 @@ class Publisher:
             self.behalf = before
 
     @contextmanager
-    def bound(self, *, is_kept: bool = False) -> Iterator[None]:
+    def atomic(self, *, is_kept: bool = False) -> Iterator[None]:
         """Group everything sent inside into one atomic unit, which becomes visible when stored."""
         assert self.log is not None
-        before, self.to_topics.binds = self.to_topics.binds, True
+        before, self.to_topics.is_atomic = self.to_topics.is_atomic, True
         try:
-            with self.log.together(is_kept=is_kept):
+            with self.log.atomically(is_kept=is_kept):
                 yield
         finally:
-            self.to_topics.binds = before
+            self.to_topics.is_atomic = before
 
     def stores(self, head: Head, quota: Quota | None = None) -> bool:
         """Return whether all messages with a header block are written to the log first.
@@ -380,15 +375,17 @@ class Publisher:
         """Send the first of several messages with one id, unless the id is a duplicate."""
         assert options is not None
         name = options.dedup_id
-        outcome = self.known.find(client, destination, name)
+        outcome = self.duplicates.find(client, destination, name)
         if outcome is not None:
-            self.known.found += len(bodies)
+            self.duplicates.found += len(bodies)
             return len(bodies), outcome
         quota = self.quota_of(client)
-        self.known.check_room(quota, destination, name)
+        self.duplicates.check_room(quota, destination, name)
         log = self.log
-        survives = (self.to_topics.binds or destination.stores(options)) and not destination.private
-        with log.together(is_kept=client is None) if log and survives else nullcontext():
+        survives = (
+            self.to_topics.is_atomic or destination.stores(options)
+        ) and not destination.private
+        with log.atomically(is_kept=client is None) if log and survives else nullcontext():
             taken, outcome = self.send_to(
                 client,
                 destination=destination,
@@ -403,8 +400,8 @@ class Publisher:
             is_stored = log is not None and survives and outcome.stored == log.stored.stored
             # The outcome of what is stored in pieces is not known yet.
             is_stored |= bool(self.in_pieces.begun) and survives
-            self.known.remember(client, quota, destination, name, is_stored=is_stored)
-        self.known.found += len(bodies) - 1
+            self.duplicates.remember(client, quota, destination, name, is_stored=is_stored)
+        self.duplicates.found += len(bodies) - 1
         return len(bodies), outcome
 
     def send_to(
@@ -436,15 +433,15 @@ class Publisher:
             publication.is_stored = self.log is not None
             if self.log is None:
                 self._note_volatile(destination)
-        binds = self.to_topics.binds
+        is_atomic = self.to_topics.is_atomic
         if destination.kind is Kind.QUEUE:
             if is_orphan(client, destination):
                 self._count(destination, bodies, received_at, now)
                 return len(bodies), self.to_topics.drop(publication)
-            if binds and destination.private and self.log is not None:
+            if is_atomic and destination.private and self.log is not None:
                 self._count(destination, bodies, received_at, now)
                 return len(bodies), self.to_queues.enqueue_later(self.log, publication)
-            publication.is_stored |= binds
+            publication.is_stored |= is_atomic
             taken = self.to_queues.enqueue(publication, now)
             self._count(
                 destination, bodies[:taken] if taken < len(bodies) else bodies, received_at, now
@@ -471,7 +468,7 @@ class Publisher:
         if publication.destination.kind is Kind.STREAM:
             self.questions.answer(publication, now)
             return NOTHING
-        if self.log is not None and (publication.is_stored or asked or to_topics.binds):
+        if self.log is not None and (publication.is_stored or asked or to_topics.is_atomic):
             return self.postponed.store(self.log, publication, asked, now)
         keeper = to_topics.last_values.keeper(publication) if asked else NOBODY
         if publication.sender is None:

@@ -160,9 +160,9 @@ class Scheduler:
             due_s = self.wall.clock_s(told_ms + self.wall.set_ms - progress.set_ms)
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.waiting += len(run.bodies)
-        kept = _unscheduled(head)
+        sent_head = _unscheduled(head)
         item = Scheduled(
-            kept,
+            sent_head,
             bodies=run.bodies,
             schedule=schedule,
             cost=cost,
@@ -280,12 +280,12 @@ class Scheduler:
         item.numbers = [*item.numbers[:begin], *item.numbers[end:]]
         if self.storage is None or not item.ids:
             return
-        log, known = self.storage.log, f"{SCHEDULED}{item.ids[0]}"
+        log, key = self.storage.log, f"{SCHEDULED}{item.ids[0]}"
         item.ids = item.numbers
-        with log.together():
+        with log.atomically():
             log.finish_all(list(gone))
             if item.sent:  # its setting is named after the first message, which may have changed
-                log.forget(known)
+                log.forget(key)
                 self._note(self.storage, item, self.due_ms(item))
 
     def _arm(self, item: Scheduled) -> None:
@@ -332,7 +332,7 @@ class Scheduler:
             return
         else:
             # One record, so that it is sent exactly once across a restart.
-            with self.storage.log.together():
+            with self.storage.log.atomically():
                 self._send(item, run, now)
                 self._note(self.storage, item, following)
         self._go_on(item, following)
@@ -346,7 +346,7 @@ class Scheduler:
             yield from self.sender.sending(item.owner, item.quota, run, now, note=note)
         except ProtocolError:
             self.lost += len(item.bodies)
-            with storage.log.together():
+            with storage.log.atomically():
                 note()
         self._go_on(item, following)
 
@@ -382,17 +382,17 @@ class Scheduler:
     def _end(self, item: Scheduled) -> None:
         """Remove messages, also from the store, without sending them."""
         if self.storage is not None and item.ids:
-            with self.storage.log.together():
+            with self.storage.log.atomically():
                 self._finish(self.storage, item, item.sent)
         self.drop(item)
 
     def _note(self, storage: Storage, item: Scheduled, following: int | None) -> None:
         key = f"{SCHEDULED}{item.ids[0]}"
         if following is not None:
-            told = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
+            progress = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
             if self.wall.set_ms:
-                told["set_ms"] = self.wall.set_ms
-            storage.log.keep(key, json.dumps(told))
+                progress["set_ms"] = self.wall.set_ms
+            storage.log.keep(key, json.dumps(progress))
             return
         self._finish(storage, item, item.sent - 1)
 
@@ -451,5 +451,5 @@ def read_progress(settings: "Mapping[str, str]") -> list[Progress]:
 
 
 def _unscheduled(head: Head) -> Head:
-    kept = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
-    return Head(head.command, kept, head.content_length, head.destination)
+    headers = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
+    return Head(head.command, headers, head.content_length, head.destination)

@@ -23,7 +23,7 @@ class SendLater:
     """Schedules messages, and checks them for duplicates."""
 
     destinations: "Destinations"
-    known: "Duplicates"
+    duplicates: "Duplicates"
     scheduler: "Scheduler"
     log: "Log | None"
 
@@ -36,7 +36,7 @@ class SendLater:
         *,
         bodies: list[bytes],
         now: float,
-        binds: bool,
+        is_atomic: bool,
     ) -> tuple[int, SendOutcome]:
         """Schedule messages, or cancel scheduled ones. Return as ``Publisher.send`` does.
 
@@ -47,37 +47,37 @@ class SendLater:
           plan: The plan of the header block.
           bodies: The bodies of the messages.
           now: The time, in seconds of the broker's clock.
-          binds: The SEND is part of an atomic group that is stored.
+          is_atomic: The SEND is part of an atomic group that is stored.
         """
         assert plan.schedule is not None
-        count, log, known = len(bodies), self.log, self.known
+        count, log, duplicates = len(bodies), self.log, self.duplicates
         if isinstance(plan.schedule, Removal):
             assert client is not None  # the broker itself sends no removals
             return count, self.scheduler.end(client, plan.schedule)
         name = plan.options.dedup_id if plan.options is not None else ""
         destination = self.destinations.place(plan.names[0], quota)
         # Check now: the repetitions of a scheduled message are no duplicates.
-        outcome = known.find(client, destination, name) if name else None
+        outcome = duplicates.find(client, destination, name) if name else None
         if outcome is not None:
-            known.found += count
+            duplicates.found += count
             return count, outcome
         if name:
-            known.check_room(quota, destination, name)
-        survives = log is not None and (binds or destination.stores(plan.options))
-        with nullcontext() if log is None else log.together(is_kept=client is None):
-            kept = bodies[:1] if name else bodies
+            duplicates.check_room(quota, destination, name)
+        survives = log is not None and (is_atomic or destination.stores(plan.options))
+        with nullcontext() if log is None else log.atomically(is_kept=client is None):
+            scheduled = bodies[:1] if name else bodies
             job = self.scheduler.keep(
                 client,
                 quota=quota,
                 destination=destination,
                 head=head,
                 schedule=plan.schedule,
-                bodies=kept,
+                bodies=scheduled,
                 now=now,
                 survives=survives,
             )
             if name:
-                known.remember(client, quota, destination, name, is_stored=survives)
-        known.found += count - len(kept)
+                duplicates.remember(client, quota, destination, name, is_stored=survives)
+        duplicates.found += count - len(scheduled)
         stored = log.stored if log is not None and survives else IN_MEMORY
         return count, stored | SendOutcome(job=job)

@@ -60,9 +60,9 @@ class Temporary:
         Raises:
           ProtocolError: the client has too many temporary destinations, or may not create them.
         """
-        known = client.temporary.get(name)
-        if known is not None:
-            return known
+        existing = client.temporary.get(name)
+        if existing is not None:
+            return existing
         for private, public in _PUBLIC.items():
             if name.startswith(private):
                 if len(client.temporary) >= MAX_TEMPORARY:
@@ -105,15 +105,15 @@ class Temporary:
 
         The result for a client's last block is cached.
         """
-        told = dict(head.headers)
+        fields = dict(head.headers)
         for header in ("destination", "reply-to"):
-            name = told.get(header)
+            name = fields.get(header)
             if name is not None:
-                told[header] = self.public_name(client, name)
+                fields[header] = self.public_name(client, name)
                 if header == "reply-to" and name.startswith("/temp-queue/"):
-                    self.expect_replies(client, name, told[header])
-        headers, last = tuple(told.items()), client.localised
+                    self.expect_replies(client, name, fields[header])
+        headers, last = tuple(fields.items()), client.localised
         if last is None or last[0] is not head or last[1].headers != headers:
-            made = Head(head.command, headers, head.content_length, told["destination"])
+            made = Head(head.command, headers, head.content_length, fields["destination"])
             last = client.localised = head, made
         return last[1]

@@ -30,7 +30,7 @@ class TopicSender:
       check: Raises ``ProtocolError`` if bodies are invalid requests.
       log: The log for persistent messages; None = there is no store.
       events: Gets an event for destinations without subscribers.
-      binds: The current SEND is part of an atomic group that is stored.
+      is_atomic: The current SEND is part of an atomic group that is stored.
     """
 
     fan_out: FanOut
@@ -42,7 +42,7 @@ class TopicSender:
     check: Callable[[str, list[bytes]], None]
     log: Log | None
     events: BrokerEvents | None
-    binds: bool = False
+    is_atomic: bool = False
 
     def show(
         self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
@@ -67,7 +67,7 @@ class TopicSender:
         stream = publication.destination.stream
         assert isinstance(stream, Stream)
         bodies = publication.bodies
-        is_certain = publication.is_stored or self.binds
+        is_certain = publication.is_stored or self.is_atomic
         sender = publication.sender if is_certain else None
         first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
         if self.log is not None and not is_certain:

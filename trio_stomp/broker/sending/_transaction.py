@@ -9,7 +9,7 @@ from attrs import define, field
 from trio_stomp.base import RemoteError, noop
 from trio_stomp.broker.delivery import Client, Stop, Work
 from trio_stomp.broker.durability import AtomicGroup, Callback, Log
-from trio_stomp.broker.headers import IN_MEMORY, MEMORY, NOTHING, SendOutcome, together
+from trio_stomp.broker.headers import IN_MEMORY, MEMORY, NOTHING, SendOutcome, combined
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Acknowledger, Overflow, QueueBook, Settlement, claim_all
 from trio_stomp.broker.routing import Foreseen, Foresight
@@ -197,7 +197,7 @@ class TransactionCommitter:
             lines.turns.first = None
             were_awaited = lines.close(topics)
         if is_written and planned.foresight.is_of_one:
-            tell(outcomes[0] if len(outcomes) == 1 else together(outcomes))
+            tell(outcomes[0] if len(outcomes) == 1 else combined(outcomes))
         elif is_written:
             is_stored = any(each.stored == log.stored.stored for each in outcomes)
             tell(log.stored if is_stored else NOTHING)
@@ -230,11 +230,11 @@ class TransactionCommitter:
     def _goes_on(self, log: Log, whole: AtomicGroup, planned: Planned, work: Work) -> bool:
         """Do a piece of ``work``, which writes to ``whole``. Return False at its end."""
         publisher = self.publisher
-        publisher.to_topics.binds, publisher.postponed.foresight = True, planned.foresight
+        publisher.to_topics.is_atomic, publisher.postponed.foresight = True, planned.foresight
         try:
             return log.does_part(whole, work)
         finally:
-            publisher.to_topics.binds, publisher.postponed.foresight = False, None
+            publisher.to_topics.is_atomic, publisher.postponed.foresight = False, None
 
     def _keep_room(self, client: Client, planned: Planned) -> "list[Destination]":
         """Reserve the room for all its messages, and return its topics."""
@@ -272,7 +272,7 @@ class TransactionCommitter:
 
     def _schedule(self, client: Client, put: Put, now: float) -> SendOutcome:
         publisher, memory = self.publisher, self.overflow.memory
-        publisher.known.is_promised = memory.is_promised = True
+        publisher.duplicates.is_promised = memory.is_promised = True
         try:
             return publisher.later.schedule(
                 client,
@@ -281,10 +281,10 @@ class TransactionCommitter:
                 plan=put.plan,
                 bodies=put.bodies,
                 now=now,
-                binds=publisher.to_topics.binds,
+                is_atomic=publisher.to_topics.is_atomic,
             )[1]
         finally:
-            publisher.known.is_promised = memory.is_promised = False
+            publisher.duplicates.is_promised = memory.is_promised = False
 
     def _claim(self, client: Client, actions: Sequence[FrameRun | Acked]) -> list[Settlement]:
         """Take the messages of ACKs and NACKs from their consumers until they are settled.
@@ -310,7 +310,7 @@ class TransactionCommitter:
         destination = publisher.destinations.find(destination.name) or destination
         publisher.destinations.refresh_few(destination)
         publisher.fan_out.foreseen = foreseen
-        publisher.known.is_promised = memory.is_promised = True  # its room was reserved
+        publisher.duplicates.is_promised = memory.is_promised = True  # its room was reserved
         try:
             return publisher.send_on(
                 client,
@@ -323,7 +323,7 @@ class TransactionCommitter:
             )
         finally:
             publisher.fan_out.foreseen = {}
-            publisher.known.is_promised = memory.is_promised = False
+            publisher.duplicates.is_promised = memory.is_promised = False
 
     def _do(
         self,
@@ -362,7 +362,7 @@ class TransactionCommitter:
         """Write all actions to the store as one record. They become visible after the commit."""
         outcome = NOTHING
         claims = iter(self._claim(client, actions))
-        with self.publisher.bound():
+        with self.publisher.atomic():
             for action in actions:
                 if isinstance(action, FrameRun):
                     sent = self._send(client, action, planned, now)

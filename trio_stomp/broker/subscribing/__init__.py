@@ -6,5 +6,5 @@ Does not handle: deliveries; see ``delivery``.
 
 from trio_stomp.broker.subscribing._leaving import LOST as LOST
 from trio_stomp.broker.subscribing._leaving import Leaving as Leaving
-from trio_stomp.broker.subscribing._subscriber import Subscriber as Subscriber
+from trio_stomp.broker.subscribing._subscriber import Subscriptions as Subscriptions
 from trio_stomp.broker.subscribing._unsubscriber import Unsubscriber as Unsubscriber

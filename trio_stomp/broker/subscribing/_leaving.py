@@ -9,7 +9,7 @@ from trio_stomp.base import CloseReason, noop
 from trio_stomp.broker.delivery import Client, Subscription, Timers, Turns, Work
 from trio_stomp.broker.queues import FEW_QUEUES, Acknowledger, Consumer, QueueBook
 from trio_stomp.broker.routing import Destinations
-from trio_stomp.broker.subscribing._subscriber import Subscriber
+from trio_stomp.broker.subscribing._subscriber import Subscriptions
 
 MAX_ENDED = 2_000
 """Maximum number of messages returned to queues in one turn. 250 topic subscriptions or 125 queue
@@ -51,7 +51,7 @@ class Leaving:
       slice_size: The work of one turn, in returned messages.
     """
 
-    subscriber: Subscriber
+    subscriptions: Subscriptions
     destinations: Destinations
     queues: QueueBook
     acknowledger: Acknowledger
@@ -88,7 +88,7 @@ class Leaving:
     def ending_all(self, client: Client, now: float) -> Work:
         """End a client's subscriptions and temporary destinations in pieces. The client stays."""
         for subscription in list(client.subscriptions.values()):
-            yield from self.subscriber.ending(subscription, now)
+            yield from self.subscriptions.ending(subscription, now)
             yield
         while client.temporary:
             self._end_temporary(client, now)
@@ -138,7 +138,7 @@ class Leaving:
         """End a client's subscriptions within the time limit. Return whether all have ended."""
         self._until = self.turns.clock() + LEAVING_S
         for subscription in list(client.subscriptions.values()):
-            self.subscriber.end(subscription, now)
+            self.subscriptions.end(subscription, now)
             if not self._within(1):
                 return False
         while client.temporary:
@@ -159,7 +159,7 @@ class Leaving:
             # Release its claims to parked messages now, for the next subscribers.
             for subscription in client.subscriptions.values():
                 if subscription.catch_up is not None:
-                    self.subscriber.initial_delivery.end(subscription)
+                    self.subscriptions.initial_delivery.end(subscription)
         self.timers.call_at(now, noop)
 
     def _end_some(self, client: Client, left: int, now: float) -> int:
@@ -191,7 +191,7 @@ class Leaving:
             )
             return left
         cost = _cost(subscription)
-        self.subscriber.end(subscription, now)
+        self.subscriptions.end(subscription, now)
         return cost
 
     def _end_temporary(self, client: Client, now: float) -> None:

@@ -39,7 +39,7 @@ from trio_stomp.protocol import Subscribed
 
 
 @define(eq=False, repr=False)
-class Subscriber:
+class Subscriptions:
     """Keeps the subscriptions of all clients in order of SUBSCRIBE."""
 
     policies: BrokerPolicies
@@ -90,8 +90,8 @@ class Subscriber:
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
         )
-        told = parse_stream_options(event.headers)
-        if kind is Kind.STREAM or told.is_asked:
+        stream_options = parse_stream_options(event.headers)
+        if kind is Kind.STREAM or stream_options.is_asked:
             kind = self._as_stream(client, event, places, options)
         self._check_places(client, event, places, kind, options)
         # A browser has nothing to acknowledge, whatever its ack header says.
@@ -113,7 +113,7 @@ class Subscriber:
             for made in replaced(client, places):
                 self.end(made, 0.0)
             if kind is Kind.STREAM:
-                self._read(subscription, ack, options, told, now)
+                self._read(subscription, ack, options, stream_options, now)
             else:
                 self._join(subscription, kind, ack, options, now)
         except (RemoteError, NotYet):
@@ -279,13 +279,13 @@ class Subscriber:
         subscription: Subscription,
         ack: str,
         options: SubscribeOptions,
-        told: StreamOptions,
+        stream_options: StreamOptions,
         now: float,
     ) -> None:
         """Create a stream's consumer for a subscription."""
         consumer = Consumer(subscription, ack, options, self.fan_out)
         stream = self.streams.find(subscription.places[0][0], self.destinations.open)
-        self.streams.join(consumer, stream, told, now)
+        self.streams.join(consumer, stream, stream_options, now)
         subscription.consumer = consumer
 
     def _join(

@@ -10,7 +10,7 @@ from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import Client, Subscription, Work, after
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import DSUB, Dialect, resolve, routing_of, wants_durable_end
-from trio_stomp.broker.subscribing._subscriber import Subscriber
+from trio_stomp.broker.subscribing._subscriber import Subscriptions
 from trio_stomp.broker.topics import Binding, Bindings, ambiguous, unknown
 from trio_stomp.frames import encode_receipt
 from trio_stomp.protocol import Unsubscribed
@@ -21,7 +21,7 @@ class Unsubscriber:
     """Ends the subscriptions that UNSUBSCRIBE frames name."""
 
     dialect: Dialect
-    subscriber: Subscriber
+    subscriptions: Subscriptions
     bindings: Bindings
     authorizer: Authorizer
     log: Log | None
@@ -40,7 +40,7 @@ class Unsubscriber:
             if meant is not None:
                 yield from self._end_durable(client, meant, now)
                 for each in [one for one in client.subscriptions.values() if one.binding is meant]:
-                    self.subscriber.end(each, now)
+                    self.subscriptions.end(each, now)
                 self._receipt(client, event)
                 return
             said = event.destination or "what it names"
@@ -50,7 +50,7 @@ class Unsubscriber:
                 "unknown-subscription", f"{what} is no subscription of this connection{besides}"
             )
         binding = found.binding
-        yield from self.subscriber.ending(found, now)
+        yield from self.subscriptions.ending(found, now)
         if isinstance(binding, Binding) and binding.durable and name:
             yield from self._end_durable(client, binding, now)
         self._receipt(client, event)

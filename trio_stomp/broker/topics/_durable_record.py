@@ -38,20 +38,20 @@ def _quoted(name: str) -> str:
 
 def remember(log: Log, binding: Binding) -> None:
     """Write a durable subscription to the store."""
-    told = {
+    record = {
         "name": binding.durable,
         "destinations": [name for name, _ in binding.places],
         "selector": binding.selector_text,
         "no_local": binding.no_local,
         "owner": binding.owner,
     }
-    log.keep(binding.queue.place, json.dumps(told))
+    log.keep(binding.queue.place, json.dumps(record))
 
 
 def forget(log: Log, binding: Binding) -> None:
     """Delete a durable subscription and its messages from the store."""
     place = binding.queue.place
-    with log.together():
+    with log.atomically():
         log.forget(place)
         log.write(DropPlace(place))
 
@@ -82,18 +82,18 @@ def read_back(
     Raises:
       ProtocolError, ValueError, KeyError: the record is damaged, or no longer valid.
     """
-    told = json.loads(text)
-    name, selector = told["name"], told["selector"]
+    record = json.loads(text)
+    name, selector = record["name"], record["selector"]
     # A lowered limit must not reject what was accepted before.
     places = [
-        (each, compile_pattern(each, wildcards, max_words=None)) for each in told["destinations"]
+        (each, compile_pattern(each, wildcards, max_words=None)) for each in record["destinations"]
     ]
     destination = destinations.detached(*places[0])
     label = f"{places[0][0]} of {name}".replace("\0", "/")
     queue = queues.private(destination, label, place)
     binding = Binding(number, places=places, queue=queue, host=host, client=None, durable=name)
     binding.selector = compile_selector(selector) if selector else None
-    binding.selector_text, binding.no_local = selector, told["no_local"]
-    binding.owner = told.get("owner", "")  # absent in records of older brokers
+    binding.selector_text, binding.no_local = selector, record["no_local"]
+    binding.owner = record.get("owner", "")  # absent in records of older brokers
     binding.is_welcomed = True
     return binding

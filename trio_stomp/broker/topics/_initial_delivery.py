@@ -126,9 +126,9 @@ class InitialDelivery:
         turns = self.destinations.turns
         yield from claim.gather(binding.places)
         for name in self.last_values.reached(binding.places, newest):
-            kept = self.last_values.given(name, newest, turns.now) if name else None
-            if kept is not None and binding.wants(kept):
-                self._put(binding, kept, numbers)
+            last_value = self.last_values.given(name, newest, turns.now) if name else None
+            if last_value is not None and binding.wants(last_value):
+                self._put(binding, last_value, numbers)
             yield
         while not claim.is_empty:
             run = claim.next_run(turns.now)
@@ -168,9 +168,9 @@ class InitialDelivery:
         for name in self.last_values.reached(places, newest):
             catch_up.is_giving = name is not None
             yield
-            kept = self.last_values.given(name, newest, turns.now) if name else None
-            if kept is not None and subscription.wants(kept):
-                self._stage(subscription, kept, DeliveryReason.LAST_VALUE)
+            last_value = self.last_values.given(name, newest, turns.now) if name else None
+            if last_value is not None and subscription.wants(last_value):
+                self._stage(subscription, last_value, DeliveryReason.LAST_VALUE)
         claim = catch_up.claim
         catch_up.is_giving = catch_up.is_followed or not claim.is_empty
         while catch_up.is_giving:

@@ -105,7 +105,7 @@ class LastValues:
             return False
         sender = publication.sender if publication.is_stored or log.is_atomic else None
         before = destination.retained_id
-        with log.together(is_kept=sender is None):
+        with log.atomically(is_kept=sender is None):
             if destination.retained_id:
                 log.finish(destination.retained_id)
                 destination.retained_id = 0
@@ -123,7 +123,7 @@ class LastValues:
         destination = publication.destination
         self._release(destination)
         if asked == RETAIN_SET:
-            kept = Publication(
+            last_value = Publication(
                 destination,
                 publication.head,
                 publication.bodies[-1:],
@@ -132,8 +132,8 @@ class LastValues:
                 end=publication.end,
                 quota=publication.quota,
             )
-            if self.memory.take_kept(_cost(kept), kept.quota):
-                destination.retained = kept
+            if self.memory.take_kept(_cost(last_value), last_value.quota):
+                destination.retained = last_value
                 self.newest += 1
                 keeper.number = self.newest
                 self.owners[destination.name] = keeper

@@ -155,8 +155,8 @@ class StaleQueue:
         if lost < len(bodies):
             if lost:
                 is_front_lost = self.policies.stale_overflow == DROP_OLDEST
-                kept = bodies[lost:] if is_front_lost else bodies[:-lost]
-                publication = publication.with_bodies(publication.destination, kept)
+                remaining = bodies[lost:] if is_front_lost else bodies[:-lost]
+                publication = publication.with_bodies(publication.destination, remaining)
                 cost = _cost(publication)
             self._append(publication, cost)
 

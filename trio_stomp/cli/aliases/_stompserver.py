@@ -185,9 +185,9 @@ def imported(file: RubyFile) -> str:
     for group, members in groupby(given, key=lambda spec: spec.group):
         lines += ["", f"[{group}]"]
         lines += [f"{spec.name} = {toml(values[spec.name])}" for spec in members]
-    told = [*notes, *_left_out(file)]
-    if told:
-        lines += ["", "# Not here:", *(f"#   {each}" for each in told)]
+    remarks = [*notes, *_left_out(file)]
+    if remarks:
+        lines += ["", "# Not here:", *(f"#   {each}" for each in remarks)]
     return "\n".join(lines) + "\n"
 
 
@@ -253,7 +253,7 @@ def _number(file: RubyFile, key: str) -> float:
 
 
 def _left_out(file: RubyFile) -> Iterator[str]:
-    known = (*USED, *LEFT_OUT)
+    settings = (*USED, *LEFT_OUT)
     for key, value in file.values.items():
         if key in USED or value in (None, False):
             continue
@@ -261,4 +261,4 @@ def _left_out(file: RubyFile) -> Iterator[str]:
         if key in LEFT_OUT:
             yield f"{shown} - {LEFT_OUT[key]}"
         else:
-            yield f"{shown} - stompserver has no such setting{hint(key, known)}"
+            yield f"{shown} - stompserver has no such setting{hint(key, settings)}"

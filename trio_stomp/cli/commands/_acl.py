@@ -9,9 +9,9 @@ from trio_stomp.base import ANONYMOUS, ANONYMOUS_NAME, Identity, OptionError, Pr
 from trio_stomp.broker import (
     AccessRules,
     Action,
+    Decision,
     Need,
     Rule,
-    Verdict,
     built_in_rules,
     hides,
     needs,
@@ -85,7 +85,7 @@ class _Answer:
 
     destination: str
     action: Action
-    verdict: Verdict
+    decision: Decision
 
 
 def _test(given: argparse.Namespace) -> int:
@@ -99,25 +99,26 @@ def _test(given: argparse.Namespace) -> int:
         identity = Identity(given.user, frozenset(given.group))
     rights = _rules(given.acl_file).rights(identity)
     answers = [
-        _Answer(name, needed, rights.verdict(needed, name, pattern))
+        _Answer(name, needed, rights.decide(needed, name, pattern))
         for needed, name, pattern in _needs(given.destination, action)
     ]
-    allowed = all(answer.verdict.allowed for answer in answers)
+    allowed = all(answer.decision.allowed for answer in answers)
     if given.json:
         _show_test(given, answers, allowed)
     else:
         for answer in answers:
-            print(answer.verdict.explanation)
+            print(answer.decision.explanation)
         if any(answer.action is Action.MONITOR for answer in answers) and action != Action.MONITOR:
             print(f"note: the broker's own topics require {Action.MONITOR}, not {action}")
     return ALLOWED if allowed else DENIED
 
 
 def _action(word: str) -> Action:
-    known = [action.value for action in Action]
-    if word not in known:
+    actions = [action.value for action in Action]
+    if word not in actions:
         raise OptionError(
-            f"acl test: unknown action {word!r}{hint(word, known)}; there are {', '.join(known)}"
+            f"acl test: unknown action {word!r}{hint(word, actions)}; there are"
+            f" {', '.join(actions)}"
         )
     return Action(word)
 
@@ -141,7 +142,7 @@ def _needs(destination: str, action: Action) -> list[Need]:
 
 
 def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: bool) -> None:
-    told = {
+    report = {
         "user": given.user,
         "action": given.action,
         "destination": given.destination,
@@ -150,14 +151,14 @@ def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: b
             {
                 "action": answer.action.value,
                 "destination": answer.destination,
-                "allowed": answer.verdict.allowed,
-                "rule": answer.verdict.rule.place if answer.verdict.rule is not None else None,
-                "explanation": answer.verdict.explanation,
+                "allowed": answer.decision.allowed,
+                "rule": answer.decision.rule.place if answer.decision.rule is not None else None,
+                "explanation": answer.decision.explanation,
             }
             for answer in answers
         ],
     }
-    show_json(told)
+    show_json(report)
 
 
 # check
@@ -190,8 +191,8 @@ def _check(given: argparse.Namespace) -> int:
         (len(rules.certificates), "certificate"),
         (len(hidden), "warning"),
     )
-    told = ", ".join(f"{n or 'no'} {what}{'' if n == 1 else 's'}" for n, what in counts)
-    print(f"{given.file}: {told}")
+    counted = ", ".join(f"{n or 'no'} {what}{'' if n == 1 else 's'}" for n, what in counts)
+    print(f"{given.file}: {counted}")
     return ALLOWED
 
 

@@ -120,8 +120,8 @@ def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
         (len(configuration.policies), "policy of destinations"),
         (len(rules.rules) if rules is not None else 0, "rule"),
     )
-    told = ", ".join(f"{n or 'no'} {_many(what, n)}" for n, what in counts)
-    print(f"{', '.join(configuration.files) or 'no file was read'}: well; {told}")
+    counted = ", ".join(f"{n or 'no'} {_many(what, n)}" for n, what in counts)
+    print(f"{', '.join(configuration.files) or 'no file was read'}: well; {counted}")
     return WELL
 
 
@@ -149,11 +149,11 @@ def _overridden(configuration: Configuration) -> Iterator[str]:
                 f"{_plain(before.source)}: {name} = {shown(before.value)} does not count;"
                 f" {_plain(values[-1].source)} says {shown(values[-1].value)}"
             )
-    for pattern, known in configuration.policies.items():
-        for earlier in known[:-1]:
+    for pattern, sources in configuration.policies.items():
+        for earlier in sources[:-1]:
             yield (
                 f"{_plain(earlier.source)}: the policy {shown(pattern)} does not count;"
-                f" {_plain(known[-1].source)} has one, too"
+                f" {_plain(sources[-1].source)} has one, too"
             )
 
 
@@ -204,10 +204,10 @@ def _as_text(rows: Sequence[_Row], configuration: Configuration) -> Iterator[str
             for each in reversed(row.given[:-1])
         )
         yield f"{row.spec.name} = {shown(row.value)}  # {row.source}{over}"
-    for pattern, known in configuration.policies.items():
-        over = "".join(f"; not as {_plain(each.source)} says" for each in reversed(known[:-1]))
-        yield f"\n[destinations.{shown(pattern)}]  # {_plain(known[-1].source)}{over}"
-        for name, value in _fields(known[-1].policy):
+    for pattern, sources in configuration.policies.items():
+        over = "".join(f"; not as {_plain(each.source)} says" for each in reversed(sources[:-1]))
+        yield f"\n[destinations.{shown(pattern)}]  # {_plain(sources[-1].source)}{over}"
+        for name, value in _fields(sources[-1].policy):
             yield f"{name} = {shown(value)}"
     rules = configuration.settings.rules
     if rules is not None:
@@ -243,11 +243,11 @@ def _as_json(rows: Sequence[_Row], configuration: Configuration) -> dict[str, ob
         "destinations": [
             {
                 "pattern": pattern,
-                "policy": dict(_fields(known[-1].policy)),
-                "source": str(known[-1].source),
-                "overridden": [str(each.source) for each in reversed(known[:-1])],
+                "policy": dict(_fields(sources[-1].policy)),
+                "source": str(sources[-1].source),
+                "overridden": [str(each.source) for each in reversed(sources[:-1])],
             }
-            for pattern, known in configuration.policies.items()
+            for pattern, sources in configuration.policies.items()
         ],
         "rules": [rule.place for rule in rules.rules] if rules is not None else None,
     }

@@ -78,11 +78,11 @@ def _text(event: dict[str, Any]) -> str:
         for name in ("destination", "session")
         if event.get(name) and str(event[name]) not in text
     ]
-    told = f"{what}: {text}" if what and text else what or text
-    told = f"{told} ({', '.join(where)})" if where else told
+    line = f"{what}: {text}" if what and text else what or text
+    line = f"{line} ({', '.join(where)})" if where else line
     if rule:
-        told += f", decided by {rule}" + (f" of policy {policy}" if policy else "")
-    return told
+        line += f", decided by {rule}" + (f" of policy {policy}" if policy else "")
+    return line
 
 
 def make_parser() -> Parser:

@@ -47,24 +47,24 @@ def main(argv: Sequence[str]) -> int:
             url = site.address.web_url
             page, answer = _ask(site, given.timeout)
     except Unreachable as error:
-        told = {"healthy": False, "reachable": False, "url": url, "reason": str(error)}
-        _show(told, str(error), as_json=given.json)
+        report = {"healthy": False, "reachable": False, "url": url, "reason": str(error)}
+        _show(report, str(error), as_json=given.json)
         return UNREACHABLE
     healthy = answer.status == 200
     details = _details(answer)
-    told = {
+    report = {
         "healthy": healthy,
         "reachable": True,
         "url": f"{url}{page}",
         "status": answer.status,
         "details": details,
     }
-    verdict = "healthy" if healthy else "not healthy"
+    summary = "healthy" if healthy else "not healthy"
     if details is None:
-        verdict += "" if healthy else f": {answer.text()}"
+        summary += "" if healthy else f": {answer.text()}"
     else:
-        verdict += "".join(_lines(details))
-    _show(told, f"{url}: {verdict}", as_json=given.json)
+        summary += "".join(_lines(details))
+    _show(report, f"{url}: {summary}", as_json=given.json)
     return WELL if healthy else UNWELL
 
 
@@ -123,11 +123,11 @@ def _figures(check: dict[str, Any]) -> str:
     return f"{shown[0]} of {shown[1]}: "
 
 
-def _show(told: dict[str, object], verdict: str, *, as_json: bool) -> None:
+def _show(report: dict[str, object], summary: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(told)
+        show_json(report)
     else:
-        print(verdict)
+        print(summary)
 
 
 def _details(answer: Answer) -> dict[str, Any] | None:

@@ -65,18 +65,18 @@ async def _list(what: str, user: str | None, client: Client) -> list[Row]:
         while True:
             mine = secrets.token_hex(8)
             await client.send(LEFT, json.dumps(asked), headers={"correlation-id": mine})
-            told: Row = {}
+            page: Row = {}
             with trio.move_on_after(PATIENCE_S):
-                while "left" not in told:
+                while "left" not in page:
                     answer = await answers.receive()
                     # Others may ask, too; an older broker forwards the question.
-                    told = answer.json() if answer.headers.get("correlation-id") == mine else {}
-            if "left" not in told:
+                    page = answer.json() if answer.headers.get("correlation-id") == mine else {}
+            if "left" not in page:
                 raise CannotDo(f"the broker does not answer at {LEFT}; is it an older version?")
-            rows += told["left"]
-            if "next" not in told:
+            rows += page["left"]
+            if "next" not in page:
                 return rows
-            asked["after"] = told["next"]
+            asked["after"] = page["next"]
 
 
 def _ls(given: argparse.Namespace) -> int:

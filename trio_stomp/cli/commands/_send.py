@@ -200,8 +200,8 @@ class Tally:
         if self.as_json:
             print(json.dumps({"destination": message.destination, "receipt": dict(receipt)}))
         elif self.is_single:
-            told = ", ".join(f"{name} {text}" for name, text in receipt.items())
-            print(printable(f"sent to {message.destination}{': ' if told else ''}{told}"))
+            details = ", ".join(f"{name} {text}" for name, text in receipt.items())
+            print(printable(f"sent to {message.destination}{': ' if details else ''}{details}"))
         else:
             self.evidence.update(
                 f"{name} {text}"
@@ -218,10 +218,10 @@ class Tally:
         """Print the total, unless messages were reported one by one."""
         if self.as_json or self.is_single:
             return
-        told = ", ".join(
+        details = ", ".join(
             f"{count} {printable(what)}" for what, count in self.evidence.most_common(9)
         )
-        print(f"{self.count} sent{': ' if told else ''}{told}")
+        print(f"{self.count} sent{': ' if details else ''}{details}")
 
 
 @define(eq=False)

@@ -98,10 +98,10 @@ def _verify(given: argparse.Namespace) -> int:
     else:
         for line in found.damage:
             print(line)
-        verdict = f"{len(found.damage)} damaged" if found.damage else "nothing damaged"
+        result = f"{len(found.damage)} damaged" if found.damage else "nothing damaged"
         print(
             f"{given.target}: {found.messages} messages, {found.streamed} in streams, "
-            f"{found.bytes} bytes; {verdict}"
+            f"{found.bytes} bytes; {result}"
         )
     return DAMAGED if found.damage else WELL
 
@@ -184,8 +184,8 @@ def _imported(given: argparse.Namespace, lines: Iterable[str]) -> int:
     if given.json:
         show_json(dict(sorted(count.items())))
     else:
-        told = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
-        print(f"{given.target}: {told or 'nothing'}")
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
+        print(f"{given.target}: {counts or 'nothing'}")
     return WELL
 
 

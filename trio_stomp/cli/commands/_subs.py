@@ -98,8 +98,12 @@ def _rm(given: argparse.Namespace) -> int:
         client_id=given.client_id,
     )
     if given.json:
-        told = {"name": given.name, "client_id": given.client_id, "destination": given.destination}
-        show_json(told | {"ended": True})
+        fields = {
+            "name": given.name,
+            "client_id": given.client_id,
+            "destination": given.destination,
+        }
+        show_json(fields | {"ended": True})
     else:
         print(f"ended {given.name!r}{whose}")
     return WELL

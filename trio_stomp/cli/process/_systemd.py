@@ -34,11 +34,11 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:
     """Return the watchdog's interval in seconds, or 0 if there is no watchdog."""
-    told = environment.get(WATCHDOG, "")
+    interval_us = environment.get(WATCHDOG, "")
     pid = environment.get("WATCHDOG_PID", str(os.getpid()))
-    if not told.isdigit() or pid != str(os.getpid()):
+    if not interval_us.isdigit() or pid != str(os.getpid()):
         return 0.0
-    return int(told) / 1_000_000
+    return int(interval_us) / 1_000_000
 
 
 async def feed_watchdog(environment: Mapping[str, str] = os.environ) -> None:

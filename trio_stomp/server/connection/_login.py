@@ -21,7 +21,7 @@ async def log_in(
 
     Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
     """
-    told: list[Event] = []
+    passed: list[Event] = []
     for event in events:
         if isinstance(event, Opened):
             try:
@@ -33,8 +33,8 @@ async def log_in(
                 lifecycle.fail(error)
                 link.session.close()
                 link.shared.tell_login(link.client, error.code)
-                return told
+                return passed
             event = evolve(event, identity=identity)
             deadlines.expires_at = identity.expires_at
-        told.append(event)
-    return told
+        passed.append(event)
+    return passed

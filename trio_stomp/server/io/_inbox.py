@@ -164,10 +164,10 @@ class Inbox:
         )
 
     def _without_sends(self, batch: Batch) -> Batch:
-        kept: list[Event] = []
+        remaining: list[Event] = []
         for event in batch.events:
             if type(event) is FrameRun:
                 self.dropped += len(event.bodies)
             else:
-                kept.append(event)
-        return Batch(batch.source, kept, 0, 0, batch.received_at)
+                remaining.append(event)
+        return Batch(batch.source, remaining, 0, 0, batch.received_at)

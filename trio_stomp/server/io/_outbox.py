@@ -145,18 +145,18 @@ class Outbox:
         ready, lost = self._line(), 0
         ready.extend(self._staged)
         self._staged = []
-        kept: list[Item] = []
+        remaining: list[Item] = []
         while ready and size > 0:  # no more than has to go: there may be a million
             item = ready.popleft()
             delivery = item[1]
             if delivery is None or delivery.is_paced:
-                kept.append(item)
+                remaining.append(item)
                 continue
             cost = cost_of(*item)
             self._release(cost)
             size -= cost
             lost += lose_some(delivery, delivery.count)
-        ready.extendleft(reversed(kept))
+        ready.extendleft(reversed(remaining))
         if is_this_turn:
             self._staged, self._ready = list(ready), ()
         return lost
@@ -165,12 +165,14 @@ class Outbox:
         """Drop all queued MESSAGEs except a half-written one, and return how many are lost."""
         self.shared.dirty.append(self)
         waiting = [*self._ready, *self._staged]
-        kept = [item for item in waiting if item[1] is None]
-        self._release(self.waiting_bytes - self._charged - sum(len(frame) for frame, _ in kept))
+        remaining = [item for item in waiting if item[1] is None]
+        self._release(
+            self.waiting_bytes - self._charged - sum(len(frame) for frame, _ in remaining)
+        )
         if self._ready:
-            self._ready, self._staged = deque(kept), []
+            self._ready, self._staged = deque(remaining), []
         else:
-            self._staged = kept
+            self._staged = remaining
         if waiting:
             self._throw_away().thrown += waiting
         return lose(waiting)

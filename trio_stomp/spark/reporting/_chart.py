@@ -85,10 +85,10 @@ class Frame:
     def _behind(self) -> Iterable[str]:
         for begin, end in self.holes:
             left, right = self.x(begin), self.x(end)
-            told = f"no statistics for {lasting((end - begin).total_seconds())}"
+            title = f"no statistics for {lasting((end - begin).total_seconds())}"
             yield (
                 f'<rect class="hole" x="{left:.1f}" y="{TOP}" width="{max(1.5, right - left):.1f}"'
-                f' height="{self.bottom - TOP}"><title>{told}</title></rect>'
+                f' height="{self.bottom - TOP}"><title>{title}</title></rect>'
             )
         for start in self.starts:
             yield (
@@ -229,18 +229,18 @@ def _described(
     """Yield invisible columns that show the lines' values on hover."""
     columns = 96
     step = (frame.end - frame.begin) / columns
-    told: list[dict[str, tuple[datetime, float]]] = [{} for _ in range(columns)]
+    peaks: list[dict[str, tuple[datetime, float]]] = [{} for _ in range(columns)]
     for each in series:
         for at, value in each.points:
             place = min(columns - 1, max(0, int((at - frame.begin) / step)))
-            if each.name not in told[place] or told[place][each.name][1] < value:
-                told[place][each.name] = at, value
-    for place, known in enumerate(told):
-        if known:
+            if each.name not in peaks[place] or peaks[place][each.name][1] < value:
+                peaks[place][each.name] = at, value
+    for place, column in enumerate(peaks):
+        if column:
             left = frame.x(frame.begin + step * place)
             width = frame.x(frame.begin + step * (place + 1)) - left
             when = frame.clock(frame.begin + step * place)
-            text = "\n".join([when, *(f"{name}: {show(v)}" for name, (_, v) in known.items())])
+            text = "\n".join([when, *(f"{name}: {show(v)}" for name, (_, v) in column.items())])
             yield (
                 f'<rect class="told" x="{left:.1f}" y="{TOP}" width="{width:.1f}"'
                 f' height="{frame.bottom - TOP}"><title>{escape(text)}</title></rect>'
@@ -260,11 +260,11 @@ def stack(frame: Frame, series: Sequence[Series], width: timedelta, label: str =
             top, bottom = scale.y(below[at] + value), scale.y(below[at])
             below[at] += value
             left, right = frame.x(at), frame.x(at + width)
-            told = f"{frame.clock(at)} {each.name}: {value:,.0f}"
+            title = f"{frame.clock(at)} {each.name}: {value:,.0f}"
             parts.append(
                 f'<rect class="bar f{each.colour}" x="{left + 0.5:.1f}" y="{top:.1f}"'
                 f' width="{max(2.0, right - left - 1):.1f}" height="{max(1.0, bottom - top):.1f}">'
-                f"<title>{escape(told)}</title></rect>"
+                f"<title>{escape(title)}</title></rect>"
             )
     return frame.svg(label, parts)
 
@@ -291,10 +291,10 @@ def heat(
         step = min(HEAT_STEPS, 1 + int(part * 2 * HEAT_STEPS))
         left, right = frame.x(at), frame.x(at + width)
         top = frame.bottom - high * (place + 1)
-        told = f"{frame.clock(at)}, {names[place]}: {100 * part:.2g} %"
+        title = f"{frame.clock(at)}, {names[place]}: {100 * part:.2g} %"
         parts.append(
             f'<rect class="h{step}" x="{left:.1f}" y="{top:.1f}" width="{right - left + 0.3:.1f}"'
-            f' height="{high + 0.3:.1f}"><title>{escape(told)}</title></rect>'
+            f' height="{high + 0.3:.1f}"><title>{escape(title)}</title></rect>'
         )
     for place, name in enumerate(names):
         if place % 2 == 1:

@@ -210,11 +210,11 @@ def _room(results: Results, broker: str) -> Iterator[Finding]:
 def _starts(results: Results, broker: str) -> Iterator[Finding]:
     again = starts(results, broker)
     if again:
-        told = [
+        restarts = [
             f"{results.clock(start)} (not heard for {lasting(silent)})" for start, silent in again
         ]
         times = "once" if len(again) == 1 else f"{len(again)} times"
-        text = f"At {', '.join(told)}. Counters started from 0, which rates take into account."
+        text = f"At {', '.join(restarts)}. Counters started from 0, which rates take into account."
         yield Finding(NOTE if len(again) == 1 else WARN, f"The broker was restarted {times}", text)
 
 

@@ -99,8 +99,8 @@ class Section:
     def html(self) -> Iterator[str]:
         """Yield the parts."""
         yield f'<div class="tiles">{"".join(self._tiles())}</div>'
-        told = "".join(_finding(finding) for finding in self.findings)
-        yield f'<section class="card"><h3>Findings</h3><ul class="findings">{told}</ul></section>'
+        items = "".join(_finding(finding) for finding in self.findings)
+        yield f'<section class="card"><h3>Findings</h3><ul class="findings">{items}</ul></section>'
         yield self._glance()
         yield '<h2>Traffic and latency</h2><div class="pair">'
         yield from self._traffic()
@@ -135,9 +135,9 @@ class Section:
         sums: dict[tuple[float, ...], list[int]] = {}
         for row in self.rows("latency_by_destination"):
             if row["stage"] == "delivery":
-                known = sums.setdefault(tuple(row["le_ms"]), [0] * len(row["counts"]))
+                total = sums.setdefault(tuple(row["le_ms"]), [0] * len(row["counts"]))
                 for place, number in enumerate(row["counts"]):
-                    known[place] += number
+                    total[place] += number
         le_ms, counts = max(sums.items(), key=lambda item: sum(item[1]), default=((), [0]))
         return percentile(le_ms, counts, part)
 
@@ -156,8 +156,8 @@ class Section:
     def _rate(self, column: str, label: str, colour: int) -> Series:
         """Return a line that is 0 where the broker reported nothing, and cut where it was away."""
         heard = {row["bucket"]: 0.0 for row in self.rows("load")}
-        told = {row["bucket"]: row[column] for row in self.rows("traffic")}
-        return Series(label, sorted({**heard, **told}.items()), colour)
+        received = {row["bucket"]: row[column] for row in self.rows("traffic")}
+        return Series(label, sorted({**heard, **received}.items()), colour)
 
     def _delivery_rows(self) -> list[Row]:
         rows = (row for row in self.rows("latency_by_time") if row["stage"] == "delivery")
@@ -213,11 +213,11 @@ class Section:
         yield _plot("What waits", sub, self.frame, series, powers=True)
         by_reason: dict[str, dict[datetime, float]] = {}
         for row in self.rows("drops"):
-            known = by_reason.setdefault(row["reason"], {})
-            known[row["bucket"]] = known.get(row["bucket"], 0.0) + row["dropped"]
+            buckets = by_reason.setdefault(row["reason"], {})
+            buckets[row["bucket"]] = buckets.get(row["bucket"], 0.0) + row["dropped"]
         series = [
-            Series(reason, sorted(known.items()), 1 + number % 6)
-            for number, (reason, known) in enumerate(sorted(by_reason.items()))
+            Series(reason, sorted(buckets.items()), 1 + number % 6)
+            for number, (reason, buckets) in enumerate(sorted(by_reason.items()))
         ]
         picture = stack(self.frame, series, self.coarse, "messages lost by reason")
         yield _card(

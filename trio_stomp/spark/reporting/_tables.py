@@ -68,7 +68,7 @@ def _destinations(results: Results, broker: str) -> str:
         rows,
         [
             ("destination", lambda row: escape(row["destination"]), False),
-            ("", lambda row: _meter(row["enqueued"] / most, told=False), False),
+            ("", lambda row: _meter(row["enqueued"] / most, with_text=False), False),
             ("came in", lambda row: short(row["enqueued"]), True),
             ("delivered", lambda row: short(row["delivered"]), True),
             ("lost", lambda row: count(row["dropped"]), True),
@@ -127,10 +127,10 @@ def _headroom(results: Results, broker: str) -> str:
     )
 
 
-def _meter(part: float, told: bool = True) -> str:
-    grade = "" if not told or part < 0.8 else "bad" if part >= 1 else "warn"
+def _meter(part: float, with_text: bool = True) -> str:
+    grade = "" if not with_text or part < 0.8 else "bad" if part >= 1 else "warn"
     width = min(100.0, 100 * part)
-    text = f" {share(part)}" if told else ""
+    text = f" {share(part)}" if with_text else ""
     return f'<span class="meter {grade}"><i style="width:{width:.1f}%"></i></span>{text}'
 
 

@@ -23,7 +23,7 @@ class Quarantine:
     _directory: str
     _files: Files
     found: int = 0
-    _known: set[str] = field(factory=set)
+    _names: set[str] = field(factory=set)
 
     def set_aside(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
         """Copy damaged bytes of a file if possible, and return a line that describes them.
@@ -54,13 +54,13 @@ class Quarantine:
         return line
 
     def _is_new(self, copy: str) -> bool:
-        if not self._known:
+        if not self._names:
             self._files.make_directory(self._directory)
-            self._known.update(self._files.names(self._directory))
+            self._names.update(self._files.names(self._directory))
         name = copy.rpartition("/")[2]
-        if name in self._known:
+        if name in self._names:
             return False
-        if len(self._known) >= MAX_COPIES:
+        if len(self._names) >= MAX_COPIES:
             raise OSError("too many copies")
-        self._known.add(name)
+        self._names.add(name)
         return True

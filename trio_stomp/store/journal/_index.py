@@ -78,10 +78,10 @@ class Index:
 
     def finish(self, ids: Iterable[int]) -> None:
         """Remove finished messages."""
-        known = ids if isinstance(ids, Sequence) else tuple(ids)
-        self.live.remove(known)
+        sequence = ids if isinstance(ids, Sequence) else tuple(ids)
+        self.live.remove(sequence)
         if self.deliveries:
-            for id in known:
+            for id in sequence:
                 self.deliveries.pop(id, None)
 
     def find(self, key: Key, after: int) -> Extent | None:

@@ -80,7 +80,7 @@ class JournalStore:
             lock = self._lock = DirectoryLock(f"{self._directory}/lock")
             segments = list_segments(self._files, shared.journal)
             found = replay(self._files, segments, shared.quarantine, progress)
-            damage, notes = self._streams.open(found.known(segments))
+            damage, notes = self._streams.open(found.journal_state(segments))
             number = cut_torn(self._files, segments)
             shared.index = found.index
             shared.segments = {segment.number: segment for segment in segments}

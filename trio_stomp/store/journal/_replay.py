@@ -29,7 +29,7 @@ from trio_stomp.store.journal.format import (
     decode_small,
     nested_in,
 )
-from trio_stomp.store.streams import ALL_KNOWN, Known
+from trio_stomp.store.streams import NO_JOURNAL, JournalState
 
 MAX_DAMAGE_LINES = 1000
 
@@ -77,12 +77,12 @@ class Replay:
             report(segment.end)
         self.index.coalesce()
 
-    def known(self, segments: Sequence[Segment]) -> Known:
+    def journal_state(self, segments: Sequence[Segment]) -> JournalState:
         """Return the journal's state for the recovery of streams."""
         ending = self.ending
         if not segments or not ending.is_checked:
-            return ALL_KNOWN
-        return Known(self.commit, not ending.is_closed, ending.is_closed)
+            return NO_JOURNAL
+        return JournalState(self.commit, not ending.is_closed, ending.is_closed)
 
     def _segment(self, handle: int, segment: Segment, is_last: bool) -> None:
         header = read_header(self._files, handle, segment)

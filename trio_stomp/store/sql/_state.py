@@ -47,19 +47,25 @@ def prepare(writer: sql.Connection, shown: str, token: str) -> None:
 
 
 def claim(
-    writer: sql.Connection, token: str, known: tuple[int, int], commit: int, next_id: int
+    writer: sql.Connection, token: str, last_range: tuple[int, int], commit: int, next_id: int
 ) -> bool:
     """Begin the transaction of a commit, and return whether it may continue.
 
     Args:
       writer: The connection for writing.
       token: This broker's token.
-      known: Inclusive range of the last commit. A crash of the database may undo commits that did
-        not wait for the disk.
+      last_range: Inclusive range of the last commit. A crash of the database may undo commits that
+        did not wait for the disk.
       commit: Number of the new commit.
       next_id: Lower bound of the next id.
     """
-    values = {"token": token, "from": known[0], "to": known[1], "commit": commit, "next": next_id}
+    values = {
+        "token": token,
+        "from": last_range[0],
+        "to": last_range[1],
+        "commit": commit,
+        "next": next_id,
+    }
     return writer.execute(_CLAIM, values).rowcount == 1
 
 

@@ -183,8 +183,8 @@ class SqlStore:
             self._writer = self._database.open_writer()
         try:
             self._database.begin(self._writer, is_urgent)
-            known = self._durable, self._commit
-            is_ours = claim(self._writer, self._token, known, commit, next_id)
+            last_range = self._durable, self._commit
+            is_ours = claim(self._writer, self._token, last_range, commit, next_id)
         except DBAPIError as error:
             if is_fresh or not error.connection_invalidated:
                 raise

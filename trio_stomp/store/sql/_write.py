@@ -111,13 +111,13 @@ def _change_settings(
     digests = {key: to_digest(key) for key in settings}
     for chunk in _chunks(digests.values()):
         writer.execute(SETTINGS.delete().where(SETTINGS.c.digest.in_(chunk)))
-    kept = [
+    remaining = [
         (digests[key], to_text(key), to_text(text))
         for key, text in settings.items()
         if text is not None
     ]
-    if kept:
-        database.insert(writer, SETTINGS, kept)
+    if remaining:
+        database.insert(writer, SETTINGS, remaining)
 
 
 def _chunks(items: Collection[T]) -> Iterator[list[T]]:

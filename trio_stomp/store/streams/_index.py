@@ -72,12 +72,12 @@ class StreamIndex:
         with self._lock:
             mark = self._mark
             self.next = mark.next
-            kept = 0
+            remaining = 0
             if mark.segment is not None and mark.end is not None:
                 mark.segment.cut(mark.end)
-                kept = self._segments.index(mark.segment) + 1
-            newer = self._segments[kept:]
-            del self._segments[kept:]
+                remaining = self._segments.index(mark.segment) + 1
+            newer = self._segments[remaining:]
+            del self._segments[remaining:]
             return newer
 
     def pop_oldest(self, before: int) -> Segment | None:

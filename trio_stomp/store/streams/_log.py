@@ -29,7 +29,7 @@ from trio_stomp.store.streams._format import (
 )
 from trio_stomp.store.streams._index import StreamIndex
 from trio_stomp.store.streams._packing import write_packed
-from trio_stomp.store.streams._recovery import ALL_KNOWN, Known, is_whole, recover_segments
+from trio_stomp.store.streams._recovery import NO_JOURNAL, JournalState, is_whole, recover_segments
 from trio_stomp.store.streams._segment import Extent, Segment, opened, segment_path
 
 SEGMENT_BYTES = 16 * 1024 * 1024
@@ -88,7 +88,7 @@ class StreamLog:
         directory: str,
         files: Files,
         segment_bytes: int = SEGMENT_BYTES,
-        known: Known = ALL_KNOWN,
+        journal_state: JournalState = NO_JOURNAL,
     ) -> "StreamLog | None":
         """Open and read a stream's log. Return None if it was never begun, or was dropped.
 
@@ -100,7 +100,7 @@ class StreamLog:
             return None
         name, epoch, names = found
         log = cls(directory, files, name, epoch, segment_bytes)
-        log._index = StreamIndex(recover_segments(names, files, log._damage, known))
+        log._index = StreamIndex(recover_segments(names, files, log._damage, journal_state))
         files.sync_directory(directory)
         return log
 

@@ -31,7 +31,7 @@ from trio_stomp.store.streams._segment import (
 
 
 @value
-class Known:
+class JournalState:
     """The journal's state, as far as the recovery of streams needs it.
 
     Args:
@@ -45,12 +45,12 @@ class Known:
     is_closed: bool = False
 
 
-ALL_KNOWN = Known(1 << 64)
+NO_JOURNAL = JournalState(1 << 64)
 """Used without a journal, or with one of format 1, whose streams never depend on it."""
 
 
 def recover_segments(
-    names: set[str], files: Files, damage: StreamDamage, known: Known
+    names: set[str], files: Files, damage: StreamDamage, journal_state: JournalState
 ) -> list[Segment]:
     """Return the segments of a directory, oldest first, without incomplete writes.
 
@@ -58,7 +58,7 @@ def recover_segments(
       names: Names of the files in the directory.
       files: The disk.
       damage: Receives damaged bytes.
-      known: The state of the journal.
+      journal_state: The state of the journal.
     """
     directory = damage.directory
     for name in names:
@@ -69,12 +69,12 @@ def recover_segments(
     found: list[Segment] = []
     for older, stem in reversed([*pairwise(["", *stems])]):
         path = os.path.join(directory, stem)
-        rules: Known | None = None
+        rules: JournalState | None = None
         if stem.startswith(newest):
-            rules = known
+            rules = journal_state
         elif not any(segment.bytes for segment in found):
             # All later files were cut off. This one was synced before, but may depend on a commit.
-            rules = Known(known.commit, is_closed=known.is_closed)
+            rules = JournalState(journal_state.commit, is_closed=journal_state.is_closed)
         segment = _recover_segment(path, names, files, damage, rules)
         if rules is not None and not segment.bytes and f"{older}{RAW}" in names:
             # The offset in its name may be one that is cut off next.
@@ -99,7 +99,7 @@ def recover_segments(
 
 
 def _recover_segment(
-    stem: str, names: set[str], files: Files, damage: StreamDamage, rules: Known | None
+    stem: str, names: set[str], files: Files, damage: StreamDamage, rules: JournalState | None
 ) -> Segment:
     raw, packed = stem + RAW, stem + PACKED
     if os.path.basename(raw) not in names:
@@ -128,7 +128,7 @@ def is_whole(segment: Segment, data: bytes) -> bool:
     return damaged is None and (found.next, found.end) == (segment.next, segment.end)
 
 
-def read_raw(path: str, files: Files, damage: StreamDamage, rules: Known | None) -> Segment:
+def read_raw(path: str, files: Files, damage: StreamDamage, rules: JournalState | None) -> Segment:
     """Read and check a raw file, and return its index.
 
     Incomplete writes are cut off its end. Damaged bytes are set aside; then the file is sealed, and
@@ -166,7 +166,7 @@ def read_raw(path: str, files: Files, damage: StreamDamage, rules: Known | None)
     return segment
 
 
-def _promised(data: bytes, segment: Segment, rules: Known, damage: StreamDamage) -> int:
+def _promised(data: bytes, segment: Segment, rules: JournalState, damage: StreamDamage) -> int:
     """Return the end of the records in a raw file that may have been confirmed."""
     runs = list(walk(data, segment.marker))
     end = len(data)

@@ -19,7 +19,7 @@ from trio_stomp.store._records import (
 )
 from trio_stomp.store.disk import Files
 from trio_stomp.store.streams._log import SEGMENT_BYTES, StreamLog
-from trio_stomp.store.streams._recovery import ALL_KNOWN, Known
+from trio_stomp.store.streams._recovery import NO_JOURNAL, JournalState
 
 StreamRecord = Begin | Append | Trim | DropStream
 
@@ -81,14 +81,16 @@ class Streams:
     """Bytes written since the last search for files to compress."""
     _packer: threading.Thread | None = None
 
-    def open(self, known: Known = ALL_KNOWN) -> tuple[list[str], list[str]]:
+    def open(self, journal_state: JournalState = NO_JOURNAL) -> tuple[list[str], list[str]]:
         """Open all streams, and return lines about damage and notes about doubtful cuts."""
         files = self._files
         files.make_directory(self._directory)
         lines: list[str] = []
         notes: list[str] = []
         for name in files.names(self._directory):
-            log = StreamLog.open(f"{self._directory}/{name}", files, self._segment_bytes, known)
+            log = StreamLog.open(
+                f"{self._directory}/{name}", files, self._segment_bytes, journal_state
+            )
             if log is not None:
                 self._logs[log.name] = log
                 lines += log.take_damage()

@@ -8,7 +8,7 @@ from trio_stomp.store.tools._inspect import Scanned as Scanned
 from trio_stomp.store.tools._inspect import scan_records as scan_records
 from trio_stomp.store.tools._interchange import export_lines as export_lines
 from trio_stomp.store.tools._interchange import import_lines as import_lines
-from trio_stomp.store.tools._tools import Verdict as Verdict
+from trio_stomp.store.tools._tools import CheckResult as CheckResult
 from trio_stomp.store.tools._tools import compact as compact
 from trio_stomp.store.tools._tools import export_from as export_from
 from trio_stomp.store.tools._tools import import_to as import_to

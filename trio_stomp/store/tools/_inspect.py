@@ -105,7 +105,7 @@ def _content(found: Found) -> tuple[Copy | Small, str]:
         return decode_small(found.kind, found.front), ""
     run = decode_run(found)
     bad = frozenset() if found.is_whole() else bad_ids(run, found)
-    kept = [
+    rows = [
         (id, body, deliveries)
         for id, body, deliveries in zip(
             run.ids,
@@ -117,13 +117,13 @@ def _content(found: Found) -> tuple[Copy | Small, str]:
     ]
     copy = Copy(
         run.place,
-        ids=[id for id, _, _ in kept],
+        ids=[id for id, _, _ in rows],
         head=run.head,
-        bodies=[body for _, body, _ in kept],
+        bodies=[body for _, body, _ in rows],
         level=run.level,
         received_ms=run.received_ms,
         expires_ms=run.expires_ms,
         transient=run.transient,
-        deliveries=[deliveries for _, _, deliveries in kept],
+        deliveries=[deliveries for _, _, deliveries in rows],
     )
     return copy, f"{len(bad)} damaged messages" if bad else ""

@@ -249,9 +249,9 @@ class _Importer:
         self._last_id = line["id"]
         last = self._records[-1] if self._records else None
         if isinstance(last, Put) and isinstance(last.bodies, list):
-            known = (last.place, last.head, last.level, last.received_ms, last.expires_ms)
+            previous = (last.place, last.head, last.level, last.received_ms, last.expires_ms)
             follows = last.first + len(last.bodies) == line["id"]
-            if known == shared and follows and last.deliveries == line["deliveries"]:
+            if previous == shared and follows and last.deliveries == line["deliveries"]:
                 last.bodies.append(body)
                 return
         place, head, level, received_ms, expires_ms = shared

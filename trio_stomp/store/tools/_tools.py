@@ -20,7 +20,7 @@ PATIENCE = 1000
 
 
 @frozen
-class Verdict:
+class CheckResult:
     """The result of ``verify``.
 
     Args:
@@ -38,7 +38,7 @@ class Verdict:
     damage: list[str]
 
 
-def verify(target: str, progress: Progress) -> Verdict:
+def verify(target: str, progress: Progress) -> CheckResult:
     """Read all of a store, without changing it, and return what was found and is damaged.
 
     Args:
@@ -61,16 +61,16 @@ def verify(target: str, progress: Progress) -> Verdict:
         damage += view.take_damage()
     finally:
         view.close()
-    return Verdict(messages, streamed, size + more, dict(counts), list(dict.fromkeys(damage)))
+    return CheckResult(messages, streamed, size + more, dict(counts), list(dict.fromkeys(damage)))
 
 
-def _scan(directory: str, counts: Counter[str], known: list[str]) -> list[str]:
+def _scan(directory: str, counts: Counter[str], reported_lines: list[str]) -> list[str]:
     """Return a line for each damaged part, and count the journal's records by kind.
 
     Args:
       directory: The store's directory.
       counts: Is increased for each record.
-      known: Lines that recovery reported.
+      reported_lines: Lines that recovery reported.
     """
     lines = []
     try:
@@ -84,7 +84,7 @@ def _scan(directory: str, counts: Counter[str], known: list[str]) -> list[str]:
     except OSError as error:
         raise StoreError(f"{directory} cannot be read: {error}") from error
     # Prefer lines that name the copy which a broker has set aside.
-    reported = {line.rpartition("; set aside in ")[0] or line: line for line in known}
+    reported = {line.rpartition("; set aside in ")[0] or line: line for line in reported_lines}
     return [*(reported.pop(line, line) for line in lines), *reported.values()]
 
 

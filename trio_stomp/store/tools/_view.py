@@ -209,7 +209,7 @@ class JournalView:
             shared.index = index = found.index
             shared.segments = {segment.number: segment for segment in segments}
             places = summarize(index, shared.read_extent)
-            damage, _ = self._streams.open(found.known(segments))
+            damage, _ = self._streams.open(found.journal_state(segments))
             self._damage = found.damage + damage
         except OSError as error:
             raise StoreError(f"{self._directory} cannot be read: {error}") from error

@@ -73,8 +73,8 @@ class SqlView:
         with explained(self._database, UNREADABLE):
             rows, is_last = read(self._opened, place, level, after, limit_bytes)
         end = page_of(rows, after, is_last).next
-        kept = [row for row in rows if row.id not in self._transient]
-        return Page(page_of(kept, after, is_last).runs, end, is_last)
+        durable = [row for row in rows if row.id not in self._transient]
+        return Page(page_of(durable, after, is_last).runs, end, is_last)
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
         """Implement ``View.read_stream``."""

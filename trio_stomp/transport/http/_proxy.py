@@ -232,8 +232,8 @@ def _parse_2(data: bytes) -> Proxied | None:
 
 
 def _address_bytes(family: int) -> int:
-    for known, needed in _ADDRESS_BYTES:
-        if family == known:
+    for each, needed in _ADDRESS_BYTES:
+        if family == each:
             return needed
     raise ProxyError(f"family {family:#04x} of version 2 is no stream over IPv4, IPv6 or unix")
 

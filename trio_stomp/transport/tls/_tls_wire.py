@@ -354,8 +354,8 @@ class TlsWire:
         Ciphertext is never shorter than its plaintext, so the waiting bytes are an upper bound of
         the unsent plaintext.
         """
-        kept = min(self._held, self._waiting_bytes())
-        sent = min(self._held - kept, most)
+        unsent = min(self._held, self._waiting_bytes())
+        sent = min(self._held - unsent, most)
         self._held -= sent
         return sent
 

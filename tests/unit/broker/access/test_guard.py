@@ -190,7 +190,7 @@ def state_of(core: Core) -> object:
         len(broker.timers),
         broker.publisher.received,
         broker.memory.used_bytes,
-        len(broker.subscriber),
+        len(broker.subscriptions),
     )
 
 
@@ -344,11 +344,11 @@ def test_the_topics_that_a_client_may_send_to_are_asked_for_once_and_bounded() -
     assert rights is not None
     for number in range(5000):
         peer.sends(f"/topic/{number}")
-        assert f"/topic/{number}" in rights.cleared
-        assert len(rights.cleared) <= 4096
+        assert f"/topic/{number}" in rights.allowed_names
+        assert len(rights.allowed_names) <= 4096
     assert peer.frames("ERROR") == []
     peer.sends("/queue/there")
-    assert "/queue/there" not in rights.cleared
+    assert "/queue/there" not in rights.allowed_names
 
 
 def test_what_many_connections_may_send_to_is_remembered_once_and_by_its_size() -> None:
@@ -361,7 +361,7 @@ def test_what_many_connections_may_send_to_is_remembered_once_and_by_its_size() 
         assert peer.frames("ERROR") == []
     (rights,) = {id(peer.client.rights): peer.client.rights for peer in peers}.values()
     assert rights is not None
-    assert 0 < sum(map(len, rights.cleared)) <= MAX_CACHED_CHARS
+    assert 0 < sum(map(len, rights.allowed_names)) <= MAX_CACHED_CHARS
 
 
 def test_before_connect_the_command_diag_is_answered_only_where_there_are_no_rules() -> None:
@@ -400,7 +400,7 @@ def test_other_rules_end_what_they_do_not_allow_any_more() -> None:
         assert peer.outbox.closed is CloseReason.NOT_AUTHORIZED
     for peer in (stays, temporary):
         assert peer.frames("ERROR") == []
-    assert len(core.broker.subscriber) == 2
+    assert len(core.broker.subscriptions) == 2
     stays.sends("/topic/a", "still")
     assert stays.bodies() == ["still"]
     stays.sends("/topic/b")

@@ -12,7 +12,7 @@ from trio_stomp.broker.names._pattern_sets import as_pattern
 from trio_stomp.broker.names._trie import matches
 from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
 from trio_stomp.broker.rules import _rights
-from trio_stomp.broker.rules._rights import MAX_CACHED, MAX_CACHED_CHARS, Rights, Verdict
+from trio_stomp.broker.rules._rights import MAX_CACHED, MAX_CACHED_CHARS, Decision, Rights
 from trio_stomp.broker.rules._rules import AccessRules, Action, Rule
 
 SEND, RECEIVE = Action.SEND, Action.RECEIVE
@@ -79,15 +79,15 @@ def test_a_pattern_that_is_there_twice_is_one():
 
 def test_a_verdict_names_the_rule_and_its_place():
     mine = rights("deny /topic/secret", "allow /topic/**")
-    found = mine.verdict(SEND, "/topic/a")
+    found = mine.decide(SEND, "/topic/a")
     assert found.allowed
     assert found.rule is not None
     assert found.rule.place == "acl.toml:2"
     assert found.explanation == "allowed by acl.toml:2: 'alice' may send to '/topic/a'"
-    assert mine.verdict(RECEIVE, "/topic/secret").explanation == (
+    assert mine.decide(RECEIVE, "/topic/secret").explanation == (
         "denied by acl.toml:1: 'alice' may not receive from '/topic/secret'"
     )
-    assert mine.verdict(Action.ADMIN, "/topic/a") == Verdict(
+    assert mine.decide(Action.ADMIN, "/topic/a") == Decision(
         False, None, "denied, since no rule allows it: 'alice' may not administer '/topic/a'"
     )
 
@@ -95,7 +95,7 @@ def test_a_verdict_names_the_rule_and_its_place():
 @pytest.mark.parametrize("action", Action)
 def test_every_action_can_be_told(action: Action):
     mine = AccessRules().rights(ANONYMOUS)
-    assert ": anonymous may not " in mine.verdict(action, "x").explanation
+    assert ": anonymous may not " in mine.decide(action, "x").explanation
 
 
 def test_a_wildcards_verdict_tells_what_is_in_its_way():
@@ -106,24 +106,24 @@ def test_a_wildcards_verdict_tells_what_is_in_its_way():
         "allow /topic/b.>",
         "deny /queue/>",
     )
-    assert mine.verdict(RECEIVE, "/topic/>", compiled("/topic/>")).explanation == (
+    assert mine.decide(RECEIVE, "/topic/>", compiled("/topic/>")).explanation == (
         "denied by acl.toml:1, which is for a part of it: 'alice' may not receive from '/topic/>'"
     )
-    assert mine.verdict(RECEIVE, "/queue/a.*", compiled("/queue/a.*")).explanation == (
+    assert mine.decide(RECEIVE, "/queue/a.*", compiled("/queue/a.*")).explanation == (
         "denied by acl.toml:5: 'alice' may not receive from '/queue/a.*'"
     )
-    assert mine.verdict(RECEIVE, "/topic/a*", compiled("/topic/a*")).explanation == (
+    assert mine.decide(RECEIVE, "/topic/a*", compiled("/topic/a*")).explanation == (
         "denied, since no rule allows it: 'alice' may not receive from '/topic/a*';"
         " acl.toml:3 allows only a part of it"
     )
-    assert mine.verdict(RECEIVE, "/topic/a/*", compiled("/topic/a/*")).explanation == (
+    assert mine.decide(RECEIVE, "/topic/a/*", compiled("/topic/a/*")).explanation == (
         "allowed by acl.toml:3: 'alice' may receive from '/topic/a/*'"
     )
 
 
 def test_an_explanation_is_one_printable_line():
     mine = rights("allow /topic/**", user="e\nvil\x1b[2J" + "u" * 200)
-    told = mine.verdict(SEND, "/topic/\r\n\x1b]0;x\x07" + "n" * 2000).explanation
+    told = mine.decide(SEND, "/topic/\r\n\x1b]0;x\x07" + "n" * 2000).explanation
     assert told.isprintable()
     assert len(told) < 300
 
@@ -160,7 +160,7 @@ def test_a_wildcard_is_allowed_if_all_that_it_reaches_is(
     mine = rights(*lines)
     assert mine.allows_pattern(RECEIVE, asked, compiled(asked)) is wanted
     assert mine.allows_pattern(RECEIVE, asked, compiled(asked)) is wanted
-    assert mine.verdict(RECEIVE, asked, compiled(asked)).allowed is wanted
+    assert mine.decide(RECEIVE, asked, compiled(asked)).allowed is wanted
     assert not mine.allows_pattern(Action.ADMIN, asked, compiled(asked))
 
 
@@ -236,8 +236,8 @@ def test_nothing_that_an_allowed_wildcard_reaches_is_denied(
     for name in NAMES:
         wanted = naive(rules, user, RECEIVE, name)
         assert mine.allows(RECEIVE, name) is wanted
-        assert mine.verdict(RECEIVE, name).allowed is wanted
-        assert mine.verdict(RECEIVE, name, as_pattern(name)).allowed is wanted
+        assert mine.decide(RECEIVE, name).allowed is wanted
+        assert mine.decide(RECEIVE, name, as_pattern(name)).allowed is wanted
         if not wanted:
             denied.append(name)
     try:
@@ -273,7 +273,7 @@ def test_what_is_remembered_is_bounded_by_number():
     largest = 0
     for number in range(3 * MAX_CACHED):
         assert mine.allows(SEND, f"/topic/{number}")
-        largest = max(largest, len(mine._known))
+        largest = max(largest, len(mine._cache))
     assert largest == MAX_CACHED
     assert not mine.allows(SEND, "/queue/1")
 
@@ -282,12 +282,12 @@ def test_what_is_remembered_is_bounded_by_size():
     mine = rights("allow /topic/**")
     for number in range(2000):
         assert mine.allows(SEND, f"/topic/{number}/" + "x" * 1000)
-        size = sum(len(key) for _, key in mine._known if isinstance(key, str))
-        assert size == mine._known_chars <= MAX_CACHED_CHARS
+        size = sum(len(key) for _, key in mine._cache if isinstance(key, str))
+        assert size == mine._cached_chars <= MAX_CACHED_CHARS
     text = "/topic/" + "x" * MAX_CACHED_CHARS
     assert mine.allows(SEND, text)  # too long to be worth it, but answered
     assert mine.allows_pattern(RECEIVE, text + "/*", compiled(text + "/*"))
-    assert len(mine._known) == 1
+    assert len(mine._cache) == 1
 
 
 def test_an_action_hashes_as_fast_as_its_word():

@@ -288,14 +288,14 @@ def test_whoever_logs_in_may_use_destinations():
         assert all(ann.allows(action, name) for action in USES)
         assert not ann.allows(Action.ADMIN, name)
         assert not ann.allows(Action.MONITOR, name)
-    assert ann.verdict(Action.SEND, "a").explanation.startswith("allowed by built-in rule 5: 'ann'")
+    assert ann.decide(Action.SEND, "a").explanation.startswith("allowed by built-in rule 5: 'ann'")
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_but_not_what_the_broker_keeps_for_itself(name: str):
     ann = built_in("ann")
     assert not any(ann.allows(action, name) for action in Action)
-    assert ann.verdict(Action.SEND, name).explanation.startswith("denied by built-in rule 3:")
+    assert ann.decide(Action.SEND, name).explanation.startswith("denied by built-in rule 3:")
     assert not any(
         built_in("ann").allows(action, "/queue/monitor")
         for action in set(Action) - {Action.RECEIVE, Action.BROWSE}
@@ -345,7 +345,7 @@ def test_wildcards_by_the_built_in_rules(text: str, is_allowed: bool, is_allowed
     ):
         for action in (Action.RECEIVE, Action.BROWSE):
             asked = needs(action, text, pattern)
-            assert all(user.verdict(*each).allowed for each in asked) is wanted, asked
+            assert all(user.decide(*each).allowed for each in asked) is wanted, asked
 
 
 # What needs monitor.
@@ -444,7 +444,7 @@ def test_what_must_be_allowed(action: str, text: str, wanted: list[str]):
 def test_who_may_look_at_the_broker_may_not_thereby_read_the_rest():
     watcher = rights("x", allow("**", actions="monitor"))
     asked = needs(Action.RECEIVE, ">", compile_pattern(">", "native"))
-    assert [watcher.verdict(*each).allowed for each in asked] == [False, True, True]
+    assert [watcher.decide(*each).allowed for each in asked] == [False, True, True]
 
 
 def test_what_a_client_means_by_a_destination():
@@ -522,7 +522,7 @@ def test_what_is_hidden_decides_nothing(earlier: Rule, later: Rule, user: str, n
     if hides(earlier, later, groups):
         for action in Action:
             found = AccessRules((earlier, later), groups).rights(Identity(user))
-            rule = found.verdict(action, name).rule
+            rule = found.decide(action, name).rule
             assert rule is not later or earlier == later
 
 

@@ -73,7 +73,7 @@ def test_who_has_gone_meanwhile_is_subscribed_to_nothing():
     actor = desk.reader("/topic/a.*", "1")
     actor.is_gone()
     desk.settles()
-    assert len(desk.broker.subscriber) == 0
+    assert len(desk.broker.subscriptions) == 0
     assert desk.broker.destinations.wildcards == 0
 
 
@@ -152,4 +152,4 @@ def test_a_long_wildcard_is_remembered_as_others_are():
     assert len(list(rights.asking(Action.RECEIVE, said, pattern))) > MANY / 100
     assert not rights.is_long(Action.RECEIVE, pattern)
     assert rights.allows_pattern(Action.RECEIVE, said, pattern)
-    assert rights._known_chars <= PATTERN_CHARS + len("/topic/")
+    assert rights._cached_chars <= PATTERN_CHARS + len("/topic/")

@@ -58,7 +58,7 @@ def test_a_browser_is_shown_as_much_as_it_takes(core: Core):
     assert seen(browser) == ["m0", "m1", "m2", "m3"]
     browser.drains()
     assert seen(browser)[4:] == ["m4", "end"]
-    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
+    assert core.broker.subscriptions.initial_delivery.browses.statistics().unfinished == 0
     reader.subscribes("/queue/q")
     reader.drains()
 
@@ -114,7 +114,7 @@ def test_groups_and_others_are_shown_as_they_stand(core: Core):
 def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them(core: Core):
     publisher, browser, reader = core.peer(), core.peer(room=1), core.peer()
     publisher.sends("/queue/q", "m0", "m1")
-    browses = core.broker.subscriber.initial_delivery.browses
+    browses = core.broker.subscriptions.initial_delivery.browses
     for number in range(MAX_BROWSES + 5):
         browser.subscribes("/queue/q", f"{number}", headers=BROWSER)
     assert browses.statistics() == BrowseStatistics(MAX_BROWSES + 5, MAX_BROWSES, 0)
@@ -200,7 +200,7 @@ def test_many_browses_of_a_deep_queue_take_no_memory(core: Core):
     assert taken / len(peers) / MAX_BROWSES < 10_000
     for peer in peers:
         peer.is_gone()
-    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
+    assert core.broker.subscriptions.initial_delivery.browses.statistics().unfinished == 0
     core.broker.queues.end("/queue/q", core.now)
 
 
@@ -212,7 +212,7 @@ def test_what_is_charged_for_messages_that_are_shown_covers_what_they_take(core:
     browser.outbox.room = 3_000
     tracemalloc.start()
     try:
-        while core.broker.subscriber.initial_delivery.browses.statistics().unfinished:
+        while core.broker.subscriptions.initial_delivery.browses.statistics().unfinished:
             core.broker.writable(browser.client, core.now)
             core.passes(0)
         taken = tracemalloc.get_traced_memory()[0]
@@ -225,7 +225,7 @@ def test_what_is_charged_for_messages_that_are_shown_covers_what_they_take(core:
 
 def test_a_queue_that_was_forgotten_before_its_browse_began_is_shown_as_empty(core: Core):
     browser = core.peer(room=0)
-    browses = core.broker.subscriber.initial_delivery.browses
+    browses = core.broker.subscriptions.initial_delivery.browses
     for number in range(MAX_BROWSES + 1):
         browser.subscribes(f"/queue/{number}", f"{number}", headers=BROWSER)
     core.broker.queues.end(f"/queue/{MAX_BROWSES}", core.now)
@@ -242,7 +242,7 @@ def test_a_browser_that_goes_leaves_nothing_behind(core: Core):
     publisher.sends("/queue/q", "m0", "m1")
     browser.subscribes("/queue/q", headers=BROWSER)
     browser.unsubscribes()
-    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
+    assert core.broker.subscriptions.initial_delivery.browses.statistics().unfinished == 0
     browser.drains()
     assert seen(browser) == ["m0"]
     reader.subscribes("/queue/q")
@@ -273,7 +273,7 @@ def test_a_browser_looks_into_several_queues_and_makes_none(core: Core):
     publisher.sends("/queue/DLQ.a", "4")
     browser.subscribes("/queue/b,/queue/a.*,/queue/>", headers=BROWSER)
     assert seen(browser) == ["3", "1", "2", "end"]
-    assert core.broker.destinations.known("/queue/a.*") is None
+    assert core.broker.destinations.find_current("/queue/a.*") is None
     reader = core.peer()
     reader.subscribes("/queue/b,/queue/a.*,/queue/DLQ.*")
     reader.drains()

@@ -53,7 +53,7 @@ def test_what_was_recovered_is_shown_in_order_and_stays() -> None:
     queue = core.queue(Q)
     assert (queue.waiting.count, queue.waiting.paged) == (0, 20)
     assert core.memory.kept_bytes == 0
-    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
+    assert core.broker.subscriptions.initial_delivery.browses.statistics().unfinished == 0
     assert core.commit == core.store.recover(lambda done, total: None).commit
     assert consumed(core) == numbered("", 20)
 
@@ -156,12 +156,12 @@ def test_a_browser_that_goes_while_a_page_is_read_leaves_nothing(
     assert core.memory.kept_bytes == 0
     # The same in the middle of a page.
     browser = browses(core)
-    core.broker.subscriber.initial_delivery.browses._steps = 1
+    core.broker.subscriptions.initial_delivery.browses._steps = 1
     loads(core)
     assert core.memory.kept_bytes > 0
     leave(browser)
     assert core.memory.kept_bytes == 0
-    assert core.broker.subscriber.initial_delivery.browses.statistics().pages == 0
+    assert core.broker.subscriptions.initial_delivery.browses.statistics().pages == 0
 
 
 def test_selectors_lifetimes_and_redeliveries_are_seen_to() -> None:
@@ -219,7 +219,7 @@ def test_what_is_loaded_while_a_browser_looks_is_shown_once_and_in_order() -> No
 def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them() -> None:
     core = filled(*(str(number) * 3000 for number in range(4)), is_prompt=False)
     browsers = [browses(core) for _ in range(MAX_PAGES + 3)]
-    figures = core.broker.subscriber.initial_delivery.browses.statistics
+    figures = core.broker.subscriptions.initial_delivery.browses.statistics
     assert (figures().unfinished, figures().pages) == (MAX_PAGES + 3, MAX_PAGES)
     assert len(core.log.reads) == MAX_PAGES
     browsers[0].unsubscribes("b")

@@ -66,7 +66,7 @@ def put(log: Log, *, is_kept: bool = False) -> int:
 def test_a_turn_in_which_nothing_is_said_is_none() -> None:
     log = Log("memory")
     assert log.take() is None
-    with log.together():
+    with log.atomically():
         pass
     assert log.take() is None
 
@@ -133,10 +133,10 @@ def test_what_a_client_waits_for_is_not_kept_back_for_company() -> None:
 
 def test_what_is_written_together_is_one_record() -> None:
     bench = Bench()
-    with bench.log.together():
+    with bench.log.atomically():
         put(bench.log)
         bench.log.finish(3)
-        with bench.log.together():
+        with bench.log.atomically():
             bench.log.finish(4)
     (record,) = bench.takes()
     assert isinstance(record, Atomic)
@@ -148,16 +148,16 @@ def test_what_is_written_together_is_one_record() -> None:
 
 def test_a_single_record_is_bound_to_nothing() -> None:
     bench = Bench()
-    with bench.log.together():
+    with bench.log.atomically():
         bench.log.finish(3)
-    with bench.log.together():
+    with bench.log.atomically():
         put(bench.log)
     assert kinds(bench.takes()) == [Put, Done]
 
 
 def test_streams_are_not_bound() -> None:
     bench = Bench()
-    with bench.log.together():
+    with bench.log.atomically():
         bench.log.write(Append("s", 0, b"", [b"x"], 0))
         bench.log.finish(3)
     assert kinds(bench.takes()) == [Append, Done]
@@ -165,9 +165,9 @@ def test_streams_are_not_bound() -> None:
 
 def test_what_must_hold_is_not_bound_to_what_may_be_withdrawn() -> None:
     bench = Bench()
-    with bench.log.together(is_kept=False):
+    with bench.log.atomically(is_kept=False):
         put(bench.log)
-        with bench.log.together():
+        with bench.log.atomically():
             bench.log.finish(3)
         bench.log.finish(4)
     assert kinds(bench.takes()) == [Atomic, Done]
@@ -347,7 +347,7 @@ def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
     log = Log("memory")
     for _ in range(2):
         log.put("queue:q", b"", [bytes(1000)], level=4, received_ms=0, expires_ms=0, is_kept=True)
-        with log.together():
+        with log.atomically():
             put(log)
             log.finish(7)
         put(log)

@@ -130,7 +130,7 @@ def test_a_fault_ends_its_client_and_no_other(code: str, version: str):
     assert culprit.bodies() == ["before"]
     assert culprit.client.subscriptions == {}
     assert other.bodies() == ["before", "on"]
-    assert len(core.broker.subscriber) == 1
+    assert len(core.broker.subscriptions) == 1
     culprit.is_gone()
     other.is_gone()
     core.ends()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.core import Bench, run_of
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker.headers import hint_of, matched, together, unmatched
+from trio_stomp.broker.headers import combined, hint_of, matched, unmatched
 from trio_stomp.broker.names._kinds import nearly
 
 QUEUE, TOPIC = (
@@ -77,6 +77,6 @@ def test_a_near_miss_is_told_of_once(ttl_ms: int) -> None:
 
 def test_of_a_composite_the_hint_is_told_if_nobody_got_any() -> None:
     missed, taken = unmatched("queue/x"), matched(1)
-    assert together([missed, missed]) == unmatched("queue/x")
-    assert together([missed, taken]) == matched(1)
-    assert together([unmatched("/topic/a"), missed]) == unmatched("queue/x")
+    assert combined([missed, missed]) == unmatched("queue/x")
+    assert combined([missed, taken]) == matched(1)
+    assert combined([unmatched("/topic/a"), missed]) == unmatched("queue/x")

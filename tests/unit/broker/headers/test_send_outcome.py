@@ -10,9 +10,9 @@ from trio_stomp.broker.headers import (
     IN_MEMORY,
     NOTHING,
     SendOutcome,
+    combined,
     matched,
     parked,
-    together,
     unmatched,
 )
 
@@ -74,10 +74,10 @@ def test_who_gets_nothing_at_all(outcome: SendOutcome, is_lost: bool) -> None:
 
 def test_a_composite_promises_what_its_weakest_part_does() -> None:
     stored = SendOutcome(stored="journal")
-    assert together([stored, IN_MEMORY]) == IN_MEMORY
-    assert together([stored, stored]) == stored
-    assert together([DUPLICATE, DUPLICATE | stored]) == DUPLICATE | stored
-    assert together([DUPLICATE, matched(2), matched(1)]) == matched(3)
+    assert combined([stored, IN_MEMORY]) == IN_MEMORY
+    assert combined([stored, stored]) == stored
+    assert combined([DUPLICATE, DUPLICATE | stored]) == DUPLICATE | stored
+    assert combined([DUPLICATE, matched(2), matched(1)]) == matched(3)
 
 
 def test_a_run_without_receipts_makes_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_a_nack_without_requeue_is_the_end(desk: Bench):
     actor.nacks(actor.reads()[1], requeue=False)
     assert actor.reads() == []
     assert desk.waiting("/queue/DLQ.q") == ["0", "1"]
-    assert desk.broker.queues.deaths.buried[DeadLetterReason.REJECTED] == 2
+    assert desk.broker.queues.dead_letter_counts.failed[DeadLetterReason.REJECTED] == 2
     assert desk.queue(Q).unacked == 1
 
 

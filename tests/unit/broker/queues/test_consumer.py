@@ -186,7 +186,7 @@ def test_what_expires_in_the_outbox_is_given_up_and_frees_its_credit():
     assert actor.writes() == []
     assert actor.bodies() == ["c"]
     assert desk.waiting("/queue/DLQ.q") == ["a", "b"]
-    assert desk.broker.queues.deaths.buried[DeadLetterReason.EXPIRED] == 2
+    assert desk.broker.queues.dead_letter_counts.failed[DeadLetterReason.EXPIRED] == 2
     queue = desk.queue(Q)
     assert (queue.unacked, queue.message_count) == (1, 1)
     assert actor.consumer().count_left == 1

@@ -6,19 +6,19 @@ from tests.support.core import Bench, run_of
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker import DestinationPolicy
 
-Q, GRAVE = "/queue/q", "/topic/dead"
+Q, DEAD_LETTERS = "/queue/q", "/topic/dead"
 
 
 @pytest.mark.parametrize("is_committed", [False, True], ids=["alone", "in a COMMIT"])
 @pytest.mark.parametrize("bench", [Bench, DurableBench])
 @pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize("grave", [GRAVE, "/queue/grave", "#dead"])
+@pytest.mark.parametrize("dead_letters", [DEAD_LETTERS, "/queue/dead", "#dead"])
 def test_what_is_rejected_comes_to_whom_the_policy_names(
-    bench: type[Bench], persistent: str, grave: str, is_committed: bool
+    bench: type[Bench], persistent: str, dead_letters: str, is_committed: bool
 ) -> None:
-    desk = bench(book={Q: DestinationPolicy(dead_letter=grave)})
-    heir, actor = desk.actor(), desk.actor()
-    heir.subscribes(grave)
+    desk = bench(book={Q: DestinationPolicy(dead_letter=dead_letters)})
+    consumer, actor = desk.actor(), desk.actor()
+    consumer.subscribes(dead_letters)
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "bad", "good", persistent=persistent)
     desk.turn()
@@ -29,7 +29,7 @@ def test_what_is_rejected_comes_to_whom_the_policy_names(
         actor.nacks(bad, requeue=False)
         actor.acks(good)
     desk.turn()
-    [dead] = heir.reads()
+    [dead] = consumer.reads()
     assert dead.text == "bad"
     assert dead.get("x-death-reason") == "rejected"
     assert dead.get("original-destination") == Q
@@ -42,10 +42,10 @@ def test_a_durable_subscription_to_dead_letters_survives_with_them(
     is_stored: bool, is_committed: bool
 ) -> None:
     """The end of the message and its dead letter are one record: a crash finds one of them."""
-    desk = DurableBench(book={Q: DestinationPolicy(dead_letter=GRAVE)})
-    heir, actor = desk.actor(), desk.actor()
-    heir.subscribes(GRAVE, durable_subscription_name="d")
-    heir.leaves()
+    desk = DurableBench(book={Q: DestinationPolicy(dead_letter=DEAD_LETTERS)})
+    consumer, actor = desk.actor(), desk.actor()
+    consumer.subscribes(DEAD_LETTERS, durable_subscription_name="d")
+    consumer.leaves()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "bad", persistent="true")
     desk.turn()
@@ -61,70 +61,76 @@ def test_a_durable_subscription_to_dead_letters_survives_with_them(
         desk.answers()
         desk.loads()
     again = desk.restarts()  # as after a crash
-    heir = again.actor()
-    heir.subscribes(Q, "q")
-    heir.subscribes(GRAVE, "d", durable_subscription_name="d")
+    consumer = again.actor()
+    consumer.subscribes(Q, "q")
+    consumer.subscribes(DEAD_LETTERS, "d", durable_subscription_name="d")
     again.turn()
-    found = {each.get("subscription"): each.text for each in heir.reads()}
+    found = {each.get("subscription"): each.text for each in consumer.reads()}
     assert found == ({"d": "bad"} if is_stored else {"q": "bad"})
 
 
 def test_dead_letters_can_be_a_stream() -> None:
     desk = DurableBench(
-        book={Q: DestinationPolicy(dead_letter=GRAVE), GRAVE: DestinationPolicy(stream=True)}
+        book={
+            Q: DestinationPolicy(dead_letter=DEAD_LETTERS),
+            DEAD_LETTERS: DestinationPolicy(stream=True),
+        }
     )
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "bad", "worse", persistent="true")
     actor.nacks(*actor.reads(), requeue=False)
     desk.turn()
-    assert desk.broker.queues.deaths.lost == 0
+    assert desk.broker.queues.dead_letter_counts.lost == 0
     late = desk.restarts().actor()
-    late.subscribes(GRAVE, x_stream_offset="first")
+    late.subscribes(DEAD_LETTERS, x_stream_offset="first")
     found = late.reads()
     assert [each.text for each in found] == ["bad", "worse"]
     assert {each.get("x-death-reason") for each in found} == {"rejected"}
 
 
-@pytest.mark.parametrize("grave", [GRAVE, "/stream/orders"])
-def test_a_dead_letter_that_nobody_gets_is_counted_as_lost(grave: str) -> None:
-    desk = Bench(book={Q: DestinationPolicy(dead_letter=grave)})
+@pytest.mark.parametrize("dead_letters", [DEAD_LETTERS, "/stream/orders"])
+def test_a_dead_letter_that_nobody_gets_is_counted_as_lost(dead_letters: str) -> None:
+    desk = Bench(book={Q: DestinationPolicy(dead_letter=dead_letters)})
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "bad")
     actor.nacks(*actor.reads(), requeue=False)
     desk.turn()
-    deaths = desk.broker.queues.deaths
-    assert (deaths.lost, sum(deaths.kept.values())) == (1, 0)
+    deaths = desk.broker.queues.dead_letter_counts
+    assert (deaths.lost, sum(deaths.moved.values())) == (1, 0)
     assert desk.memory.used_bytes == 0
 
 
 def test_a_late_subscriber_gets_dead_letters_that_have_a_lifetime() -> None:
     desk = Bench(
-        book={Q: DestinationPolicy(dead_letter=GRAVE), GRAVE: DestinationPolicy(ttl_ms=1000)}
+        book={
+            Q: DestinationPolicy(dead_letter=DEAD_LETTERS),
+            DEAD_LETTERS: DestinationPolicy(ttl_ms=1000),
+        }
     )
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "bad")
     actor.nacks(*actor.reads(), requeue=False)
     desk.turn()
-    assert desk.broker.queues.deaths.lost == 0
-    actor.subscribes(GRAVE, "late")
+    assert desk.broker.queues.dead_letter_counts.lost == 0
+    actor.subscribes(DEAD_LETTERS, "late")
     assert actor.bodies("late") == ["bad"]
 
 
 def test_what_a_commit_pushes_out_of_a_full_queue_comes_to_its_topic() -> None:
     """The selectors that were asked before it are asked anew about the dead letter."""
-    policy = DestinationPolicy(max_messages=1, overflow="dead-letter", dead_letter=GRAVE)
+    policy = DestinationPolicy(max_messages=1, overflow="dead-letter", dead_letter=DEAD_LETTERS)
     desk = Bench(book={Q: policy})
-    heir, actor = desk.actor(), desk.actor()
-    heir.subscribes(GRAVE, selector="kind = 'old'")
+    consumer, actor = desk.actor(), desk.actor()
+    consumer.subscribes(DEAD_LETTERS, selector="kind = 'old'")
     for number in range(20):
-        heir.subscribes(GRAVE, f"other-{number}", selector=f"kind = '{number}'")
+        consumer.subscribes(DEAD_LETTERS, f"other-{number}", selector=f"kind = '{number}'")
     actor.sends(Q, "first", kind="old")
     actor.commits(run_of(Q, ("second",), (("kind", "new"),)))
     desk.turn()
-    assert heir.bodies() == ["first"]
+    assert consumer.bodies() == ["first"]
     assert desk.waiting(Q) == ["second"]
 
 
@@ -136,16 +142,16 @@ def test_dead_letters_that_policies_send_in_a_circle_come_to_an_end(other: str) 
     }
     desk = Bench(book=book)
     if other.startswith("/topic"):
-        heir = desk.actor()
-        heir.subscribes(other, durable_subscription_name="d")
-        heir.leaves()
+        consumer = desk.actor()
+        consumer.subscribes(other, durable_subscription_name="d")
+        consumer.leaves()
     actor = desk.actor()
     actor.sends("/queue/a", "around", "and around")
     for _ in range(64):
         desk.now += 1.0
         desk.broker.tick(desk.now)
         desk.turn()
-    assert desk.broker.queues.deaths.lost == 2
+    assert desk.broker.queues.dead_letter_counts.lost == 2
     assert desk.memory.kept_bytes == 0
 
 

@@ -113,7 +113,7 @@ def test_dead_letter_sends_the_oldest_to_the_dead():
     frames = actor.reads()
     assert [frame.text for frame in frames] == ["0", "1", "2"]
     assert {frame.get("x-death-reason") for frame in frames} == {"overflow"}
-    assert desk.broker.queues.deaths.buried[DeadLetterReason.OVERFLOW] == 3
+    assert desk.broker.queues.dead_letter_counts.failed[DeadLetterReason.OVERFLOW] == 3
 
 
 @pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])

@@ -374,7 +374,7 @@ def test_the_waits_are_0_1_2_4_seconds_and_others_overtake(bench: Bench):
     actor.nacks(frame)
     assert actor.reads() == []
     assert bench.waiting("/queue/DLQ.q") == ["bad"]
-    assert bench.broker.queues.deaths.buried[DeadLetterReason.DELIVERY_LIMIT] == 1
+    assert bench.broker.queues.dead_letter_counts.failed[DeadLetterReason.DELIVERY_LIMIT] == 1
 
 
 def test_a_disconnect_counts_as_a_failure_but_makes_nobody_wait(bench: Bench):
@@ -400,7 +400,7 @@ def test_a_dead_letter_is_not_lost_by_looking_at_it_often():
         assert actor.bodies() == ["bad"]
         actor.is_gone()
     assert desk.waiting("/queue/DLQ.q") == ["bad"]
-    assert desk.broker.queues.deaths.lost == 0
+    assert desk.broker.queues.dead_letter_counts.lost == 0
 
 
 def test_a_dead_letter_sent_back_is_no_duplicate_of_itself():
@@ -508,15 +508,15 @@ def test_a_message_that_dies_among_the_dead_is_gone(bench: Bench):
     actor.subscribes("/queue/DLQ.q", ack="client")
     actor.nacks(*actor.reads(), requeue=False)
     assert actor.reads() == []
-    assert bench.broker.queues.deaths.lost == 1
+    assert bench.broker.queues.dead_letter_counts.lost == 1
     assert bench.memory.used_bytes == 0
 
 
 def test_a_dead_letter_queue_of_the_operators_choice():
     desk = Bench(
         book={
-            Q: DestinationPolicy(dead_letter="/queue/grave"),
-            "/queue/grave": DestinationPolicy(max_messages=1),
+            Q: DestinationPolicy(dead_letter="/queue/dead"),
+            "/queue/dead": DestinationPolicy(max_messages=1),
         }
     )
     actor = desk.actor()
@@ -524,8 +524,8 @@ def test_a_dead_letter_queue_of_the_operators_choice():
     actor.sends(Q, "a", "b")
     actor.nacks(*actor.reads(), requeue=False)
     assert actor.reads() == []
-    assert desk.waiting("/queue/grave") == ["a"]
-    assert desk.broker.queues.deaths.lost == 1
+    assert desk.waiting("/queue/dead") == ["a"]
+    assert desk.broker.queues.dead_letter_counts.lost == 1
     assert desk.queue(Q).destination.dropped == 1  # of the other a dead letter was made
     assert desk.memory.used_bytes == OVERHEAD + 1 + desk.heads_bytes()
 
@@ -538,7 +538,7 @@ def test_no_memory_no_dead_letter(desk: Bench):
     desk.memory.limit_bytes = 100
     actor.nacks(*frames, requeue=False)
     assert actor.reads() == []
-    assert desk.broker.queues.deaths.lost == 1
+    assert desk.broker.queues.dead_letter_counts.lost == 1
     assert desk.memory.used_bytes == desk.memory.kept_bytes == 0
 
 
@@ -550,7 +550,7 @@ def test_a_dead_letter_that_can_have_no_queue_is_lost_and_nothing_breaks():
     actor.sends(name, "bad")
     actor.nacks(*actor.reads(), requeue=False)
     assert actor.reads() == []
-    assert desk.broker.queues.deaths.lost == 1
+    assert desk.broker.queues.dead_letter_counts.lost == 1
     assert desk.memory.used_bytes == desk.memory.kept_bytes == 0
 
 
@@ -630,7 +630,7 @@ def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later(benc
     other.sends(Q, "3", "4")
     bench.turn()
     bench.broker.queues.end(Q, bench.now)
-    assert bench.broker.destinations.known(Q).queue is None  # type: ignore[union-attr]
+    assert bench.broker.destinations.find_current(Q).queue is None  # type: ignore[union-attr]
     assert queue.destination.dropped == 1  # 4; 3 went to the free place
     actor.is_gone()
     bench.passes(5.0)

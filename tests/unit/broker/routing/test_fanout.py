@@ -236,13 +236,13 @@ def test_disconnect_says_why_and_throws_away_what_waits():
     assert slow.bodies() == []
     assert slow.outbox.discarded == 2
     # It is out at once, with all its subscriptions, and not heard any more.
-    assert len(core.broker.subscriber) == 0
+    assert len(core.broker.subscriptions) == 0
     slow.sends("c", "x")
-    assert core.broker.destinations.known("c") is None
+    assert core.broker.destinations.find_current("c") is None
     publisher.sends("b", "x")
     assert slow.outbox.swallowed == 0
     assert core.broker.fan_out.drops.slow_consumer == 3
-    destination = core.broker.destinations.known("a")
+    destination = core.broker.destinations.find_current("a")
     assert destination is not None
     assert destination.dropped == 3
 
@@ -341,7 +341,7 @@ def test_a_slow_reader_of_the_brokers_own_topics_is_ended_too():
     for _ in range(3):
         core.broker.publish("DIAG/process", b"{}", (("k", "v"),), core.now)
     assert slow.error().get("code") == "slow-consumer"
-    assert len(core.broker.subscriber) == 0
+    assert len(core.broker.subscriptions) == 0
     assert not core.broker.has_subscribers("DIAG/process")
 
 

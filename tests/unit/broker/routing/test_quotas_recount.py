@@ -96,7 +96,7 @@ def recounted(core: Bench, schedules: Schedules) -> dict[Quota, tuple[int, int, 
     for binding in bindings:
         tables[binding.quota] += binding.cost
         selectors.add(binding.selector)
-    for subscription in broker.subscriber._all:
+    for subscription in broker.subscriptions._all:
         tables[subscription.quota] += subscription.cost
         selectors.add(subscription.selector)
         if isinstance(subscription.consumer, Consumer):

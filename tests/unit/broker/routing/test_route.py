@@ -108,14 +108,14 @@ def test_a_route_knows_its_exact_subscribers_when_it_is_next_used():
     add(destinations, first)
     add(destinations, second)
     assert destination.subscribers == ()  # not looked up before it is used
-    assert destinations.known("a") is destination
+    assert destinations.find_current("a") is destination
     assert numbers(destination) == [1, 2]
     remove(destinations, first)
     assert (
         destination.subscribers == destination.direct == destination.filtered == ()
     )  # nor is anybody kept alive
     assert numbers(destinations.open("a")) == [2]
-    assert destinations.known("b") is None
+    assert destinations.find_current("b") is None
 
 
 def test_wildcards_reach_routes_that_exist_already_and_leave_them_again():
@@ -125,7 +125,7 @@ def test_wildcards_reach_routes_that_exist_already_and_leave_them_again():
     add(destinations, wild)
     assert destinations.wildcards == 1
     assert one.subscribers == ()  # not looked up before it is used
-    assert destinations.known("a.b") is one
+    assert destinations.find_current("a.b") is one
     assert numbers(one) == [1]
     assert destinations.open("c") is other
     assert numbers(other) == []
@@ -182,7 +182,7 @@ def test_a_large_full_table_forgets_a_few_for_a_new_name() -> None:
     for number in range(5_001):
         destinations.open(str(number))
     assert len(destinations) == 5_001 - MAX_FORGOTTEN
-    assert destinations.known("0") is None
+    assert destinations.find_current("0") is None
 
 
 @pytest.mark.parametrize("of_one", [False, True])
@@ -198,7 +198,7 @@ def test_while_very_many_are_in_use_again_a_full_table_takes_some_names_more(of_
         assert len(destinations) == 2_001 + number, "none of those checked so far is idle"
     destinations.place("new 2", quota)
     assert len(destinations) == 2_003 - MAX_FORGOTTEN
-    assert destinations.known(str(2 * MAX_LOOKED)) is None
+    assert destinations.find_current(str(2 * MAX_LOOKED)) is None
 
 
 def test_a_table_full_of_subscriptions_takes_no_other_name():
@@ -215,7 +215,7 @@ def test_a_table_full_of_subscriptions_takes_no_other_name():
     add(destinations, subscription("new.*", 99))  # a wildcard takes no place among the names
     remove(destinations, held[3])
     assert numbers(destinations.open("new.x")) == [99]
-    assert destinations.known("3") is None
+    assert destinations.find_current("3") is None
 
 
 def test_the_brokers_own_topics_are_never_refused_and_make_no_room():
@@ -239,7 +239,7 @@ def test_a_table_that_holds_the_brokers_own_topics_still_makes_room():
         destinations.own(f"DIAG/event/{number}")
     destinations.open("new")
     assert len(destinations) <= 16
-    assert destinations.known("new") is not None
+    assert destinations.find_current("new") is not None
 
 
 def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
@@ -248,7 +248,7 @@ def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
     publisher.sends("kept", "first")
     for number in range(40):
         publisher.sends(f"other{number}", "x")
-    assert core.broker.destinations.known("kept") is None
+    assert core.broker.destinations.find_current("kept") is None
     publisher.sends("kept", "second")
     late = core.reader("kept")
     publisher.sends("kept", "third")
@@ -339,7 +339,7 @@ def left_with_a_topic(core: Core) -> None:
 def test_a_queue_that_is_idle_again_can_be_forgotten(act: Callable[[Core], None]) -> None:
     core = Core(BrokerPolicies(max_destinations=40))
     act(core)
-    destination = core.broker.destinations.known("/queue/a")
+    destination = core.broker.destinations.find_current("/queue/a")
     assert destination is not None
     assert destination.is_idle
     assert destination in core.broker.destinations._quiet._all
@@ -351,7 +351,7 @@ def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
     sender.sends("a", "x", headers=(("retain", "set"),))
     _take_all_idle(core)
     sender.sends("a", "", headers=(("retain", "remove"),))
-    destination = core.broker.destinations.known("a")
+    destination = core.broker.destinations.find_current("a")
     assert destination is not None
     assert destination.is_idle
     assert destination in core.broker.destinations._quiet._all
@@ -366,13 +366,13 @@ def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
         holder.subscribes(f"/t/{number}", f"{number}")
     for number in range(40):
         sender.sends(f"/new/{number}")
-    assert all(destinations.known(f"/t/{number}") is not None for number in range(8))
+    assert all(destinations.find_current(f"/t/{number}") is not None for number in range(8))
     assert not any(destination.name.startswith("/t/") for destination in destinations._quiet._all)
     holder.unsubscribes("3")
-    assert destinations.known("/t/3") in destinations._quiet._all
+    assert destinations.find_current("/t/3") in destinations._quiet._all
     for number in range(40, 80):
         sender.sends(f"/new/{number}")
-    assert destinations.known("/t/3") is None
+    assert destinations.find_current("/t/3") is None
     core.ends()
 
 
@@ -381,7 +381,8 @@ def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at(core: Core
     reader.unsubscribes()
     quiet = core.broker.destinations._quiet._all
     assert all(
-        core.broker.destinations.known(destination.name) is destination for destination in quiet
+        core.broker.destinations.find_current(destination.name) is destination
+        for destination in quiet
     )
     for number in range(100):
         core.broker.destinations.note_quiet(Destination(f"{number}", Kind.TOPIC))

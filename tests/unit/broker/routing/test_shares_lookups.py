@@ -161,7 +161,7 @@ def test_somebody_may_look_up_at_once_meanwhile(desk: Clocked, monkeypatch: pyte
     reader, sender = crowd(desk), desk.actor()
     looked_at(desk, sender)
     monkeypatch.setattr(_destinations, "takers_of", takers_of)
-    destination = desk.broker.destinations.known(TOPIC)
+    destination = desk.broker.destinations.find_current(TOPIC)
     assert destination is not None
     before = destination.subscribers
     assert len(before) == MANY

@@ -211,7 +211,7 @@ def test_what_is_sent_twice_with_one_id_is_taken_once(header: str):
     assert send("1", "one", "again in the same run") == (("matched", "1"),)
     assert send("1", "again", "and again") == (("duplicate", "true"),)
     assert send("2", "two") == (("matched", "1"),)
-    assert core.broker.publisher.duplicates == 3
+    assert core.broker.publisher.duplicates.found == 3
     assert send("3", "three") == (("matched", "1"),)
     assert send("1", "forgotten") == (("matched", "1"),)  # the window holds two
     assert reader.bodies() == ["one", "two", "three", "forgotten"]
@@ -327,7 +327,7 @@ def test_a_producer_waits_for_the_queue_that_an_alias_means():
     core.passes(1)
     assert publisher.outbox.is_paused
     assert [frame.get("receipt-id") for frame in publisher.frames()] == ["r0"]
-    assert core.broker.destinations.known("/amq/queue/q") is None
+    assert core.broker.destinations.find_current("/amq/queue/q") is None
     reader.subscribes("/queue/q")
     assert [frame.get("receipt-id") for frame in publisher.frames()] == ["r0", "r1", "r2"]
     assert reader.bodies() == ["0", "1"]
@@ -414,7 +414,7 @@ def test_a_message_repeats_and_its_id_does_not_make_it_a_duplicate_of_itself(cor
         core.passes(1)
         seen.append(len(reader.bodies()))
     assert seen == [1, 1, 2, 2, 3, 3, 3]
-    assert core.broker.publisher.duplicates == 2
+    assert core.broker.publisher.duplicates.found == 2
     assert core.memory.used_bytes == 0
 
 

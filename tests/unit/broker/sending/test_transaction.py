@@ -297,6 +297,6 @@ def test_a_reply_for_somebody_who_has_gone_meanwhile_is_dropped() -> None:
     core.turn()
     asker.is_gone()
     core.answers()
-    destination = core.broker.destinations.known(reply_to)
+    destination = core.broker.destinations.find_current(reply_to)
     assert destination is not None
     assert (destination.queue, destination.dropped) == (None, 1)

@@ -85,7 +85,7 @@ def test_they_end_by_time_too_where_each_takes_long(desk: Clocked, count: int, t
     assert len(reader.client.temporary) == temporary
 
     def there() -> int:
-        return len(desk.broker.subscriber) + len(reader.client.temporary)
+        return len(desk.broker.subscriptions) + len(reader.client.temporary)
 
     left, most = [there()], round(LEAVING_S / STEP_S) + 1
     desk.broker.forget(reader.client, CloseReason.CONNECTION_LOST, desk.now)
@@ -189,21 +189,21 @@ def test_the_slice_of_a_turn_is_no_more_than_was_measured():
 
 
 def test_what_it_had_comes_first_for_whoever_is_next(core: Sliced):
-    producer, peer, heir = core.peer(), core.loaded(), core.peer()
+    producer, peer, successor = core.peer(), core.loaded(), core.peer()
     peer.subscribes("/queue/q", ack="client-individual")
     producer.sends("/queue/q", "1", "2", "3")
     assert peer.bodies("0") == ["1", "2", "3"]
     peer.is_gone()
-    heir.subscribes("/queue/q")
+    successor.subscribes("/queue/q")
     producer.sends("/queue/q", "4", "5")
-    assert heir.bodies() == []  # or they would come before 1
+    assert successor.bodies() == []  # or they would come before 1
     core.slice()
     # It is the last of its subscriptions, but somebody waits for it.
-    assert heir.bodies() == ["1", "2", "3", "4", "5"]
-    assert [each.get("redelivered") for each in heir.messages()] == ["true"] * 3 + [None] * 2
+    assert successor.bodies() == ["1", "2", "3", "4", "5"]
+    assert [each.get("redelivered") for each in successor.messages()] == ["true"] * 3 + [None] * 2
     assert not core.broker.leaving.is_over
     core.settles()
-    assert heir.bodies() == ["1", "2", "3", "4", "5"]
+    assert successor.bodies() == ["1", "2", "3", "4", "5"]
     assert not core.broker.queues.urgent
 
 
@@ -229,9 +229,9 @@ def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there(core: Sl
     assert peer.messages() == []
     assert peer.outbox.swallowed == 0
     assert depth(core, "/queue/q") == depth(core, "/queue/q.x") == 1
-    heir = core.reader("/queue/q", "a")
-    heir.subscribes("/queue/q.x", "b")
-    assert sorted(heir.bodies()) == ["1", "2"]
+    successor = core.reader("/queue/q", "a")
+    successor.subscribes("/queue/q.x", "b")
+    assert sorted(successor.bodies()) == ["1", "2"]
 
 
 @pytest.mark.parametrize("header", [("activemq.exclusive", "true"), ("activemq.priority", "5")])
@@ -263,23 +263,23 @@ def test_groups_pass_on_in_order(core: Sliced):
 
 
 def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order(core: Sliced):
-    producer, peer, heir = core.peer(), core.peer(), core.peer()
+    producer, peer, successor = core.peer(), core.peer(), core.peer()
     peer.subscribes("/queue/q", ack="client-individual")
     bodies = [f"{number}" for number in range(5 * SLICE)]
     producer.sends("/queue/q", *bodies)
     peer.is_gone()
     assert not core.broker.leaving.is_over
-    heir.subscribes("/queue/q")
+    successor.subscribes("/queue/q")
     queue = core.broker.queues.open("/queue/q")
     seen = []
     while not core.broker.leaving.is_over:
         seen.append(queue.unacked)
         core.slice()
         if queue.unacked:
-            assert heir.bodies() == []
+            assert successor.bodies() == []
     assert seen == [5 * SLICE, 4 * SLICE, 3 * SLICE, 2 * SLICE, SLICE, 0][: len(seen)]
     assert len(seen) >= 5
-    assert heir.bodies() == bodies
+    assert successor.bodies() == bodies
 
 
 def test_what_failed_too_often_dies_as_ever():
@@ -307,7 +307,7 @@ def test_its_temporary_destinations_go_with_it(core: Sliced):
     core.settles()
     assert peer.bodies("/temp-queue/r1") == []
     assert not peer.client.temporary
-    destinations = [core.broker.destinations.known(name) for name in names]
+    destinations = [core.broker.destinations.find_current(name) for name in names]
     assert [destination.queue for destination in destinations if destination is not None] == [
         None
     ] * FILLERS
@@ -359,9 +359,9 @@ def test_what_is_sent_meanwhile_is_parked_for_the_next():
     peer.subscribes("t")
     peer.is_gone()
     producer.sends("t", "1")
-    heir = core.reader("t")
+    successor = core.reader("t")
     producer.sends("t", "2")
-    assert heir.bodies() == ["1", "2"]
+    assert successor.bodies() == ["1", "2"]
     core.ends()
 
 
@@ -374,8 +374,8 @@ def test_what_was_parked_for_it_is_for_whoever_subscribes_next():
     peer.is_gone()
     assert not core.broker.leaving.is_over
     core.broker.writable(peer.client, core.now)
-    heir = core.reader("t")
-    assert heir.bodies() == ["1", "2"]
+    successor = core.reader("t")
+    assert successor.bodies() == ["1", "2"]
     assert peer.client.catching_up == 0
     core.ends()
 
@@ -534,8 +534,8 @@ def test_a_durable_subscription_keeps_what_comes_from_then_on(core: Sliced):
     core.slice()
     producer.sends("t", "3")
     core.settles()
-    heir = core.reader("t", "d", headers=DURABLE, client_id="me")
-    assert heir.bodies() == ["1", "2", "3"]
+    successor = core.reader("t", "d", headers=DURABLE, client_id="me")
+    assert successor.bodies() == ["1", "2", "3"]
     assert peer.outbox.swallowed == 0
 
 
@@ -545,15 +545,15 @@ def test_who_comes_back_meanwhile_takes_it_over_in_order(core: Sliced):
     producer.sends("t", "1")
     peer.is_gone()
     producer.sends("t", "2")
-    heir = core.loaded(client_id="me")
-    heir.subscribes("t", "d", ack="client-individual", headers=DURABLE)
-    assert heir.bodies("d") == ["1", "2"]
+    successor = core.loaded(client_id="me")
+    successor.subscribes("t", "d", ack="client-individual", headers=DURABLE)
+    assert successor.bodies("d") == ["1", "2"]
     core.settles()
     producer.sends("t", "3")
-    assert heir.bodies("d") == ["1", "2", "3"]
+    assert successor.bodies("d") == ["1", "2", "3"]
     assert peer.bodies("d") == ["1"]
     assert "ERROR" not in [frame.command for frame in peer.frames()]
-    heir.acks(*[each for each in heir.messages() if each.get("subscription") == "d"])
+    successor.acks(*[each for each in successor.messages() if each.get("subscription") == "d"])
     assert len(core.broker.bindings.durables) == 1
 
 
@@ -569,8 +569,8 @@ def test_one_that_is_not_safe_yet_does_not_begin_for_a_dead_client():
     bench.broker.use_rules(None, lambda identity: False, bench.now)
     assert actor.client.is_leaving
     bench.answers()
-    heir = bench.reader("t")
-    assert heir.bodies() == ["parked"]
+    successor = bench.reader("t")
+    assert successor.bodies() == ["parked"]
     bench.broker.finish(bench.now)
     bench.turn()
     assert not actor.client.subscriptions
@@ -773,12 +773,12 @@ async def test_others_are_answered_between_the_slices(transport: str) -> None:
         for leaver in leavers:
             await leaver.aclose()
         await until(lambda: len(broker.destinations.leaving) == 2)
-        answered, left = 0, [len(broker.subscriber)]
+        answered, left = 0, [len(broker.subscriptions)]
         while len(server.connections) > 1:
             # No fence: it would wait until nothing is left to do.
             await other.publish("/topic/x", b"", receipt=True)
             answered += 1
-            left.append(len(broker.subscriber))
+            left.append(len(broker.subscriptions))
         assert answered >= 20
         # A RECEIPT takes some runs of the loop, and a slice takes as many.
         assert max(before - after for before, after in pairwise(left)) <= 100
@@ -795,7 +795,7 @@ async def test_a_stop_waits_for_those_who_leave(autojump_clock: MockClock) -> No
         await until(lambda: not dial.server.broker.leaving.is_over)
         await dial.stop()  # and all counts are looked at behind it
         assert dial.server.broker.leaving.is_over
-        assert not len(dial.server.broker.subscriber)
+        assert not len(dial.server.broker.subscriptions)
 
 
 async def test_what_is_left_when_the_inbox_closes_ends_all_the_same(

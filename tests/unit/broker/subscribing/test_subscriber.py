@@ -95,7 +95,7 @@ def test_subscriptions_of_a_connection_are_bounded():
     assert error.get("code") == "too-many-subscriptions"
     assert "max_subscriptions_per_connection" in (error.get("message") or "")
     assert peer.outbox.closed is CloseReason.LIMIT_EXCEEDED
-    assert len(core.broker.subscriber) == 3
+    assert len(core.broker.subscriptions) == 3
 
 
 def test_ten_thousand_subscriptions_are_taken_and_ended(core: Core):
@@ -113,9 +113,9 @@ def test_destinations_stand_in_order_of_subscription(core: Core):
     one.subscribes("b", "0")
     two.subscribes("a*", "0")
     one.subscribes("b", "1")
-    assert core.broker.subscriber.destination_names() == ["b", "a*", "b"]
+    assert core.broker.subscriptions.destination_names() == ["b", "a*", "b"]
     one.unsubscribes("0")
-    assert core.broker.subscriber.destination_names() == ["a*", "b"]
+    assert core.broker.subscriptions.destination_names() == ["a*", "b"]
 
 
 def test_a_table_full_of_subscriptions_refuses_one_client_and_spares_the_broker():
@@ -138,7 +138,7 @@ def test_a_table_full_of_subscriptions_refuses_one_client_and_spares_the_broker(
         peer.is_gone()
     core.broker.publish("DIAG/event/connect", b"", (), core.now)
     assert not core.broker.has_subscribers("DIAG/event/disconnect")
-    assert len(core.broker.subscriber) == 16
+    assert len(core.broker.subscriptions) == 16
     assert holder.outbox.closed is None
 
 
@@ -160,7 +160,7 @@ def test_a_selector_that_there_is_no_memory_for_is_refused_and_charged_nothing(c
     assert peer.outbox.closed is CloseReason.MEMORY_LIMIT
     assert peer.frames("RECEIPT") == []
     assert core.memory.tables_bytes == before + filler
-    assert len(core.broker.subscriber) == 1
+    assert len(core.broker.subscriptions) == 1
     other.subscribes("a")  # it is the selector that does not fit
     assert other.outbox.closed is None
     core.memory.give_table(filler)

@@ -38,7 +38,7 @@ def test_a_topic_subscription_with_acks_gets_as_much_as_its_prefetch(core: Core,
     reader.nacks(reader.messages()[2])
     assert deliveries(reader)[4:] == [("m2", "2")]
     reader.is_gone()
-    assert len(core.broker.subscriber) == 1
+    assert len(core.broker.subscriptions) == 1
     assert core.memory.used_bytes == 0  # nobody else had a claim on them
     publisher.sends("a", "later")
     assert other.bodies()[-1] == "later"
@@ -103,7 +103,7 @@ def test_a_full_feed_loses_messages_of_its_own_or_its_client(policy: str):
     if policy == "disconnect":
         assert slow.error().get("code") == "slow-consumer"
         assert slow.outbox.closed is CloseReason.SLOW_CONSUMER
-        assert len(core.broker.subscriber) == 1
+        assert len(core.broker.subscriptions) == 1
         assert core.memory.used_bytes == 0
         assert (bindings.dropped, core.broker.destinations.open("a").dropped) == (1, 1)
     else:
@@ -344,7 +344,7 @@ def test_durable_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch):
     two.subscribes("a", headers=DURABLE)
     assert two.error().get("code") == "too-many-durable-subscriptions"
     assert two.outbox.closed is CloseReason.LIMIT_EXCEEDED
-    assert len(core.broker.subscriber) == 1
+    assert len(core.broker.subscriptions) == 1
     one.unsubscribes(headers=DURABLE)
     core.ends()
 
@@ -358,7 +358,7 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none(core: Core):
     first.subscribes("a", headers=told)
     whole = core.memory.tables_bytes - before
     first.unsubscribes(headers=DURABLE)
-    known = core.broker.destinations.known("a")
+    known = core.broker.destinations.find_current("a")
     assert known is not None
     name_cost = known.cost
     filler = core.memory.tables_room - whole + 1
@@ -371,7 +371,7 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none(core: Core):
     assert peer.frames("RECEIPT") == []
     # Nor does a name stay at which nothing ever happened.
     assert core.memory.tables_bytes == before + filler - name_cost
-    assert (len(core.broker.bindings.durables), len(core.broker.subscriber)) == (0, 0)
+    assert (len(core.broker.bindings.durables), len(core.broker.subscriptions)) == (0, 0)
     core.memory.give_table(1)
     again.subscribes("a", receipt=b"r", headers=told)
     assert [frame.command for frame in again.frames()] == ["RECEIPT"]

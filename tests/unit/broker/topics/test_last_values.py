@@ -133,7 +133,7 @@ def test_of_several_found_the_last_counts() -> None:
     core = made()
     retains(core.actor(), "a")
     core.turn()
-    destination = core.broker.destinations.known(T)
+    destination = core.broker.destinations.find_current(T)
     assert destination is not None
     destination.retained_id = 0
     retains(core.actor(), "b")
@@ -160,7 +160,7 @@ def test_a_route_whose_last_value_is_in_the_store_alone_is_not_forgotten() -> No
     core = DurableBench(book={}, memory=MemoryBudget(100))
     retains(core.actor(), "a")
     core.turn()
-    destination = core.broker.destinations.known(T)
+    destination = core.broker.destinations.find_current(T)
     assert destination is not None
     assert not destination.is_idle
 

@@ -193,7 +193,7 @@ def test_who_leaves_meanwhile_leaves_nothing_behind(kind: str, how: str):
     while desk.broker.has_more or not desk.broker.leaving.is_over:
         desk.passes(0)
     assert reader.client.catching_up == 0
-    assert len(desk.broker.subscriber) == 0
+    assert len(desk.broker.subscriptions) == 0
     assert not desk.broker.queues.frozen
     if kind == "durable" and how != "unsubscribe":
         again = desk.actor()

@@ -37,7 +37,7 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
     """
     from trio_stomp.cluster import figures_of
 
-    log, kept = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
+    log, snapshots = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
     nodes = await _nodes(names, jetstream)
     owner = _owner_of(nodes)
     settings: Row = next((row["settings"] for row in nodes if row["node"] == owner), {})
@@ -56,7 +56,7 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
                 for name, is_current in log.followers.items()
             ],
         },
-        "snapshots": {"bytes": kept.size},
+        "snapshots": {"bytes": snapshots.size},
     }
 
 
@@ -114,11 +114,11 @@ async def _owned(
 ) -> tuple[str, dict[str, Row]]:
     """Return the owner, and all nodes by name. ``node`` must be one of them, or ""."""
     nodes = {str(row["node"]): row for row in await _nodes(names, jetstream)}
-    owner, known = _owner_of(list(nodes.values())), ", ".join(nodes) or "none"
+    owner, answering = _owner_of(list(nodes.values())), ", ".join(nodes) or "none"
     if node and node not in nodes:
-        raise CannotDo(f"there is no node {node[:80]!r}; those that answer: {known}")
+        raise CannotDo(f"there is no node {node[:80]!r}; those that answer: {answering}")
     if not owner:
-        raise CannotDo(f"no node owns the cluster; those that answer: {known}")
+        raise CannotDo(f"no node owns the cluster; those that answer: {answering}")
     return owner, nodes
 
 

@@ -57,17 +57,17 @@ def _nearest(directory: Path) -> Path:
 
 def check_space(path: str, free_bytes: int) -> Finding:
     """Check the free space."""
-    told = (
+    text = (
         f"{free_bytes / (1 << 30):,.1f} GiB free"
         if free_bytes >= 1 << 30
         else (f"{free_bytes >> 20} MiB free")
     )
     remedy = f"free some, or move {path} to a larger disk"
     if free_bytes < TOO_LITTLE_BYTES:
-        return Finding(FAIL, "space", f"{told}: less than {size(TOO_LITTLE_BYTES)}", remedy)
+        return Finding(FAIL, "space", f"{text}: less than {size(TOO_LITTLE_BYTES)}", remedy)
     if free_bytes < LITTLE_BYTES:
-        return Finding(WARN, "space", f"{told}: less than {size(LITTLE_BYTES)}", remedy)
-    return Finding(OK, "space", told)
+        return Finding(WARN, "space", f"{text}: less than {size(LITTLE_BYTES)}", remedy)
+    return Finding(OK, "space", text)
 
 
 def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
@@ -111,19 +111,19 @@ def check_sync(there: Path, clock: Callable[[], float] = time.perf_counter) -> F
             f"{there} cannot be written to: {error.strerror}",
             "repair the disk, or name a directory on another with --data-dir",
         )
-    told = f"{median * 1000:,.2f} ms to sync a write to the disk"
+    text = f"{median * 1000:,.2f} ms to sync a write to the disk"
     if median > SLOW_SYNC_S:
         return Finding(
-            WARN, "sync", f"{told}: each persistent SEND waits this long", "use a faster disk (SSD)"
+            WARN, "sync", f"{text}: each persistent SEND waits this long", "use a faster disk (SSD)"
         )
     if median < QUICK_SYNC_S:
         return Finding(
             WARN,
             "sync",
-            f"{told}: implausibly fast; a power failure may lose messages",
+            f"{text}: implausibly fast; a power failure may lose messages",
             "use a disk, or a virtual one, that obeys fsync",
         )
-    return Finding(OK, "sync", told)
+    return Finding(OK, "sync", text)
 
 
 def _sync_s(there: Path, clock: Callable[[], float]) -> float:

@@ -111,12 +111,12 @@ def _settings(given: argparse.Namespace) -> Settings:
     Raises:
       OptionError: as for ``serve``.
     """
-    told = {
+    chosen = {
         name: Given(value, Source(COMMAND_LINE, flag))
         for name, flag in OPTIONS.items()
         if (value := getattr(given, name)) is not None
     }
-    return load(given.config, os.environ, told).settings
+    return load(given.config, os.environ, chosen).settings
 
 
 def _show(found: Sequence[Finding]) -> None:

@@ -159,16 +159,16 @@ def _who_answers(host: str, port: int, place: str) -> Finding:
 def check_clock(now: float | None = None) -> Iterator[Finding]:
     """Check whether the clock is plausible and synchronized."""
     now = time.time() if now is None else now
-    told = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+    today = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     remedy = "set the clock, and synchronize it with chrony, ntpd or systemd-timesyncd"
     written = Path(__file__).stat().st_mtime
     if now < written - A_DAY_S:
-        text = f"it is {told}, before this program was installed: expiry and tokens will fail"
+        text = f"it is {today}, before this program was installed: expiry and tokens will fail"
         yield Finding(FAIL, "clock", text, remedy)
     elif is_synchronized() is False:
-        yield Finding(WARN, "clock", f"it is {told}; the clock is not synchronized", remedy)
+        yield Finding(WARN, "clock", f"it is {today}; the clock is not synchronized", remedy)
     else:
-        yield Finding(OK, "clock", f"it is {told}")
+        yield Finding(OK, "clock", f"it is {today}")
 
 
 def is_synchronized() -> bool | None:

@@ -40,8 +40,8 @@ def screen(
     if frame["connections"]:
         parts.append(_connections(frame["connections"]))
     if frame["drops"]:
-        told = ", ".join(f"{reason} {many:,}" for reason, many in frame["drops"].items())
-        parts.append(_text(f"dropped: {told}", "yellow"))
+        reasons = ", ".join(f"{reason} {many:,}" for reason, many in frame["drops"].items())
+        parts.append(_text(f"dropped: {reasons}", "yellow"))
     if keys:
         state = "PAUSED  " if is_paused else ""
         parts.append(_text(f"{state}q quit  p pause  s sort ({sort})", "dim"))
