@@ -197,8 +197,9 @@ def queue(name: str, depth: int) -> str:
 
 def make_day(root: Path, latency: str) -> None:
     """Write the raw files of a day, one for each minute."""
-    names = ("broker_id", "epoch", "offset", "topic", "kind", "ts", "v", "body")
-    types = {"ts": pa.timestamp("us", "UTC"), "offset": pa.int64(), "v": pa.int64()}
+    names = ("broker_id", "epoch", "offset", "topic", "kind", "stored_at", "ts", "v", "body")
+    types = {"offset": pa.int64(), "v": pa.int64()}
+    types |= dict.fromkeys(("stored_at", "ts"), pa.timestamp("us", "UTC"))
     schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
     rows: list[tuple[object, ...]] = []
     size = batch = 0
@@ -215,7 +216,7 @@ def make_day(root: Path, latency: str) -> None:
 
     per_batch = 5 * TICKS_A_BATCH
     for number, (ts, kind, topic, body) in enumerate(day_messages(latency)):
-        rows.append(("bench", "e1", number, topic, kind, ts, 1, body))
+        rows.append(("bench", "e1", number, topic, kind, ts, ts, 1, body))
         size += len(body)
         if len(rows) == per_batch:
             flush()

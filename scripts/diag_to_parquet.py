@@ -216,8 +216,8 @@ def cause(text: str) -> str:
 
 
 def tables(spark: "SparkSession", told: argparse.Namespace) -> None:
-    """Build the tables of the requested days, then remove raw files that are no longer needed."""
-    from trio_stomp.spark import compact, compact_closed, expire_raw
+    """Build the tables of the requested days, then remove raw files as the options say."""
+    from trio_stomp.spark import compact, compact_closed, drop_raw, expire_raw
 
     made = compact(spark, told.root, told.compact) if told.compact else []
     if told.compact_closed:
@@ -225,10 +225,13 @@ def tables(spark: "SparkSession", told: argparse.Namespace) -> None:
     for day in made:
         record = {"day": day.day, "messages": day.messages, "tables": day.tables}
         print(json.dumps({"event": "compacted", **record, "s": day.seconds}), flush=True)
+    checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
     if told.raw_retention is not None:
-        checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
-        removed = expire_raw(told.root, checkpoint, told.raw_retention)
+        removed = expire_raw(spark, told.root, checkpoint, told.raw_retention)
         print(json.dumps({"event": "expired", "batches": removed}), flush=True)
+    if told.raw_max_age is not None:
+        removed = drop_raw(told.root, checkpoint, told.raw_max_age)
+        print(json.dumps({"event": "dropped", "batches": removed}), flush=True)
 
 
 def source_options(told: argparse.Namespace) -> dict[str, str]:
@@ -280,14 +283,26 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     days = {"type": date.fromisoformat, "metavar": "DATE", "action": "append"}
     add("--compact", help="make the tables of this day anew; repeatable", **days)  # type: ignore[arg-type]
     add("--compact-closed", action="store_true", help="make the tables of all days that are over")
-    add("--raw-retention", type=retention, metavar="3d", help="remove raw files older than that")
+    add(
+        "--raw-retention",
+        type=retention,
+        metavar="3d",
+        help="remove raw batches older than that whose rows are all in the tables",
+    )
+    add(
+        "--raw-max-age",
+        type=retention,
+        metavar="30d",
+        help="remove raw batches older than that, even if their rows are nowhere else",
+    )
     add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
     told = parser.parse_args(argv)
-    if told.interval is not None and (told.compact or told.compact_closed or told.raw_retention):
+    told.tables = told.compact or told.compact_closed or told.raw_retention or told.raw_max_age
+    if told.interval is not None and told.tables:
         parser.error("--interval never ends: give the tables a call of their own")
-    if not (told.once or told.interval is not None or told.compact or told.compact_closed):
-        parser.error("one of --once, --interval, --compact, --compact-closed is needed")
-    if (told.compact or told.compact_closed) and not is_local(told.root.removeprefix("file://")):
+    if not (told.once or told.interval is not None or told.tables):
+        parser.error("one of --once, --interval, --compact, --compact-closed, --raw-… is needed")
+    if told.tables and not is_local(told.root.removeprefix("file://")):
         parser.error("the tables need a --root that is a directory, if one that machines share")
     return told
 
@@ -318,7 +333,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 if (told.once or told.interval is not None) and not stop.is_set():
                     stream(spark, told, stop)
-                if (told.compact or told.compact_closed) and not stop.is_set():
+                if told.tables and not stop.is_set():
                     tables(spark, told)
             finally:
                 spark.stop()

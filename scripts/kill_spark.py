@@ -165,7 +165,7 @@ class Follower(Background):
                 # A new epoch: its offsets start from the beginning.
                 self._epoch = ""
                 return
-            for offset, head, body in numbered(frames):
+            for offset, _, head, body in numbered(frames):
                 self._epoch = epoch = (header(head, b"x-stream-epoch") or b"").decode()
                 crc = zlib.crc32(body)
                 self.reused += self.seen.setdefault((epoch, offset), crc) != crc
@@ -224,7 +224,7 @@ def held(place: Place) -> Truth:
     client = StreamClient(place)
     epoch, first, following = client.bounds()
     replay = client.read(epoch, first, following)
-    return {(epoch, at): zlib.crc32(body) for messages in replay for at, _, body in messages}
+    return {(epoch, at): zlib.crc32(body) for messages in replay for at, _, _, body in messages}
 
 
 def written(root: Path) -> tuple[Counter[tuple[str, int]], Truth, int]:

@@ -38,6 +38,7 @@ SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("topic", pa.string()),
         ("kind", pa.string()),
+        ("stored_at", pa.timestamp("us", "UTC")),
         ("ts", pa.timestamp("us", "UTC")),
         ("v", pa.int64()),
         ("body", pa.string()),
@@ -60,6 +61,7 @@ def row(message: Message) -> dict[str, object]:
         **{name: body[name] for name in ("broker_id", "epoch", "offset", "v")},
         "topic": message.topic,
         "kind": message.kind,
+        "stored_at": message.ts,
         "ts": message.ts,
         "body": json.dumps(body, separators=(",", ":")),
     }
@@ -85,7 +87,9 @@ def write(root: Path, rows: Sequence[dict[str, object]]) -> list[Path]:
             compression_level=19,
             data_page_size=1 << 26,
             use_dictionary=["broker_id", "epoch", "topic", "kind"],
-            column_encoding=dict.fromkeys(("offset", "ts", "v"), "DELTA_BINARY_PACKED"),
+            column_encoding=dict.fromkeys(
+                ("offset", "stored_at", "ts", "v"), "DELTA_BINARY_PACKED"
+            ),
         )
         paths.append(path)
     return paths

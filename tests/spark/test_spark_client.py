@@ -44,7 +44,7 @@ def place(server: StreamServer, **more: Any) -> Place:
 
 
 def offsets(replay: Replay) -> list[int]:
-    return [offset for messages in replay for offset, _, _ in messages]
+    return [offset for messages in replay for offset, _, _, _ in messages]
 
 
 def test_frames_are_cut_wherever_reads_end() -> None:
@@ -235,6 +235,13 @@ def test_patience_grows_varies_and_ends() -> None:
     patience.restore()
     patience.wait(OSError("away again"))
     assert slept[-1] <= 0.1
+
+
+def test_a_broker_that_does_not_tell_the_time_of_storing_is_too_old(server: StreamServer) -> None:
+    server.log.is_old = True
+    server.append("/topic/a", b"", {"x-stream-timestamp": "5"})
+    with pytest.raises(StreamError, match="the broker is too old"):
+        list(StreamClient(place(server)).read(server.log.epoch, 0, 1))
 
 
 def test_a_connection_says_goodbye(server: StreamServer) -> None:

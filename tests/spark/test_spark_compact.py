@@ -1,6 +1,8 @@
 """Compaction: doubles, days, late messages, days that cannot be made any more, raw that may go."""
 
+import json
 import os
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from trio_stomp.spark._compact import (  # noqa: E402
     compact,
     compact_closed,
     compacted,
+    drop_raw,
     expire_raw,
     stale_days,
 )
@@ -107,10 +110,10 @@ def test_raw_goes_when_it_is_old_committed_and_in_the_tables(
         age(write_batch(tmp_path, batch, [session(batch)]))
     age(write_batch(tmp_path, 0, [session(9)], query="ffffffff"))
     checkpoint = commit(tmp_path, [0, 1, 2])
-    assert expire_raw(tmp_path, checkpoint, KEEP, NOW) == 0, "nothing is in the tables yet"
+    assert expire_raw(spark, tmp_path, checkpoint, KEEP, NOW) == 0, "nothing is in the tables yet"
     compact(spark, tmp_path, [DAY])
-    assert expire_raw(tmp_path, checkpoint, timedelta(days=9), NOW) == 0, "too young"
-    assert expire_raw(tmp_path, checkpoint, KEEP, NOW) == 2
+    assert expire_raw(spark, tmp_path, checkpoint, timedelta(days=9), NOW) == 0, "too young"
+    assert expire_raw(spark, tmp_path, checkpoint, KEEP, NOW) == 2
     left = [(file.query, file.batch) for file in raw_files(tmp_path)]
     assert left == [("0a1b2c3d", 2), ("ffffffff", 0)]
     known = compacted(tmp_path, DAY)
@@ -127,15 +130,96 @@ def test_a_late_message_keeps_its_batch(spark: "SparkSession", tmp_path: Path) -
     for batch in range(2):
         age(write_batch(tmp_path, batch, [session(batch)]))
     compact(spark, tmp_path, [DAY])
-    later = write_batch(tmp_path, 2, [session(5)])
-    os.utime(later, (4_000_000_000, 4_000_000_000))
-    assert expire_raw(tmp_path, commit(tmp_path, range(4)), KEEP, NOW) == 2
+    age(write_batch(tmp_path, 2, [session(5)]))
+    assert expire_raw(spark, tmp_path, commit(tmp_path, range(4)), KEEP, NOW) == 2
     assert [file.batch for file in raw_files(tmp_path)] == [2]
 
 
-def test_nothing_goes_without_a_checkpoint(tmp_path: Path) -> None:
+def of_user(offset: int, ts: datetime | None, **known: object) -> dict[str, object]:
+    """Return a message of a user's stream, whose sender says ``ts``."""
+    row = session(offset) | {"topic": "/topic/t", "kind": "", "ts": ts, "v": None, "body": "a"}
+    return row | known
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NOVEL = {"kind": "novelty", "topic": "DIAG/novelty"}
+
+
+def whole_but(**more: object) -> dict[str, object]:
+    """Return a message of a newer broker: a known kind with another field."""
+    row = session(0)
+    return row | {"body": json.dumps(json.loads(str(row["body"])) | more)}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        of_user(0, None),
+        of_user(0, datetime(2026, 3, 14, 8, tzinfo=UTC)),
+        of_user(0, EPOCH),
+        session(0) | NOVEL,
+        whole_but(novelty=1),
+        session(0) | {"body": "not JSON"},
+        message("queue", 0, {"destination": "/queue/a", "novelty": 1}),
+        session(0) | {"stored_at": None},
+    ],
+    ids=["no-time", "time", "1970", "kind", "field", "text", "field-of-item", "older-sidecar"],
+)
+def test_raw_that_is_in_no_table_stays_until_its_age_is_reached(
+    spark: "SparkSession", tmp_path: Path, row: dict[str, object]
+) -> None:
+    age(write_batch(tmp_path, 0, [row, session(1)]))
+    age(write_batch(tmp_path, 1, [session(2)]))
+    write_batch(tmp_path, 2, [session(3)])
+    compact_closed(spark, tmp_path, LATER)
+    checkpoint = commit(tmp_path, range(3))
+    assert expire_raw(spark, tmp_path, checkpoint, KEEP, NOW) == 1
+    assert [file.batch for file in raw_files(tmp_path)] == [0, 2]
+    assert drop_raw(tmp_path, checkpoint, timedelta(days=9), NOW) == 0
+    assert drop_raw(tmp_path, checkpoint, KEEP, NOW) == 1
+    assert [file.batch for file in raw_files(tmp_path)] == [2]
+
+
+def test_raw_whose_rows_were_lost_from_a_table_stays(spark: "SparkSession", tmp_path: Path) -> None:
+    rows = [session(0), message("queue", 1, {"destination": "/queue/a"}), message("queue", 2)]
+    for batch in range(2):
+        age(write_batch(tmp_path, batch, rows))
+    checkpoint = commit(tmp_path, range(2))
+    compact(spark, tmp_path, [DAY])
+    shutil.rmtree(tmp_path / "stats" / "queue")
+    assert expire_raw(spark, tmp_path, checkpoint, KEEP, NOW) == 0
+    (tmp_path / "stats" / "_compacted" / f"{DAY}.json").unlink()
+    age(write_batch(tmp_path, 0, [session(0, clients=5), *rows[1:]]))
+    compact(spark, tmp_path, [DAY])
+    age(write_batch(tmp_path, 0, [session(0, clients=6), *rows[1:]]))
+    assert expire_raw(spark, tmp_path, checkpoint, KEEP, NOW) == 0, "its content differs"
+    compact(spark, tmp_path, [DAY])
+    age(write_batch(tmp_path, 1, rows[1:]))
+    compact(spark, tmp_path, [DAY])
+    assert expire_raw(spark, tmp_path, checkpoint, KEEP, NOW) == 1
+
+
+def test_a_sender_that_says_1970_decides_no_day(spark: "SparkSession", tmp_path: Path) -> None:
+    write_batch(tmp_path, 0, [of_user(0, EPOCH), session(1) | {"ts": EPOCH}, of_user(2, None)])
+    (file,) = raw_files(tmp_path)
+    assert list(file.days) == [DAY]
+    assert [made.day for made in compact_closed(spark, tmp_path, NEXT)] == [str(DAY)]
+    assert read_table(spark, tmp_path, "session").first()["date"] == DAY  # type: ignore[index]
+
+
+def test_of_a_lost_checkpoint_raw_goes_by_age_alone(tmp_path: Path) -> None:
+    for query in ("0a1b2c3d", "ffffffff"):
+        write_batch(tmp_path, 0, [session(0)], query=query)
+    assert drop_raw(tmp_path, commit(tmp_path, [0]), KEEP, NOW) == 1
+    assert [file.query for file in raw_files(tmp_path)] == ["0a1b2c3d"]
+
+
+def test_nothing_goes_without_a_checkpoint(spark: "SparkSession", tmp_path: Path) -> None:
+    write_batch(tmp_path, 0, [session(1)])
+    compact(spark, tmp_path, [DAY])
     assert committed(tmp_path) is None
-    assert expire_raw(tmp_path, tmp_path / "none", KEEP, NOW) == 0
+    assert drop_raw(tmp_path, tmp_path / "none", KEEP, NOW) == 0
+    assert expire_raw(spark, tmp_path, tmp_path / "none", KEEP, NOW) == 0
 
 
 def test_a_file_that_is_not_whole_is_left_out(

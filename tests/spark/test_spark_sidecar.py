@@ -111,10 +111,28 @@ def test_a_crash_between_write_and_commit_changes_nothing(
     (tmp_path / "checkpoint" / "commits" / "1").unlink()
     (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink()
     torn = next((tmp_path / "raw").glob("q=*/batch=0000000001"))
-    (torn / "part-torn.parquet").write_bytes(b"PAR1")
+    (file,) = torn.glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:100])
     fill(server, 5)
     lines = drain("--max-rows", "10")
     assert [line["batch"] for line in lines if line["event"] == "batch"] == [1, 2]
+    assert stored(tmp_path)[:20] == before
+    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(25)]
+
+
+@pytest.mark.full
+def test_what_was_written_stays_though_the_stream_has_lost_it(
+    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """A sidecar that dies before the commit, and starts again after the retention of the stream."""
+    fill(server, 20)
+    drain("--max-rows", "10")
+    before = stored(tmp_path)
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink()
+    server.trim(20)
+    fill(server, 5)
+    drain("--max-rows", "10")
     assert stored(tmp_path)[:20] == before
     assert keys(tmp_path) == [(server.log.epoch, number) for number in range(25)]
 

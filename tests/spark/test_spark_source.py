@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -83,6 +84,7 @@ def test_a_row_of_the_raw_table(server: StreamServer) -> None:
     body = event("connect")
     server.append("DIAG/event/connect", body)
     row = read(batch(server), batch(server).partitions())[0]
+    assert row.pop("stored_at").timestamp() == int(server.log.times[0] * 1000) / 1000
     assert row.pop("ts").isoformat().replace("+00:00", "Z") == json.loads(body)["ts"]
     assert row == {
         "broker_id": "north",
@@ -108,6 +110,17 @@ def test_a_stream_of_users_is_text(server: StreamServer) -> None:
         None,
     ]
     assert found[0]["broker_id"] == "east"
+
+
+def test_the_time_of_storing_is_the_brokers_whatever_a_sender_says(server: StreamServer) -> None:
+    for told in ("86400000", "0", "99999999999999", "-1", "soon"):
+        server.append("/topic/a", b"", {"timestamp": told})
+    server.append("DIAG/session", b'{"v":1,"ts":"1970-01-01T00:00:00Z"}')
+    found = read(batch(server), batch(server).partitions())
+    assert [row["stored_at"].timestamp() for row in found] == [
+        int(moment * 1000) / 1000 for moment in server.log.times
+    ]
+    assert {row["ts"] and row["ts"].year for row in found} == {1970, 5138, None}
 
 
 def test_a_body_written_otherwise_is_parsed_as_a_whole() -> None:
@@ -148,7 +161,8 @@ def test_a_gap_row_is_a_record_of_its_table(server: StreamServer) -> None:
     assert body.keys() == {field.name for field in table.columns}
     common = {field.name for field in PREFIX} & first.keys() - {"ts"}
     assert {name: body[name] for name in common} == {name: first[name] for name in common}
-    assert (first["offset"], first["ts"]) == (0, second["ts"])
+    assert (first["offset"], first["ts"]) == (0, second["stored_at"])
+    assert first["stored_at"] == first["ts"]
     assert second["offset"] == 2
 
 
@@ -159,7 +173,8 @@ def test_what_is_trimmed_behind_the_last_message_is_a_gap_too(server: StreamServ
     server.before_replay = lambda: server.trim(10)
     (row,) = read(reader, ranges)
     assert gap_of(row)["hi"] == 10
-    assert row["ts"].isoformat() == ranges[0].planned_at
+    planned_ms = int(datetime.fromisoformat(ranges[0].planned_at).timestamp() * 1000)
+    assert row["ts"] == row["stored_at"] == datetime.fromtimestamp(planned_ms / 1000, UTC)
 
 
 def test_every_read_of_a_range_is_the_same(server: StreamServer) -> None:

@@ -39,6 +39,7 @@ def message(
     at_s: float = 0.0,
     boot: str = "b1",
     broker: str = "north",
+    stored: datetime | None = None,
     **known: object,
 ) -> Row:
     """Return one message as a row of raw; ``items`` are the records of a list."""
@@ -56,6 +57,7 @@ def message(
         "offset": offset,
         "topic": table.topic,
         "kind": kind,
+        "stored_at": stored or ts,
         "ts": ts,
         "v": 1,
         "body": json.dumps(body),

@@ -35,6 +35,8 @@ class Log:
         self.changed = threading.Condition()
         self.epoch = uuid.uuid4().hex
         self.first = 0
+        self.is_old = False
+        """Append like a broker that does not tell the time of storing."""
         self.tails: list[bytes] = []
         self.times: list[float] = []
         self._file: TextIO | None = None
@@ -71,8 +73,10 @@ class Log:
             self.changed.notify_all()
 
     def _keep(self, topic: str, body: bytes, headers: Headers, now: float) -> None:
-        lines = {"destination": topic, **headers, "x-stream-offset": str(self.next)}
-        lines["x-stream-epoch"] = self.epoch
+        lines = {"x-stream-offset": str(self.next), "x-stream-timestamp": str(int(now * 1000))}
+        if self.is_old:
+            del lines["x-stream-timestamp"]
+        lines |= {"x-stream-epoch": self.epoch, "destination": topic, **headers}
         if body:
             lines["content-length"] = str(len(body))
         head = "".join(f"{name}:{escaped(text)}\n" for name, text in lines.items())

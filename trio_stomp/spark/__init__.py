@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trio_stomp.spark._client import StreamError as StreamError
     from trio_stomp.spark._compact import compact as compact
     from trio_stomp.spark._compact import compact_closed as compact_closed
+    from trio_stomp.spark._compact import drop_raw as drop_raw
     from trio_stomp.spark._compact import expire_raw as expire_raw
     from trio_stomp.spark._results import Results as Results
     from trio_stomp.spark._results import analyse as analyse
@@ -43,6 +44,7 @@ else:
         "StreamError": "_client",
         "compact": "_compact",
         "compact_closed": "_compact",
+        "drop_raw": "_compact",
         "expire_raw": "_compact",
         "report": "reporting",
         "Results": "_results",

@@ -7,6 +7,7 @@ when a broker is silent, and after ``retry_s`` raises the failure.
 import contextlib
 import os
 import random
+import re
 import socket
 import ssl
 import time
@@ -19,8 +20,8 @@ from trio_stomp.spark._frames import Frame, FrameError, FrameSplitter, encoded, 
 
 Answer = TypeVar("Answer")
 
-Message = tuple[int, bytes, bytes]
-"""Offset, head, and body of one message of a stream."""
+Message = tuple[int, int, bytes, bytes]
+"""Offset, time of storing in ms since 1970, head, and body of one message of a stream."""
 
 DEFAULT_PORT = 61613
 READ_BYTES = 1024 * 1024
@@ -29,6 +30,9 @@ LAST_DELAY_S = 5.0
 
 LOGIN_ENV = "TRIO_STOMP_LOGIN"
 PASSCODE_ENV = "TRIO_STOMP_PASSCODE"
+
+_PLACE = re.compile(rb"\nx-stream-offset:(\d+)\nx-stream-timestamp:(\d+)\n")
+"""The headers of a message of a stream that the broker writes side by side."""
 
 # ERROR codes of temporary conditions, after which another attempt may succeed.
 _PASSING = {
@@ -351,19 +355,18 @@ def is_end(head: bytes, body: bytes) -> bool:
 
 
 def numbered(frames: list[Frame]) -> Iterator[Message]:
-    """Return MESSAGEs with their offsets.
+    """Return MESSAGEs with their offsets, and the broker's times.
 
     Raises:
-      StreamError: one has no offset, so it is not from a stream.
+      StreamError: one has no offset, so it is not from a stream, or no time.
     """
-    mark = b"\nx-stream-offset:"
-    length = len(mark)
-    try:
-        for head, body in frames:
-            at = head.index(mark) + length
-            yield int(head[at : head.index(b"\n", at)]), head, body
-    except ValueError:
-        raise StreamError("a MESSAGE without x-stream-offset: the broker has no streams") from None
+    for head, body in frames:
+        found = _PLACE.search(head)
+        if found is None:
+            if header(head, b"x-stream-offset") is None:
+                raise StreamError("a MESSAGE without x-stream-offset: the broker has no streams")
+            raise StreamError("a MESSAGE without x-stream-timestamp: the broker is too old")
+        yield int(found[1]), int(found[2]), head, body
 
 
 def bounds_of(head: bytes) -> Bounds:

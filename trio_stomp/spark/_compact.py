@@ -19,21 +19,40 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 
 import attrs
 from attrs import frozen
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField
 
 from trio_stomp.base import Table
-from trio_stomp.spark._raw import RawFile, committed, local_root, raw_files, remove_batch
-from trio_stomp.spark._tables import KEYS, KINDS, RAW, read_table, records, struct
+from trio_stomp.spark._raw import (
+    RawFile,
+    batches,
+    committed,
+    local_root,
+    raw_files,
+    remove_batch,
+)
+from trio_stomp.spark._tables import (
+    KEYS,
+    KINDS,
+    MESSAGE,
+    RAW,
+    columns,
+    is_whole,
+    read_table,
+    records,
+    struct,
+)
 
 logger = logging.getLogger("trio_stomp.spark")
 
-MESSAGE = ("broker_id", "epoch", "offset")
-"""The columns that identify a message permanently."""
+BATCH = StructField("batch", StringType())
+"""The batch that a row of raw belongs to, by its path below ``raw``."""
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -128,30 +147,47 @@ def stale_days(root: Path) -> list[date]:
 
 
 def expire_raw(
-    root: Path | str, checkpoint: Path | str, keep: timedelta, now: datetime | None = None
+    spark: SparkSession,
+    root: Path | str,
+    checkpoint: Path | str,
+    keep: timedelta,
+    now: datetime | None = None,
 ) -> int:
-    """Remove raw batches that the tables no longer need, and return their number.
+    """Remove raw batches whose rows are all in the tables, and return the number of batches.
 
     A batch is removed if its query is the checkpoint's and has committed a later one, its days
-    ended ``keep`` ago, and they were compacted after it was written.
+    ended ``keep`` ago, and each of its rows is proven to be in a table. A row of an unknown kind or
+    of a user's stream is in none, nor is a field without a column: they keep their batch.
     """
     root = local_root(root)
-    now = now or datetime.now(UTC)
-    committing = committed(local_root(checkpoint))
-    if committing is None:
+    before = ((now or datetime.now(UTC)) - keep).date()
+    old = {
+        name: files
+        for name, files in _finished(root, checkpoint, others=False).items()
+        if all(file.newest.date() < before for file in files)
+    }
+    if not old:
         return 0
-    query, last = committing
-    before = (now - keep).date()
-    removed = 0
-    for file in raw_files(root):
-        ours = query.startswith(file.query) and file.batch < last
-        if ours and all(day < before and _is_in_tables(root, day, file) for day in file.days):
-            for day in file.days:
-                # Mark the day first: with only a part of its raw files, it must never be rebuilt.
-                _mark_expired(root, day)
-            remove_batch(file)
-            removed += 1
-    return removed
+    with settings(spark, COMPACTING):
+        unproven = _unproven(spark, root, [file for files in old.values() for file in files])
+    if unproven:
+        logger.warning("%d old batches stay: some of their rows are in no table", len(unproven))
+    return _remove(root, [files for name, files in old.items() if name not in unproven])
+
+
+def drop_raw(
+    root: Path | str, checkpoint: Path | str, max_age: timedelta, now: datetime | None = None
+) -> int:
+    """Remove raw batches by age alone, in a table or not, and return the number of batches.
+
+    A batch's age is that of its newest message, by the broker's clock; without one, that of its
+    file. The last batch that the checkpoint has committed is kept.
+    """
+    root = local_root(root)
+    before = (now or datetime.now(UTC)) - max_age
+    finished = _finished(root, checkpoint, others=True).values()
+    old = [files for files in finished if all(file.newest < before for file in files)]
+    return _remove(root, old)
 
 
 def compacted(root: Path, day: date) -> Compacted | None:
@@ -185,8 +221,8 @@ def _compact_day(spark: SparkSession, root: Path, day: date, files: Sequence[Raw
     shutil.rmtree(staging, ignore_errors=True)
     messages, doubled = _stage(spark, day, files, staging)
     tables = {}
-    for kind in sorted(path.name.removeprefix("kind=") for path in staging.glob("kind=*")):
-        _write(spark, root, staging / f"kind={kind}", KINDS[kind])
+    for kind, rows in _staged(spark, staging).items():
+        _write(rows, root, KINDS[kind])
         tables[kind] = read_table(spark, root, kind).where(F.col("date") == day).count()
     shutil.rmtree(staging, ignore_errors=True)
     made = Compacted(
@@ -206,26 +242,68 @@ def _compact_day(spark: SparkSession, root: Path, day: date, files: Sequence[Raw
 def _stage(
     spark: SparkSession, day: date, files: Sequence[RawFile], staging: Path
 ) -> tuple[int, int]:
-    """Split a day's messages by kind, and return the number of messages and of duplicates.
-
-    Every raw file mixes all kinds; without this, each table would read all of them.
-    """
-    paths = [str(file.path) for file in files]
-    raw = spark.read.schema(struct(RAW)).parquet(*paths).where(F.to_date("ts") == day)
+    """Split a day's messages by kind, and return the number of messages and of duplicates."""
+    raw = _read(spark, files).where(F.to_date("stored_at") == day)
     names = raw.select(*MESSAGE)
     total, messages = names.count(), names.distinct().count()
     if total != messages:
         # Rarely needed, and expensive: it moves all bodies.
         raw = raw.dropDuplicates([*MESSAGE])
-    # Unknown kinds of a newer broker stay in raw.
-    raw = raw.where(F.col("kind").isin(*KINDS))
-    raw.write.partitionBy("kind").mode("overwrite").parquet(str(staging))
+    _split(raw, staging)
     return messages, total - messages
 
 
-def _write(spark: SparkSession, root: Path, staged: Path, table: Table) -> None:
-    fields = [field for field in RAW if field.name != "kind"]
-    raw = spark.read.schema(struct(fields)).parquet(str(staged))
+def _read(spark: SparkSession, files: Sequence[RawFile]) -> DataFrame:
+    return spark.read.schema(struct(RAW)).parquet(*(str(file.path) for file in files))
+
+
+def _split(raw: DataFrame, staging: Path) -> None:
+    """Write the messages of known kinds, each kind in a directory of its own.
+
+    Every raw file mixes all kinds; without this, each table would read all of them.
+    """
+    # Unknown kinds of a newer broker stay in raw.
+    raw = raw.where(F.col("kind").isin(*KINDS))
+    raw.write.partitionBy("kind").mode("overwrite").parquet(str(staging))
+
+
+def _staged(spark: SparkSession, staging: Path, *more: StructField) -> dict[str, DataFrame]:
+    """Return what ``_split`` wrote by kind."""
+    schema = struct([field for field in RAW if field.name != "kind"])
+    for field in more:
+        schema = schema.add(field)
+    kinds = sorted(path.name.removeprefix("kind=") for path in staging.glob("kind=*"))
+    return {
+        kind: spark.read.schema(schema).parquet(str(staging / f"kind={kind}")) for kind in kinds
+    }
+
+
+def _unproven(spark: SparkSession, root: Path, files: Sequence[RawFile]) -> set[str]:
+    """Return the batches that have a row whose content is not in a table.
+
+    The rows of the tables are made anew from raw, and looked up in them by message and by a hash of
+    all columns.
+    """
+    staging = root / "stats" / "_staging"
+    name = F.regexp_extract("_metadata.file_path", "(q=[^/]+/batch=[^/]+)/[^/]+$", 1)
+    raw = _read(spark, files).withColumn(BATCH.name, name)
+    lacking = [raw.where(~F.coalesce(F.col("kind").isin(*KINDS), F.lit(False)))]
+    _split(raw, staging)
+    days = sorted({day for file in files for day in file.days})
+    for kind, messages in _staged(spark, staging, BATCH).items():
+        table = KINDS[kind]
+        lacking.append(messages.where(~F.coalesce(is_whole(table), F.lit(False))))
+        hashed = F.xxhash64(*(field.name for field in columns(table))).alias("hash")
+        made = records(messages, table, BATCH.name).select(BATCH.name, *MESSAGE, hashed)
+        held = read_table(spark, root, kind).where(F.col("date").between(days[0], days[-1]))
+        lacking.append(made.join(held.select(*MESSAGE, hashed), [*MESSAGE, "hash"], "left_anti"))
+    found = reduce(DataFrame.union, (frame.select(BATCH.name) for frame in lacking))
+    unproven = {row[BATCH.name] for row in found.distinct().collect()}
+    shutil.rmtree(staging, ignore_errors=True)
+    return unproven
+
+
+def _write(raw: DataFrame, root: Path, table: Table) -> None:
     keys = KEYS[table.name]
     spread = ("date", keys[0]) if table.is_list else ("date",)
     (
@@ -252,9 +330,29 @@ def _save(root: Path, day: date, made: Compacted) -> None:
     os.replace(part, mark)
 
 
-def _is_in_tables(root: Path, day: date, file: RawFile) -> bool:
-    made = compacted(root, day)
-    return made is not None and file.changed < made.started
+def _finished(root: Path, checkpoint: Path | str, *, others: bool) -> dict[str, list[RawFile]]:
+    """Return the batches that the checkpoint's query will not write again.
+
+    With ``others``, add those of queries whose checkpoint is lost.
+    """
+    committing = committed(local_root(checkpoint))
+    if committing is None:
+        return {}
+    query, last = committing
+    return {
+        name: files
+        for name, files in batches(raw_files(root)).items()
+        if (files[0].batch < last if query.startswith(files[0].query) else others)
+    }
+
+
+def _remove(root: Path, gone: Sequence[Sequence[RawFile]]) -> int:
+    for day in {day for files in gone for file in files for day in file.days}:
+        # Mark the day first: with only a part of its raw files, it must never be rebuilt.
+        _mark_expired(root, day)
+    for files in gone:
+        remove_batch(files)
+    return len(gone)
 
 
 def _mark_expired(root: Path, day: date) -> None:

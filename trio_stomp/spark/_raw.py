@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -23,15 +23,15 @@ class RawFile:
     """One file of messages.
 
     Args:
-      first: The earliest day of its messages; None = it has none.
+      first: The earliest time at which the broker stored one of its messages; None = unknown.
       last: The latest.
       changed: When it was written, in Unix time.
     """
 
     path: Path
     rows: int
-    first: date | None
-    last: date | None
+    first: datetime | None
+    last: datetime | None
     changed: float
 
     @property
@@ -48,8 +48,14 @@ class RawFile:
     def days(self) -> Iterator[date]:
         """The days that its messages may belong to."""
         if self.first is not None and self.last is not None:
-            for days in range((self.last - self.first).days + 1):
-                yield self.first + timedelta(days)
+            first, last = self.first.date(), self.last.date()
+            for days in range((last - first).days + 1):
+                yield first + timedelta(days)
+
+    @property
+    def newest(self) -> datetime:
+        """The time of its newest message, or if unknown that of the file."""
+        return self.last or datetime.fromtimestamp(self.changed, UTC)
 
 
 def local_root(root: Path | str) -> Path:
@@ -79,23 +85,23 @@ def raw_files(root: Path) -> list[RawFile]:
 def _raw_file(path: Path) -> RawFile:
     changed = path.stat().st_mtime
     metadata = pq.read_metadata(path)
-    place = metadata.schema.to_arrow_schema().get_field_index("ts")
+    place = metadata.schema.to_arrow_schema().get_field_index("stored_at")
     moments: list[datetime] = []
-    for group in range(metadata.num_row_groups):
+    # A file of an older sidecar has no such column. It is of no day, so nothing touches it by day.
+    for group in range(metadata.num_row_groups if place >= 0 else 0):
         statistics = metadata.row_group(group).column(place).statistics
         if statistics is None or not statistics.has_min_max:
             moments = _moments(path)
             break
         moments += [statistics.min, statistics.max]
-    days = [moment.astimezone(UTC).date() for moment in moments]
-    return RawFile(
-        path, metadata.num_rows, min(days, default=None), max(days, default=None), changed
-    )
+    moments = [moment.astimezone(UTC) for moment in moments]
+    first, last = min(moments, default=None), max(moments, default=None)
+    return RawFile(path, metadata.num_rows, first, last, changed)
 
 
 def _moments(path: Path) -> list[datetime]:
     """Return the first and last time from the rows, as old writers leave no statistics of times."""
-    column = pq.read_table(path, columns=["ts"]).column("ts")
+    column = pq.read_table(path, columns=["stored_at"]).column("stored_at")
     column = column.cast(pa.timestamp("us", "UTC"))
     ends = pyarrow.compute.min_max(column).as_py()
     return [end for end in (ends["min"], ends["max"]) if end is not None]
@@ -111,6 +117,18 @@ def committed(checkpoint: Path) -> tuple[str, int] | None:
     return str(query), max(batches)
 
 
-def remove_batch(file: RawFile) -> None:
-    """Remove the batch that the file belongs to."""
-    shutil.rmtree(file.path.parent)
+def batches(files: Iterable[RawFile]) -> dict[str, list[RawFile]]:
+    """Return the files of each batch, by its path below ``raw``, if all of its files are there."""
+    found: dict[Path, list[RawFile]] = {}
+    for file in files:
+        found.setdefault(file.path.parent, []).append(file)
+    return {
+        f"{path.parent.name}/{path.name}": known
+        for path, known in found.items()
+        if len(known) == len(list(path.glob("*.parquet")))
+    }
+
+
+def remove_batch(files: Sequence[RawFile]) -> None:
+    """Remove a batch."""
+    shutil.rmtree(files[0].path.parent)

@@ -64,7 +64,7 @@ class RowBuilder:
       stream: The topic of gap rows.
       epoch: The epoch of the whole range.
       lo: The first expected offset.
-      planned_at: The time of a gap that no message follows, in ISO 8601.
+      planned_at: The time of a gap that no message follows, in ISO 8601, by the reader's clock.
       broker_id: The id for rows whose message has none.
     """
 
@@ -78,19 +78,20 @@ class RowBuilder:
 
     def add(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
         """Add messages, and yield a batch whenever there are enough rows."""
-        brokers, epochs, offsets, topics, kinds, times, versions, bodies = self._columns
-        for offset, head, body in messages:
+        brokers, epochs, offsets, topics, kinds, stored, times, versions, bodies = self._columns
+        for offset, stored_ms, head, body in messages:
             destination = header(head, b"destination") or b""
             topic, kind, is_diag = self._topics.get(destination) or self._learn(destination)
             broker, ts, version = heading(body) if is_diag else (None, sent_at(head), None)
             if offset != self.expected:
-                self.gap(offset, RETENTION, ts)
+                self.gap(offset, RETENTION, stored_ms)
             self.expected = offset + 1
             brokers.append(broker or self._broker_id)
             epochs.append(self._epoch)
             offsets.append(offset)
             topics.append(topic)
             kinds.append(kind)
+            stored.append(stored_ms)
             times.append(ts)
             versions.append(version)
             bodies.append(body)
@@ -98,16 +99,18 @@ class RowBuilder:
             if len(offsets) >= BATCH_ROWS or self._size >= BATCH_BYTES:
                 yield from self.flush()
 
-    def gap(self, hi: int, reason: str, ts: bytes | str | None = None) -> None:
+    def gap(self, hi: int, reason: str, stored_ms: int | None = None) -> None:
         """Add a gap row for the missing messages before ``hi``.
 
         Args:
           hi: The offset after the last missing message.
           reason: Why they are missing.
-          ts: The time of the next message.
+          stored_ms: The time of the next message.
         """
         lo = self.expected
-        moment = ts.decode() if isinstance(ts, bytes) else ts or self._planned_at
+        if stored_ms is None:
+            stored_ms = int(datetime.fromisoformat(self._planned_at).timestamp() * 1000)
+        moment = _iso(stored_ms)
         own = {"lo": lo, "hi": hi, "prev_epoch": self._epoch, "reason": reason}
         common = {
             "v": SCHEMA_VERSION,
@@ -120,8 +123,8 @@ class RowBuilder:
         # The common fields of all records have no meaning for a gap.
         record = {field.name: "" for field in PREFIX} | common | own
         body = json.dumps(record, separators=(",", ":"))
-        row = (self._broker_id, self._epoch, lo, self._stream, GAP, moment, SCHEMA_VERSION)
-        for column, value in zip(self._columns, (*row, body.encode()), strict=True):
+        row = (self._broker_id, self._epoch, lo, self._stream, GAP, stored_ms, moment)
+        for column, value in zip(self._columns, (*row, SCHEMA_VERSION, body.encode()), strict=True):
             column.append(value)
         self.expected = hi
 
@@ -172,11 +175,17 @@ def sent_at(head: bytes) -> str | None:
     stamp = header(head, b"timestamp")
     if stamp is None or not stamp.isdigit() or len(stamp) > 14:
         return None
-    return datetime.fromtimestamp(int(stamp) / 1000, UTC).isoformat(timespec="milliseconds")
+    return _iso(int(stamp))
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
     """Return a column with null for values of the wrong type."""
+    if values and isinstance(values[0], int) and pa.types.is_timestamp(kind):
+        return pa.array(values, pa.timestamp("ms", "UTC")).cast(kind)
     try:
         if pa.types.is_timestamp(kind):
             return pa.array(values, pa.string()).cast(kind)

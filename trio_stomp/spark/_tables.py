@@ -6,7 +6,7 @@ reads all footers and fails if a type was widened. New columns are appended to t
 older files have null there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,19 +38,26 @@ TYPES: dict[str, DataType] = {
 }
 """The types of columns, chosen so that they never need widening."""
 
+STORED_AT = Field("stored_at", "TIMESTAMP", "when the broker stored the message, by its clock")
+
 RAW = (
     Field("broker_id", "STRING", "which broker"),
     Field("epoch", "STRING", "the epoch of the stream"),
     Field("offset", "BIGINT", "number of the message in its epoch"),
     Field("topic", "STRING", "where the broker published it"),
     Field("kind", "STRING", "the table that its records belong to"),
-    Field("ts", "TIMESTAMP", "when the figures were taken"),
+    STORED_AT,
+    Field(
+        "ts", "TIMESTAMP", "when the figures were taken; of a user's stream, what the sender says"
+    ),
     Field("v", "BIGINT", "version of the schema"),
     Field("body", "STRING", "the message's JSON"),
 )
 
 IDX = Field("idx", "BIGINT", "place of the item in its message, from 0")
-DATE = Field("date", "DATE", "day of ts in UTC; a directory, not stored in the files")
+DATE = Field("date", "DATE", "day of stored_at in UTC; a directory, not stored in the files")
+MESSAGE = ("broker_id", "epoch", "offset")
+"""The columns that identify a message permanently."""
 
 KEYS: dict[str, tuple[str, ...]] = {
     "connection": ("session_id",),
@@ -72,7 +79,7 @@ KINDS: dict[str, Table] = {table.name: table for table in TABLES}
 def columns(table: Table) -> tuple[Field, ...]:
     """Return the columns of a table as stored, that of the partition last."""
     listed = (*PAGE, IDX) if table.is_list else ()
-    return (*PREFIX, *listed, *table.fields, *table.beside, DATE)
+    return (*PREFIX, *listed, *table.fields, *table.beside, STORED_AT, DATE)
 
 
 def struct(fields: Sequence[Field]) -> StructType:
@@ -105,8 +112,24 @@ def differences(table: Table, body: Mapping[str, object]) -> list[str]:
     return sorted(found)
 
 
-def records(raw: DataFrame, table: Table) -> DataFrame:
-    """Return the rows of one table from messages of its kind.
+def is_whole(table: Table) -> Column:
+    """Return whether a message is JSON, and the table has a column for each of its fields."""
+    known = {field.name for field in (*PREFIX, *table.beside)}
+    own = {field.name for field in table.fields}
+    if not table.is_list:
+        return _has_only("body", known | own)
+    items = F.from_json(F.get_json_object("body", "$.items"), ArrayType(StringType()))
+    known |= {"items"} | {field.name for field in PAGE}
+    return _has_only("body", known) & F.forall(items, lambda item: _has_only(item, own))
+
+
+def _has_only(text: Column | str, known: Iterable[str]) -> Column:
+    names = F.array(*(F.lit(name) for name in sorted(known)))
+    return F.size(F.array_except(F.json_object_keys(text), names)) == 0
+
+
+def records(raw: DataFrame, table: Table, *kept: str) -> DataFrame:
+    """Return the rows of one table from messages of its kind, and the columns ``kept`` of raw.
 
     The row of an item repeats the common fields of its message. A message without items yields no
     row, unless it has common fields, which would be lost: then one row with nulls.
@@ -125,11 +148,11 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
     def value(field: Field) -> Column:
         name = field.name
         if field is DATE:
-            return F.to_date("ts")
+            return F.to_date("stored_at")
         if field is IDX:
             return F.coalesce(F.col("pos"), F.lit(0)).cast("bigint")
-        if name == "ts":
-            # The day must be that by which the message was found, or a re-run could miss it.
+        if name in ("ts", "stored_at", *MESSAGE):
+            # What the sidecar was told by the broker, not what the body says.
             return F.col(name)
         if name in own:
             return F.col(f"{item}.{name}")
@@ -138,7 +161,7 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
             F.coalesce(F.col(f"m.{name}"), F.col(name)) if name in from_raw else F.col(f"m.{name}")
         )
 
-    return said.select(*(value(field).alias(field.name) for field in columns(table)))
+    return said.select(*(value(field).alias(field.name) for field in columns(table)), *kept)
 
 
 def read_table(spark: SparkSession, root: Path | str, kind: str) -> DataFrame:
