@@ -42,7 +42,17 @@ ROOMS = {
     "store": ("", "disk", "streams", "journal.format", "journal", "sql", "tools"),
     "broker": (
         *("names", "selectors", "headers", "rules", "delivery", "routing", "durability", "access"),
-        *("queues", "browsing", "streams", "topics", "explain", "sending", "subscribing", ""),
+        *(
+            "queues",
+            "browsing",
+            "streams",
+            "topics",
+            "explain",
+            "sending",
+            "managing",
+            "subscribing",
+            "",
+        ),
     ),
     "transport": ("_options", "wire", "tls", "http", "websocket", ""),
     "server": ("_limits", "_clock", "_watchdog", "io", "connection", ""),

@@ -27,6 +27,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
+from trio_stomp.broker.managing import Manager
 from trio_stomp.broker.names import DIAG_STREAM, MONITOR
 from trio_stomp.broker.queues import (
     AckCounters,
@@ -128,6 +129,7 @@ class BrokerAssembly:
     lines: Lines = field(init=False)
     committer: TransactionCommitter = field(init=False)
     scheduler: Scheduler = field(init=False)
+    manager: Manager = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.policies.wildcards == SEED:
@@ -144,6 +146,9 @@ class BrokerAssembly:
         )
         self._make_subscriber(temporary)
         self._make_publisher(temporary)
+        self.manager = Manager(
+            self.queues, self.publisher, self.subscriber.selectors, self.events, self.dialect
+        )
 
     def use_wall(self, offset_s: float, now: float) -> None:
         """Apply a step of the wall clock to everything that begins or ends at a time of day.

@@ -159,6 +159,7 @@ def _messages(broker: BrokerAssembly) -> MessageFigures:
         "queue-full": broker.overflow.dropped,
         "backlog-full": broker.bindings.dropped,
         "revoked": broker.authorizer.revoked,
+        "purged": broker.manager.purged,
     }
     lost = {name: failed[name] - moved[name] for name in failed if name not in (EXPIRED, OVERFLOW)}
     return MessageFigures(

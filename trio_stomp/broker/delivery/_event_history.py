@@ -45,6 +45,8 @@ class LossReason(StrEnum):
     DUPLICATE = "duplicate"
     REDELIVERED = "redelivered"
     UNWANTED = "unwanted"
+    PURGED = "purged"
+    MOVED = "moved"
 
 
 class DeliveryReason(StrEnum):

@@ -71,7 +71,7 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
         honest = cleaned if cleaned is not head else None
     renamed = None
     if names != (head.destination,):
-        renamed = tuple([_renamed(head, name) for name in names])
+        renamed = tuple([rename_head(head, name) for name in names])
     if options is PLAIN_SEND:
         personal = any(name.startswith(TEMPORARY) for name in names)
         return SendPlan(
@@ -99,7 +99,7 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
     )
 
 
-def _renamed(head: Head, destination: str) -> Head:
+def rename_head(head: Head, destination: str) -> Head:
     """Return the header block with another destination, which its subscribers get."""
     headers = [
         (name, destination if name == "destination" else text) for name, text in head.headers

@@ -17,6 +17,7 @@ from trio_stomp.broker.queues._consumer import Unacked as Unacked
 from trio_stomp.broker.queues._message import LEVELS as LEVELS
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES as MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker.queues._message import Message as Message
+from trio_stomp.broker.queues._message import Paged as Paged
 from trio_stomp.broker.queues._message import charge as charge
 from trio_stomp.broker.queues._message import cost_alone as cost_alone
 from trio_stomp.broker.queues._message import cost_of as cost_of

@@ -396,6 +396,14 @@ class Waiting:
         found.fresh.extend(messages)
         self.count += len(messages)
 
+    def remove_paged(self, level: int, count: int, size: int) -> None:
+        """Subtract paged messages that have ended."""
+        paged = self.paging(level)
+        assert paged is not None
+        paged.count -= count
+        paged.size -= size
+        self.paged -= count
+
     def forget_paged(self, level: int) -> Paged:
         """Remove and return the paged part of a level."""
         found = self._level(level)

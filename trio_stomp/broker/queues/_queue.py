@@ -169,11 +169,15 @@ class Queue:
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
         if is_last:
-            self._forget(self.waiting.forget_paged(level))
+            self.forget_paged(level)
             self.host.note_quiet(self)
         for message in messages:
             self._watch_expiry(message.publication)
         self.host.mark(self)
+
+    def forget_paged(self, level: int) -> None:
+        """Forget the paged part of a level: its messages are loaded, ended or lost."""
+        self._forget(self.waiting.forget_paged(level))
 
     def _forget(self, paged: Paged) -> None:
         """Subtract a forgotten paged part, and release its charges."""
@@ -292,7 +296,7 @@ class Queue:
             for consumer, messages in served.items():
                 self.unacked += len(messages) if consumer.tracks else 0
                 if not consumer.tracks:
-                    self._release_all(messages)
+                    self.release_all(messages)
                     self.dequeued += len(messages)
                 first = consumer.deliver(self, self.destination, messages)
                 self.host.note_delivered(self, consumer, first, messages)
@@ -331,7 +335,7 @@ class Queue:
         """Finish acknowledged messages."""
         self.unacked -= len(messages)
         self.dequeued += len(messages)
-        self._release_all(messages)
+        self.release_all(messages)
 
     def _watch_expiry(self, publication: Publication, after: float = 0.0) -> None:
         """Schedule a sweep, so that messages expire even without consumers.
@@ -411,7 +415,7 @@ class Queue:
         if message.stored:
             self.host.finish(message.stored)
 
-    def _release_all(self, messages: list[Message]) -> None:
+    def release_all(self, messages: list[Message]) -> None:
         """Release the charge of one or more messages."""
         memory = self.host.memory
         size = since = stored = 0

@@ -52,12 +52,13 @@ class BrokerEvents:
         destination: str = "",
         reason: str = "",
         detail: str = "",
+        user: str = "",
     ) -> None:
-        """Record an event.
+        """Record an event of a client, or of a ``user`` who is none.
 
         It is published only if events are kept, or ``DIAG/event/<name>`` has subscribers.
         """
-        session, user = (client.session_id, client.user) if client is not None else ("", "")
+        session, user = (client.session_id, client.user) if client is not None else ("", user)
         event = BrokerEvent(
             name,
             session_id=session,

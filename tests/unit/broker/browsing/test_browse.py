@@ -7,6 +7,7 @@ import pytest
 from tests.support.core import Core, Pairs, Peer, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.browsing._browses import MAX_BROWSES, TURN_STEPS, BrowseStatistics
+from trio_stomp.protocol import Subscribed, Unsubscribed
 
 BROWSER: Pairs = (("browser", "true"),)
 
@@ -247,6 +248,20 @@ def test_a_browser_that_goes_leaves_nothing_behind(core: Core):
     assert seen(browser) == ["m0"]
     reader.subscribes("/queue/q")
     assert reader.bodies() == ["m0", "m1"]
+    reader.drains()
+
+
+def test_a_browser_may_go_before_its_first_look(core: Core):
+    publisher, browser = core.peer(), core.peer()
+    publisher.sends("/queue/q", *map(str, range(TURN_STEPS)))
+    first, second = (Subscribed(id, "/queue/q", "auto", BROWSER, None) for id in "01")
+    browser.does(first, second, Unsubscribed("1", None, None, ()))
+    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 1
+    browser.drains()
+    assert len(browser.bodies("0")) == TURN_STEPS + 1
+    assert browser.bodies("1") == []
+    reader = core.peer()
+    reader.subscribes("/queue/q")
     reader.drains()
 
 

@@ -1,0 +1,168 @@
+"""An operation on the messages of one queue, in steps that take about a millisecond."""
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.base import ProtocolError, noop
+from trio_stomp.broker.browsing import Walk
+from trio_stomp.broker.durability import Callback
+from trio_stomp.broker.queues import QueueBook
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.queues import Message
+    from trio_stomp.broker.selectors import Selector
+
+STEP_S = 0.001
+"""Time share of a step."""
+
+
+class Step(Enum):
+    """How an operation continues after a step."""
+
+    MORE = auto()
+    """At once."""
+    LATER = auto()
+    """In some milliseconds: a COMMIT into the queue, or the store, needs them."""
+    WAIT = auto()
+    """When ``woken`` was called: a page is being read, or removals are being stored."""
+    DONE = auto()
+
+
+Act = Callable[[Walk, "list[Message]", float], int]
+"""Acts on chosen messages of a walk, in order. Returns how many of them it has dealt with: fewer
+means that the operation must end there."""
+
+
+@define(eq=False, repr=False)
+class Operation:
+    """An operation on the messages that a queue had at its beginning.
+
+    It chooses waiting messages. Unacknowledged ones, and those that wait for their redelivery, are
+    their consumers'. If the queue ends meanwhile, so does the operation.
+
+    Args:
+      queues: The queues of the broker.
+      walk: The position in the queue.
+      act: What is done with the chosen messages.
+      total: How many messages waited at the beginning.
+      selector: Chooses messages by their headers; None = all.
+      limit: The most messages to choose.
+      woken: Called when an operation that returned ``WAIT`` can continue.
+    """
+
+    queues: QueueBook
+    walk: Walk
+    act: Act
+    total: int
+    selector: "Selector | None" = None
+    limit: int = 2**63
+    woken: Callable[[], None] = noop
+    seen: int = 0
+    """How many messages were looked at."""
+    done: int = 0
+    """How many messages were chosen and dealt with."""
+    problem: ProtocolError | None = None
+    """Why the operation ended early."""
+    _has_removed: bool = field(init=False, default=False)
+    """Messages of the current page were removed."""
+    _is_ending: bool = field(init=False, default=False)
+
+    def step(self, now: float) -> Step:
+        """Do a step, in a turn of the dispatcher.
+
+        Args:
+          now: Seconds of the broker's clock.
+        """
+        walk, queues = self.walk, self.queues
+        log = None if queues.storage is None else queues.storage.log
+        if walk.queue in queues.frozen or (log is not None and log.is_full):
+            return Step.LATER
+        queues.turns.begin(STEP_S)
+        while not self._is_over():
+            messages = walk.following()
+            if messages is None:
+                walk.ask(self._go_on)
+                return Step.WAIT
+            if messages:
+                self._deal_with(messages, now)
+            elif walk.claimed is not None and not walk.is_in_store:
+                if not self._release():
+                    return Step.WAIT
+            elif self._is_loading():
+                return Step.LATER
+            if queues.turns.is_over():
+                return Step.MORE
+        return self._finish()
+
+    def end(self, _now: float = 0.0) -> None:
+        """End the operation wherever it is, as its client has gone. It may have ended already."""
+        self.walk.end()
+        self._release()
+
+    def _is_over(self) -> bool:
+        walk = self.walk
+        has_ended = walk.is_done or walk.queue.heir is not None
+        return has_ended or self.done >= self.limit or self.problem is not None
+
+    def _is_loading(self) -> bool:
+        """Return whether the queue is loading the messages that come next."""
+        walk = self.walk
+        if walk.is_done or walk.is_in_store or not walk.claims:
+            return False
+        paged = walk.queue.waiting.paging(walk.level)
+        return paged is not None and paged.is_loading
+
+    def _deal_with(self, messages: "list[Message]", now: float) -> None:
+        chosen: list[Message] = []
+        for message in messages:
+            self.walk.move_past(message)
+            self.seen += 1
+            if self.selector is None or self.selector.matches(message.publication.head.get):
+                chosen.append(message)
+                if self.done + len(chosen) >= self.limit:
+                    break
+        if chosen:
+            done = self.act(self.walk, chosen, now)
+            self.done += done
+            self._has_removed |= done > 0 and self.walk.claims
+
+    def _finish(self) -> Step:
+        """End the walk, and wait until everything is stored."""
+        storage = self.queues.storage
+        if self._is_ending or storage is None or not (self.done and self.walk.claims):
+            self.end()
+            return Step.DONE
+        self._is_ending = True
+        self.end()
+        storage.log.when_safe(Callback(None, self._go_on))
+        return Step.WAIT
+
+    def _go_on(self, _now: float) -> None:
+        self.woken()
+
+    def _release(self) -> bool:
+        """Let the queue load its paged messages again, once removals are stored.
+
+        Else it would load messages whose end is on its way to the store. Returns whether that is
+        already so.
+        """
+        paged, self.walk.claimed = self.walk.claimed, None
+        if paged is None:
+            return True
+        queue = self.walk.queue
+
+        def release(_now: float) -> None:
+            paged.is_loading = False
+            queue.host.mark(queue)
+            self.woken()
+
+        storage = self.queues.storage
+        if not self._has_removed or storage is None:
+            release(0.0)
+            return True
+        self._has_removed = False
+        storage.log.when_safe(Callback(None, release))
+        return False
