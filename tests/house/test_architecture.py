@@ -63,9 +63,11 @@ ROOMS = {
         "commands",
         "commands._cluster",
         "commands._doctor",
+        "commands._manage",
         "commands._top",
     ),
     "nats": ("codec", ""),
+    "web": ("", "management"),
     "spark": ("", "reporting"),
 }
 

@@ -35,6 +35,7 @@ class CloseReason(Enum):
     AUTHENTICATION_FAILED = ("authentication-failed", 1008)
     CREDENTIALS_EXPIRED = ("credentials-expired", 1008)
     NOT_AUTHORIZED = ("not-authorized", 1008)
+    CLOSED_BY_OPERATOR = ("closed-by-operator", 1008)
     TLS_REQUIRED = ("tls-required", 1008)
     TLS_FAILED = ("tls-failed", 1002)
     BAD_PROXY_HEADER = ("bad-proxy-header", 1002)

@@ -1,4 +1,4 @@
-"""HTTP requests to the broker's pages."""
+"""HTTP requests to the broker: its pages, and operations of its management interface."""
 
 import argparse
 import base64
@@ -6,10 +6,14 @@ import http.client
 import json
 import socket
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 from attrs import frozen
 
+from trio_stomp.base import noop
 from trio_stomp.cli._connect_options import (
     Access,
     Address,
@@ -21,9 +25,13 @@ from trio_stomp.cli._connect_options import (
 from trio_stomp.cli._tool import CannotDo, printable
 
 TIMEOUT_S = 10.0
+OPERATION_S = 60.0
+"""Time limit of each network operation while the broker works."""
 MAX_PAGE_BYTES = 64 * 1024 * 1024
 SHOWN_CHARS = 300
 NOBODY = Access()
+DONE = ("purged", "moved")
+"""Fields of results that count what was done before an error."""
 
 
 class Unreachable(CannotDo):
@@ -67,12 +75,65 @@ class Site:
         Raises:
           Unreachable: no HTTP answer arrived.
         """
+        with self._asking("GET", path, timeout_s) as response:
+            body = response.read(MAX_PAGE_BYTES + 1)
+        if len(body) > MAX_PAGE_BYTES:
+            url = self.address.web_url
+            raise Unreachable(f"{url}{path} has over {MAX_PAGE_BYTES} bytes: is it a broker?")
+        return Answer(response.status, body)
+
+    def operate(
+        self,
+        method: str,
+        name: str,
+        parameters: dict[str, Any],
+        tell: Callable[[dict[str, Any]], None] = noop,
+    ) -> dict[str, Any]:
+        """Have the broker do an operation, and return the result.
+
+        Args:
+          method: GET or POST.
+          name: The last part of its address.
+          parameters: Its parameters. None or "" = not given.
+          tell: Called with figures about the progress.
+
+        Raises:
+          CannotDo: no answer arrived, or the broker refused.
+        """
+        query = urlencode({key: each for key, each in parameters.items() if each})
+        accept = {"Accept": "application/x-ndjson"}
+        with self._asking(method, f"/api/v1/{name}?{query}", OPERATION_S, accept) as response:
+            last = b""
+            for line in response:
+                if last:
+                    tell(json.loads(last))
+                last = line
+        if response.status == 404 and not last.startswith(b"{"):
+            raise CannotDo("the broker has no management interface: it is older")
+        answer = Answer(response.status, last)
+        try:
+            found = json.loads(last)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or response.status != 200 or "error" in found:
+            done = [f"{found[key]} {key}, then: " for key in DONE if found and found.get(key)]
+            raise CannotDo("".join(done) + answer.text())
+        return found
+
+    @contextmanager
+    def _asking(
+        self, method: str, path: str, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Provide the response to a request, whose body is not read yet.
+
+        Raises:
+          Unreachable: no HTTP answer arrived, or its end did not.
+        """
         url = self.address.web_url
         connection = self._connect(timeout_s)
         try:
-            connection.request("GET", path, headers=self._headers())
-            response = connection.getresponse()
-            body = response.read(MAX_PAGE_BYTES + 1)
+            connection.request(method, path, headers=self._headers() | (headers or {}))
+            yield connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             raise Unreachable(
                 f"{url}: its certificate is not trusted: {error.verify_message}; {remedy_of(error)}"
@@ -86,9 +147,6 @@ class Site:
             raise Unreachable(f"cannot reach {url}: {_cause(error)}; {remedy_of(None)}") from None
         finally:
             connection.close()
-        if len(body) > MAX_PAGE_BYTES:
-            raise Unreachable(f"{url}{path} has over {MAX_PAGE_BYTES} bytes: is it a broker?")
-        return Answer(response.status, body)
 
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         host, port = self.address.host, self.address.port

@@ -47,6 +47,11 @@ GROUPS = (
         (
             ("top", "watch rates, queues, drops and latencies in the terminal"),
             ("health", "report the health of a broker: exit code 0 or 1"),
+            ("ls", "list queues, connections or subscriptions"),
+            ("peek", "show the waiting messages of a queue, without consuming them"),
+            ("purge", "remove the waiting messages of a queue for good"),
+            ("move", "move the waiting messages of a queue to another destination"),
+            ("close", "close a connection"),
             ("explain", "explain what happened to a message, or why a client receives none"),
             ("dlq", "list, resend or drop dead letters"),
             ("subs", "list and end durable subscriptions"),
@@ -65,14 +70,20 @@ OTHERS = {
     "consume": "subscribe",
     "listen": "subscribe",
     "stats": "top",
-    "queues": "top",
-    "connections": "top",
+    "queues": "ls queues",
+    "list_queues": "ls queues",
+    "connections": "ls connections",
+    "list_connections": "ls connections",
+    "purge_queue": "purge",
+    "close_connection": "close",
+    "browse": "peek",
     "status": "health",
-    "purge": "dlq drop (dead letters; other queues are purged in the dashboard)",
     "users": "passwd",
     "start": "serve",
 }
 """Command names of other brokers' tools, with ours."""
+MANAGING = ("ls", "peek", "purge", "move", "close")
+"""Commands of the management interface, which have a folder of their own."""
 VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\
@@ -105,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         name, rest = _command(argv)
-        code: int = import_module(f"trio_stomp.cli.commands._{name}").main(rest)
+        code: int = import_module(module_of(name)).main(rest)
         if name != "serve":
             sys.stdout.flush()
     except OptionError as error:
@@ -158,6 +169,12 @@ def _print_and_end(text: str) -> NoReturn:
 def names() -> list[str]:
     """Return all commands, in the order of the help."""
     return [name for _, commands in GROUPS for name, _ in commands]
+
+
+def module_of(name: str) -> str:
+    """Return the module of a command."""
+    folder = "._manage" if name in MANAGING else ""
+    return f"trio_stomp.cli.commands{folder}._{name}"
 
 
 def help_text() -> str:

@@ -4,7 +4,9 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
+import outcome
 import trio
 from attrs import define, field
 
@@ -14,6 +16,8 @@ from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import StoreCommitter
 from trio_stomp.server.io import Batch, Control, Gone, Inbox, Item, OutboxShared
+
+T = TypeVar("T")
 
 logger = logging.getLogger("trio_stomp")
 
@@ -61,6 +65,22 @@ class Dispatcher:
         """Call ``call`` with the time in the next turn."""
         self._calls.append(call)
         self.inbox.wake()
+
+    async def call(self, action: Callable[[float], T]) -> T:
+        """Call ``action`` with the time in the next turn, and return its result or raise its error.
+
+        Checkpoint: always. Cancel: the call is made all the same.
+        """
+        found: list[outcome.Value[T] | outcome.Error] = []
+        called = trio.Event()
+
+        def run(now: float) -> None:
+            found.append(outcome.capture(action, now))
+            called.set()
+
+        self.call_soon(run)
+        await called.wait()
+        return found[0].unwrap()
 
     async def run(self) -> None:
         """Dispatch until the inbox is closed and empty.

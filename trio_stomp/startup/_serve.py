@@ -25,7 +25,7 @@ from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
 from trio_stomp.startup._storage import open_store
 from trio_stomp.store import Recovered, Store
-from trio_stomp.web import Page, Site, add_pages, explain_page
+from trio_stomp.web import Page, Site, add_operations, add_pages, explain_page
 
 logger = logging.getLogger("trio_stomp")
 
@@ -234,11 +234,12 @@ def _assemble(
     broker.publisher.warn = broker.streams.warn = logger.warning
     broker.turns.collect_young = collect_young
     broker.tracer.log = trace_logger().info
-    store = opened[0] if opened is not None else None
     reporter = Reporter(settings.diag, server)
-    server.assemble(broker, reporter, store)
-    site.pages["/explain"] = Page(partial(explain_page, broker.explainer.explain))
+    server.assemble(broker, reporter, opened[0] if opened is not None else None)
+    explain = Page(partial(explain_page, broker.explainer.explain))
+    site.pages["/explain"] = site.pages["/api/v1/explain"] = explain
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
+    add_operations(site, server, broker.manager)
     return server
 
 

@@ -13,3 +13,4 @@ from trio_stomp.web._pieces import in_one as in_one
 from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page
 from trio_stomp.web._site import Site as Site
+from trio_stomp.web.management import add_operations as add_operations

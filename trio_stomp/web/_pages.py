@@ -6,7 +6,7 @@ from trio_stomp.transport import HttpRequest
 from trio_stomp.web._health import Disk, Health
 from trio_stomp.web._options import WebOptions
 from trio_stomp.web._pieces import in_one
-from trio_stomp.web._query import NOT_KEPT, Answer, page
+from trio_stomp.web._query import API, NOT_KEPT, Answer, page
 from trio_stomp.web._site import Page, Site
 from trio_stomp.web._tables import Tables
 
@@ -34,6 +34,13 @@ def add_pages(
       data_dir: The directory of the store; "" = none. Its disk is measured once, here.
     """
     tables = Tables(server, figures)
+    for name, build in (
+        ("overview", tables.varz),
+        ("connections", tables.connz),
+        ("subscriptions", tables.subsz),
+        ("queues", tables.queuez),
+    ):
+        site.pages[API + name] = page(build)
     site.pages["/healthz"] = page(in_one(Health(server, figures, Disk(data_dir)).healthz))
     site.pages["/varz"] = page(tables.varz)
     site.pages["/connz"] = page(tables.connz)

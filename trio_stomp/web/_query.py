@@ -14,6 +14,8 @@ from trio_stomp.web._site import Page
 
 T = TypeVar("T")
 
+API = "/api/v1/"
+"""Where the addresses of the management interface begin."""
 MAX_PARAMETERS = 16
 NOT_KEPT = (("Cache-Control", "no-store"),)
 JSON = (("Content-Type", "application/json"), *NOT_KEPT)
@@ -107,6 +109,9 @@ def page(build: Callable[[HttpRequest], Pieces[Answer]]) -> Page:
         try:
             status, headers, body = yield from build(request)
         except HttpError as error:
+            if request.path.startswith(API):
+                error.code = "bad-request"
+                return error.response()
             # repr() has escaped the peer's text, but it may still hold surrogates.
             status, headers = error.status, (*NOT_KEPT, *error.headers)
             body = f"{error.text}\n".encode(errors="replace")

@@ -1,14 +1,18 @@
 """The pages of the port, by path. Those with figures need the right to monitor."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
 from trio_stomp.base import Pieces
-from trio_stomp.transport import HttpRequest
+from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._pieces import in_one
 from trio_stomp.web._routes import refuse_method, respond
 from trio_stomp.web._static import read_files
+
+if TYPE_CHECKING:
+    from trio_stomp.server import WebOperation
 
 
 @frozen
@@ -33,12 +37,14 @@ class Site:
       address: Its address, for people.
       why_unready: Returns why the broker should get no clients now; "" = it is ready.
       pages: Further pages by path.
+      operations: Make operations of requests, by method and path.
     """
 
     version: str
     address: str
     why_unready: Callable[[], str]
     pages: dict[str, Page] = field(factory=dict)
+    operations: "dict[tuple[str, str], Callable[[HttpRequest], WebOperation]]" = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         # The dashboard is public: it holds no figures, but requests them as a client.
@@ -49,6 +55,29 @@ class Site:
         """Return whether the requested page contains figures."""
         page = self.pages.get(request.path)
         return page is not None and page.is_private
+
+    def operation(self, request: HttpRequest) -> "WebOperation | None":
+        """Return the requested operation, or None.
+
+        Raises:
+          HttpError: its parameters or the method are wrong.
+        """
+        make = self.operations.get((request.method, request.path))
+        if make is not None:
+            try:
+                return make(request)
+            except HttpError as error:
+                error.code = error.code or "bad-request"
+                raise
+        methods = [method for method, path in self.operations if path == request.path]
+        if not methods:
+            return None
+        raise HttpError(
+            405,
+            f"{request.path} answers {methods[0]} only",
+            (("Allow", ", ".join(methods)),),
+            "method-not-allowed",
+        )
 
     def respond(self, request: HttpRequest) -> Pieces[bytes]:
         """Make the answer in pieces. The caller has checked the right to see it."""

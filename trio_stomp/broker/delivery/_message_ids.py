@@ -30,6 +30,10 @@ class MessageNames:
         self.in_memory = f"{self.boot}-".encode()
         self.in_store = f"{self.store}-".encode()
 
+    def id_of(self, number: int, *, is_stored: bool) -> str:
+        """Return the id of a waiting message."""
+        return f"{(self.in_store if is_stored else self.in_memory).decode()}{number}"
+
     def number_of(self, name: bytes) -> int:
         """Return the number of the message with id ``name``, or 0 if the id is not valid now."""
         for begin in (self.in_memory, self.in_store):

@@ -76,6 +76,15 @@ class Manager:
             )
         return plan.names[0]
 
+    def id_of(self, message: "Message") -> str:
+        """Return the id of a waiting message."""
+        names = self.publisher.fan_out.names
+        return names.id_of(message.number, is_stored=bool(message.stored))
+
+    def received_ms(self, message: "Message") -> int:
+        """Return when a message was received, in milliseconds since 1970."""
+        return self.publisher.wall.ms(message.publication.received_at)
+
     def look(self, choice: Choice, take: "Callable[[Message], None]") -> Operation:
         """Begin to show messages without consuming or marking them.
 

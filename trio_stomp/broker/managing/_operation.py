@@ -68,6 +68,7 @@ class Operation:
     """Why the operation ended early."""
     _has_removed: bool = field(init=False, default=False)
     """Messages of the current page were removed."""
+    _is_waiting: bool = field(init=False, default=False)
     _is_ending: bool = field(init=False, default=False)
 
     def step(self, now: float) -> Step:
@@ -76,6 +77,8 @@ class Operation:
         Args:
           now: Seconds of the broker's clock.
         """
+        if self._is_waiting:
+            return Step.WAIT
         walk, queues = self.walk, self.queues
         log = None if queues.storage is None else queues.storage.log
         if walk.queue in queues.frozen or (log is not None and log.is_full):
@@ -84,6 +87,7 @@ class Operation:
         while not self._is_over():
             messages = walk.following()
             if messages is None:
+                self._is_waiting = True
                 walk.ask(self._go_on)
                 return Step.WAIT
             if messages:
@@ -135,12 +139,13 @@ class Operation:
         if self._is_ending or storage is None or not (self.done and self.walk.claims):
             self.end()
             return Step.DONE
-        self._is_ending = True
+        self._is_ending = self._is_waiting = True
         self.end()
         storage.log.when_safe(Callback(None, self._go_on))
         return Step.WAIT
 
     def _go_on(self, _now: float) -> None:
+        self._is_waiting = False
         self.woken()
 
     def _release(self) -> bool:
@@ -152,17 +157,17 @@ class Operation:
         paged, self.walk.claimed = self.walk.claimed, None
         if paged is None:
             return True
-        queue = self.walk.queue
+        queue, storage = self.walk.queue, self.queues.storage
+        assert storage is not None
 
-        def release(_now: float) -> None:
+        def release(now: float) -> None:
             paged.is_loading = False
             queue.host.mark(queue)
-            self.woken()
+            self._go_on(now)
 
-        storage = self.queues.storage
-        if not self._has_removed or storage is None:
+        if not self._has_removed:
             release(0.0)
             return True
-        self._has_removed = False
+        self._has_removed, self._is_waiting = False, True
         storage.log.when_safe(Callback(None, release))
         return False

@@ -65,8 +65,9 @@ def whole_parser() -> argparse.ArgumentParser:
     for _, group in _main.GROUPS:
         for name, text in group:
             # The parser of ``serve`` is in another module than its code.
-            module = "_arguments" if name == "serve" else f"commands._{name}"
-            made = importlib.import_module(f"trio_stomp.cli.{module}").make_parser()
+            is_serve = name == "serve"
+            module = "trio_stomp.cli._arguments" if is_serve else _main.module_of(name)
+            made = importlib.import_module(module).make_parser()
             commands.add_parser(name, help=text, description=text, parents=[made], add_help=False)
     return whole
 

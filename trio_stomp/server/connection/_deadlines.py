@@ -68,6 +68,8 @@ class Deadlines:
         due = self.opened_at + timeout
         if now < due:
             return due
+        if self.link.is_operating:
+            return now + timeout
         error = ProtocolError(
             "connect-timeout",
             f"no session was opened within {timeout:g} s (option connect_timeout_s); send CONNECT",

@@ -36,6 +36,8 @@ class Link:
     """Credentials that came with the WebSocket upgrade."""
     speaks_http: bool = False
     """Whether the peer speaks HTTP and is no WebSocket yet, so that an ERROR frame is no answer."""
+    is_operating: bool = False
+    """Whether an operation runs for the peer, which may take longer than the connect timeout."""
     is_forwarded: bool = False
     """Whether an HTTP header says that a proxy forwarded the connection."""
 

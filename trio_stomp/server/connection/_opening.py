@@ -10,6 +10,7 @@ from trio_stomp.security import from_http
 from trio_stomp.server._limits import CLOSE
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
+from trio_stomp.server.connection._operating import operate
 from trio_stomp.server.connection._pages import answer_page, needs_no_login
 from trio_stomp.server.connection._reader import Reader
 from trio_stomp.server.connection._sockjs import speak_sockjs
@@ -139,10 +140,18 @@ class Opening:
             if required is not None:
                 raise HttpError(403, required.message)
             if not request.wants_websocket:
-                return await self._answer(await answer_page(self.link, request))
+                return await self._answer_plain(request)
             return await self._upgrade(request, reader.trailing)
         except HttpError as error:
             return await self._answer(error.response())
+
+    async def _answer_plain(self, request: HttpRequest) -> bytes:
+        operation = self.link.shared.pages.operation(request)
+        if operation is None:
+            return await self._answer(await answer_page(self.link, request))
+        self.lifecycle.end(CloseReason.HTTP_ANSWERED)
+        await operate(self.link, request, operation, self._send)
+        return b""
 
     async def _answer(self, response: bytes) -> bytes:
         self.lifecycle.end(CloseReason.HTTP_ANSWERED)

@@ -1,11 +1,11 @@
 """Plain HTTP requests on the port, and the check of who may see pages with figures."""
 
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import trio
 
-from trio_stomp.base import RemoteError
+from trio_stomp.base import ANONYMOUS, Identity, RemoteError
 from trio_stomp.broker import Action
 from trio_stomp.security import from_http
 from trio_stomp.server.connection._link import Link
@@ -43,7 +43,7 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
         )
     pages = link.shared.pages
     if pages.is_private(request):
-        await _check_may_monitor(link, request)
+        await admit(link, request, [(Action.MONITOR, WATCHING)])
     return await _made(pages.respond(request), link.shared.one_page)
 
 
@@ -78,17 +78,22 @@ def needs_no_login(link: Link) -> bool:
     return authenticator.lets_anonymous(is_loopback=link.is_loopback)
 
 
-async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
-    """Admit users who may monitor, or clients on this machine if no login is needed.
+async def admit(link: Link, request: HttpRequest, rights: Sequence[tuple[Action, str]]) -> Identity:
+    """Identify a user who has ``rights``, or a client on this machine if no login is needed.
 
     With access rules, local clients need a login, too: behind a local proxy all clients are local.
     A request for a foreign host name that resolves to this machine is not local (DNS rebinding).
+
+    Raises:
+      HttpError: the client must log in, or lacks a right.
+
+    Checkpoint: if a passcode must be hashed.
     """
     shared = link.shared
     rules = shared.rules()
     is_here = link.is_loopback and names_this_machine(request)
     if rules is None and is_here and needs_no_login(link):
-        return
+        return ANONYMOUS
     exposure = shared.authenticator.exposure(link)
     if exposure is not None:  # a login would expose the passcode, so do not ask for one
         raise HttpError(403, exposure.message)
@@ -105,8 +110,10 @@ async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
         identity = await shared.authenticator.identify((), link)
     except RemoteError as error:
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
-    if rules is None or not rules.rights(identity).allows(Action.MONITOR, WATCHING):
-        raise HttpError(
-            403,
-            "this page requires the right to monitor the broker (docs/operate/authorization.md)",
-        )
+    for action, name in rights:
+        if rules is None or not rules.rights(identity).allows(action, name):
+            what = "monitor the broker" if name == WATCHING else f"{action.value} at {name[:80]}"
+            raise HttpError(
+                403, f"this page requires the right to {what} (docs/operate/authorization.md)"
+            )
+    return identity

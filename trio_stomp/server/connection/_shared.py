@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DISCONNECTS_AT_ONCE = 32
 """Maximum number of disconnects that queue for the inbox."""
+OPERATIONS_AT_ONCE = 8
+"""Maximum number of operations of operators that run."""
 
 
 class FrameHolder(Protocol):
@@ -78,5 +80,6 @@ class ConnectionShared:
     """Open connections that are WebSockets."""
     disconnect_slots: trio.Semaphore = field(factory=lambda: trio.Semaphore(DISCONNECTS_AT_ONCE))
     """Keeps thousands of simultaneous disconnects from delaying the input of other clients."""
+    operation_slots: trio.Semaphore = field(factory=lambda: trio.Semaphore(OPERATIONS_AT_ONCE))
     one_page: trio.Lock = field(factory=trio.Lock)
     """Held while a page that takes long is made."""

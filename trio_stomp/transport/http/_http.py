@@ -11,6 +11,7 @@ token comes from it.
 
 import base64
 import binascii
+import json
 from collections.abc import Sequence
 from http import HTTPStatus
 
@@ -49,17 +50,25 @@ class HttpError(StompError):
       status: The HTTP status code.
       text: One line for the body of the response.
       headers: Headers in addition to the usual ones.
+      code: A stable word for programs, for a response in JSON; "" = one in plain text.
     """
 
-    def __init__(self, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, status: int, text: str, headers: Sequence[tuple[str, str]] = (), code: str = ""
+    ) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
         self.headers = tuple(headers)
+        self.code = code
 
     def response(self) -> bytes:
         """Return the encoded response."""
-        return encode_response(self.status, self.headers, f"{self.text}\n".encode())
+        if not self.code:
+            return encode_response(self.status, self.headers, f"{self.text}\n".encode())
+        record = json.dumps({"error": self.text, "code": self.code})
+        headers = (("Content-Type", "application/json"), *self.headers)
+        return encode_response(self.status, headers, f"{record}\n".encode())
 
 
 @value
@@ -183,7 +192,7 @@ def accept_websocket(request: HttpRequest) -> Upgrade:
 def encode_response(
     status: int,
     headers: Sequence[tuple[str, str]],
-    body: bytes,
+    body: bytes | None,
     *,
     head_only: bool = False,
 ) -> bytes:
@@ -192,24 +201,25 @@ def encode_response(
     Args:
       status: The HTTP status code.
       headers: Headers before the usual ones, which they replace if they have the same name.
-      body: The body.
+      body: The body; None = it follows, and ends with the connection.
       head_only: Omit the body but not its length, for HEAD (RFC 9110 section 9.3.2).
     """
     given = {name.lower() for name, _ in headers}
     usual = (
         ("Content-Type", _PLAIN_TEXT),
-        ("Content-Length", str(len(body))),
         ("Connection", "close"),
         *PROTECTING_HEADERS,
         ("Server", "trio_stomp"),  # without the version, which would help attackers only
     )
     all_headers = [*headers, *(item for item in usual if item[0].lower() not in given)]
+    if body is not None:
+        all_headers.append(("Content-Length", str(len(body))))
     # h11 refuses headers with line ends in them.
     response = h11.Response(
         status_code=status, headers=all_headers, reason=HTTPStatus(status).phrase
     )
     head = h11.Connection(h11.SERVER).send(response) or b""
-    return head if head_only else head + body
+    return head if head_only or body is None else head + body
 
 
 def _checked_key(request: HttpRequest) -> bytes:

@@ -1,0 +1,273 @@
+"""The management interface over real sockets: what it does, who may, and what ends it."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.support.fakes import MEMORY, Client, Dial, open_dial, until
+from tests.support.files import save
+from tests.support.logins import basic
+from tests.support.served import Served, served
+from tests.support.site import QUIET, Reply, empty_queues, parse
+from trio_stomp.server.connection._shared import OPERATIONS_AT_ONCE
+from trio_stomp.web import Site, add_operations
+
+Q = "/queue/q"
+ALICE = basic("alice", "wonder-land")
+
+
+async def ask(
+    stream: trio.abc.Stream, method: str, target: str, *headers: tuple[str, str]
+) -> Reply:
+    """Return the answer of the broker, which then closes."""
+    lines = [f"{method} /api/v1/{target} HTTP/1.1"]
+    lines += [f"{name}: {text}" for name, text in ({"Host": "localhost"} | dict(headers)).items()]
+    await stream.send_all(("\r\n".join(lines) + "\r\n\r\n").encode())
+    answer = b""
+    with trio.fail_after(60):
+        while data := bytes(await stream.receive_some(65536)):
+            answer += data
+    await stream.aclose()
+    return parse(answer, method)
+
+
+async def does(broker: Served, method: str, target: str) -> Any:
+    reply = await ask(await broker.stream(), method, target)
+    assert reply.status == 200, reply.text
+    return reply.json
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_messages_are_shown_moved_and_purged(tmp_path: Path, is_stored: bool) -> None:
+    options = {"data_dir": str(tmp_path)} if is_stored else {}
+    headers = {"persistent": "true", "kind": "fruit"}
+    async with served(**options) as broker:
+        client = await broker.connect({})
+        watcher = await broker.connect({})
+        for number, name in enumerate(("move", "purge")):
+            await watcher.subscribe(f"DIAG/event/{name}", str(number))
+        await client.publish(Q, b"a", b"b", b"\xff", b"c" * 50, headers=headers, receipt=True)
+        shown = await does(broker, "GET", f"messages?queue={Q}&offset=1&limit=2&bytes=20")
+        assert (shown["total"], shown["seen"]) == (4, 3)
+        first, second = shown["messages"]
+        assert (first["body"], first["headers"]["kind"]) == ("b", "fruit")
+        assert (first["stored"], first["size"], first["deliveries"]) == (is_stored, 1, 0)
+        assert (second["body_base64"], second["size"]) == ("/w==", 1)
+        told = await does(broker, "GET", f"explain?q={first['message_id']}")
+        assert told["facts"]
+        moved = await does(broker, "POST", f"move?queue={Q}&to=/queue/r&count=3")
+        assert moved == {"queue": Q, "to": "/queue/r", "moved": 3}
+        purged = await does(
+            broker, "POST", "purge?queue=/queue/r&selector=kind=%27fruit%27&count=1"
+        )
+        assert purged == {"queue": "/queue/r", "purged": 1}
+        events = [json.loads(frame.body) for frame in await watcher.receive_many(2)]
+        assert [(each["name"], each["detail"]) for each in events] == [
+            ("move", "3 messages to /queue/r"),
+            ("purge", "1 message"),
+        ]
+        listed = await does(broker, "GET", "queues")
+        assert {each["destination"] for each in listed["queues"]} == {Q, "/queue/r"}
+    if is_stored:
+        async with served(**options) as broker:
+            client = await broker.connect({})
+            await client.subscribe("/queue/r")
+            assert [frame.body for frame in await client.receive_many(2)] == [b"b", b"\xff"]
+            await client.subscribe(Q, "2")
+            assert (await client.receive()).body == b"c" * 50
+
+
+async def test_a_cut_character_is_left_out() -> None:
+    async with served() as broker:
+        client = await broker.connect({})
+        await client.publish(Q, "zürich".encode(), receipt=True)
+        shown = await does(broker, "GET", f"messages?queue={Q}&bytes=2")
+        assert shown["messages"][0]["body"] == "z"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "code", "text"),
+    [
+        ("POST", "purge", 400, "bad-request", "queue is missing"),
+        ("POST", "purge?queue=/queue/none", 404, "no-such-queue", "there is no queue"),
+        ("POST", f"purge?queue={Q}&selector=a+=", 400, "invalid-selector", ""),
+        ("POST", f"purge?queue={Q}&count=0", 400, "bad-request", "from 1 to"),
+        ("POST", f"purge?queue={Q}&cuont=1", 400, "bad-request", "did you mean count?"),
+        ("POST", f"move?queue={Q}", 400, "bad-request", "to is missing"),
+        ("POST", f"move?queue={Q}&to={Q}", 400, "invalid-destination", "is the queue itself"),
+        ("POST", f"move?queue={Q}&to=/queue/*", 400, "wildcard-in-send", ""),
+        ("POST", f"move?queue={Q}&to=/topic/t", 409, "no-subscriber", "nobody is subscribed"),
+        ("POST", "close", 400, "bad-request", "session is missing"),
+        ("POST", "close?session=12", 404, "no-such-session", "there is no session '12'"),
+        ("GET", f"purge?queue={Q}", 405, "method-not-allowed", "answers POST only"),
+        ("DELETE", "messages", 405, "method-not-allowed", "answers GET only"),
+    ],
+)
+async def test_errors_are_json_with_a_code_and_change_nothing(
+    method: str, target: str, status: int, code: str, text: str
+) -> None:
+    async with served() as broker:
+        client = await broker.connect({})
+        await client.publish(Q, b"a", receipt=True)
+        reply = await ask(await broker.stream(), method, target)
+        assert (reply.status, reply.headers["content-type"]) == (status, "application/json")
+        answer = json.loads(reply.body)
+        assert answer["code"] == code
+        assert text in answer["error"]
+        await client.subscribe(Q)
+        assert (await client.receive()).body == b"a"
+
+
+RULES = """
+[[rule]]
+user = "alice"
+allow = ["browse", "receive", "send", "create"]
+to = "/queue/**"
+
+[[rule]]
+user = "bob"
+allow = ["send", "create"]
+to = "/queue/**"
+
+[[rule]]
+user = "carol"
+allow = ["admin"]
+to = "DIAG"
+"""
+
+
+async def test_each_operation_requires_its_right(tmp_path: Path) -> None:
+    users = save(tmp_path / "users", "alice:wonder-land\nbob:builder\ncarol:singer\n")
+    rules = save(tmp_path / "acl.toml", RULES)
+    async with served(passwd_file=users, acl_file=rules) as broker:
+        alice = await broker.connect({"login": "alice", "passcode": "wonder-land"})
+        await alice.publish(Q, b"a", b"b", receipt=True)
+        bob, carol = basic("bob", "builder"), basic("carol", "singer")
+
+        async def status(method: str, target: str, *headers: tuple[str, str]) -> tuple[int, str]:
+            reply = await ask(await broker.stream(), method, target, *headers)
+            return reply.status, json.loads(reply.body).get("code", "")
+
+        for method, target in (
+            ("GET", f"messages?queue={Q}"),
+            ("POST", f"purge?queue={Q}&count=1"),
+            ("POST", f"move?queue={Q}&to=/queue/r&count=1"),
+        ):
+            assert await status(method, target) == (401, "authentication-failed")
+            assert await status(method, target, bob) == (403, "not-authorized")
+            assert await status(method, target, ALICE) == (200, "")
+        target = "move?queue=/queue/r&to=/topic/t"
+        assert await status("POST", target, ALICE) == (403, "not-authorized")
+        assert await status("POST", "close?session=1", ALICE) == (403, "not-authorized")
+        assert await status("POST", "close?session=1", carol) == (404, "no-such-session")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}]
+)
+async def test_pages_of_others_can_do_nothing(headers: dict[str, str]) -> None:
+    """Without users, whoever is on this machine may; a page in its browser may not."""
+    async with served() as broker:
+        client = await broker.connect({})
+        await client.publish(Q, b"a", receipt=True)
+        reply = await ask(await broker.stream(), "POST", f"purge?queue={Q}", *headers.items())
+        assert (reply.status, json.loads(reply.body)["code"]) == (403, "not-authorized")
+        await client.subscribe(Q)
+        assert (await client.receive()).body == b"a"
+
+
+async def test_a_closed_client_is_told_why_and_others_get_its_messages() -> None:
+    async with served() as broker:
+        sender, reader = await broker.connect({}), await broker.connect({})
+        await reader.subscribe(Q, headers={"ack": "client"})
+        await sender.publish(Q, b"a", receipt=True)
+        assert (await reader.receive()).body == b"a"
+        listed = await does(broker, "GET", "connections?sort=subscriptions&limit=1")
+        (record,) = listed["connections"]
+        closed = await does(broker, "POST", f"close?session={record['session_id']}")
+        assert closed == {"session": record["session_id"], "closed": True}
+        await reader.expect_error("closed-by-operator")
+        other = await broker.connect({})
+        await other.subscribe(Q)
+        assert (await other.receive()).body == b"a"
+
+
+async def test_a_client_that_hangs_up_ends_its_operation_and_nothing_is_lost() -> None:
+    total = 40_000
+    async with served() as broker:
+        client = await broker.connect({})
+        for first in range(0, total, 1000):
+            bodies = [b"%06d" % number for number in range(first, first + 1000)]
+            await client.publish(Q, *bodies, receipt=True)
+        stream = await broker.stream()
+        await stream.send_all(
+            f"POST /api/v1/move?queue={Q}&to=/queue/r HTTP/1.1\r\nHost: localhost\r\n"
+            "Accept: application/x-ndjson\r\n\r\n".encode()
+        )
+        with trio.fail_after(60):
+            head = bytes(await stream.receive_some(65536))
+        await stream.aclose()
+        assert b"application/x-ndjson" in head
+        line = json.loads(head.partition(b"\r\n\r\n")[2].splitlines()[0])
+        assert 0 < line["moved"] <= line["seen"] < line["total"] == total
+        await client.fence()
+        before = await depths(broker)
+        await client.fence()
+        assert await depths(broker) == before
+        assert sum(before.values()) == total
+        assert before[Q] > 0
+
+
+async def depths(broker: Served) -> dict[str, int]:
+    listed = await does(broker, "GET", "queues")
+    return {each["destination"]: each["input_depth"] for each in listed["queues"]}
+
+
+@pytest.fixture
+async def managed() -> AsyncIterator[tuple[Dial, Client]]:
+    """Yield a broker whose queue has a message and, for a COMMIT without end, hands out nothing."""
+    async with open_dial(MEMORY, connect_timeout_s=5.0, **QUIET) as dial:
+        await dial.start()
+        site = dial.server.pages
+        assert isinstance(site, Site)
+        add_operations(site, dial.server, dial.server.broker.manager)
+        client = await dial.connect()
+        await client.publish(Q, b"a", receipt=True)
+        queue = dial.server.broker.queues.find(Q)
+        assert queue is not None
+        dial.server.broker.queues.freeze([queue])
+        yield dial, client
+        empty_queues(dial)
+
+
+PURGE = f"POST /api/v1/purge?queue={Q} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+async def test_operations_wait_beyond_the_connect_timeout_and_are_bounded(
+    managed: tuple[Dial, Client], autojump_clock: trio.testing.MockClock
+) -> None:
+    dial, _ = managed
+    streams = [await dial.stream() for _ in range(OPERATIONS_AT_ONCE)]
+    for stream in streams:
+        await stream.send_all(PURGE)
+    await trio.sleep(60)
+    reply = await ask(await dial.stream(), "POST", f"purge?queue={Q}")
+    assert (reply.status, json.loads(reply.body)["code"]) == (503, "busy")
+    await streams[0].aclose()
+    await trio.sleep(1)
+    free = await dial.stream()
+    await free.send_all(PURGE)
+    queue = dial.server.broker.queues.find(Q)
+    assert queue is not None
+    dial.server.broker.queues.thaw([queue])
+    with trio.fail_after(60):
+        answer = bytes(await free.receive_some(65536))
+    assert b" 200 " in answer
+    for stream in streams[1:]:
+        assert b" 200 " in bytes(await stream.receive_some(65536))
+        await stream.aclose()
+    await until(lambda: dial.server._shared.operation_slots.value == OPERATIONS_AT_ONCE)

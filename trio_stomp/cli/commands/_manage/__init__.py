@@ -1,0 +1,1 @@
+"""The commands that look into a broker and change it, by its management interface."""

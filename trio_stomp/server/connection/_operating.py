@@ -1,0 +1,78 @@
+"""Operations that are requested by HTTP: who may, until when, and what ends them."""
+
+from contextlib import suppress
+
+import trio
+
+from trio_stomp.server.connection._link import Link
+from trio_stomp.server.connection._pages import admit, needs_no_login
+from trio_stomp.server.connection._web_pages import Send, WebOperation
+from trio_stomp.transport import HttpError, HttpRequest, check_origin
+
+IGNORED_BYTES = 4096
+"""What a client sends after its request is read in such pieces, and ignored."""
+_CODES = {400: "bad-request", 401: "authentication-failed", 403: "not-authorized"}
+
+
+async def operate(link: Link, request: HttpRequest, operation: WebOperation, send: Send) -> None:
+    """Do an operation for a client who may, and send the answer.
+
+    If the client closes its connection, the operation ends where it is.
+
+    Raises:
+      HttpError: the client may not, or the operation cannot begin.
+      trio.BrokenResourceError: the connection is lost, or accepts no bytes for ``write_stall_s``.
+
+    Checkpoint: always.
+    """
+    slots = link.shared.operation_slots
+    try:
+        user = await _user(link, request, operation)
+        slots.acquire_nowait()
+    except HttpError as error:
+        error.code = error.code or _CODES.get(error.status, "refused")
+        raise
+    except trio.WouldBlock:
+        raise HttpError(
+            503, "too many operations are running; try again later", code="busy"
+        ) from None
+    link.is_operating = True
+    try:
+        await _operate(link, operation, user, send)
+    finally:
+        slots.release()
+
+
+async def _operate(link: Link, operation: WebOperation, user: str, send: Send) -> None:
+    failure: HttpError | trio.BrokenResourceError | None = None
+
+    async def send_in_time(data: bytes) -> None:
+        with trio.move_on_after(link.shared.limits.write_stall_s):
+            await send(data)
+            return
+        raise trio.BrokenResourceError("the client does not read the answer")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_at_end, link, nursery.cancel_scope)
+        try:
+            await operation.run(user, send_in_time)
+        except (HttpError, trio.BrokenResourceError) as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _user(link: Link, request: HttpRequest, operation: WebOperation) -> str:
+    # Pages of other origins cannot read an answer, but could make a browser send the request.
+    limits = link.shared.limits
+    local_only = needs_no_login(link)
+    check_origin(request, limits.allowed_origins, is_secret=link.is_secret, local_only=local_only)
+    return (await admit(link, request, operation.rights)).name
+
+
+async def _cancel_at_end(link: Link, operation: trio.CancelScope) -> None:
+    with suppress(trio.BrokenResourceError):
+        while await link.wire.receive_some(IGNORED_BYTES):
+            pass
+    operation.cancel()

@@ -1,0 +1,66 @@
+"""Waiting messages as JSON."""
+
+import base64
+import codecs
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.web.management._result import Record
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import Manager, Message
+
+LISTED, MAX_LISTED = 50, 1_000
+"""Messages in one answer."""
+SHOWN_BYTES = 16 * 1024
+"""Bytes of a body that are shown by default."""
+MAX_SHOWN_BYTES = 16 * 1024 * 1024
+"""Bytes of all bodies in one answer."""
+
+
+@define(eq=False, repr=False)
+class MessageList:
+    """Makes records of messages.
+
+    Args:
+      offset: How many messages to skip first.
+      shown_bytes: How many bytes of a body to show. After ``MAX_SHOWN_BYTES`` in all, bodies are
+        left out.
+    """
+
+    manager: "Manager"
+    offset: int
+    shown_bytes: int
+    records: list[Record] = field(factory=list)
+    _skipped: int = 0
+    _size: int = 0
+
+    def take(self, message: "Message") -> None:
+        """Add a message."""
+        if self._skipped < self.offset:
+            self._skipped += 1
+            return
+        shown = message.body[: min(self.shown_bytes, MAX_SHOWN_BYTES - self._size)]
+        self._size += len(shown)
+        self.records.append(
+            {
+                "message_id": self.manager.id_of(message),
+                "headers": dict(message.publication.head.headers),
+                "priority": message.level,
+                "received_ms": self.manager.received_ms(message),
+                "deliveries": message.deliveries,
+                "stored": bool(message.stored),
+                "size": len(message.body),
+                **_body(shown, is_whole=len(shown) == len(message.body)),
+            }
+        )
+
+
+def _body(shown: bytes, *, is_whole: bool) -> Record:
+    """Return the field of a body: text, or base64 if it is not UTF-8."""
+    try:
+        # A character that is cut in two is left out.
+        return {"body": codecs.getincrementaldecoder("utf-8")().decode(shown, is_whole)}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(shown).decode()}

@@ -1,0 +1,58 @@
+"""The answer of an operation: its result, with lines about its progress before if wanted."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from attrs import define
+
+from trio_stomp.transport import HttpRequest, encode_response
+from trio_stomp.web._query import JSON, NOT_KEPT
+
+if TYPE_CHECKING:
+    from trio_stomp.server import Send
+
+LINES = "application/x-ndjson"
+
+Record = dict[str, object]
+
+
+@define(eq=False, repr=False)
+class Answering:
+    """The answer to one request.
+
+    Args:
+      send: Sends bytes to the client.
+      in_lines: The client wants lines about the progress.
+    """
+
+    send: "Send"
+    in_lines: bool = False
+    _has_begun: bool = False
+
+    @classmethod
+    def to(cls, request: HttpRequest, send: "Send") -> Self:
+        """Return the answer to ``request``, in the form that it accepts."""
+        return cls(send, LINES.encode() in request.tokens(b"accept"))
+
+    async def progress(self, record: Mapping[str, object]) -> None:
+        """Send a line about the progress, if the client wants any. Checkpoint: if it does."""
+        if self.in_lines:
+            await self._line(record)
+
+    async def end(self, record: Mapping[str, object], status: int = 200) -> None:
+        """Send the result. In lines, the status was sent before. Checkpoint: always."""
+        if self.in_lines:
+            await self._line(record)
+        else:
+            body = json.dumps(record).encode() + b"\n"
+            await self.send(encode_response(status, JSON, body))
+
+    async def _line(self, record: Mapping[str, object]) -> None:
+        line = json.dumps(record).encode() + b"\n"
+        if not self._has_begun:
+            self._has_begun = True
+            # nginx must not hold the lines back.
+            headers = (("Content-Type", LINES), *NOT_KEPT, ("X-Accel-Buffering", "no"))
+            line = encode_response(200, headers, None) + line
+        await self.send(line)
