@@ -65,7 +65,7 @@ class FakeSite:
 
 
 @contextmanager
-def fake_site(pages: Mapping[str, tuple[int, bytes]]) -> Iterator[FakeSite]:
+def fake_site(pages: Mapping[str, tuple[int, bytes]], method: str = "GET") -> Iterator[FakeSite]:
     """Serve these pages on a port of loopback."""
     site = FakeSite(dict(pages))
 
@@ -81,6 +81,7 @@ def fake_site(pages: Mapping[str, tuple[int, bytes]]) -> Iterator[FakeSite]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
+    setattr(Handler, f"do_{method}", Handler.do_GET)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         site.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -215,7 +215,7 @@ class _Mover:
         self._check(destination, head, message)
         before, publisher.behalf = publisher.behalf, quota
         try:
-            with manager.queues.together():
+            with manager.queues.atomically():
                 _, outcome = publisher.send_to(
                     None,
                     destination=destination,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STEP_S = 0.001
 """Time share of a step."""
+PENDING_BYTES = 1024 * 1024
+"""With more than this on its way to the store, an operation waits, so that others need not."""
 
 
 class Step(Enum):
@@ -81,7 +83,7 @@ class Operation:
             return Step.WAIT
         walk, queues = self.walk, self.queues
         log = None if queues.storage is None else queues.storage.log
-        if walk.queue in queues.frozen or (log is not None and log.is_full):
+        if walk.queue in queues.frozen or (log is not None and log.pending_bytes > PENDING_BYTES):
             return Step.LATER
         queues.turns.begin(STEP_S)
         while not self._is_over():
@@ -108,7 +110,7 @@ class Operation:
 
     def _is_over(self) -> bool:
         walk = self.walk
-        has_ended = walk.is_done or walk.queue.heir is not None
+        has_ended = walk.is_done or walk.queue.on_orphan is not None
         return has_ended or self.done >= self.limit or self.problem is not None
 
     def _is_loading(self) -> bool:
@@ -124,7 +126,7 @@ class Operation:
         for message in messages:
             self.walk.move_past(message)
             self.seen += 1
-            if self.selector is None or self.selector.matches(message.publication.head.get):
+            if self.selector is None or self.selector.matches(message.publication.head):
                 chosen.append(message)
                 if self.done + len(chosen) >= self.limit:
                     break

@@ -256,7 +256,7 @@ def test_a_browser_may_go_before_its_first_look(core: Core):
     publisher.sends("/queue/q", *map(str, range(TURN_STEPS)))
     first, second = (Subscribed(id, "/queue/q", "auto", BROWSER, None) for id in "01")
     browser.does(first, second, Unsubscribed("1", None, None, ()))
-    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 1
+    assert core.broker.subscriptions.initial_delivery.browses.statistics().unfinished == 1
     browser.drains()
     assert len(browser.bodies("0")) == TURN_STEPS + 1
     assert browser.bodies("1") == []

@@ -232,7 +232,7 @@ def test_an_operation_waits_for_a_commit_and_for_the_store() -> None:
     core.broker.queues.freeze([queue])
     assert operation.step(core.now) is Step.LATER
     core.broker.queues.thaw([queue])
-    core.log.pending_bytes = 1 << 30
+    core.log.pending_bytes = 1 << 21
     assert operation.step(core.now) is Step.LATER
     core.log.pending_bytes = 0
     reader = core.reader(Q, ack="client")

@@ -1,0 +1,112 @@
+"""``ls``, ``peek``, ``purge``, ``move`` and ``close``: a broker, and these commands."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.tool_fakes import Terminal, Told, fake_site
+from tests.support.tool_fakes import told as told
+from trio_stomp.cli import _main
+from trio_stomp.cli._tool import BAD_OPTION, CANNOT
+from trio_stomp.testing import threaded_broker
+
+Q = "/queue/q"
+
+
+@pytest.fixture
+def url(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A broker whose queue has three messages."""
+    with threaded_broker() as broker:
+        url = f"stomp://{broker.host}:{broker.port}"
+        monkeypatch.setenv("TRIO_STOMP_URL", url)
+        for kind in ("apple", "pear", "apple"):
+            told("send", Q, f"a {kind}", "-H", f"kind:{kind}")
+        yield url
+
+
+def test_messages_are_shown(told: Told, url: str) -> None:
+    lines = told("peek", Q, "--selector", "kind = 'apple'", "--bytes", "3").splitlines()
+    assert [line.strip() for line in lines[1::2]] == ["a a ...", "a a ..."]
+    assert "kind:apple" in lines[0]
+    assert lines[-1] == f"{Q}: 2 shown, 3 waiting"
+    shown = json.loads(told("peek", Q, "--offset", "1", "--count", "1", "--json"))
+    assert [each["body"] for each in shown["messages"]] == ["a pear"]
+
+
+def test_messages_are_moved_and_purged(told: Told, url: str) -> None:
+    assert told("move", Q, "/queue/r", "--count", "2") == f"{Q}: 2 moved to /queue/r\n"
+    assert json.loads(told("move", Q, "/queue/r", "--json")) == {
+        "queue": Q,
+        "to": "/queue/r",
+        "moved": 1,
+    }
+    purge = ("purge", "/queue/r", "--yes")
+    assert told(*purge, "--selector", "kind = 'pear'") == "/queue/r: 1 purged\n"
+    assert json.loads(told(*purge, "--json", "--no-progress")) == {"queue": "/queue/r", "purged": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "question"),
+    [
+        ([], f"Purge all messages of {Q} for good?"),
+        (["--count", "2"], f"Purge up to 2 messages of {Q} for good?"),
+        (["--selector", "a = 1"], f"Purge the messages with a = 1 of {Q} for good?"),
+    ],
+)
+def test_a_purge_asks_first(
+    told: Told,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    question: str,
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    assert _main.main(["purge", Q, *options]) == 0
+    captured = capsys.readouterr()
+    assert question in captured.err
+    assert captured.out == "nothing was purged\n"
+    assert told("peek", Q).endswith("3 waiting\n")
+
+
+def test_things_are_listed_and_a_connection_is_closed(told: Told, url: str) -> None:
+    assert Q in told("ls", "queues")
+    assert json.loads(told("ls", "queues", "--json"))[0]["input_depth"] == 3
+    assert told("ls", "subscriptions").startswith("destination")
+    assert json.loads(told("ls", "connections", "--json"))[0]["session_id"]
+    assert "tcp" in told("ls", "connections")
+    assert "no session" in told("close", "12", code=CANNOT)
+
+
+def test_errors_say_what_was_done_before(told: Told, url: str) -> None:
+    assert "there is no queue '/queue/none'" in told("peek", "/queue/none", code=CANNOT)
+    assert "nobody is subscribed" in told("move", Q, "/topic/t", code=CANNOT)
+    assert "invalid choice: 'foo'" in told("ls", "foo", code=BAD_OPTION)
+    assert "did you mean purge?" in told("purge_queue", code=BAD_OPTION)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (409, b'{"error": "full", "code": "queue-full", "moved": 7}', "7 moved, then: full"),
+        (404, b"Nothing is here\n", "the broker has no management interface"),
+        (500, b"x", "x"),
+        (200, b"[]", "[]"),
+        (200, b"", "status 200"),
+    ],
+)
+def test_answers_of_other_brokers(told: Told, status: int, body: bytes, text: str) -> None:
+    with fake_site({"/api/v1/messages": (status, body)}) as site:
+        out = told("peek", Q, "--url", f"http://127.0.0.1:{site.port}", code=CANNOT)
+        assert text in out
+
+
+def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = b'{"seen": 1, "total": 4}\n{"seen": 3, "total": 4}\n{"queue": "q", "purged": 4}\n'
+    with fake_site({"/api/v1/purge": (200, lines)}, "POST") as site:
+        where = f"http://127.0.0.1:{site.port}"
+        assert _main.main(["purge", Q, "--yes", "--progress", "--url", where]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "q: 4 purged\n"
+    assert "purge:  25 %" in captured.err
