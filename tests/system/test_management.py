@@ -196,7 +196,10 @@ async def test_a_closed_client_is_told_why_and_others_get_its_messages() -> None
         assert (await other.receive()).body == b"a"
 
 
-async def test_a_client_that_hangs_up_ends_its_operation_and_nothing_is_lost() -> None:
+async def test_a_client_that_hangs_up_ends_its_operation_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trio_stomp.web.management._operations.PROGRESS_S", 0.0)
     total = 40_000
     async with served() as broker:
         client = await broker.connect({})
