@@ -31,7 +31,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from trio_stomp.spark import Place, StreamAway, StreamClient, StreamError, open_session
+from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError, open_session
 from trio_stomp.spark._client import Connection, is_end, numbered
 from trio_stomp.spark._frames import FrameError, header
 
@@ -92,8 +92,8 @@ class Process:
 class Background:
     """A thread that does the same again whenever the broker went away."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, place: StreamAddress) -> None:
+        self.stream_address = place
         self.ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -108,7 +108,10 @@ class Background:
 
     def _run(self) -> None:
         while not self.ended.is_set():
-            with contextlib.suppress(OSError, FrameError), Connection(self.place) as connection:
+            with (
+                contextlib.suppress(OSError, FrameError),
+                Connection(self.stream_address) as connection,
+            ):
                 self.work(connection)
             self.ended.wait(0.1)
 
@@ -124,7 +127,7 @@ class Load(Background):
       rate: Events in a second.
     """
 
-    def __init__(self, place: Place, rate: float) -> None:
+    def __init__(self, place: StreamAddress, rate: float) -> None:
         super().__init__(place)
         self._pairs = max(1, round(rate * BURST_S / 2))
         self._pause_s = 2 * self._pairs / rate
@@ -147,7 +150,7 @@ class Load(Background):
 class Follower(Background):
     """A live subscriber of the stream, which continues after the last message it got."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StreamAddress) -> None:
         super().__init__(place)
         self.seen: Truth = {}
         self.reused = 0
@@ -156,7 +159,7 @@ class Follower(Background):
 
     def work(self, connection: Connection) -> None:
         """Remember all that comes."""
-        asked = {"id": "0", "destination": self.place.stream, "x-stream-offset": "first"}
+        asked = {"id": "0", "destination": self.stream_address.stream, "x-stream-offset": "first"}
         if self._epoch:
             asked |= {"x-stream-offset": f"offset={self._next}", "x-stream-epoch": self._epoch}
         connection.send("SUBSCRIBE", asked)
@@ -219,7 +222,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def held(place: Place) -> Truth:
+def held(place: StreamAddress) -> Truth:
     """Return all messages that the stream holds now."""
     client = StreamClient(place)
     epoch, first, following = client.bounds()
@@ -263,7 +266,7 @@ def experiment(told: argparse.Namespace, root: Path) -> dict[str, object]:
     """Run the experiment, and return its figures."""
     chance = random.Random(told.seed)
     port = free_port()
-    place = Place(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
+    place = StreamAddress(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
     command = [*shlex.split(told.broker), "--port", str(port), "--data-dir", str(root / "broker")]
     broker = Process(command, root / "broker.log")
     job, load, follower = Job(place.url, root), Load(place, told.rate), Follower(place)

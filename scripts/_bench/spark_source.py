@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from _crash.link import Gone, Link
 
 from _bench.process import BenchError, Broker, cpu_of, family, running_broker
-from trio_stomp.spark import Place, StreamClient
+from trio_stomp.spark import StreamAddress, StreamClient
 
 SIDECAR = Path(__file__).resolve().parent.parent / "diag_to_parquet.py"
 TOPIC = "/topic/readings"
@@ -180,7 +180,7 @@ def filled_broker(root: Path, amount: Amount, say: Say) -> Iterator[Broker]:
     policies.write_text(POLICY, encoding="utf-8")
     options = ("--data-dir", str(root / "broker"), "--policies", str(policies), *TIDY)
     with running_broker(options) as broker:
-        client = StreamClient(Place(f"stomp://127.0.0.1:{broker.port}", STREAM))
+        client = StreamClient(StreamAddress(f"stomp://127.0.0.1:{broker.port}", STREAM))
         held, clock = client.bounds().next, time.monotonic()
         fill(broker.port, amount, held)
         _, first, following = client.bounds()

@@ -175,7 +175,7 @@ class Scenario:
         expect([each.body for each in messages], list(bodies))
         return messages
 
-    def atomically(self) -> str:
+    def together(self) -> str:
         """Frames that come in one segment: they wait, and are sent in one turn."""
         bodies = [f"m{number}".encode() for number in range(TOGETHER)]
         destination = self._fill("together", *bodies)
@@ -296,7 +296,7 @@ class Scenario:
             "connect": self.connect,
             "heart-beat": self.heart_beat,
             "topic": self.topic,
-            "together": self.atomically,
+            "together": self.together,
             "ack-auto": self.ack_auto,
             "ack-client": self.ack_client,
             "ack-client-individual": self.ack_client_individual,

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
-from trio_stomp.spark import Place, StompDataSource, StreamClient, StreamError  # noqa: E402
+from trio_stomp.spark import StompDataSource, StreamAddress, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark._source import Offset, StompStreamReader  # noqa: E402
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_a_broker_that_lost_its_stream_is_a_gap_row(brokers: Brokers) -> None:
 @pytest.mark.full
 def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> None:
     port = brokers.start("--diag-interval-s", "0.2")
-    place = Place(f"stomp://127.0.0.1:{port}")
+    place = StreamAddress(f"stomp://127.0.0.1:{port}")
     client = StreamClient(place)
     # A range that lies in the future ends once it is there.
     assert sum(map(len, client.read(client.bounds().epoch, 0, 50))) == 50
@@ -161,7 +161,7 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
     port = brokers.start(*allowed, "--tls-cert", str(certificate))
     url = f"stomps://127.0.0.1:{port}"
     with pytest.raises(StreamError, match="refused"):
-        StreamClient(Place(url, ca_file=trusted.file)).bounds()
+        StreamClient(StreamAddress(url, ca_file=trusted.file)).bounds()
 
     out = tmp_path / "out"
     given = ["--once", "--root", str(out), "--url", url, "--ca-file", trusted.file]

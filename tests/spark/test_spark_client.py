@@ -14,7 +14,7 @@ from tests.support.stream_server import StreamServer, event
 
 _spark.require()
 
-from trio_stomp.spark import Place, StreamAway, StreamClient, StreamError  # noqa: E402
+from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark._client import Connection, Patience, Replay  # noqa: E402
 from trio_stomp.spark._frames import (  # noqa: E402
     FrameError,
@@ -38,9 +38,9 @@ def server() -> Iterator[StreamServer]:
         yield server
 
 
-def place(server: StreamServer, **more: Any) -> Place:
+def address(server: StreamServer, **more: Any) -> StreamAddress:
     more = {"timeout_s": 5.0, "retry_s": 5.0} | more
-    return Place(server.url, **more)
+    return StreamAddress(server.url, **more)
 
 
 def offsets(replay: Replay) -> list[int]:
@@ -87,7 +87,7 @@ def test_headers_are_found_and_unescaped() -> None:
 
 
 def test_bounds_and_a_range(server: StreamServer) -> None:
-    client = StreamClient(place(server))
+    client = StreamClient(address(server))
     assert client.bounds() == (server.log.epoch, 0, 0)
     for number in range(2000):
         server.append("DIAG/event/x", event("x", number=number))
@@ -101,7 +101,7 @@ def test_bounds_and_a_range(server: StreamServer) -> None:
 
 def test_a_range_of_another_epoch_ends_at_once(server: StreamServer) -> None:
     server.append("DIAG/event/x", b"{}")
-    replay = StreamClient(place(server)).read("other", 0, 1)
+    replay = StreamClient(address(server)).read("other", 0, 1)
     assert offsets(replay) == []
     assert replay.end == (server.log.epoch, 0, 1)
 
@@ -109,7 +109,7 @@ def test_a_range_of_another_epoch_ends_at_once(server: StreamServer) -> None:
 def test_the_offset_of_a_time(server: StreamServer) -> None:
     for _ in range(3):
         server.append("DIAG/event/x", b"{}")
-    client = StreamClient(place(server))
+    client = StreamClient(address(server))
     assert client.offset_at(server.log.times[1]) == 1
     assert client.offset_at(server.log.times[2] + 1) == 3
     asked = [headers for command, headers in server.received if command == "SUBSCRIBE"]
@@ -122,7 +122,7 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_comes_twice(
     for _ in range(1000):
         server.append("DIAG/event/x", b"{}")
     server.cut_after = 700
-    replay = StreamClient(place(server)).read(server.log.epoch, 0, 1000)
+    replay = StreamClient(address(server)).read(server.log.epoch, 0, 1000)
     assert offsets(replay) == list(range(1000))
     asked = [told["x-stream-offset"] for command, told in server.received if command == "SUBSCRIBE"]
     assert asked[0] == "offset=0"
@@ -131,7 +131,7 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_comes_twice(
 
 
 def test_a_broker_that_comes_back_is_found_again(server: StreamServer) -> None:
-    client = StreamClient(place(server))
+    client = StreamClient(address(server))
     server.kill()
     back = threading.Timer(0.3, server.restart)
     back.start()
@@ -142,18 +142,18 @@ def test_a_broker_that_comes_back_is_found_again(server: StreamServer) -> None:
 def test_a_broker_that_stays_away_is_given_up(server: StreamServer) -> None:
     server.kill()
     with pytest.raises(StreamAway, match=r"gave up after \d"):
-        StreamClient(place(server, retry_s=0.3)).bounds()
+        StreamClient(address(server, retry_s=0.3)).bounds()
 
 
 def test_heart_beats_alone_are_silence(server: StreamServer) -> None:
-    asked = place(server, timeout_s=0.5, retry_s=0.2)
+    asked = address(server, timeout_s=0.5, retry_s=0.2)
     with pytest.raises(StreamAway, match="no frame for"):
         offsets(StreamClient(asked).read(server.log.epoch, 0, 1))
 
 
 def test_what_the_broker_refuses_is_not_asked_again(server: StreamServer) -> None:
     with pytest.raises(StreamError, match="no stream /stream/other"):
-        StreamClient(place(server, stream="/stream/other")).bounds()
+        StreamClient(address(server, stream="/stream/other")).bounds()
     assert [command for command, _ in server.received].count("SEND") == 1
 
 
@@ -163,18 +163,18 @@ def test_credentials_come_from_a_file_or_the_environment(
     secret = tmp_path / "secret"
     secret.write_text("anna\ns3cret\n")
     with StreamServer(passcode="s3cret") as server:
-        asked = place(server, credentials_file=str(secret))
+        asked = address(server, credentials_file=str(secret))
         assert StreamClient(asked).bounds().next == 0
         assert server.received[0][1]["login"] == "anna"
         assert "s3cret" not in repr(asked)
         with pytest.raises(StreamError, match="wrong passcode"):
-            StreamClient(place(server)).bounds()
+            StreamClient(address(server)).bounds()
         monkeypatch.setenv("OWN_PASSCODE", "s3cret")
-        assert StreamClient(place(server, passcode_env="OWN_PASSCODE")).bounds().next == 0
+        assert StreamClient(address(server, passcode_env="OWN_PASSCODE")).bounds().next == 0
         with pytest.raises(StreamError, match="credentials_file"):
-            StreamClient(place(server, credentials_file=str(tmp_path / "none"))).bounds()
+            StreamClient(address(server, credentials_file=str(tmp_path / "none"))).bounds()
     with pytest.raises(StreamError, match="credentials_file"):
-        StreamClient(place(server, credentials_file=str(tmp_path / "none"))).bounds()
+        StreamClient(address(server, credentials_file=str(tmp_path / "none"))).bounds()
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_credentials_come_from_a_file_or_the_environment(
 )
 def test_a_wrong_url_is_told(url: str) -> None:
     with pytest.raises(StreamError, match="should be stomp://host:port"):
-        Place(url).address()
+        StreamAddress(url).address()
 
 
 def test_a_secret_in_the_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(StreamError) as caught:
-        Place("stomp://anna:s3cret@host").address()
+        StreamAddress("stomp://anna:s3cret@host").address()
     assert "s3cret" not in str(caught.value)
 
 
@@ -205,12 +205,12 @@ def test_tls_with_its_own_authority(tmp_path: Path) -> None:
     with StreamServer(tls=context) as server:
         for _ in range(100):
             server.append("DIAG/event/x", event("x"))
-        client = StreamClient(place(server, ca_file=str(certificate)))
+        client = StreamClient(address(server, ca_file=str(certificate)))
         assert offsets(client.read(client.bounds().epoch, 0, 100)) == list(range(100))
         with pytest.raises(StreamError, match="TLS"):
-            StreamClient(place(server)).bounds()
+            StreamClient(address(server)).bounds()
         with pytest.raises(StreamError, match="TLS"):
-            StreamClient(place(server, ca_file=str(tmp_path / "none"))).bounds()
+            StreamClient(address(server, ca_file=str(tmp_path / "none"))).bounds()
 
 
 def test_patience_grows_varies_and_ends() -> None:
@@ -245,7 +245,7 @@ def test_a_broker_that_does_not_tell_the_time_of_storing_is_too_old(server: Stre
 
 
 def test_a_connection_says_goodbye(server: StreamServer) -> None:
-    with Connection(place(server)):
+    with Connection(address(server)):
         pass
     for _ in range(100):
         if server.received[-1][0] == "DISCONNECT":

@@ -20,7 +20,7 @@ def rules(*users: str, groups: frozenset[str] = frozenset()) -> AccessRules:
     """Return rules that allow everything to named users, and nothing to others."""
     if not users and not groups:
         return AccessRules()
-    return AccessRules((Rule(True, ANYTHING, ("**",), users, groups, place="r1"),))
+    return AccessRules((Rule(True, ANYTHING, ("**",), users, groups, location="r1"),))
 
 
 def everybody(_: Identity) -> bool:

@@ -25,7 +25,7 @@ _key = itemgetter(0)
 
 def slices(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Return ``things`` in slices of ``size``. The last one may be shorter."""
-    return (things[place : place + size] for place in range(0, len(things), size))
+    return (things[start : start + size] for start in range(0, len(things), size))
 
 
 @define(eq=False, repr=False)

@@ -48,7 +48,7 @@ from trio_stomp.broker.rules import Rule as Rule
 from trio_stomp.broker.rules import built_in_rules as built_in_rules
 from trio_stomp.broker.rules import hides as hides
 from trio_stomp.broker.rules import needs as needs
-from trio_stomp.broker.rules import places as places
+from trio_stomp.broker.rules import targets as targets
 from trio_stomp.broker.streams import Retention as Retention
 from trio_stomp.broker.streams import Stream as Stream
 from trio_stomp.broker.topics import Binding as Binding

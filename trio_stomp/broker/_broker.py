@@ -448,8 +448,8 @@ class Broker(BrokerAssembly):
                 subscribe: Callable[[], Work | None]
                 subscribe = partial(self.subscriptions.add, client, event, now)
                 if self.lines.busy:
-                    places = self.subscriptions.places(client, event)
-                    subscribe = partial(self.lines.subscribe, places, subscribe, event.receipt)
+                    targets = self.subscriptions.targets(client, event)
+                    subscribe = partial(self.lines.subscribe, targets, subscribe, event.receipt)
                 return subscribe()
             case Unsubscribed():
                 return self.unsubscriber.unsubscribe(client, event, now)

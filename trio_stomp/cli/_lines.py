@@ -94,7 +94,7 @@ def read_line(line: str, destination: str, headers: Mapping[str, str], where: st
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        raise OptionError(f"{where} is no JSON") from None
+        raise OptionError(f"{where} is not valid JSON") from None
     if not isinstance(found, dict):
         raise OptionError(f"{where} is not an object; write {{'destination', 'headers', 'body'}}")
     for key in found:

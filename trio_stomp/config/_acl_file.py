@@ -71,7 +71,7 @@ class RulePart:
     tables: Mapping[str, object]
     lines: Mapping[tuple[str | int, ...], int] = NO_LINES
 
-    def place(self, *keys: str | int) -> str:
+    def location(self, *keys: str | int) -> str:
         """Return the file, and the line of a key if known."""
         return f"{self.path}:{self.lines[keys]}" if keys in self.lines else self.path
 
@@ -88,10 +88,10 @@ def rules_of(parts: Sequence[RulePart]) -> AccessRules:
     certificates: dict[str, str] = {}
     for part in parts:
         for name, users in _table(part, "groups").items():
-            groups[name] = _members(part.place("groups", name), name, users)
+            groups[name] = _members(part.location("groups", name), name, users)
         for subject, user in _table(part, "certificates").items():
-            place = part.place("certificates", subject)
-            certificates[subject] = _certificate_user(place, subject, user)
+            location = part.location("certificates", subject)
+            certificates[subject] = _certificate_user(location, subject, user)
     return AccessRules(_rules(parts, groups), groups, certificates)
 
 
@@ -99,13 +99,13 @@ def _table(part: RulePart, section: str) -> dict[str, object]:
     found = part.tables.get(section, {})
     if not isinstance(found, dict):
         raise OptionError(
-            f"{part.place(section)}: {section} must be a table, which begins with [{section}]"
+            f"{part.location(section)}: {section} must be a table, which begins with [{section}]"
         )
     return found
 
 
-def _members(place: str, group: str, users: object) -> frozenset[str]:
-    where = f"{place}: group {group!r}"
+def _members(location: str, group: str, users: object) -> frozenset[str]:
+    where = f"{location}: group {group!r}"
     if not isinstance(users, list) or not all(isinstance(each, str) for each in users):
         raise OptionError(f'{where} is {_shown(users)}, but must be a list, as in ["ann", "bob"]')
     for user in users:
@@ -118,8 +118,8 @@ def _members(place: str, group: str, users: object) -> frozenset[str]:
     return frozenset(users)
 
 
-def _certificate_user(place: str, subject: str, user: object) -> str:
-    where = f"{place}: certificate {subject!r}"
+def _certificate_user(location: str, subject: str, user: object) -> str:
+    where = f"{location}: certificate {subject!r}"
     if not isinstance(user, str):
         raise OptionError(f'{where} is {_shown(user)}, but must be a user, as in "billing"')
     _check_user(where, user)
@@ -139,12 +139,12 @@ def _rules(parts: Sequence[RulePart], groups: Mapping[str, frozenset[str]]) -> t
     personal = 0
     for part in parts:
         tables = _rule_tables(part, len(rules))
-        for place, table in zip(_places(part, len(tables)), tables, strict=True):
-            rule = _Table(place, table).rule(groups)
+        for location, table in zip(_locations(part, len(tables)), tables, strict=True):
+            rule = _Table(location, table).rule(groups)
             personal += rule.is_personal
             if personal > MAX_PERSONAL_RULES:
                 raise OptionError(
-                    f"{place}: is one rule with {{user}} too many, the limit is"
+                    f"{location}: is one rule with {{user}} too many, the limit is"
                     f" {MAX_PERSONAL_RULES}; one such rule is enough for all users"
                 )
             rules.append(rule)
@@ -154,7 +154,7 @@ def _rules(parts: Sequence[RulePart], groups: Mapping[str, frozenset[str]]) -> t
 def _rule_tables(part: RulePart, before: int) -> list[dict[str, object]]:
     tables = part.tables.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise OptionError(f"{part.place('rule')}: rules begin with [[rule]], in double brackets")
+        raise OptionError(f"{part.location('rule')}: rules begin with [[rule]], in double brackets")
     if before + len(tables) > MAX_RULES:
         raise OptionError(
             f"{part.path}: has {len(tables)} rules{f' after {before} others' if before else ''},"
@@ -163,11 +163,11 @@ def _rule_tables(part: RulePart, before: int) -> list[dict[str, object]]:
     return tables
 
 
-def _places(part: RulePart, count: int) -> Iterator[str]:
+def _locations(part: RulePart, count: int) -> Iterator[str]:
     """Yield the position of each rule, found by its header since ``tomllib`` gives no lines."""
     if part.lines:
         for number in range(1, count + 1):
-            yield f"{part.place('rule', number - 1)} (rule {number})"
+            yield f"{part.location('rule', number - 1)} (rule {number})"
         return
     path, text = part.path, part.text.replace("\r\n", "\n")
     starts = [found.start() for found in _HEADER.finditer(text)]
@@ -185,26 +185,26 @@ def _places(part: RulePart, count: int) -> Iterator[str]:
 class _Table:
     """A rule as written in the file."""
 
-    place: str
+    location: str
     values: Mapping[str, object]
 
     def rule(self, groups: Mapping[str, frozenset[str]]) -> Rule:
         for key in self.values:
             if key not in _KEYS:
                 raise OptionError(
-                    f"{self.place}: unknown key {key!r}{hint(key, _KEYS)};"
+                    f"{self.location}: unknown key {key!r}{hint(key, _KEYS)};"
                     f" there are {', '.join(_KEYS)}"
                 )
         if ("allow" in self.values) == ("deny" in self.values):
             has = "both allow and deny" if "allow" in self.values else "neither allow nor deny"
-            raise OptionError(f"{self.place}: has {has}; a rule has one of them")
+            raise OptionError(f"{self.location}: has {has}; a rule has one of them")
         if "to" not in self.values:
-            raise OptionError(f'{self.place}: to is missing; write to = "**" for everywhere')
+            raise OptionError(f'{self.location}: to is missing; write to = "**" for everywhere')
         named = self._texts("group")
         for group in named:
             if group not in groups:
                 raise OptionError(
-                    f"{self.place}: unknown group {group!r}{hint(group, groups)}; declare it in"
+                    f"{self.location}: unknown group {group!r}{hint(group, groups)}; declare it in"
                     f" [groups], with an empty list if it is a role that tokens bring"
                 )
         allow = "allow" in self.values
@@ -214,7 +214,7 @@ class _Table:
             patterns=self._texts("to"),
             users=self._texts("user"),
             groups=frozenset(named),
-            place=self.place,
+            location=self.location,
         )
 
     def _actions(self, key: str) -> frozenset[Action]:
@@ -223,8 +223,8 @@ class _Table:
         for word in words:
             if word != ALL and word not in actions:
                 raise OptionError(
-                    f"{self.place}: unknown action {word!r} in {key}{hint(word, [*actions, ALL])};"
-                    f" there are {', '.join(actions)}, and {ALL}"
+                    f"{self.location}: unknown action {word!r} in {key}"
+                    f"{hint(word, [*actions, ALL])}; there are {', '.join(actions)}, and {ALL}"
                 )
         return frozenset(Action) if ALL in words else frozenset(map(Action, words))
 
@@ -236,7 +236,7 @@ class _Table:
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(each, str) and each for each in texts):
             raise OptionError(
-                f"{self.place}: {key} is {_shown(value)}, but must be a text or a list of texts,"
+                f"{self.location}: {key} is {_shown(value)}, but must be a text or a list of texts,"
                 f" none of them empty{self._remedy(key)}"
             )
         return tuple(texts)

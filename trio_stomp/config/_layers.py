@@ -80,8 +80,8 @@ def load(
     layers = (*(file.options for file in files), read_environment(environ), command_line)
     for name, value in chain.from_iterable(layer.items() for layer in layers):
         given[name] = (*given.get(name, ()), value)
-    places = {name: place for name in given if (place := given[name][-1].source.place)}
-    settings = build({name: values[-1].value for name, values in given.items()}, places)
+    locations = {name: location for name in given if (location := given[name][-1].source.location)}
+    settings = build({name: values[-1].value for name, values in given.items()}, locations)
     by_pattern = _policies(files, policies)
     settings = evolve(
         settings,
@@ -150,7 +150,7 @@ def _rules(parts: list[RulePart], given: Mapping[str, tuple[Given, ...]]) -> Acc
         return rules
     if acl_file.source.kind == FILE:
         raise OptionError(
-            f"{acl_file.source}: acl_file names a file of rules, but {rules.rules[0].place} is a"
+            f"{acl_file.source}: acl_file names a file of rules, but {rules.rules[0].location} is a"
             " rule, too; keep them in one place"
         )
     return None

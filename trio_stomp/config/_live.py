@@ -99,7 +99,7 @@ def _without_places(settings: Settings) -> object:
     rules = settings.rules
     if rules is None:
         return None
-    return [evolve(each, place="") for each in rules.rules], rules.groups, rules.certificates
+    return [evolve(each, location="") for each in rules.rules], rules.groups, rules.certificates
 
 
 def _counted(settings: Settings) -> str:

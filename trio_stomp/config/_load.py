@@ -75,12 +75,12 @@ def _spec(group: str, field: "attrs.Attribute[Any]") -> OptionSpec:
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
-def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> Settings:
+def build(values: Mapping[str, object], locations: Mapping[str, str] = NOWHERE) -> Settings:
     """Build settings from flat names, as in ``{"ttl_ms": 5000, "port": 0}``.
 
     Args:
       values: Options of any group, by name; missing ones keep their defaults.
-      places: Their positions by name, as in ``{"port": "/etc/x.toml:3"}``, with which an error
+      locations: Their positions by name, as in ``{"port": "/etc/x.toml:3"}``, with which an error
         begins.
 
     Raises:
@@ -97,14 +97,20 @@ def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> 
         try:
             made[group] = kind(**chosen[group])
         except ValueError as error:
-            raise OptionError(f"{_place_of(str(error), chosen[group], places)}{error}") from None
+            raise OptionError(
+                f"{_location_of(str(error), chosen[group], locations)}{error}"
+            ) from None
     return Settings(**made)
 
 
-def _place_of(message: str, chosen: Iterable[str], places: Mapping[str, str]) -> str:
+def _location_of(message: str, chosen: Iterable[str], locations: Mapping[str, str]) -> str:
     """Return the position of the first option named in an error, or ""."""
     words = re.findall(r"\w+", message)
-    at = [(words.index(name), places[name]) for name in chosen if name in words and name in places]
+    at = [
+        (words.index(name), locations[name])
+        for name in chosen
+        if name in words and name in locations
+    ]
     return f"{min(at)[1]}: " if at else ""
 
 

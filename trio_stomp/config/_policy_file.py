@@ -69,24 +69,24 @@ def _policy(path: str, pattern: str, values: Mapping[str, object]) -> Destinatio
 
 
 def read_policy_table(
-    place: str, pattern: str, values: Mapping[str, object], places: Mapping[str, str]
+    location: str, pattern: str, values: Mapping[str, object], locations: Mapping[str, str]
 ) -> DestinationPolicy:
     """Return a policy of a settings file.
 
     Args:
-      place: The position of its pattern.
+      location: The position of its pattern.
       pattern: The pattern.
       values: The fields of the table.
-      places: The positions of the fields.
+      locations: The positions of the fields.
 
     Raises:
       OptionError: a field is wrong; the text names the position, the field and the rule.
     """
     for name, value in values.items():
-        _policy(places[name], pattern, {name: value})
-    policy = _policy(place, pattern, values)
+        _policy(locations[name], pattern, {name: value})
+    policy = _policy(location, pattern, values)
     try:
         PolicyBook(((pattern, policy),))
     except OptionError as error:
-        raise OptionError(f"{place}: {error}") from None
+        raise OptionError(f"{location}: {error}") from None
     return policy

@@ -43,7 +43,7 @@ class RubyFile:
     values: Mapping[str, Value]
     lines: Mapping[str, int]
 
-    def place(self, key: str) -> str:
+    def location(self, key: str) -> str:
         """Return the position of a setting, for the start of an error."""
         return f"{self.path}:{self.lines[key]}" if key in self.lines else self.path
 

@@ -59,7 +59,7 @@ def read_settings_file(path: str) -> SettingsFile:
     tables = (*groups(), DESTINATIONS, *RULE_TABLES)
     for name, content in file.tables.items():
         if name not in tables:
-            raise OptionError(f"{file.place(name)}: {_unknown(name, content, tables)}")
+            raise OptionError(f"{file.location(name)}: {_unknown(name, content, tables)}")
     rules = None
     if any(name in file.tables for name in RULE_TABLES):
         rules = RulePart(path, file.text, file.tables, file.lines)
@@ -85,12 +85,12 @@ def _options(file: TomlFile) -> Iterator[tuple[str, Given]]:
         content = file.tables.get(group, {})
         if not isinstance(content, dict):
             raise OptionError(
-                f"{file.place(group)}: {group} must be a table, which begins with [{group}]"
+                f"{file.location(group)}: {group} must be a table, which begins with [{group}]"
             )
         for name, value in content.items():
             spec = specs.get(name)
             if spec is None or spec.group != group:
-                raise OptionError(f"{file.place(group, name)}: {_misplaced(group, name, spec)}")
+                raise OptionError(f"{file.location(group, name)}: {_misplaced(group, name, spec)}")
             yield name, Given(_value(file, spec, value), _source(file, group, name))
 
 
@@ -109,7 +109,7 @@ def _value(file: TomlFile, spec: OptionSpec, value: object) -> object:
         return checked(spec, value)
     except OptionError as error:
         raise OptionError(
-            f"{file.place(spec.group, spec.name)}: {error}; write it as in"
+            f"{file.location(spec.group, spec.name)}: {error}; write it as in"
             f" {spec.name} = {toml(spec.default)}"
         ) from None
 
@@ -122,16 +122,16 @@ def _policies(file: TomlFile) -> Iterator[tuple[str, GivenPolicy]]:
     content = file.tables.get(DESTINATIONS, {})
     if not isinstance(content, dict):
         raise OptionError(
-            f"{file.place(DESTINATIONS)}: destinations must be a table; policies begin with"
+            f"{file.location(DESTINATIONS)}: destinations must be a table; policies begin with"
             ' [destinations."/topic/name"]'
         )
     for pattern, values in content.items():
-        place = file.place(DESTINATIONS, pattern)
+        location = file.location(DESTINATIONS, pattern)
         if not isinstance(values, dict):
             raise OptionError(
-                f"{place}: {pattern} is outside of a policy; write it under"
+                f"{location}: {pattern} is outside of a policy; write it under"
                 ' [destinations."/topic/name"], the pattern of destinations that it is for'
             )
-        places = {name: file.place(DESTINATIONS, pattern, name) for name in values}
-        policy = read_policy_table(place, pattern, values, places)
+        locations = {name: file.location(DESTINATIONS, pattern, name) for name in values}
+        policy = read_policy_table(location, pattern, values, locations)
         yield pattern, GivenPolicy(policy, _source(file, DESTINATIONS, pattern))

@@ -34,7 +34,7 @@ class Source:
         return f"{self.name}:{self.line}" if self.line else self.name
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Return the position for the start of an error, or "" for a flag, whose name suffices."""
         return str(self) if self.kind in (FILE, ENVIRONMENT) else ""
 

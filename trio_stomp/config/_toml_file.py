@@ -37,7 +37,7 @@ class TomlFile:
         """Return the line of a key or of its nearest parent, or 0."""
         return line_of(self.lines, keys)
 
-    def place(self, *keys: str | int) -> str:
+    def location(self, *keys: str | int) -> str:
         """Return the file and that line, for the start of an error."""
         line = self.line(*keys)
         return f"{self.path}:{line}" if line else self.path

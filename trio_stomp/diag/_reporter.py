@@ -94,7 +94,7 @@ class Reporter:
     _changes: dict[Table, Changes] = field(factory=dict)
     """The changes of lists that had subscribers in the last interval."""
     _touched: Touched = field(factory=Touched)
-    _places: dict[Table, int] = field(factory=dict)
+    _starts: dict[Table, int] = field(factory=dict)
     """The position at which the next interval continues lists that are too long for one."""
 
     def __attrs_post_init__(self) -> None:
@@ -245,13 +245,13 @@ class Reporter:
         )
         chosen: list[Destination] = []
         observed: list[Stage] = []
-        for place, looked in enumerate(slices(destinations, LOOKS)):
+        for index, looked in enumerate(slices(destinations, LOOKS)):
             some = [destination for destination in looked if not destination.reserved]
             for table in tables:
                 change = changes[table]
                 turn = change.passes % (MAX_LISTED // MAX_ITEMS)
                 # Too many for a full list: each pass includes another part, changed or not.
-                again = total > MAX_LISTED and place * LOOKS // MAX_ITEMS == turn
+                again = total > MAX_LISTED and index * LOOKS // MAX_ITEMS == turn
                 everything = full[table] or again
                 if table is _schema.DESTINATION:
                     marks = [destination_mark(destination, statistics) for destination in some]
@@ -285,9 +285,9 @@ class Reporter:
         """Return the next ``size`` of ``things`` in rotation, and whether the last is in it."""
         if total <= size:
             return list(things), True
-        start = self._places.get(table, 0) % total
+        start = self._starts.get(table, 0) % total
         window = list(islice(things, start, start + size))
-        self._places[table] = start + len(window)
+        self._starts[table] = start + len(window)
         return window, start + len(window) >= total
 
     def _list(

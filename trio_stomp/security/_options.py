@@ -15,12 +15,12 @@ class SecurityOptions:
     acl_file: str = option("", "TOML file of access rules; empty = the built-in ones", live=True)
     anonymous: str = option(
         "auto",
-        "who may connect without a login; auto = loopback while there are no users, then nobody",
+        "clients that need no login; auto = those on loopback while there are no users, then none",
         choices=("auto", "never", "loopback", "always"),
         live=True,
     )
     insecure: bool = option(
-        False, "listen beyond loopback although everybody may do everything", live=True
+        False, "listen beyond loopback although anyone may do anything", live=True
     )
     token_key_file: str = option(
         "",

@@ -41,7 +41,7 @@ GRAIN_S = 0.001
 PAIR_FREE, PAIR_FIRST_S = 3, 0.5
 ADDRESS_FREE, ADDRESS_FIRST_S = 20, 1.0
 SITE_FREE, SITE_FIRST_S = 100, 1.0
-MOST_KNOWN = 10_000
+MAX_PAST_PAIRS = 10_000
 
 _LOOPBACK = "loopback"
 _UNKNOWN = "unknown"
@@ -156,7 +156,7 @@ class Throttle:
     _local_pairs: Delays = field(factory=lambda: Delays(PAIR_FREE, PAIR_FIRST_S))
     _addresses: Delays = field(factory=lambda: Delays(ADDRESS_FREE, ADDRESS_FIRST_S))
     _sites: Delays = field(factory=lambda: Delays(SITE_FREE, SITE_FIRST_S))
-    _known: OrderedDict[Hashable, None] = field(factory=OrderedDict)
+    _past_pairs: OrderedDict[Hashable, None] = field(factory=OrderedDict)
     """Pairs that have logged in before, kept across reloads."""
 
     @property
@@ -172,10 +172,10 @@ class Throttle:
         otherwise all guesses that arrive before the first failure would be tried. A login that
         must wait is counted as refused.
         """
-        place, is_local = place_of(address)
-        wait_s = self._pairs_of(is_local).wait_s((place, _short(login)), now)
+        key, is_local = address_key(address)
+        wait_s = self._pairs_of(is_local).wait_s((key, _login_digest(login)), now)
         if not is_local:
-            wait_s = max(wait_s, self._addresses.wait_s(place, now))
+            wait_s = max(wait_s, self._addresses.wait_s(key, now))
             if (site := _site_of(address)) is not None:
                 wait_s = max(wait_s, self._sites.wait_s(site, now))
         self.refused += wait_s > 0
@@ -183,35 +183,35 @@ class Throttle:
 
     def failed(self, address: str, login: str, now: float) -> None:
         """Count a login that was tried and failed, but not one refused by the delay."""
-        place, is_local = place_of(address)
-        self._pairs_of(is_local).failed((place, _short(login)), now)
+        key, is_local = address_key(address)
+        self._pairs_of(is_local).failed((key, _login_digest(login)), now)
         if not is_local:
-            self._addresses.failed(place, now)
+            self._addresses.failed(key, now)
             if (site := _site_of(address)) is not None:
                 self._sites.failed(site, now)
         self.failures += 1
 
     def succeeded(self, address: str, login: str) -> None:
         """Forget the failures of address and login together, but not those of the address."""
-        place, is_local = place_of(address)
-        pair = place, _short(login)
+        key, is_local = address_key(address)
+        pair = key, _login_digest(login)
         self._pairs_of(is_local).forget(pair)
-        self._known[pair] = None
-        self._known.move_to_end(pair)
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._past_pairs[pair] = None
+        self._past_pairs.move_to_end(pair)
+        if len(self._past_pairs) > MAX_PAST_PAIRS:
+            self._past_pairs.popitem(last=False)
 
     def path_of(self, address: str, login: str) -> tuple[Hashable, ...]:
-        """Return the path of a login in the fair queue: known pair or not, then networks."""
-        place, _ = place_of(address)
-        pair = place, _short(login)
-        return (pair in self._known, *_networks_of(address), *pair)
+        """Return the path of a login in the fair queue: whether its pair is past, then networks."""
+        key, _ = address_key(address)
+        pair = key, _login_digest(login)
+        return (pair in self._past_pairs, *_networks_of(address), *pair)
 
     def _pairs_of(self, is_local: bool) -> Delays:
         return self._local_pairs if is_local else self._pairs
 
 
-def place_of(remote: str) -> tuple[str, bool]:
+def address_key(remote: str) -> tuple[str, bool]:
     """Return the key of an address, and whether it is on this machine.
 
     The key of an IPv4 address is the address, even if mapped into IPv6; that of an IPv6 address is
@@ -243,7 +243,7 @@ def _networks_of(remote: str) -> tuple[str, str]:
     """Return the approximate networks of an address: the provider's, and the site's within it."""
     address, is_local = _address_of(remote)
     if address is None or is_local:
-        return place_of(remote)[0], ""
+        return address_key(remote)[0], ""
     wide, narrow = (96, 80) if address.version == 6 else (16, 8)
     words = [f"{address.version}:{int(address) >> bits:x}" for bits in (wide, narrow)]
     return words[0], words[1]
@@ -255,6 +255,6 @@ def _site_of(remote: str) -> str | None:
     return name if name.startswith("6:") else None
 
 
-def _short(login: str) -> bytes:
+def _login_digest(login: str) -> bytes:
     # A login may be as long as a header line, and may be a misplaced passcode.
     return blake2b(login.encode("utf-8", "surrogatepass"), digest_size=_LOGIN_BYTES).digest()

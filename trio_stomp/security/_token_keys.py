@@ -51,7 +51,7 @@ _BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"
 
 
 class _Unusable(Exception):
-    """A key cannot verify tokens, for the reason in the text."""
+    """A key cannot verify tokens. The text says why."""
 
 
 @frozen(eq=False, repr=False)
@@ -86,7 +86,7 @@ def _read(path: str) -> bytes:
         why = getattr(error, "strerror", None) or str(error)
         raise OptionError(f"{path}: {why.lower()}; it must be a file of keys") from None
     if len(data) > MAX_KEY_FILE_BYTES:
-        raise OptionError(f"{path}: is longer than {MAX_KEY_FILE_BYTES} bytes; it is no key")
+        raise OptionError(f"{path}: is longer than {MAX_KEY_FILE_BYTES} bytes; it is not a key")
     return data
 
 
@@ -147,7 +147,7 @@ def _secret(data: bytes) -> bytes:
     if len(data) < MIN_SECRET_BYTES:
         raise _Unusable(
             f"is neither a public key in PEM nor a secret of {MIN_SECRET_BYTES} bytes or more:"
-            f" it has {len(data)}; a good one is made by openssl rand -hex 32"
+            f" it has {len(data)}; make one with openssl rand -hex 32"
         )
     return data
 
@@ -199,11 +199,11 @@ def read_key_set(path: str) -> tuple[tuple[TokenKey, ...], tuple[str, ...]]:
     try:
         found = json.loads(_read(path).decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        raise OptionError(f"{path}: is no JSON; it must be a JSON Web Key Set") from None
+        raise OptionError(f"{path}: is not valid JSON; it must be a JSON Web Key Set") from None
     listed = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list) or len(listed) > MAX_KEYS:
         raise OptionError(
-            f'{path}: is no JSON Web Key Set, which is {{"keys": [...]}} with {MAX_KEYS} or less'
+            f'{path}: is not a JSON Web Key Set, which is {{"keys": [...]}} with {MAX_KEYS} or less'
         )
     keys, ignored = [], []
     for number, jwk in enumerate(listed, 1):
@@ -230,11 +230,13 @@ def _key_of_set(jwk: Mapping[str, Any]) -> TokenKey:
     if jwk.get("use", "sig") != "sig" or not (isinstance(uses, list) and "verify" in uses):
         raise _Unusable("is not for signatures (use, key_ops)")
     if not isinstance(kid, str | None):
-        raise _Unusable("has a name (kid) that is no text")
+        raise _Unusable("has a name (kid) that is not text")
     material = _material(kind, jwk)
     algorithms = _algorithms_of(material)
     if only is not None and only not in algorithms:
-        raise _Unusable(f"has an alg that is not one of its kind's: {', '.join(algorithms)}")
+        raise _Unusable(
+            f"has an alg that does not fit its kind; allowed are: {', '.join(algorithms)}"
+        )
     return TokenKey(material, algorithms if only is None else (only,), kid)
 
 
@@ -243,10 +245,10 @@ def _material(kind: object, jwk: Mapping[str, Any]) -> "AllowedPublicKeys | byte
 
     public = {name: jwk.get(name) for name in _MEMBERS.get(str(kind), ())}
     if not public:
-        raise _Unusable("has a kty that is not known here; it must be RSA, EC, OKP or oct")
+        raise _Unusable("has an unsupported kty; it must be RSA, EC, OKP or oct")
     for name, text in public.items():
         if not (isinstance(text, str) and _BASE64URL.fullmatch(text)):
-            raise _Unusable(f"lacks {name}, or has one that is no base64url")
+            raise _Unusable(f"lacks {name}, or has one that is not valid base64url")
     public["kty"] = kind
     try:
         match kind:
@@ -258,4 +260,4 @@ def _material(kind: object, jwk: Mapping[str, Any]) -> "AllowedPublicKeys | byte
                 return algorithms.OKPAlgorithm.from_jwk(public)  # type: ignore[return-value]
         return _secret(algorithms.HMACAlgorithm.from_jwk(public))
     except (InvalidKeyError, ValueError, TypeError):
-        raise _Unusable("is no key of its kind; it may be damaged") from None
+        raise _Unusable("is not a valid key of its kind; it may be damaged") from None

@@ -156,28 +156,30 @@ class TokenVerifier:
             raise TokenRefused(f"it is longer than {MAX_TOKEN_CHARS} characters")
         match = _JWT.fullmatch(token)
         if match is None:
-            raise TokenRefused("it is no signed token (JWT), which has three parts in base64url")
+            raise TokenRefused("it is not a signed token (JWT), which has three parts in base64url")
         header = _object(match[1], "its header")
         if "crit" in header or "b64" in header:
             # RFC 7515 section 4.1.11: unknown critical extensions must be refused.
-            raise TokenRefused("its header asks for an extension (crit, b64); none is known here")
+            raise TokenRefused("its header asks for an extension (crit, b64); none is supported")
         keys = self._keys_for(header)
         usable = [key for key in keys if header.get("alg") in key.algorithms]
         if not usable:
             allowed = sorted({name for key in keys for name in key.algorithms})
-            raise TokenRefused(f"its algorithm is not one of its key's: {', '.join(allowed)}")
+            raise TokenRefused(
+                f"its algorithm does not fit its key, which allows: {', '.join(allowed)}"
+            )
         for key in usable:
             try:
                 self._jws.decode_complete(token, key.material, key.algorithms)
             except (PyJWTError, ValueError, TypeError):
                 continue
-            return _object(match[2], "what it claims"), key
-        raise TokenRefused("its signature is by none of the keys that it may be by")
+            return _object(match[2], "its payload"), key
+        raise TokenRefused("it is not signed by any of the configured keys")
 
     def _keys_for(self, header: Mapping[str, Any]) -> list[TokenKey]:
         kid = header.get("kid")
         if "kid" in header and not isinstance(kid, str):
-            raise TokenRefused("its name of a key (kid) is no text")
+            raise TokenRefused("its key name (kid) is not text")
         keys = [key for key in self.keys if key.kid == kid]
         if self.single is not None:
             keys.append(self.single)
@@ -192,20 +194,20 @@ class TokenVerifier:
         leeway = f"with a leeway of {self.leeway_s:g} s"
         expires_at = _seconds(claims, "exp")
         if expires_at is None:
-            raise TokenRefused("it has no exp; only tokens that expire are taken")
+            raise TokenRefused("it has no exp; only tokens that expire are accepted")
         if not wall_s < expires_at + self.leeway_s:
             raise TokenRefused(f"it has expired (exp, {leeway})")
         for name in ("nbf", "iat"):
             begins_at = _seconds(claims, name)
             if begins_at is not None and not begins_at - self.leeway_s <= wall_s:
-                raise TokenRefused(f"it is not good yet ({name}, {leeway}); is a clock wrong?")
+                raise TokenRefused(f"it is not valid yet ({name}, {leeway}); is a clock wrong?")
         return expires_at + self.leeway_s
 
     def _name(self, claims: Mapping[str, Any]) -> str:
         where = f"its claim {self.user_claim} (option token_user_claim)"
         name = _claim(claims, self.user_claim)
         if name is None:
-            raise TokenRefused(f"{where} is not there")
+            raise TokenRefused(f"{where} is missing")
         if name == ANONYMOUS_NAME:
             raise TokenRefused(f"{where} is {ANONYMOUS_NAME!r}, which cannot be a user's name")
         return _word(name, where)
@@ -236,13 +238,13 @@ def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable
             if mode & (stat.S_IROTH | stat.S_IWOTH):  # a dedicated group is as common as 0600
                 yield (
                     f"{path} has mode {mode:04o}, and holds a secret that tokens are signed with:"
-                    " every user of this machine can make tokens for any user; chmod 600"
+                    " every user of this machine can create tokens for any user; chmod 600"
                     f" {shlex.quote(path)}"
                 )
     if not verifier.audience:
         missing = "token_audience" if verifier.issuer else "token_issuer, token_audience"
         yield (
-            f"tokens that were made for other services log in here ({missing}: empty); set"
+            f"tokens issued for other services are accepted ({missing}: empty); set"
             " --token-audience to what the issuer calls this broker"
         )
 
@@ -252,9 +254,9 @@ def _object(segment: str, what: str) -> dict[str, Any]:
     try:
         found = json.loads(base64.urlsafe_b64decode(segment + "==").decode())
     except (ValueError, RecursionError):
-        raise TokenRefused(f"{what} is no JSON in base64url") from None
+        raise TokenRefused(f"{what} is not valid JSON in base64url") from None
     if not isinstance(found, dict):
-        raise TokenRefused(f"{what} is no JSON object")
+        raise TokenRefused(f"{what} is not a JSON object")
     return found
 
 
@@ -284,7 +286,7 @@ def _claim(claims: Mapping[str, Any], path: str) -> object:
 def _word(word: object, where: str) -> str:
     """Return a claim that is valid as the name of a user or a role."""
     if not isinstance(word, str):
-        raise TokenRefused(f"{where} is no text")
+        raise TokenRefused(f"{where} is not text")
     if not word or word != word.strip():
         raise TokenRefused(f"{where} is empty, or begins or ends with a space")
     if any(unicodedata.category(letter) in _NOT_IN_NAMES for letter in word):

@@ -87,7 +87,7 @@ def check_name(name: str) -> None:
         )
     if name == ANONYMOUS_NAME:
         raise OptionError(
-            f"no user may be called {ANONYMOUS_NAME}: rules call so who did not log in; "
+            f"no user may be called {ANONYMOUS_NAME}: rules use this name for anonymous clients; "
             "name another"
         )
 
@@ -138,7 +138,7 @@ def warnings(path: str, book: UserBook) -> tuple[str, ...]:
         mode = stat.S_IMODE(os.stat(path).st_mode)
         if mode & ~FILE_MODE:
             found.append(
-                f"{path} has mode {mode:04o}, wider than {FILE_MODE:04o}: others may get at the "
+                f"{path} has mode {mode:04o}, wider than {FILE_MODE:04o}: others may read the "
                 f"passcodes; chmod 600 {quoted}"
             )
     return tuple(found)
@@ -174,7 +174,7 @@ def change_user_file(
     try:
         with _locked(target, create=create) as handle:
             text = _decoded(path, _read(handle))
-            book, places = _parse(path, text)
+            book, line_indexes = _parse(path, text)
             changes = change(book)
             for name, stored in changes.items():
                 check_name(name)
@@ -182,7 +182,7 @@ def change_user_file(
                     read_hash(stored)
             if not changes:
                 return book
-            text = _edited(text, places, changes)
+            text = _edited(text, line_indexes, changes)
             # Never write a file that could not be read again.
             data = text.encode()
             _check_size(path, data)
@@ -199,7 +199,7 @@ def _open(path: str, flags: int = 0) -> int:
     handle = os.open(path, flags, FILE_MODE)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OptionError(f"{path} is no regular file; name one, or a link to one")
+        raise OptionError(f"{path} is not a regular file; name one, or a link to one")
     return handle
 
 
@@ -210,9 +210,9 @@ def _read(handle: int) -> bytes:
 
 def _cannot(path: str, error: OSError | ValueError) -> OptionError:
     cause = str(getattr(error, "strerror", None) or error).lower()
-    remedy = "check its path and the rights to it"
+    remedy = "check its path and permissions"
     if isinstance(error, FileNotFoundError) and os.path.isdir(os.path.dirname(path) or "."):
-        remedy = f"make it: {TOOL} add {shlex.quote(path)} USER"
+        remedy = f"create it: {TOOL} add {shlex.quote(path)} USER"
     return OptionError(f"{path}: {cause}; {remedy}")
 
 
@@ -229,13 +229,13 @@ def _decoded(path: str, data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise OptionError(f"{path}, line {line}: is no UTF-8; convert the file to it") from None
+        raise OptionError(f"{path}, line {line}: is not valid UTF-8; convert the file") from None
 
 
 def _parse(path: str, text: str) -> tuple[UserBook, dict[str, int]]:
     """Return the users, and the line index of each."""
     users: dict[str, str] = {}
-    places: dict[str, int] = {}
+    line_indexes: dict[str, int] = {}
     for index, line in enumerate(text.split("\n")):
         line = line.strip(SPACE)
         if not line or line.startswith("#"):
@@ -246,11 +246,11 @@ def _parse(path: str, text: str) -> tuple[UserBook, dict[str, int]]:
             raise OptionError(f"{path}, line {index + 1}: {error}") from None
         if name in users:
             raise OptionError(
-                f"{path}, line {index + 1}: user {name!r} is in line {places[name] + 1} already; "
-                "remove one of the two"
+                f"{path}, line {index + 1}: user {name!r} is in line {line_indexes[name] + 1}"
+                " already; remove one of the two"
             )
-        users[name], places[name] = stored, index
-    return UserBook(users), places
+        users[name], line_indexes[name] = stored, index
+    return UserBook(users), line_indexes
 
 
 def _entry(line: str) -> tuple[str, str]:
@@ -266,14 +266,14 @@ def _entry(line: str) -> tuple[str, str]:
     return name, stored
 
 
-def _edited(text: str, places: Mapping[str, int], changes: Changes) -> str:
+def _edited(text: str, line_indexes: Mapping[str, int], changes: Changes) -> str:
     lines: list[str | None] = [*text.split("\n")]
     if not lines[-1]:
         lines.pop()
     for name, stored in changes.items():
         line = None if stored is None else f"{name}:{stored}"
-        if name in places:
-            lines[places[name]] = line
+        if name in line_indexes:
+            lines[line_indexes[name]] = line
         else:
             lines.append(line)
     return "".join(f"{line}\n" for line in lines if line is not None)
@@ -351,7 +351,7 @@ def _take_over(handle: int, before: os.stat_result) -> None:
         except PermissionError:
             raise OptionError(
                 f"the users file belongs to user {before.st_uid}, group {before.st_gid}, which "
-                "could not stay so; run this as root or as that user"
+                "could not be kept; run this as root or as that user"
             ) from None
     is_read_by_all = before.st_mode & 0o007
     os.fchmod(handle, FILE_MODE | (0 if is_read_by_all else before.st_mode & GROUP_READS))

@@ -5,7 +5,7 @@ import logging
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, ProtocolError, RemoteError
-from trio_stomp.security import place_of
+from trio_stomp.security import address_key
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.transport import Wire
 
@@ -80,4 +80,4 @@ class Admission:
 
 def _host(wire: Wire) -> str:
     """Return the address that limits apply to: for IPv6 the network, which one peer may own."""
-    return place_of(wire.remote)[0]
+    return address_key(wire.remote)[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trio_stomp.spark._analysis import Thresholds as Thresholds
     from trio_stomp.spark._client import Bounds as Bounds
-    from trio_stomp.spark._client import Place as Place
+    from trio_stomp.spark._client import StreamAddress as StreamAddress
     from trio_stomp.spark._client import StreamAway as StreamAway
     from trio_stomp.spark._client import StreamClient as StreamClient
     from trio_stomp.spark._client import StreamError as StreamError
@@ -38,7 +38,7 @@ else:
     _HOMES = {
         "Thresholds": "_analysis",
         "Bounds": "_client",
-        "Place": "_client",
+        "StreamAddress": "_client",
         "StreamAway": "_client",
         "StreamClient": "_client",
         "StreamError": "_client",

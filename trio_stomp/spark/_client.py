@@ -63,7 +63,7 @@ class Bounds(NamedTuple):
     next: int
 
 
-class Place(NamedTuple):
+class StreamAddress(NamedTuple):
     """The address of a stream. It names the files of secrets, and contains none.
 
     Args:
@@ -168,19 +168,19 @@ class Connection:
       OSError: the broker is away.
     """
 
-    def __init__(self, place: Place) -> None:
-        host, port, tls = place.address()
-        credentials = place.credentials()
-        self._timeout_s = place.timeout_s
+    def __init__(self, stream_address: StreamAddress) -> None:
+        host, port, tls = stream_address.address()
+        credentials = stream_address.credentials()
+        self._timeout_s = stream_address.timeout_s
         self._name = f"{host}:{port}"
         self._splitter = FrameSplitter()
-        self._socket = socket.create_connection((host, port), place.timeout_s)
+        self._socket = socket.create_connection((host, port), stream_address.timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls:
-                self._socket = _tls(self._socket, place, host)
+                self._socket = _tls(self._socket, stream_address, host)
             # Offer no heart-beats: a reader that waits for Spark could not send them in time.
-            beat_ms = max(1, int(place.timeout_s * 1000 / 3))
+            beat_ms = max(1, int(stream_address.timeout_s * 1000 / 3))
             opening = {"accept-version": "1.2", "host": host, "heart-beat": f"0,{beat_ms}"}
             self.send("CONNECT", opening | credentials)
             self._expect(b"CONNECTED", next(self.frames()))
@@ -242,9 +242,9 @@ class Connection:
         raise StreamError(f"{self._name} refused: {message}")
 
 
-def _tls(plain: socket.socket, place: Place, host: str) -> ssl.SSLSocket:
+def _tls(plain: socket.socket, stream_address: StreamAddress, host: str) -> ssl.SSLSocket:
     try:
-        context = ssl.create_default_context(cafile=place.ca_file or None)
+        context = ssl.create_default_context(cafile=stream_address.ca_file or None)
         return context.wrap_socket(plain, server_hostname=host)
     except (ssl.SSLCertVerificationError, FileNotFoundError) as error:
         raise StreamError(f"TLS with {host}: {error}") from None
@@ -256,8 +256,8 @@ class StreamClient:
     Every method raises ``StreamError`` if the broker refuses, and ``StreamAway`` if it stays away.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, stream_address: StreamAddress) -> None:
+        self.stream_address = stream_address
 
     def bounds(self) -> Bounds:
         """Return the current bounds of the stream."""
@@ -269,10 +269,10 @@ class StreamClient:
 
     def read(self, epoch: str, lo: int, hi: int) -> "Replay":
         """Return the messages ``lo`` to ``hi`` - 1 of ``epoch`` that retention has kept."""
-        return Replay(self.place, epoch, lo, hi)
+        return Replay(self.stream_address, epoch, lo, hi)
 
     def _retried(self, ask: Callable[[], Answer]) -> Answer:
-        patience = Patience(self.place.retry_s)
+        patience = Patience(self.stream_address.retry_s)
         while True:
             try:
                 return ask()
@@ -281,11 +281,11 @@ class StreamClient:
 
     def _ask(self) -> Bounds:
         question = {
-            "destination": self.place.stream,
+            "destination": self.stream_address.stream,
             "reply-to": "/temp-queue/bounds",
             "correlation-id": "bounds",
         }
-        with Connection(self.place) as connection:
+        with Connection(self.stream_address) as connection:
             connection.send("SEND", question)
             return bounds_of(next(connection.messages())[0][0])
 
@@ -294,9 +294,10 @@ class StreamClient:
         start = {"x-stream-offset": f"timestamp={timestamp!r}"}
         # Only the first message is needed, so limit the delivery to it.
         one = {"ack": "client", "prefetch-count": "1"}
-        with Connection(self.place) as connection:
+        with Connection(self.stream_address) as connection:
             connection.send(
-                "SUBSCRIBE", subscription(self.place, bounds.epoch, bounds.next) | start | one
+                "SUBSCRIBE",
+                subscription(self.stream_address, bounds.epoch, bounds.next) | start | one,
             )
             head, _ = next(connection.messages())[0]
             return int(header(head, b"x-stream-offset") or bounds.next)
@@ -309,17 +310,17 @@ class Replay:
     ``end`` holds the stream's bounds at the end.
     """
 
-    def __init__(self, place: Place, epoch: str, lo: int, hi: int) -> None:
+    def __init__(self, stream_address: StreamAddress, epoch: str, lo: int, hi: int) -> None:
         self.end: Bounds | None = None
-        self._place, self._epoch, self._lo, self._hi = place, epoch, lo, hi
+        self._stream_address, self._epoch, self._lo, self._hi = stream_address, epoch, lo, hi
         self._at = lo
 
     def __iter__(self) -> Iterator[list[Message]]:
-        patience = Patience(self._place.retry_s)
+        patience = Patience(self._stream_address.retry_s)
         # If the connection ended just before the end marker, the range is complete.
         while self.end is None and not self._lo < self._hi <= self._at:
             try:
-                with Connection(self._place) as connection:
+                with Connection(self._stream_address) as connection:
                     for messages in self._replay(connection):
                         self._at = messages[-1][0] + 1
                         patience.restore()
@@ -328,7 +329,7 @@ class Replay:
                 patience.wait(error)
 
     def _replay(self, connection: Connection) -> Iterator[list[Message]]:
-        asked = subscription(self._place, self._epoch, self._hi)
+        asked = subscription(self._stream_address, self._epoch, self._hi)
         connection.send("SUBSCRIBE", asked | {"x-stream-offset": f"offset={self._at}"})
         for frames in connection.messages():
             ending = frames.pop() if is_end(*frames[-1]) else None
@@ -339,11 +340,11 @@ class Replay:
                 return
 
 
-def subscription(place: Place, epoch: str, until: int) -> dict[str, str]:
+def subscription(stream_address: StreamAddress, epoch: str, until: int) -> dict[str, str]:
     """Return the headers of a SUBSCRIBE that ends."""
     return {
         "id": "0",
-        "destination": place.stream,
+        "destination": stream_address.stream,
         "x-stream-epoch": epoch,
         "x-stream-until": str(until),
     }

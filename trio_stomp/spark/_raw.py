@@ -85,11 +85,11 @@ def raw_files(root: Path) -> list[RawFile]:
 def _raw_file(path: Path) -> RawFile:
     changed = path.stat().st_mtime
     metadata = pq.read_metadata(path)
-    place = metadata.schema.to_arrow_schema().get_field_index("stored_at")
+    index = metadata.schema.to_arrow_schema().get_field_index("stored_at")
     moments: list[datetime] = []
     # A file of an older sidecar has no such column. It is of no day, so nothing touches it by day.
-    for group in range(metadata.num_row_groups if place >= 0 else 0):
-        statistics = metadata.row_group(group).column(place).statistics
+    for group in range(metadata.num_row_groups if index >= 0 else 0):
+        statistics = metadata.row_group(group).column(index).statistics
         if statistics is None or not statistics.has_min_max:
             moments = _moments(path)
             break

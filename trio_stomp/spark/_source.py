@@ -80,7 +80,7 @@ class _RangeReader:
     @property
     def client(self) -> StreamClient:
         """Return a new client of the stream."""
-        return StreamClient(self.options.place)
+        return StreamClient(self.options.stream_address)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, in order, with a gap row for lost messages.
@@ -91,7 +91,7 @@ class _RangeReader:
         """
         assert isinstance(partition, Range)
         epoch, lo, hi = partition.epoch, partition.lo, partition.hi
-        stream, broker_id = self.options.place.stream, self.options.broker_id
+        stream, broker_id = self.options.stream_address.stream, self.options.broker_id
         rows = RowBuilder(stream, epoch, lo, partition.planned_at, broker_id)
         replay = self.client.read(epoch, lo, hi)
         for messages in replay:

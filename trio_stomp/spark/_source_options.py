@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from trio_stomp.spark._client import LOGIN_ENV, PASSCODE_ENV, Place, StreamError
+from trio_stomp.spark._client import LOGIN_ENV, PASSCODE_ENV, StreamAddress, StreamError
 
 SECRETS = {"login", "user", "username", "passcode", "password"}
 
@@ -64,7 +64,7 @@ class SourceOptions(NamedTuple):
       broker_id: The id for gap rows, and for messages without one.
     """
 
-    place: Place
+    stream_address: StreamAddress
     starting: Position
     ending: Position
     max_rows: int
@@ -87,7 +87,7 @@ class SourceOptions(NamedTuple):
                 )
             raise StreamError(f"unknown option {name}; there are: {', '.join(DEFAULTS)}")
         values = DEFAULTS | given
-        place = Place(
+        stream_address = StreamAddress(
             values["url"],
             stream=values["stream"],
             ca_file=values["ca_file"],
@@ -97,9 +97,9 @@ class SourceOptions(NamedTuple):
             timeout_s=_positive(values, "timeout_s"),
             retry_s=_positive(values, "retry_s"),
         )
-        place.address()
+        stream_address.address()
         return cls(
-            place,
+            stream_address,
             starting=Position.of(values["starting"]),
             ending=Position.of(values["ending"]),
             max_rows=int(_positive(values, "max_rows")),

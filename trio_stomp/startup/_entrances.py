@@ -8,7 +8,7 @@ import trio
 
 from trio_stomp.config import Settings
 from trio_stomp.server import Entrance, EventFeed, ServerHandle
-from trio_stomp.startup._security import Place, Security
+from trio_stomp.startup._security import ListenAddress, Security
 
 Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
 
@@ -31,7 +31,7 @@ async def check_addresses(
     if listeners is None:
         host, port = settings.listen.host, settings.listen.port
         found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
-        hosts = [(str(place[0]), False) for *_, place in found]
+        hosts = [(str(listener[0]), False) for *_, listener in found]
     else:
         hosts = [
             (str(name[0]), _is_encrypted(each))
@@ -39,7 +39,9 @@ async def check_addresses(
             if (listening := _socket_of(each)) is not None
             and isinstance(name := listening.getsockname(), tuple)  # others are Unix sockets
         ]
-    security.check_places([Place(host, _is_loopback(host), secret) for host, secret in hosts])
+    security.check_addresses(
+        [ListenAddress(host, _is_loopback(host), secret) for host, secret in hosts]
+    )
 
 
 def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:

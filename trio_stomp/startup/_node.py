@@ -198,14 +198,14 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
     await check_addresses(settings, security, None)
     names = ClusterNames(settings.cluster.cluster_name)
     node = settings.cluster.node or socket.gethostname().partition(".")[0]
-    names.node(node)  # raises if it is no name
+    names.node(node)  # raises if it is not a valid name
     entrances = await open_entrances(settings, security, None, stack)
-    place, _, port = settings.cluster.node_address.rpartition(":")
-    place = place.strip("[]")
-    link, *others = await trio.open_tcp_listeners(int(port), host=place)
+    host, _, port = settings.cluster.node_address.rpartition(":")
+    host = host.strip("[]")
+    link, *others = await trio.open_tcp_listeners(int(port), host=host)
     for each in (link, *others):
         stack.push_async_callback(trio.aclose_forcefully, each)
-    contact = Contact(node, place, link.socket.getsockname()[1], secrets.token_hex(16))
+    contact = Contact(node, host, link.socket.getsockname()[1], secrets.token_hex(16))
     handle = handle_of(entrances, embedding.feed)
     return Host(
         settings,

@@ -18,7 +18,7 @@ logger = logging.getLogger("trio_stomp")
 
 
 @frozen
-class Place:
+class ListenAddress:
     """An address on which the broker is about to listen.
 
     Args:
@@ -138,16 +138,16 @@ class Security:
         for line in warnings:
             logger.warning("%s", line)
 
-    def check_places(self, places: Sequence[Place]) -> None:
+    def check_addresses(self, addresses: Sequence[ListenAddress]) -> None:
         """Refuse to listen beyond loopback without authentication, or without encryption.
 
         Args:
-          places: The addresses on which the broker is about to listen.
+          addresses: The addresses on which the broker is about to listen.
 
         Raises:
           OptionError: listening there is not safe; the text names the address and the remedies.
         """
-        public = [place for place in places if not place.is_loopback]
+        public = [each for each in addresses if not each.is_loopback]
         if not self.accounts.exist:
             if public and not self.settings.security.insecure:
                 raise OptionError(
@@ -157,7 +157,7 @@ class Security:
                     "reach it may do everything"
                 )
             return
-        self._check_exposed([place.address for place in public if not place.is_secret])
+        self._check_exposed([each.address for each in public if not each.is_secret])
 
     def _check_exposed(self, exposed: Sequence[str]) -> None:
         """Refuse an address with unencrypted logins, or warn if the operator allows them."""

@@ -160,10 +160,10 @@ async def _use(
     copy = own(settings)
     changes = await trio.to_thread.run_sync(adopt, copy, new)  # raises if it cannot be applied
     book = await trio.to_thread.run_sync(policy_book, new)
-    for place, change in enumerate(changes):
+    for number, change in enumerate(changes):
         level = logging.INFO if change.is_live else logging.WARNING
         logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
-        if place % LOGGED == LOGGED - 1:
+        if number % LOGGED == LOGGED - 1:
             await trio.lowlevel.checkpoint()
 
     def apply() -> None:

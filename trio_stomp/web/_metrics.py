@@ -80,9 +80,9 @@ def gauges(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> F
 
 
 def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Labelled) -> Families:
-    for place, (said, value) in enumerate(values, 1):
+    for number, (said, value) in enumerate(values, 1):
         family.add_metric(said, value)
-        if place % LOOKS == 0:
+        if number % LOOKS == 0:
             yield None
     yield family
 
@@ -154,11 +154,11 @@ class BrokerCollector:
         times = Histogram()
         times.add(past.delivery)
         ranking, queues = self._ranking.begin(past), QueueCount(self.limit)
-        for place in range(0, len(destinations), LOOKS):
+        for start in range(0, len(destinations), LOOKS):
             # DIAG destinations would only measure the diagnostics.
             some = [
                 destination
-                for destination in destinations[place : place + LOOKS]
+                for destination in destinations[start : start + LOOKS]
                 if not destination.reserved
             ]
             ranking.add(some)
@@ -302,7 +302,7 @@ class BrokerCollector:
         )
 
     def _destinations(self, counted: Mapping[str, Counts]) -> Families:
-        for place, (name, help) in enumerate(
+        for index, (name, help) in enumerate(
             (
                 ("destination_messages_received", "Messages sent to the busiest destinations."),
                 (
@@ -315,7 +315,7 @@ class BrokerCollector:
                 ),
             )
         ):
-            values = [((each,), counts[place]) for each, counts in counted.items()]
+            values = [((each,), counts[index]) for each, counts in counted.items()]
             yield from counters(name, help, ("destination",), values)
 
     def _room(self) -> Families:
@@ -425,8 +425,8 @@ class _Only:
 def encoded(metric: Metric, encode: "Callable[[Any], bytes]") -> Iterator[bytes]:
     """Encode a metric, some of its samples at a time."""
     samples = metric.samples
-    for place in range(0, max(1, len(samples)), LOOKS):
-        metric.samples = samples[place : place + LOOKS]
+    for start in range(0, max(1, len(samples)), LOOKS):
+        metric.samples = samples[start : start + LOOKS]
         text = encode(_Only(metric))
         # Each piece begins with HELP and TYPE, which may appear only once.
-        yield text.split(b"\n", 2)[2] if place else text
+        yield text.split(b"\n", 2)[2] if start else text

@@ -141,8 +141,8 @@ def as_list(
       describe: Returns the record of an item.
     """
     items: list[str] = []
-    for place in range(0, len(things), RECORDS):
-        records = [describe(each) for each in things[place : place + RECORDS]]
+    for start in range(0, len(things), RECORDS):
+        records = [describe(each) for each in things[start : start + RECORDS]]
         items.append(json.dumps(records, allow_nan=False)[1:-1])
         yield
     text = json.dumps({**record, name: []}, allow_nan=False)

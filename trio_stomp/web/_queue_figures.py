@@ -72,8 +72,8 @@ class QueueCount:
         held = list(map(add, depths, unacked))
         self._fullest.add(
             [
-                (count, (queues[place].name, Filling(depths[place], unacked[place], takers)))
-                for place, (count, takers) in enumerate(zip(held, consumers, strict=True))
+                (count, (queues[index].name, Filling(depths[index], unacked[index], takers)))
+                for index, (count, takers) in enumerate(zip(held, consumers, strict=True))
                 if count > self._fullest.least
             ]
         )
@@ -82,13 +82,13 @@ class QueueCount:
         """Return the figures of all counted queues."""
         by_name: dict[str, Filling] = {}
         ready, unacked, consumers = self._ready, self._unacked, self._consumers
-        for place, (name, each) in enumerate((yield from self._fullest.found())):
+        for number, (name, each) in enumerate((yield from self._fullest.found())):
             # A queue named "other" would appear twice, so it counts as one of the others.
             if name != OTHER:
                 by_name[name] = each
                 ready, unacked = ready - each.ready, unacked - each.unacked
                 consumers -= each.consumers
-            if place % LOOKS == LOOKS - 1:
+            if number % LOOKS == LOOKS - 1:
                 yield
         by_name[OTHER] = Filling(ready, unacked, consumers)
         return QueueFigures(self._count, self._ready, self._unacked, self._bytes, by_name)

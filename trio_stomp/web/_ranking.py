@@ -96,17 +96,17 @@ class Ranking:
             dict[Destination, Counts](),
         )
         other = count.total
-        for place, (destination, counts) in enumerate(self._reported.items()):
+        for number, (destination, counts) in enumerate(self._reported.items()):
             if destination not in chosen:
                 # Its growth since then belongs to ``other``.
                 retired = _plus(retired, counts)
-            if place % LOOKS == LOOKS - 1:
+            if number % LOOKS == LOOKS - 1:
                 yield
-        for place, (destination, counts) in enumerate(chosen.items()):
+        for number, (destination, counts) in enumerate(chosen.items()):
             start = starts[destination] = self._starts.get(destination) or counts
             growth[destination] = _less(counts, start)
             other = _less(other, growth[destination])
-            if place % LOOKS == LOOKS - 1:
+            if number % LOOKS == LOOKS - 1:
                 yield
         self._starts, self._reported, self._retired = starts, growth, retired
         found = {destination.name: counts for destination, counts in growth.items()}

@@ -299,8 +299,8 @@ class Tables:
         clients = list(self.server.broker.statistics().clients)
         found: list[Subscription] = []
         offset = window.offset
-        for place in range(0, len(clients), LOOKS):
-            for client in clients[place : place + LOOKS]:
+        for start in range(0, len(clients), LOOKS):
+            for client in clients[start : start + LOOKS]:
                 mine = client.subscriptions
                 end = offset + window.limit - len(found)
                 found += islice(mine.values(), offset, end)
@@ -344,8 +344,8 @@ class Tables:
         """Return the number of queues, and the requested part, greatest first."""
         best, total = Greatest[Queue](window.offset + window.limit), 0
         destinations = list(self.server.broker.statistics().destinations)
-        for place in range(0, len(destinations), LOOKS):
-            queues = map(queue_of, destinations[place : place + LOOKS])
+        for start in range(0, len(destinations), LOOKS):
+            queues = map(queue_of, destinations[start : start + LOOKS])
             wanted = [each for each in queues if each is not None and _is_in(each, state)]
             best.add([(key(each), each) for each in wanted])
             total += len(wanted)

@@ -81,8 +81,8 @@ def test_the_command_line_wins_over_the_line() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("x", "line 7 is no JSON"),
-        ("[" * 99_999, "line 7 is no JSON"),
+        ("x", "line 7 is not valid JSON"),
+        ("[" * 99_999, "line 7 is not valid JSON"),
         ("[]", "line 7 is not an object"),
         ('{"bdy": "x"}', "line 7: unknown key 'bdy'; did you mean body?"),
         ('{"body": "x"}', "line 7 has no destination"),

@@ -57,7 +57,7 @@ def test_a_file_is_read_in_its_order(file: Path):
                 frozenset({Action.SEND, Action.RECEIVE}),
                 ("/topic/{user}/**",),
                 ("app-*",),
-                place=f"{file}:9 (rule 1)",
+                location=f"{file}:9 (rule 1)",
             ),
             Rule(
                 False,
@@ -72,7 +72,7 @@ def test_a_file_is_read_in_its_order(file: Path):
                 frozenset(Action),
                 ("**",),
                 groups=frozenset({"ops"}),
-                place=f"{file}:19 (rule 3)",
+                location=f"{file}:19 (rule 3)",
             ),
         ),
         {"ops": frozenset({"alice", "bob"}), "roles of tokens": frozenset()},
@@ -82,7 +82,7 @@ def test_a_file_is_read_in_its_order(file: Path):
 
 def test_lines_are_counted_as_editors_count_them(file: Path):
     found = read(file, FULL.replace("\n", "\r\n"))
-    assert [rule.place.split(":")[-1] for rule in found.rules] == [
+    assert [rule.location.split(":")[-1] for rule in found.rules] == [
         "9 (rule 1)",
         "14 (rule 2)",
         "19 (rule 3)",
@@ -95,7 +95,7 @@ def test_lines_are_counted_as_editors_count_them(file: Path):
     ids=["inline", "a-header-within-a-text"],
 )
 def test_a_line_that_is_not_sure_is_left_out(file: Path, text: str):
-    assert [rule.place for rule in read(file, text).rules] == [f"{file} (rule 1)"]
+    assert [rule.location for rule in read(file, text).rules] == [f"{file} (rule 1)"]
 
 
 def test_an_empty_file_allows_nothing(file: Path):

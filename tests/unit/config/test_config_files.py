@@ -74,7 +74,7 @@ def test_policies_and_rules_stand_beside_the_options(write: Write):
     )
     assert settings.rules is not None
     assert settings.rules.rules[0].actions == {Action.SEND}
-    assert settings.rules.rules[0].place == f"{path}:10 (rule 1)"
+    assert settings.rules.rules[0].location == f"{path}:10 (rule 1)"
     assert settings.rules.certificates == {"CN=a": "ann"}
 
 
@@ -158,7 +158,7 @@ def test_rules_of_all_files_are_one_list(write: Write):
     later = write("[groups]\nops = ['bob']\n" + rule.replace("TO", "b"), "conf.d/1.toml")
     rules = load(path).settings.rules
     assert rules is not None
-    assert [(each.patterns, each.place) for each in rules.rules] == [
+    assert [(each.patterns, each.location) for each in rules.rules] == [
         (("a",), f"{path}:4 (rule 1)"),
         (("b",), f"{later}:3 (rule 1)"),
     ]

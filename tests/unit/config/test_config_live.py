@@ -84,7 +84,7 @@ def test_policies_that_differ():
 
 
 def rules(place: str = "x:1", **more: object) -> Settings:
-    rule = Rule(True, frozenset({Action.SEND}), ("**",), place=place)
+    rule = Rule(True, frozenset({Action.SEND}), ("**",), location=place)
     return Settings(rules=AccessRules((rule,), **more))  # type: ignore[arg-type]
 
 

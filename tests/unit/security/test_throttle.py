@@ -12,15 +12,15 @@ from trio_stomp.security._throttle import (
     FORGET_S,
     GRAIN_S,
     LONGEST_WAIT_S,
+    MAX_PAST_PAIRS,
     MOST_ENTRIES,
-    MOST_KNOWN,
     PAIR_FIRST_S,
     PAIR_FREE,
     SITE_FIRST_S,
     SITE_FREE,
     Delays,
     Throttle,
-    place_of,
+    address_key,
 )
 
 HOST = "203.0.113.7:5000"
@@ -130,7 +130,7 @@ def test_what_is_old_is_dropped_by_the_failures_of_others() -> None:
     ],
 )
 def test_what_is_one_place(one: str, another: str, is_same: bool) -> None:
-    assert (place_of(one) == place_of(another)) is is_same
+    assert (address_key(one) == address_key(another)) is is_same
 
 
 @pytest.mark.parametrize("address", [LOCAL, "[::1]:9", "[::ffff:127.0.0.1]:9", "unix", "in-memory"])
@@ -195,15 +195,15 @@ def test_who_was_right_once_has_another_path_and_the_table_of_them_is_bounded() 
     assert throttle.path_of(HOST, "ann")[0] is True
     assert throttle.path_of(HOST, "bob")[0] is False
     assert throttle.path_of(OTHER, "ann")[0] is False
-    for number in range(MOST_KNOWN):
+    for number in range(MAX_PAST_PAIRS):
         throttle.succeeded(HOST, f"login{number}")
     assert throttle.path_of(HOST, "ann")[0] is False
-    assert len(throttle._known) == MOST_KNOWN
+    assert len(throttle._past_pairs) == MAX_PAST_PAIRS
 
 
 @given(st.text(max_size=20))
 def test_any_address_is_some_place(remote: str) -> None:
-    place, is_local = place_of(remote)
+    place, is_local = address_key(remote)
     assert len(place) <= 20
     assert is_local == (place in ("unix", "in-memory", "loopback"))
 

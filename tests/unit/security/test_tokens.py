@@ -268,9 +268,9 @@ def test_a_changed_token_is_refused(kind: str, write: Write) -> None:
     ours = verifier(write(public(key)))
     header, payload, signature = token(key, algorithm).split(".")
     changed = b64(json.dumps(claims(sub="eve")).encode())
-    assert "signature" in refusal(ours, f"{header}.{changed}.{signature}")
+    assert "not signed by" in refusal(ours, f"{header}.{changed}.{signature}")
     longer = b64(json.dumps({"alg": algorithm, "typ": "JWT", "x": 1}).encode())
-    assert "signature" in refusal(ours, f"{longer}.{payload}.{signature}")
+    assert "not signed by" in refusal(ours, f"{longer}.{payload}.{signature}")
     for other in ("AAAA", signature[:-4], signature + "AAAA", b64(b"\0" * 64), "A", "AA=="):
         refusal(ours, f"{header}.{payload}.{other}")
     if kind == "rsa":
@@ -294,7 +294,7 @@ def test_a_key_is_found_by_its_name(write: Write) -> None:
     assert ours.verify(token(RSA, "RS256", "a"), NOW).name == "ann"
     assert ours.verify(token(OTHER_RSA, "RS256", "b"), NOW).name == "ann"
     assert ours.verify(token(P256, "ES256"), NOW).name == "ann"
-    assert "signature" in refusal(ours, token(RSA, "RS256", "b"))
+    assert "not signed by" in refusal(ours, token(RSA, "RS256", "b"))
     assert "algorithm" in refusal(ours, token(RSA, "RS256"))
     assert "algorithm" in refusal(ours, token(P256, "ES256", "a"))
     assert "out of date" in refusal(ours, token(RSA, "RS256", "s3cret"))
@@ -322,7 +322,7 @@ def test_the_key_of_a_file_is_tried_whatever_name_a_token_tells(write: Write) ->
     both = TokenVerifier.load(key_file=write(public(RSA)), jwks_file=write(keys))
     assert both.verify(token(RSA, "RS256", "a"), NOW).name == "ann"
     assert both.verify(token(OTHER_RSA, "RS256", "a"), NOW).name == "ann"
-    assert "signature" in refusal(both, token(OTHER_RSA, "RS256"))
+    assert "not signed by" in refusal(both, token(OTHER_RSA, "RS256"))
 
 
 @pytest.mark.parametrize("kid", [None, 1, True, [], {}, ["a"]])
@@ -347,33 +347,33 @@ def test_a_name_that_is_no_text_is_no_keys(kid: object, write: Write) -> None:
 )  # fmt: skip
 def test_what_is_no_signed_token(bad: str, hs: TokenVerifier) -> None:
     assert "three parts" in refusal(hs, bad)
-    assert "no JSON in base64url" in refusal(hs, "eyJhb.e30.AA")
+    assert "not valid JSON in base64url" in refusal(hs, "eyJhb.e30.AA")
     assert "header" in refusal(hs, "A.e30.AA")
 
 
 @pytest.mark.parametrize(
     ("header", "payload", "why"),
     [
-        (b"\xff", claims(), "no JSON in"),
-        ("{", claims(), "no JSON in"),
-        ("[" * 9000, claims(), "no JSON in"),
-        ("1" * 9000, claims(), "no JSON in"),
-        ("[]", claims(), "no JSON object"),
-        ('"alg"', claims(), "no JSON object"),
-        ("null", claims(), "no JSON object"),
+        (b"\xff", claims(), "not valid JSON in"),
+        ("{", claims(), "not valid JSON in"),
+        ("[" * 9000, claims(), "not valid JSON in"),
+        ("1" * 9000, claims(), "not valid JSON in"),
+        ("[]", claims(), "not a JSON object"),
+        ('"alg"', claims(), "not a JSON object"),
+        ("null", claims(), "not a JSON object"),
         (HS256 | {"crit": ["exp"]}, claims(), "extension"),
         (HS256 | {"crit": []}, claims(), "extension"),
         (HS256 | {"crit": ["b64"], "b64": False}, claims(), "extension"),
         (HS256 | {"b64": False}, claims(), "extension"),
-        (HS256, b"\xff", "no JSON in"),
+        (HS256, b"\xff", "not valid JSON in"),
         (HS256, "", "three parts"),
-        (HS256, "{", "no JSON in"),
-        (HS256, '{"sub":"ann","exp":' + "9" * 5000 + "}", "no JSON in"),
-        (HS256, '{"sub":' + "[" * 9000, "no JSON in"),
-        (HS256, json.dumps(claims()).encode("utf-16"), "no JSON in"),
-        (HS256, "\ufeff" + json.dumps(claims()), "no JSON in"),
-        (HS256, "[]", "no JSON object"),
-        (HS256, "null", "no JSON object"),
+        (HS256, "{", "not valid JSON in"),
+        (HS256, '{"sub":"ann","exp":' + "9" * 5000 + "}", "not valid JSON in"),
+        (HS256, '{"sub":' + "[" * 9000, "not valid JSON in"),
+        (HS256, json.dumps(claims()).encode("utf-16"), "not valid JSON in"),
+        (HS256, "\ufeff" + json.dumps(claims()), "not valid JSON in"),
+        (HS256, "[]", "not a JSON object"),
+        (HS256, "null", "not a JSON object"),
     ],
 )
 def test_a_header_or_claims_that_cannot_be_heeded(
@@ -433,9 +433,9 @@ def test_whatever_our_own_key_signs_is_an_identity_or_refused(
         ({"exp": 0}, 1000, "expired"),
         ({"exp": -5}, 1000, "expired"),
         ({"nbf": 1000}, 970, ""),
-        ({"nbf": 1000}, 969.9, "not good yet (nbf"),
+        ({"nbf": 1000}, 969.9, "not valid yet (nbf"),
         ({"iat": 1000}, 970, ""),
-        ({"iat": 1000}, 969.9, "not good yet (iat"),
+        ({"iat": 1000}, 969.9, "not valid yet (iat"),
         ({"iat": 1000, "nbf": 1000}, 1e6, ""),
         ({"exp": None}, 1000, "only tokens that expire"),
     ],
@@ -538,11 +538,11 @@ def test_the_user_is_a_claim(claim: str, told: dict[str, Any], name: str, write:
 @pytest.mark.parametrize(
     ("sub", "why"),
     [
-        (None, "not there"),
-        (1, "no text"),
-        (["ann"], "no text"),
-        ({"name": "ann"}, "no text"),
-        (True, "no text"),
+        (None, "missing"),
+        (1, "not text"),
+        (["ann"], "not text"),
+        ({"name": "ann"}, "not text"),
+        (True, "not text"),
         ("", "empty"),
         (" ", "empty"),
         (" ann", "begins or ends"),
@@ -672,7 +672,7 @@ IS_KEY = "is a key, but neither"
         (public(dsa.generate_private_key(1024)), "signs no tokens"),
         (public(ec.generate_private_key(ec.SECP224R1())), "signs no tokens"),
         (public(SMALL_RSA), "has 1024 bits; RSA must have 2048"),
-        (b"", "it has 0; a good one is made by openssl rand -hex 32"),
+        (b"", "it has 0; make one with openssl rand -hex 32"),
         (b"x" * 31, "32 bytes or more: it has 31"),
         (b"x" * 31 + b"\r\n", "it has 31"),
         (b"x" * 31 + b"\n\n", "it has 31"),
@@ -752,13 +752,13 @@ def test_what_is_a_secret_for_us_is_one_for_the_library(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "is no JSON"),
-        (b"\xff", "is no JSON"),
-        (public(RSA), "is no JSON"),
-        (b"[" * 100_000, "is no JSON"),
-        ([], "no JSON Web Key Set"),
-        (jwk(RSA), "no JSON Web Key Set"),
-        ({"keys": jwk(RSA)}, "no JSON Web Key Set"),
+        (b"", "is not valid JSON"),
+        (b"\xff", "is not valid JSON"),
+        (public(RSA), "is not valid JSON"),
+        (b"[" * 100_000, "is not valid JSON"),
+        ([], "not a JSON Web Key Set"),
+        (jwk(RSA), "not a JSON Web Key Set"),
+        ({"keys": jwk(RSA)}, "not a JSON Web Key Set"),
         ({"keys": [jwk(SECRET)] * (MAX_KEYS + 1)}, "100 or less"),
         ({"keys": []}, "it is empty"),
         ({"keys": [{**jwk(RSA), "d": "AQAB"}]}, "key 1 is a private key"),
@@ -790,13 +790,13 @@ def test_a_set_may_be_full_and_may_begin_with_a_mark(write: Write) -> None:
         (jwk(RSA, key_ops=["encrypt"]), "not for signatures"),
         (jwk(RSA, key_ops=1), "not for signatures"),
         (jwk(RSA, key_ops="verify"), "not for signatures"),
-        (jwk(RSA, alg="RSA-OAEP"), "not one of its kind's: RS256"),
-        (jwk(RSA, alg="HS256"), "not one of its kind's: RS256"),
-        (jwk(RSA, alg="none"), "not one of its kind's: RS256"),
-        (jwk(RSA, alg=["RS256"]), "not one of its kind's: RS256"),
-        (jwk(SECRET, alg="RS256"), "not one of its kind's: HS256"),
-        (jwk(P256, alg="ES384"), "not one of its kind's: ES256"),
-        (jwk(RSA, kid=1), "no text"),
+        (jwk(RSA, alg="RSA-OAEP"), "its kind; allowed are: RS256"),
+        (jwk(RSA, alg="HS256"), "its kind; allowed are: RS256"),
+        (jwk(RSA, alg="none"), "its kind; allowed are: RS256"),
+        (jwk(RSA, alg=["RS256"]), "its kind; allowed are: RS256"),
+        (jwk(SECRET, alg="RS256"), "its kind; allowed are: HS256"),
+        (jwk(P256, alg="ES384"), "its kind; allowed are: ES256"),
+        (jwk(RSA, kid=1), "not text"),
         (jwk(RSA, n=None), "lacks n"),
         ({"kty": "RSA", "n": "AQAB"}, "lacks e"),
         (jwk(RSA, n="a+/b"), "lacks n"),

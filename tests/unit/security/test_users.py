@@ -214,8 +214,9 @@ def test_a_user_who_is_there_twice_is_refused_with_both_lines(path: str) -> None
 
 
 def test_what_is_no_utf_8_is_refused_by_its_line(path: str) -> None:
-    assert refusal(path, b"a:b\nc:gr\xfcn\n").startswith(", line 2: is no UTF-8")
-    assert refusal(path, b"\xef\xbb\xbfa:b\n\nc:\xed\xa0\x80\n").startswith(", line 3: is no UTF-8")
+    assert refusal(path, b"a:b\nc:gr\xfcn\n").startswith(", line 2: is not valid UTF-8")
+    text = refusal(path, b"\xef\xbb\xbfa:b\n\nc:\xed\xa0\x80\n")
+    assert text.startswith(", line 3: is not valid UTF-8")
 
 
 def test_a_file_of_too_many_bytes_is_refused(path: str) -> None:
@@ -231,7 +232,7 @@ def test_a_file_of_too_many_lines_is_refused(path: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused_with_the_way_to_make_it(path: str) -> None:
-    with pytest.raises(OptionError, match=r"no such file.*make it: .* passwd add"):
+    with pytest.raises(OptionError, match=r"no such file.*create it: .* passwd add"):
         read_user_file(path)
     with pytest.raises(OptionError, match=r"no such file.*check its path"):
         read_user_file(f"{path}/deeper")
@@ -247,9 +248,9 @@ def test_what_is_no_file_is_refused_and_never_waited_for(path: str, kind: str) -
         os.symlink("users", path)
     path = {"device": "/dev/zero", "nul": "a\0b"}.get(kind, path)
     whys = {"loop": "too many levels", "nul": "embedded null"}
-    with pytest.raises(OptionError, match=whys.get(kind, "is no regular file")):
+    with pytest.raises(OptionError, match=whys.get(kind, "is not a regular file")):
         read_user_file(path)
-    with pytest.raises(OptionError, match=whys.get(kind, "is no regular file")):
+    with pytest.raises(OptionError, match=whys.get(kind, "is not a regular file")):
         change_user_file(path, lambda book: {"a": HASH}, create=True)
 
 
@@ -409,7 +410,7 @@ def test_a_new_file_is_for_its_owner_only(path: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_made_only_if_that_is_asked_for(path: str) -> None:
-    with pytest.raises(OptionError, match="make it"):
+    with pytest.raises(OptionError, match="create it"):
         change_user_file(path, lambda book: {"a": HASH})
     with pytest.raises(OptionError, match="check its path"):
         change_user_file(f"{path}/deeper", lambda book: {"a": HASH}, create=True)

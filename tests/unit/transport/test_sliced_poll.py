@@ -21,8 +21,8 @@ MANY = 200
 
 def polled_of(wire: SocketWire) -> PolledSocket:
     """What the poll knows of a wire."""
-    assert isinstance(wire._place, PolledSocket)
-    return wire._place
+    assert isinstance(wire._waiter, PolledSocket)
+    return wire._waiter
 
 
 class Room:
@@ -292,7 +292,7 @@ async def test_few_wait_with_trio_and_give_their_room_back(
     await wait_all_tasks_blocked()
     room = Room(poll, nursery, stack)
     await room.fill(module.DIRECT + 1)
-    *few, last = (wire._place for wire in room.wires)
+    *few, last = (wire._waiter for wire in room.wires)
     assert all(isinstance(place, DirectSocket) for place in few)
     assert isinstance(last, PolledSocket)
     room.peers[0].send(b"one")
@@ -305,5 +305,5 @@ async def test_few_wait_with_trio_and_give_their_room_back(
     assert room.broken == [0]
     with pytest.raises(trio.BrokenResourceError):
         await room.wires[0].receive_some(1)
-    assert isinstance(room.add()[0]._place, DirectSocket)
-    assert isinstance(room.add()[0]._place, PolledSocket)
+    assert isinstance(room.add()[0]._waiter, DirectSocket)
+    assert isinstance(room.add()[0]._waiter, PolledSocket)

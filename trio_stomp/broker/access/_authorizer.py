@@ -18,7 +18,7 @@ from trio_stomp.broker.routing import BrokerEvents, Quotas
 from trio_stomp.broker.rules import AccessRules, Action, needs
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import AnyBinding, Place, Subscription
+    from trio_stomp.broker.delivery import AnyBinding, Subscription, Target
 
 QUESTIONS = "DIAG"
 """The destination as which the command DIAG is checked."""
@@ -136,13 +136,13 @@ class Authorizer:
         return all(rights.allows(Action.ADMIN, name) for name in names)
 
     def check_subscribe(
-        self, client: Client, places: Iterable["Place"], kind: Kind, *, browses: bool, lasts: bool
+        self, client: Client, targets: Iterable["Target"], kind: Kind, *, browses: bool, lasts: bool
     ) -> None:
-        """Check a SUBSCRIBE to all of ``places``.
+        """Check a SUBSCRIBE to all of ``targets``.
 
         Args:
           client: The subscriber.
-          places: The targets.
+          targets: The targets.
           kind: The kind of the targets.
           browses: It is a browser.
           lasts: The subscription is durable.
@@ -151,7 +151,7 @@ class Authorizer:
             return
         own = client.temporary.values()
         action = Action.BROWSE if browses else Action.RECEIVE
-        for name, pattern in places:
+        for name, pattern in targets:
             if name in own:
                 continue  # checked when it was created
             self._need(client, action, name, pattern)
@@ -216,11 +216,11 @@ class Authorizer:
     def _check_again(self, client: Client, each: "Subscription") -> None:
         """Check an existing subscription against new rules."""
         consumer, binding = each.consumer, each.binding
-        places = binding.places if binding is not None else each.places
+        targets = binding.targets if binding is not None else each.targets
         self.check_subscribe(
             client,
-            places,
-            classify(places[0][0]),
+            targets,
+            classify(targets[0][0]),
             browses=consumer is not None and consumer.options.browser,
             lasts=binding is not None and bool(binding.durable),
         )
@@ -237,7 +237,7 @@ class Authorizer:
         # Without an owner, as created without authentication, the right to create is enough.
         action = Action.ADMIN if binding.owner else Action.CREATE
         if binding.owner != client.identity.name or not binding.owner:
-            for name, pattern in binding.places:
+            for name, pattern in binding.targets:
                 self._need(client, action, name, pattern)
 
     def check_question(self, client: Client) -> None:
@@ -261,15 +261,15 @@ class Authorizer:
     ) -> None:
         rights = client.rights
         assert rights is not None
-        for need, place, reach in needs(action, name, pattern):
+        for need, target, reach in needs(action, name, pattern):
             if reach is None:
-                is_allowed = rights.allows(need, place)
+                is_allowed = rights.allows(need, target)
             elif rights.is_long(need, reach):
-                raise NotYet(rights.asking(need, place, reach))
+                raise NotYet(rights.asking(need, target, reach))
             else:
-                is_allowed = rights.allows_pattern(need, place, reach)
+                is_allowed = rights.allows_pattern(need, target, reach)
             if not is_allowed:
-                raise self._denied(client, need, place)
+                raise self._denied(client, need, target)
 
     def _denied(self, client: Client, action: Action, name: str) -> ProtocolError:
         self.denied += 1

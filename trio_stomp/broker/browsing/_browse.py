@@ -144,7 +144,7 @@ class Browse:
         number = fan_out.number(1)
         if fan_out.event_history is not None:
             fan_out.event_history.browsed(subscription, number)
-        where = encode_header("destination", subscription.places[0][0], rules)
+        where = encode_header("destination", subscription.targets[0][0], rules)
         name = f"{subscription.tag}-{number}".encode()
         subscription.outbox.stage_frame(
             b"%b%b\n%bbrowser:end\n\n\0\n" % (subscription.prefix, name, where)

@@ -47,8 +47,8 @@ from trio_stomp.broker.delivery._subscription import Client as Client
 from trio_stomp.broker.delivery._subscription import Give as Give
 from trio_stomp.broker.delivery._subscription import Member as Member
 from trio_stomp.broker.delivery._subscription import Outbox as Outbox
-from trio_stomp.broker.delivery._subscription import Place as Place
 from trio_stomp.broker.delivery._subscription import Subscription as Subscription
+from trio_stomp.broker.delivery._subscription import Target as Target
 from trio_stomp.broker.delivery._timers import Timers as Timers
 from trio_stomp.broker.delivery._turn_away import turn_away as turn_away
 from trio_stomp.broker.delivery._turns import PUMP_S as PUMP_S

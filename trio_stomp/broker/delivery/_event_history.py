@@ -143,7 +143,7 @@ class EventHistory:
 
     def browsed(self, subscription: "Subscription", number: int) -> None:
         """Record the MESSAGE with delivery number ``number`` that ended a browser's listing."""
-        session, destination = subscription.client.session_id, subscription.places[0][0]
+        session, destination = subscription.client.session_id, subscription.targets[0][0]
         self.routine.append(Browsed(self.now, destination, session, subscription.tag, number))
 
     def given(

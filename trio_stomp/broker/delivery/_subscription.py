@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.rules import Rights
     from trio_stomp.broker.selectors import Selector
 
-Place = tuple[str, Pattern | None]
+Target = tuple[str, Pattern | None]
 """One target of a SUBSCRIBE: its name, and the pattern if it is a wildcard."""
 
 
@@ -139,7 +139,7 @@ class Subscription:
       key: The ``id``, or a generated one if STOMP 1.0 gave none.
       id: The ``id`` of the client, if any.
       destination: The header of the SUBSCRIBE.
-      places: The targets; several for a composite destination.
+      targets: The targets; several for a composite destination.
       number: The position in the order of all SUBSCRIBEs.
       tag: The prefix of its delivery ids.
       prefix: The first half of each MESSAGE.
@@ -151,7 +151,7 @@ class Subscription:
     key: str
     id: str | None
     destination: str
-    places: Sequence[Place]
+    targets: Sequence[Target]
     number: int
     tag: str
     prefix: bytes
@@ -225,7 +225,7 @@ class AnyBinding(Protocol):
     """A subscriber that puts messages into a queue of its own: ``topics.Binding``."""
 
     number: int
-    places: list[Place]
+    targets: list[Target]
     durable: str
     owner: str
     selector: "Selector | None"

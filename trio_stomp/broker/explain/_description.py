@@ -104,8 +104,8 @@ def _to(event: Delivered | Shown | Given) -> str:
 
 
 def _delivered(event: Delivered | Shown | Given) -> dict[str, object]:
-    place = {"destination": event.destination, "session": event.session}
-    return place | {"first": event.first, "count": event.count, "text": _to(event)}
+    fields = {"destination": event.destination, "session": event.session}
+    return fields | {"first": event.first, "count": event.count, "text": _to(event)}
 
 
 def _settled(event: Settled) -> dict[str, object]:

@@ -268,7 +268,7 @@ class Explainer:
         wanted = frozenset(names)
         if session is None and user is None:
             facts = yield from _first(
-                line for name in names for line in self._place(name, len(names) > 1)
+                line for name in names for line in self._destination_lines(name, len(names) > 1)
             )
             found = yield from chosen(events, lambda event: _concerns(event, wanted, None))
             return facts, found
@@ -296,7 +296,7 @@ class Explainer:
         lines = (line for client in clients for line in self._client(client, names))
         return (yield from _first(lines)), found
 
-    def _place(self, name: str, is_one_of_many: bool) -> Iterator[str]:
+    def _destination_lines(self, name: str, is_one_of_many: bool) -> Iterator[str]:
         destination = self.destinations.find(name)
         if destination is None:
             yield f"nothing has been sent to {name} or subscribed there lately"
@@ -322,8 +322,8 @@ class Explainer:
         reached: dict[Subscription, None] = {}
         for name in names:
             if client.rights is not None:
-                for action, place, pattern in needs(Action.RECEIVE, name):
-                    decision = client.rights.decide(action, place, pattern)
+                for action, target, pattern in needs(Action.RECEIVE, name):
+                    decision = client.rights.decide(action, target, pattern)
                     if not decision.allowed:
                         yield decision.explanation
             matching: dict[Subscription, None] = {}
@@ -331,7 +331,7 @@ class Explainer:
             for each in subscriptions:
                 if _reaches(each, name):
                     matching[each] = None
-                left -= len(each.places)
+                left -= len(each.targets)
                 if left <= 0:
                     left = LOOKS
                     yield None
@@ -381,7 +381,7 @@ def _read(question: str) -> dict[str, str]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise _invalid("it is no JSON") from None
+        raise _invalid("it is not valid JSON") from None
     unknown = [key for key in found if key not in KEYS]
     if unknown or not all(isinstance(value, str) for value in found.values()):
         raise _invalid(f"its keys are {', '.join(KEYS)}, with text as values")
@@ -443,15 +443,15 @@ def _of_stream(subscription: "Subscription | None", digits: str) -> str:
 
 def _hears(subscription: "Subscription") -> bool:
     """Return whether a subscription gets messages of the broker's own topics."""
-    if any(name.startswith("DIAG") for name, _ in subscription.places):
+    if any(name.startswith("DIAG") for name, _ in subscription.targets):
         return True
     return any(_reaches(subscription, name) for name in (*RESERVED, MONITOR))
 
 
 def _reaches(subscription: "Subscription", name: str) -> bool:
     return any(
-        place == name if pattern is None else matches(pattern, name)
-        for place, pattern in subscription.places
+        target == name if pattern is None else matches(pattern, name)
+        for target, pattern in subscription.targets
     )
 
 

@@ -139,7 +139,7 @@ def _read(text: str) -> dict[str, str]:
     try:
         request = json.loads(text)
     except (ValueError, RecursionError):
-        raise _invalid("it is no JSON") from None
+        raise _invalid("it is not valid JSON") from None
     if not isinstance(request, dict) or set(request) - set(KEYS):
         raise _invalid(f"its keys are {', '.join(KEYS)}")
     if not (request.get("session") or request.get("destination") or request.get("stop")):

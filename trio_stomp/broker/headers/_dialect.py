@@ -200,7 +200,7 @@ def read_number(name: str, text: str, least: int = 0) -> int:
     """Return the whole number in the text of header ``name``.
 
     Raises:
-      ProtocolError: The text is no number, or the number is less than ``least``.
+      ProtocolError: The text is not a number, or the number is less than ``least``.
     """
     # Not int() alone: it accepts underscores, digits of every script, and thousands of digits.
     match = _NUMBER.fullmatch(text)

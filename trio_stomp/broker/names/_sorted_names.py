@@ -26,7 +26,7 @@ class SortedNames:
         """Insert a name. It must not be there yet."""
         if not self._chunks:
             self._chunks.append([])
-        index = self._place(name)
+        index = self._index_of(name)
         chunk = self._chunks[index]
         insort(chunk, name)
         if len(chunk) > 2 * CHUNK_SIZE:
@@ -34,7 +34,7 @@ class SortedNames:
 
     def discard(self, name: str) -> None:
         """Remove a name. It must be there."""
-        index = self._place(name)
+        index = self._index_of(name)
         chunk = self._chunks[index]
         del chunk[bisect_left(chunk, name)]
         if not chunk:
@@ -44,14 +44,14 @@ class SortedNames:
         """Return the next names from ``name`` on, in order. [] means that there are no more."""
         if not self._chunks:
             return []
-        index = self._place(name)
+        index = self._index_of(name)
         chunk = self._chunks[index]
         found = chunk[bisect_left(chunk, name) :]
         if not found and index + 1 < len(self._chunks):
             return self._chunks[index + 1][:]
         return found
 
-    def _place(self, name: str) -> int:
+    def _index_of(self, name: str) -> int:
         """Return the index of the chunk for a name."""
         return max(0, bisect_right(self._chunks, name, key=_first) - 1)
 

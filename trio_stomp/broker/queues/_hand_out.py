@@ -94,13 +94,13 @@ def hand_out(
             most -= count
     if not ready or not most or not queue.waiting.count:
         return served, False
-    place = 0
+    index = 0
     if not queue.has_selectors and not queue.groups.owners:
-        place = _hand_out_singly(queue, ready, now, served, most)
-        if place < 0:
-            return served, place == CUT_SHORT
+        index = _hand_out_singly(queue, ready, now, served, most)
+        if index < 0:
+            return served, index == CUT_SHORT
     return served, FilteredMessages(
-        queue, ready=ready, now=now, served=served, most=most, place=place
+        queue, ready=ready, now=now, served=served, most=most, index=index
     ).run()
 
 
@@ -213,7 +213,7 @@ class FilteredMessages:
       ready: The consumers with credit, of one priority, in order. Emptied as credit runs out.
       served: The messages of each consumer in this step.
       most: The limit of messages.
-      place: The index in ``ready`` of the next consumer.
+      index: The index in ``ready`` of the next consumer.
     """
 
     queue: "Queue"
@@ -221,7 +221,7 @@ class FilteredMessages:
     now: float
     served: "dict[Consumer, list[Message]]"
     most: int
-    place: int
+    index: int
     room: int = MOST_BYTES
     is_cut: bool = False
     """The time is up."""
@@ -308,11 +308,11 @@ class FilteredMessages:
         self.most -= 1
         self.room -= len(message.body)
         if consumer.charge([message]):
-            self.place = chosen + 1
+            self.index = chosen + 1
             return True
         del self.ready[chosen]
         self._members.discard(consumer)
-        self.place = chosen
+        self.index = chosen
         return False
 
     def _choose(self, message: Message, level: int) -> int:
@@ -335,7 +335,7 @@ class FilteredMessages:
             return -1
         self._weight += ASKED_WEIGHT + len(ready) // CONSUMERS_A_WEIGHT
         for offset in range(len(ready)):
-            chosen = (self.place + offset) % len(ready)
+            chosen = (self.index + offset) % len(ready)
             consumer = ready[chosen]
             if positions.get(consumer, 0) >= message.number:
                 continue
@@ -347,7 +347,7 @@ class FilteredMessages:
             self._weight += ASKED_WEIGHT + (len(selector.text) if selector is not None else 0)
             if self._look_at_clock():
                 for each in range(offset + 1):
-                    passed = ready[(self.place + each) % len(ready)]
+                    passed = ready[(self.index + each) % len(ready)]
                     self._passed.note(level, passed, message.number)
                 return -1
         return -1

@@ -194,9 +194,9 @@ class Waiting:
             fresh.extend(messages)
         self.count += len(messages)
 
-    def take(self, place: int, message: Message) -> None:
-        """Remove a message from any position of level ``place``."""
-        level = self._level(place)
+    def take(self, priority: int, message: Message) -> None:
+        """Remove a message from any position of level ``priority``."""
+        level = self._level(priority)
         fresh = level.fresh
         if fresh and fresh[0] is message:
             fresh.popleft()
@@ -216,8 +216,8 @@ class Waiting:
     def pop(self) -> Message | None:
         """Remove and return the first message, or None if there is none in memory."""
         while self._occupied:
-            place = self._occupied.bit_length() - 1
-            level = self._levels[place]
+            priority = self._occupied.bit_length() - 1
+            level = self._levels[priority]
             if level is not None:  # pragma: no branch (an occupied level exists)
                 if level.returned.pieces:
                     self.count -= 1
@@ -229,9 +229,9 @@ class Waiting:
                     return level.fresh.popleft()
                 if level.paged is not None:
                     return None  # they come next, when loaded
-                if place != PRIORITY_DEFAULT:
-                    self._levels[place] = None  # ten empty levels take more memory than a queue
-            self._occupied &= ~(1 << place)
+                if priority != PRIORITY_DEFAULT:
+                    self._levels[priority] = None  # ten empty levels take more memory than a queue
+            self._occupied &= ~(1 << priority)
         return None
 
     @property
@@ -300,11 +300,13 @@ class Waiting:
 
     def in_order(self) -> list[Message]:
         """Return all messages in memory, in order."""
-        return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]
+        return [
+            message for priority in reversed(range(LEVELS)) for message in self.on_level(priority)
+        ]
 
-    def on_level(self, place: int) -> list[Message]:
-        """Return the messages of level ``place`` in memory, in order."""
-        level = self._levels[place]
+    def on_level(self, priority: int) -> list[Message]:
+        """Return the messages of level ``priority`` in memory, in order."""
+        level = self._levels[priority]
         if level is None:
             return []
         found = [*level.returned, *level.fresh]
@@ -312,16 +314,16 @@ class Waiting:
             found.sort(key=_number)
         return found
 
-    def level_beneath(self, place: int) -> int:
-        """Return the highest level below ``place`` that may hold messages, or -1."""
-        return (self._occupied & ((1 << place) - 1)).bit_length() - 1
+    def level_beneath(self, priority: int) -> int:
+        """Return the highest level below ``priority`` that may hold messages, or -1."""
+        return (self._occupied & ((1 << priority) - 1)).bit_length() - 1
 
-    def behind(self, place: int, number: int, most: int) -> list[Message]:
-        """Return up to ``most`` messages in memory of level ``place`` after ``number``, in order.
+    def behind(self, priority: int, number: int, most: int) -> list[Message]:
+        """Return up to ``most`` messages in memory after ``number`` of a level, in order.
 
         The cost does not depend on their position.
         """
-        level = self._levels[place]
+        level = self._levels[priority]
         if level is None:
             return []
         found = level.returned.behind(number, most)
@@ -334,9 +336,9 @@ class Waiting:
         stop = min(len(fresh), start + most - len(found))
         return found + [fresh[each] for each in range(start, stop)]
 
-    def count_up_to(self, place: int, number: int) -> int:
-        """Return how many messages in memory of level ``place`` have at most ``number``."""
-        level = self._levels[place]
+    def count_up_to(self, priority: int, number: int) -> int:
+        """Return how many messages in memory of level ``priority`` have at most ``number``."""
+        level = self._levels[priority]
         if level is None:
             return 0
         return level.returned.count_up_to(number) + bisect_right(level.fresh, number, key=_number)
@@ -370,13 +372,13 @@ class Waiting:
         Args:
           beneath: Load only if fewer messages of the level are in memory.
         """
-        for place in range(self._occupied.bit_length() - 1, -1, -1):
-            level = self._levels[place]
+        for priority in range(self._occupied.bit_length() - 1, -1, -1):
+            level = self._levels[priority]
             if level is None:
                 continue
             if level.paged is not None:
                 few = len(level.fresh) + len(level.returned) < beneath
-                return (place, level.paged) if few and not level.paged.is_loading else None
+                return (priority, level.paged) if few and not level.paged.is_loading else None
             if level.fresh:
                 return None
         return None
@@ -414,11 +416,13 @@ class Waiting:
 
     def forget_all_paged(self) -> list[Paged]:
         """Remove and return the paged parts of all levels."""
-        return [self.forget_paged(place) for place in range(LEVELS) if self.is_paging(place)]
+        return [
+            self.forget_paged(priority) for priority in range(LEVELS) if self.is_paging(priority)
+        ]
 
-    def _level(self, place: int) -> _Level:
-        self._occupied |= 1 << place
-        level = self._levels[place]
+    def _level(self, priority: int) -> _Level:
+        self._occupied |= 1 << priority
+        level = self._levels[priority]
         if level is None:
-            level = self._levels[place] = _Level()
+            level = self._levels[priority] = _Level()
         return level

@@ -112,7 +112,7 @@ class QueueBook:
         Raises:
           ProtocolError: As ``Destinations.open``.
         """
-        destination = self.destinations.place(name, quota)
+        destination = self.destinations.ensure(name, quota)
         queue = destination.queue
         if not isinstance(queue, Queue):
             place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
@@ -183,7 +183,7 @@ class QueueBook:
             for queue in consumer.queues:
                 self.mark(queue)
             return
-        for name, pattern in consumer.subscription.places:
+        for name, pattern in consumer.subscription.targets:
             if pattern is None and (named := self.find(name)) is not None:
                 self.mark(named)
         self.reach.search(consumer)
@@ -419,7 +419,7 @@ class QueueBook:
         head, size = dead_head(message, queue, reason, name, hops), len(message.body)
         quota = message.publication.payer
         try:
-            destination = self.destinations.place(name, quota)
+            destination = self.destinations.ensure(name, quota)
             if destination.kind is not Kind.QUEUE:
                 return self.send_dead(destination, head, message, now)
             target = self.open(name, quota)

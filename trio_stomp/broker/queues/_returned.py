@@ -49,7 +49,7 @@ class Returned:
         if message.number > piece[-1].number:  # the usual case: they return in order
             piece.append(message)
         else:
-            index = self._place(message.number)
+            index = self._index_of(message.number)
             piece = pieces[index]
             insort(piece, message, key=_number)
         if len(piece) > 2 * PIECE:
@@ -65,7 +65,7 @@ class Returned:
 
     def take(self, message: "Message") -> None:
         """Remove a message. It must be there."""
-        index = self._place(message.number)
+        index = self._index_of(message.number)
         piece = self.pieces[index]
         del piece[bisect_left(piece, message.number, key=_number)]
         if not piece:
@@ -75,21 +75,21 @@ class Returned:
         """Return how many messages have at most ``number``."""
         if not self.pieces:
             return 0
-        index = self._place(number)
+        index = self._index_of(number)
         before = sum(map(len, self.pieces[:index]))
         return before + bisect_right(self.pieces[index], number, key=_number)
 
     def behind(self, number: int, most: int) -> "list[Message]":
         """Return up to ``most`` messages after ``number``, in order."""
         found: list[Message] = []
-        for piece in self.pieces[self._place(number) :]:
+        for piece in self.pieces[self._index_of(number) :]:
             start = bisect_right(piece, number, key=_number)
             found += piece[start : start + most - len(found)]
             if len(found) == most:
                 break
         return found
 
-    def _place(self, number: int) -> int:
+    def _index_of(self, number: int) -> int:
         """Return the index of the list for a number: the first that ends at or after it."""
         ends = len(self.pieces) - 1
         return min(bisect_left(self.pieces, number, key=_last), max(ends, 0))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.delivery import Place, Stop, Turns, Work
+from trio_stomp.broker.delivery import Stop, Target, Turns, Work
 from trio_stomp.broker.names import Pattern, SortedNames, WildcardTrie, matches, walk
 from trio_stomp.broker.queues._consumer import Consumer, Source
 from trio_stomp.broker.queues._queue import Queue, queue_of
@@ -166,12 +166,12 @@ class WildcardQueues:
                 queue = queue_of(self.destinations.find(name))
             yield queue
 
-    def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
+    def reached(self, targets: Sequence[Target]) -> Iterator[Queue | None]:
         """Yield the queues that the places of a SUBSCRIBE name or match, each once.
 
         None stands for a name that is skipped. Queues may come and go between two steps.
         """
-        for number, (name, pattern) in enumerate(places):
+        for number, (name, pattern) in enumerate(targets):
             if pattern is None:
                 walk: Iterator[Queue | None] = iter((queue_of(self.destinations.find(name)),))
             else:
@@ -179,7 +179,7 @@ class WildcardQueues:
             for queue in walk:
                 seen = queue is None or any(
                     text == queue.name if earlier is None else reaches(text, earlier, queue.name)
-                    for text, earlier in places[:number]
+                    for text, earlier in targets[:number]
                 )
                 yield None if seen else queue
 

@@ -41,6 +41,6 @@ from trio_stomp.broker.routing._table_costs import hold_selector as hold_selecto
 from trio_stomp.broker.routing._table_costs import id_cost as id_cost
 from trio_stomp.broker.routing._table_costs import no_memory_for as no_memory_for
 from trio_stomp.broker.routing._table_costs import no_table_memory as no_table_memory
-from trio_stomp.broker.routing._table_costs import places_cost as places_cost
 from trio_stomp.broker.routing._table_costs import release_selector as release_selector
 from trio_stomp.broker.routing._table_costs import subscription_cost as subscription_cost
+from trio_stomp.broker.routing._table_costs import targets_cost as targets_cost

@@ -193,7 +193,7 @@ class PolicyBook:
     Args:
       policies: Pairs of pattern and policy.
       default: The policy of destinations that no pattern matches.
-      places: File and line of each pattern, as ``" (policies.toml:12)"``.
+      locations: File and line of each pattern, as ``" (policies.toml:12)"``.
 
     Raises:
       OptionError: A pattern is invalid or occurs twice.
@@ -201,7 +201,7 @@ class PolicyBook:
 
     policies: tuple[tuple[str, DestinationPolicy], ...] = field(default=(), converter=_in_order)
     default: DestinationPolicy = DEFAULT_POLICY
-    places: Mapping[str, str] = field(factory=dict, eq=False)
+    locations: Mapping[str, str] = field(factory=dict, eq=False)
     _exact: dict[str, int] = field(init=False, factory=dict, repr=False, eq=False)
     _wild: WildcardTrie[int] = field(init=False, factory=WildcardTrie, repr=False, eq=False)
 
@@ -223,11 +223,11 @@ class PolicyBook:
 
     def where(self, name: str) -> str:
         """Describe for operators which policy applies to destination ``name``."""
-        index = self._place_of(name)
+        index = self._index_of(name)
         if index is None:
             return "none names it, so the options hold"
         pattern = self.policies[index][0]
-        return f"{pattern!r}{self.places.get(pattern, '')}"
+        return f"{pattern!r}{self.locations.get(pattern, '')}"
 
     def names(self, name: str) -> bool:
         """Return whether the pattern of a policy is exactly ``name``."""
@@ -235,10 +235,10 @@ class PolicyBook:
 
     def policy_for(self, name: str) -> DestinationPolicy:
         """Return the policy of destination ``name``."""
-        index = self._place_of(name)
+        index = self._index_of(name)
         return self.default if index is None else self.policies[index][1]
 
-    def _place_of(self, name: str) -> int | None:
+    def _index_of(self, name: str) -> int | None:
         """Return the index of the policy that applies to ``name``, or None for the default."""
         prefix = _must_be_spelled_out(name)
         indexes = [

@@ -14,8 +14,8 @@ from trio_stomp.broker.delivery import (
     Destination,
     Histogram,
     Member,
-    Place,
     Stop,
+    Target,
     Turns,
     Work,
 )
@@ -126,7 +126,7 @@ class Destinations:
         Raises:
           ProtocolError: The name is invalid, or there are too many destinations.
         """
-        destination = self.place(name, quota)
+        destination = self.ensure(name, quota)
         if destination.generation != self._generation:
             self._look_up(destination)
         return destination
@@ -200,7 +200,7 @@ class Destinations:
         """Return whether the subscribers of a destination are up to date."""
         return destination.generation == self._generation
 
-    def place(self, name: str, quota: Quota | None = None) -> Destination:
+    def ensure(self, name: str, quota: Quota | None = None) -> Destination:
         """Return the destination of ``name``, created if needed. Do not look up its subscribers.
 
         Raises:
@@ -236,7 +236,7 @@ class Destinations:
           ProtocolError: As ``open``.
         """
         if pattern is None:
-            destination = self.place(name, quota)
+            destination = self.ensure(name, quota)
             destination.exact[member] = None
             self._outdate(destination)
         else:
@@ -267,7 +267,7 @@ class Destinations:
         The queue of a wildcard gets a destination of its own, outside the table.
         """
         if pattern is None:
-            return self.place(name, quota)
+            return self.ensure(name, quota)
         # Its counters end with the binding. Its delivery times go to the total.
         return Destination(name, classify(name), delivery=self.past.delivery)
 
@@ -276,9 +276,9 @@ class Destinations:
         self._generation += 1
         self.lent.last = None
 
-    def outdate(self, places: Sequence[Place]) -> None:
+    def outdate(self, targets: Sequence[Target]) -> None:
         """Note a change of a member that is subscribed to the places."""
-        for name, pattern in places:
+        for name, pattern in targets:
             if pattern is None:
                 self._outdate(self._destinations[name])
             else:
@@ -291,7 +291,7 @@ class Destinations:
           ProtocolError: As ``open``.
         """
         if pattern is None:
-            self.place(name, quota)
+            self.ensure(name, quota)
         else:
             check_length(name, self.policies.max_destination_bytes)
             classify(name)

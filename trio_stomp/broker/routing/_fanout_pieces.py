@@ -80,8 +80,8 @@ class Share:
 
     def _giving(self, deliveries: "Sequence[Delivery]") -> Work:
         publication = self.publication
-        for place in range(0, len(self.direct), STEP):
-            self._stage(self.direct[place : place + STEP], deliveries)
+        for start in range(0, len(self.direct), STEP):
+            self._stage(self.direct[start : start + STEP], deliveries)
             yield
         left, give = STEP, self.fan_out.give
         for member in self.filtered:

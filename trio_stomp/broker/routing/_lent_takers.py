@@ -11,9 +11,9 @@ from trio_stomp.broker.routing._takers import FEW_TAKERS, NO_TAKERS, Takers
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
 
-MAX_PLACES = 2 * 1024 * 1024
+MAX_ENTRIES = 2 * 1024 * 1024
 """Limit of entries in all lists together, 8 bytes each."""
-PLACE_SHARE = 256
+ENTRY_SHARE = 256
 """Bytes of the memory budget for each entry. So lists take a 32nd of it at most."""
 MOST_GIVEN_UP = 256
 """Limit of lists given up in one turn."""
@@ -31,7 +31,7 @@ class LentTakers:
     memory: MemoryBudget
     last: Takers | None = None
     """The list looked up last. The next one may be the same."""
-    places: int = 0
+    size: int = 0
     _lent: "OrderedDict[Destination, Takers]" = field(factory=OrderedDict)
     """The list of each destination, the oldest first."""
 
@@ -39,17 +39,17 @@ class LentTakers:
         return len(self._lent)
 
     @property
-    def most_places(self) -> int:
+    def max_size(self) -> int:
         """Return the limit of entries in all lists. The lists of one turn may exceed it."""
-        return min(MAX_PLACES, self.memory.limit_bytes // PLACE_SHARE)
+        return min(MAX_ENTRIES, self.memory.limit_bytes // ENTRY_SHARE)
 
     def lend(self, destination: "Destination", takers: Takers) -> None:
         """Set the list of ``destination``."""
         self.take_back(destination)
         takers.lend(destination)
-        if takers.places > FEW_TAKERS:
+        if takers.size > FEW_TAKERS:
             if not takers.users:
-                self.places += takers.places
+                self.size += takers.size
             takers.users += 1
             self._lent[destination] = takers
 
@@ -60,12 +60,12 @@ class LentTakers:
         if takers is not None:
             takers.users -= 1
             if not takers.users:
-                self.places -= takers.places
+                self.size -= takers.size
 
     def end_turn(self) -> None:
         """Give up the oldest lists above the limit. Between turns none is in use."""
         for _ in range(MOST_GIVEN_UP):
-            if self.places <= self.most_places or len(self._lent) < 2:
+            if self.size <= self.max_size or len(self._lent) < 2:
                 return
             oldest = next(iter(self._lent))
             if oldest.line is not None:  # a fan-out in pieces uses it

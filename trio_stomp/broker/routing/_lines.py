@@ -11,7 +11,7 @@ from trio_stomp.broker.delivery import NotYet, Stop, Turns, Work
 from trio_stomp.broker.names import matches
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import Client, Destination, Place
+    from trio_stomp.broker.delivery import Client, Destination, Target
     from trio_stomp.broker.routing._destinations import Destinations
 
 MANY_NAMES = 1024
@@ -56,7 +56,7 @@ class Lines:
 
     def subscribe(
         self,
-        places: "Sequence[Place]",
+        targets: "Sequence[Target]",
         subscribe: Callable[[], Work | None],
         receipt: bytes | None,
     ) -> Work:
@@ -65,12 +65,12 @@ class Lines:
         So a subscriber gets all messages of a line, or none of them.
 
         Args:
-          places: Names and patterns of the SUBSCRIBE.
+          targets: Names and patterns of the SUBSCRIBE.
           subscribe: Subscribes, and returns further work or None.
           receipt: The id of the requested RECEIPT, for errors.
         """
         try:
-            work = yield from self._subscribe_between(places, subscribe)
+            work = yield from self._subscribe_between(targets, subscribe)
             if work is not None:
                 yield from work
         except RemoteError as error:
@@ -78,10 +78,10 @@ class Lines:
             raise
 
     def _subscribe_between(
-        self, places: "Sequence[Place]", subscribe: Callable[[], Work | None]
+        self, targets: "Sequence[Target]", subscribe: Callable[[], Work | None]
     ) -> Generator[None, None, Work | None]:
         while True:
-            while any(self._is_reached(place) for place in places):
+            while any(self._is_reached(target) for target in targets):
                 self.turns.stop(Stop.BLOCKED)
                 yield
             try:
@@ -89,8 +89,8 @@ class Lines:
             except NotYet as later:  # new lines may form meanwhile
                 yield from later.work
 
-    def _is_reached(self, place: "Place") -> bool:
-        name, pattern = place
+    def _is_reached(self, target: "Target") -> bool:
+        name, pattern = target
         if pattern is None:
             return name in self.busy
         return len(self.busy) > MANY_NAMES or any(matches(pattern, each) for each in self.busy)

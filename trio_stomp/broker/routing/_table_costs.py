@@ -14,7 +14,7 @@ from trio_stomp.frames import text_cost
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trio_stomp.broker.delivery import Place, Subscription
+    from trio_stomp.broker.delivery import Subscription, Target
     from trio_stomp.broker.selectors import Selector
 
 _AUTO = "auto"
@@ -44,10 +44,10 @@ def destination_cost(name: str, kind: Kind) -> int:
     return DESTINATION_BYTES + queue + 2 * text_cost(name)
 
 
-def places_cost(places: "Iterable[Place]") -> int:
+def targets_cost(targets: "Iterable[Target]") -> int:
     """Return the bytes of the names and patterns of a subscription."""
     cost = 0
-    for name, pattern in places:
+    for name, pattern in targets:
         cost += 2 * text_cost(name)
         if pattern is not None:
             cost += PATTERN_BYTES + TOKEN_BYTES * len(pattern.tokens)
@@ -65,11 +65,11 @@ def subscription_cost(
     cost = SUBSCRIPTION_BYTES + 3 * text_cost(subscription.key)
     cost += 2 * text_cost(subscription.destination)
     if kind is Kind.QUEUE:
-        return cost + CONSUMER_BYTES + places_cost(subscription.places)
+        return cost + CONSUMER_BYTES + targets_cost(subscription.targets)
     if ack == _AUTO and kind is not Kind.STREAM and not is_durable:
-        return cost + places_cost(subscription.places)
+        return cost + targets_cost(subscription.targets)
     cost += CONSUMER_BYTES
-    return cost if is_durable else cost + BINDING_BYTES + places_cost(subscription.places)
+    return cost if is_durable else cost + BINDING_BYTES + targets_cost(subscription.targets)
 
 
 def id_cost(name: str) -> int:

@@ -43,7 +43,7 @@ class Takers:
     users: int = 0
 
     @property
-    def places(self) -> int:
+    def size(self) -> int:
         """Return the number of entries in all lists."""
         lists = {id(each): len(each) for each in (self.subscribers, self.direct, self.filtered)}
         return sum(lists.values()) + (0 if self.found is None else len(self.found))

@@ -13,4 +13,4 @@ from trio_stomp.broker.rules._rules import Rule as Rule
 from trio_stomp.broker.rules._rules import built_in_rules as built_in_rules
 from trio_stomp.broker.rules._rules import hides as hides
 from trio_stomp.broker.rules._rules import needs as needs
-from trio_stomp.broker.rules._rules import places as places
+from trio_stomp.broker.rules._rules import targets as targets

@@ -121,13 +121,13 @@ class Rights:
         verb = "may" if rule is not None and rule.allow else "may not"
         text = f"{user} {verb} {_VERBS[action]} {name[:80]!r}"
         if rule is not None and rule.allow:
-            return Decision(True, rule, f"allowed by {rule.place}: {text}")
+            return Decision(True, rule, f"allowed by {rule.location}: {text}")
         if rule is not None:
             mine = (*rule.fixed, *rule.personal(self.user))
             whole = pattern is None or any(covers(each, pattern) for each in mine)
             part = "" if whole else ", which is for a part of it"
-            return Decision(False, rule, f"denied by {rule.place}{part}: {text}")
-        note = "" if skipped is None else f"; {skipped.place} allows only a part of it"
+            return Decision(False, rule, f"denied by {rule.location}{part}: {text}")
+        note = "" if skipped is None else f"; {skipped.location} allows only a part of it"
         return Decision(False, None, f"denied, since no rule allows it: {text}{note}")
 
     def _remember(self, action: "Action", key: str | Pattern, length: int, allowed: bool) -> bool:

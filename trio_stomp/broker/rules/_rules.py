@@ -73,7 +73,7 @@ class Rule:
       patterns: The destinations, as text.
       users: Globs of names, with ``*`` and ``?``.
       groups: Names of groups.
-      place: File and line, for the operator.
+      location: File and line, for the operator.
 
     Raises:
       OptionError: A pattern or glob is invalid.
@@ -84,20 +84,20 @@ class Rule:
     patterns: tuple[str, ...]
     users: tuple[str, ...] = ()
     groups: frozenset[str] = frozenset()
-    place: str = ""
+    location: str = ""
     fixed: tuple[Pattern, ...] = field(init=False, repr=False, eq=False)
     """The patterns without ``{user}``."""
     _personal: tuple[Pattern, ...] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         if not self.actions or not self.patterns:
-            raise OptionError(f"{self.place}: a rule must name an action and a destination")
+            raise OptionError(f"{self.location}: a rule must name an action and a destination")
         for glob in self.users:
             if len(glob) > MAX_GLOB:
                 raise OptionError(
-                    f"{self.place}: user {glob[:40]!r}… has more than {MAX_GLOB} characters"
+                    f"{self.location}: user {glob[:40]!r}… has more than {MAX_GLOB} characters"
                 )
-        compiled = {_compile(text, self.place): None for text in self.patterns}
+        compiled = {_compile(text, self.location): None for text in self.patterns}
         personal = tuple(each for each in compiled if _has_user(each))
         fixed = tuple(each for each in compiled if not _has_user(each))
         object.__setattr__(self, "fixed", fixed)
@@ -128,28 +128,28 @@ def _has_user(pattern: Pattern) -> bool:
     return any(token and USER in token for token in pattern.tokens)
 
 
-def _compile(text: str, place: str) -> Pattern:
+def _compile(text: str, location: str) -> Pattern:
     if not text:
-        raise OptionError(f"{place}: a destination is empty; write ** for all of them")
+        raise OptionError(f"{location}: a destination is empty; write ** for all of them")
     try:
         # Refuse names of other brokers: they are never checked, so the rule would have no effect.
         (native,) = resolve(text, dialect(ARTEMIS))
         pattern = compile_pattern(text, "native", max_words=None) or as_pattern(text)
     except ProtocolError as error:
-        raise OptionError(f"{place}: {error}") from None
+        raise OptionError(f"{location}: {error}") from None
     if native != text:
         raise OptionError(
-            f"{place}: {text[:80]!r} is another broker's name of {native[:80]!r}; write that"
+            f"{location}: {text[:80]!r} is another broker's name of {native[:80]!r}; write that"
         )
     if USER in (pattern.glued or ""):
         raise OptionError(
-            f"{place}: {text[:80]!r} has * in a word with {USER}, which would give user ann what is"
-            " user anna's; write /** or .** behind the word"
+            f"{location}: {text[:80]!r} has * in a word with {USER}, which would give user ann what"
+            " is user anna's; write /** or .** behind the word"
         )
     if text.startswith("/") and USER in split(text)[2]:
         raise OptionError(
-            f"{place}: {text[:80]!r} begins with /{USER}, which would give user queue all queues;"
-            f" write a word before it, as in /topic/{USER}"
+            f"{location}: {text[:80]!r} begins with /{USER}, which would give user queue all"
+            f" queues; write a word before it, as in /topic/{USER}"
         )
     return pattern
 
@@ -178,13 +178,13 @@ def glob_matches(glob: str, text: str) -> bool:
     The bits of an integer are the positions in the glob reached so far, so the time is linear.
     """
     glob = _STARS.sub("*", glob)
-    places_of: dict[str, int] = {}
+    positions_of: dict[str, int] = {}
     for index, char in enumerate(glob):
-        places_of[char] = places_of.get(char, 0) | 1 << index
-    star, any_char = places_of.pop("*", 0), places_of.pop("?", 0)
+        positions_of[char] = positions_of.get(char, 0) | 1 << index
+    star, any_char = positions_of.pop("*", 0), positions_of.pop("?", 0)
     positions = 1 | (1 & star) << 1
     for char in text:
-        positions = (positions & (places_of.get(char, 0) | any_char)) << 1 | positions & star
+        positions = (positions & (positions_of.get(char, 0) | any_char)) << 1 | positions & star
         positions |= (positions & star) << 1
     return bool(positions >> len(glob))
 
@@ -260,7 +260,7 @@ def built_in_rules() -> AccessRules:
                 patterns=patterns,
                 users=(),
                 groups=groups,
-                place=f"built-in rule {number}",
+                location=f"built-in rule {number}",
             )
             for number, (allow, actions, patterns, groups) in enumerate(rows, 1)
         )
@@ -312,7 +312,7 @@ def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Ne
     return tuple(found)
 
 
-def places(destination: str) -> tuple[tuple[str, Pattern | None], ...]:
+def targets(destination: str) -> tuple[tuple[str, Pattern | None], ...]:
     """Return the names of a destination in the native dialect, each with its pattern or None.
 
     Raises:

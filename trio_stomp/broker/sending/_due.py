@@ -56,7 +56,7 @@ class DueSender:
         publisher = self.publisher
         try:
             _, plan = publisher.plan(None, run.head)
-            destinations = [publisher.destinations.place(name, quota) for name in plan.names]
+            destinations = [publisher.destinations.ensure(name, quota) for name in plan.names]
             if not all(map(publisher.destinations.refresh_few, destinations)):
                 return any(each.stores(plan.options) for each in destinations)
             publisher.check_copies(destinations, plan.options, run.bodies)
@@ -97,7 +97,7 @@ class DueSender:
         try:
             head, plan = publisher.plan(None, run.head)
             for name, each in plan.heads_by_name(head):
-                needs.add(publisher.destinations.place(name, quota), each, run.bodies)
+                needs.add(publisher.destinations.ensure(name, quota), each, run.bodies)
         except ProtocolError:
             return None  # the attempt to send them fails, too
         return publisher.making_room(needs)

@@ -52,10 +52,10 @@ class LeftBehind:
             }
         found = self._last_values(after) if what == LAST_VALUES else self._schedules(after)
         rows: list[Row] = []
-        for looked, (place, row) in enumerate(found):
+        for looked, (index, row) in enumerate(found):
             if looked == MAX_LOOKED or len(rows) == MAX_ROWS:
                 return {"what": what, "left": rows, "next": after}
-            after = place
+            after = index
             if user is None or row["user"] == user:
                 rows.append(row)
             if what == SCHEDULES:
@@ -83,12 +83,12 @@ class LeftBehind:
 
     def _last_values(self, after: int) -> Iterator[tuple[int, Row]]:
         found = islice(self.last_values.owners.items(), after, None)
-        for place, (name, keeper) in enumerate(found, after + 1):
+        for index, (name, keeper) in enumerate(found, after + 1):
             destination = self.destinations.find(name)
             assert destination is not None
             assert destination.retained is not None
             yield (
-                place,
+                index,
                 {
                     "user": _name(keeper.owner),
                     "destination": name,

@@ -156,10 +156,10 @@ class Planner:
           ProtocolError: one is not allowed, or does not fit.
         """
         planned.rights = client.rights
-        for place, action in enumerate(actions):
+        for index, action in enumerate(actions):
             if isinstance(action, FrameRun):
                 yield from self._plan(client, action, planned, now)
-            if place % STEP == STEP - 1 or planned.copies > MANY_COPIES:
+            if index % STEP == STEP - 1 or planned.copies > MANY_COPIES:
                 yield
         planned.is_long = planned.foresight.is_of_one or planned.copies > MANY_COPIES
         making_room: Work | None = iter(())
@@ -237,7 +237,7 @@ class Planner:
         largest = max(map(len, action.bodies))
         once = plan.options.dedup_id if plan.options is not None else ""
         for name, each in plan.heads_by_name(head):
-            destination = self.publisher.destinations.place(name, client.quota)
+            destination = self.publisher.destinations.ensure(name, client.quota)
             yield from self.publisher.destinations.refreshing(destination)
             self.publisher.check_question(destination, action.bodies)
             planned.ids += self.publisher.duplicates.room_for(destination, once) if once else 0
@@ -273,7 +273,7 @@ class Planner:
             if isinstance(action, FrameRun):
                 _, plan = self.publisher.plan(client, action.head)
                 destinations = [
-                    self.publisher.destinations.place(name, client.quota) for name in plan.names
+                    self.publisher.destinations.ensure(name, client.quota) for name in plan.names
                 ]
                 if any(destination.stores(plan.options) for destination in destinations):
                     return True

@@ -192,7 +192,7 @@ class Unseen:
         """Write the copies for durable subscriptions, and count the matching subscribers."""
         publication, counts = self.publication, self.counts
         is_stored = publication.is_stored
-        for place, member in enumerate(self.members):
+        for index, member in enumerate(self.members):
             if is_stored and not isinstance(member, Subscription) and member.durable:
                 if member.is_there and member.wants(publication):
                     yield from member.making_room(publication)
@@ -201,7 +201,7 @@ class Unseen:
                         self.is_safe = True
             elif counts and member.wants(publication):
                 self.matched += 1
-            if member.selector is not None or place % STEP == STEP - 1:
+            if member.selector is not None or index % STEP == STEP - 1:
                 yield
 
     def wait(self, log: "Log") -> SendOutcome:

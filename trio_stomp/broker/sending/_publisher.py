@@ -117,7 +117,7 @@ class Publisher:
             self.authorizer.check_send(client, plan)
         quota = self.quota_of(client)
         for name in plan.names:
-            if self.destinations.place(name, quota).kind is Kind.STREAM:
+            if self.destinations.ensure(name, quota).kind is Kind.STREAM:
                 self.questions.check(name, plan.options)
         return head, plan
 
@@ -161,7 +161,7 @@ class Publisher:
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
             send = self._send_once if options and options.dedup_id else self.send_to
-            destination = self.destinations.place(plan.names[0], self.quota_of(client))
+            destination = self.destinations.ensure(plan.names[0], self.quota_of(client))
             if not self.destinations.is_current(destination):
                 self._look_up(client, run.head, destination)
             if plan.renamed is not None:
@@ -211,7 +211,7 @@ class Publisher:
         assert plan.renamed is not None
         bodies = run.bodies
         quota = self.quota_of(client)
-        destinations = [self.destinations.place(name, quota) for name in plan.names]
+        destinations = [self.destinations.ensure(name, quota) for name in plan.names]
         may_wait = client is not None and not self.asker.must_not_wait
         self.in_pieces.look_up(run.head, destinations, may_wait=may_wait)
         parts = list(zip(destinations, plan.renamed, strict=True))
@@ -351,7 +351,7 @@ class Publisher:
         try:
             plan = self._plan_of(head)
             names = [] if plan.is_personal else plan.names
-            destinations = [self.destinations.place(name, quota) for name in names]
+            destinations = [self.destinations.ensure(name, quota) for name in names]
         except ProtocolError:
             return False
         return bool(destinations) and all(

@@ -86,12 +86,12 @@ class Jobs:
     def beginning_at(self, number: int) -> Iterator[Scheduled]:
         """Yield the items from ``number`` on. Items may be added and removed meanwhile."""
         numbers = self._numbers
-        place = max(0, bisect_right(numbers, number) - 1)
-        while place < len(numbers):
-            item = self._items.get(numbers[place])
+        index = max(0, bisect_right(numbers, number) - 1)
+        while index < len(numbers):
+            item = self._items.get(numbers[index])
             if item is not None:
                 yield item
-            place += 1
+            index += 1
 
 
 class SendsDue(Protocol):

@@ -55,7 +55,7 @@ class SendLater:
             assert client is not None  # the broker itself sends no removals
             return count, self.scheduler.end(client, plan.schedule)
         name = plan.options.dedup_id if plan.options is not None else ""
-        destination = self.destinations.place(plan.names[0], quota)
+        destination = self.destinations.ensure(plan.names[0], quota)
         # Check now: the repetitions of a scheduled message are no duplicates.
         outcome = duplicates.find(client, destination, name) if name else None
         if outcome is not None:

@@ -119,7 +119,7 @@ class TransactionCommitter:
         self.queues.freeze(frozen)
         lines.open(topics)
         puts = iter(planned.puts)
-        outcome, place = NOTHING, 0
+        outcome, settled = NOTHING, 0
         try:
             for claim in claims:
                 yield from claim.freezing()
@@ -129,8 +129,8 @@ class TransactionCommitter:
                     if any(part.stored == MEMORY for part in parts):
                         outcome = IN_MEMORY
                 else:
-                    yield from claims[place].settling(now)
-                    place += 1
+                    yield from claims[settled].settling(now)
+                    settled += 1
                 yield
             for claim in claims:
                 yield from claim.thawing()
@@ -245,7 +245,7 @@ class TransactionCommitter:
             quota.scheduled += sum(put.later for put in planned.puts)
         for queue, (count, size, _) in planned.wanted.items():
             queue.expect(count, size)
-        return [self.publisher.destinations.place(name, quota) for name in planned.topics]
+        return [self.publisher.destinations.ensure(name, quota) for name in planned.topics]
 
     def _give_room(self, client: Client, puts: "Iterable[Put]", planned: Planned) -> None:
         self.overflow.memory.give_stored(planned.stored, client.quota)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError
-from trio_stomp.broker.delivery import Place, Subscription
+from trio_stomp.broker.delivery import Subscription, Target
 from trio_stomp.broker.headers import SubscribeOptions
 from trio_stomp.broker.names import Kind, classify
 from trio_stomp.broker.routing import (
@@ -15,13 +15,13 @@ from trio_stomp.broker.routing import (
 from trio_stomp.broker.streams import stream_name
 
 
-def kind_of(places: Sequence[Place]) -> Kind:
+def kind_of(targets: Sequence[Target]) -> Kind:
     """Return the kind of destinations that a SUBSCRIBE names.
 
     Raises:
       ProtocolError: it names queues together with other kinds.
     """
-    kinds = {classify(name) for name, _ in places}
+    kinds = {classify(name) for name, _ in targets}
     if Kind.QUEUE in kinds and len(kinds) > 1:
         raise ProtocolError(
             "mixed-destinations",
@@ -30,17 +30,17 @@ def kind_of(places: Sequence[Place]) -> Kind:
     for kind in (Kind.QUEUE, Kind.STREAM):
         if kind in kinds:
             return kind
-    return classify(places[0][0])
+    return classify(targets[0][0])
 
 
 def stream_of(
-    destination: str, places: Sequence[Place], options: SubscribeOptions, *, is_durable: bool
+    destination: str, targets: Sequence[Target], options: SubscribeOptions, *, is_durable: bool
 ) -> str:
     """Return the name of the stream that a SUBSCRIBE reads.
 
     Args:
       destination: The destination header, for error texts.
-      places: The destinations it names.
+      targets: The destinations it names.
       options: The options.
       is_durable: It names a durable subscription.
 
@@ -54,8 +54,8 @@ def stream_of(
             "selector, no-local, browser and the durable subscription",
             reason=CloseReason.UNSUPPORTED,
         )
-    name, pattern = places[0]
-    if len(places) > 1 or pattern is not None:
+    name, pattern = targets[0]
+    if len(targets) > 1 or pattern is not None:
         raise ProtocolError(
             "invalid-destination",
             f"destination:{destination[:80]} names several streams; a subscription reads one",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trio_stomp.broker.delivery import Client, Place, Subscription
+from trio_stomp.broker.delivery import Client, Subscription, Target
 from trio_stomp.broker.queues import AUTO
 from trio_stomp.protocol import Subscribed
 
@@ -15,7 +15,7 @@ def needed(client: Client, private: str, public: str) -> Subscribed | None:
       private: The queue's name for the client, and the subscription's id.
       public: The queue's name for other clients.
     """
-    named = (name for each in client.subscriptions.values() for name, _ in each.places)
+    named = (name for each in client.subscriptions.values() for name, _ in each.targets)
     if public in named or private in client.subscriptions:
         return None
     return Subscribed(private, private, AUTO, (("destination", private),), None)
@@ -28,9 +28,9 @@ def with_id(client: Client, key: str) -> Subscription | None:
     return made if is_automatic else None
 
 
-def replaced(client: Client, places: Sequence[Place]) -> list[Subscription]:
-    """Return the automatic subscriptions that an explicit SUBSCRIBE to ``places`` replaces."""
-    names = {name for name, _ in places}
+def replaced(client: Client, targets: Sequence[Target]) -> list[Subscription]:
+    """Return the automatic subscriptions that an explicit SUBSCRIBE to ``targets`` replaces."""
+    names = {name for name, _ in targets}
     made = (
         client.subscriptions.get(private)
         for private, public in client.temporary.items()

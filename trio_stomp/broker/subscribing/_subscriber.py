@@ -6,7 +6,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, RemoteError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import BrokerPolicies, Client, NotYet, Place, Subscription, Work
+from trio_stomp.broker.delivery import BrokerPolicies, Client, NotYet, Subscription, Target, Work
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import (
     DSUB,
@@ -85,15 +85,15 @@ class Subscriptions:
         if (made := with_id(client, key)) is not None:
             self.end(made, 0.0)
         key = self._check(client, key)
-        places = self.places(client, event)
-        kind = kind_of(places)
+        targets = self.targets(client, event)
+        kind = kind_of(targets)
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
         )
         stream_options = parse_stream_options(event.headers)
         if kind is Kind.STREAM or stream_options.is_asked:
-            kind = self._as_stream(client, event, places, options)
-        self._check_places(client, event, places, kind, options)
+            kind = self._as_stream(client, event, targets, options)
+        self._check_targets(client, event, targets, kind, options)
         # A browser has nothing to acknowledge, whatever its ack header says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
@@ -101,7 +101,7 @@ class Subscriptions:
             client,
             event=event,
             key=key,
-            places=places,
+            targets=targets,
             number=number,
             tag=tag,
             ack=ack,
@@ -110,7 +110,7 @@ class Subscriptions:
         )
         charge(self.memory, subscription, kind, ack, options)
         try:
-            for made in replaced(client, places):
+            for made in replaced(client, targets):
                 self.end(made, 0.0)
             if kind is Kind.STREAM:
                 self._read(subscription, ack, options, stream_options, now)
@@ -125,11 +125,11 @@ class Subscriptions:
         self.events.tell("subscribe", client, destination=event.destination)
         return self._begin(subscription, kind, options, event.receipt, now)
 
-    def _check_places(
+    def _check_targets(
         self,
         client: Client,
         event: Subscribed,
-        places: list[Place],
+        targets: list[Target],
         kind: Kind,
         options: SubscribeOptions,
     ) -> None:
@@ -138,9 +138,9 @@ class Subscriptions:
         if not (options.durable and event.destination.startswith(DSUB)):
             lasts = bool(options.durable)
             self.authorizer.check_subscribe(
-                client, places, kind, browses=options.browser, lasts=lasts
+                client, targets, kind, browses=options.browser, lasts=lasts
             )
-        for name, pattern in places:
+        for name, pattern in targets:
             self.destinations.check(name, pattern, client.quota)
 
     def _begin(
@@ -172,7 +172,7 @@ class Subscriptions:
         client: Client,
         event: Subscribed,
         key: str,
-        places: list[Place],
+        targets: list[Target],
         *,
         number: int,
         tag: str,
@@ -191,7 +191,7 @@ class Subscriptions:
             key=key,
             id=event.id,
             destination=event.destination,
-            places=places,
+            targets=targets,
             number=number,
             tag=tag,
             prefix=prefix,
@@ -245,20 +245,20 @@ class Subscriptions:
             )
         return key
 
-    def places(self, client: Client, event: Subscribed) -> list[Place]:
+    def targets(self, client: Client, event: Subscribed) -> list[Target]:
         """Return the destinations that a SUBSCRIBE names, with their patterns.
 
         Raises:
           ProtocolError: one is invalid, or private to another connection.
         """
-        places: list[Place] = []
+        targets: list[Target] = []
         for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
             pattern = compile_pattern(said, self.dialect.wildcards)
-            places.append((self.temporary.consumed_name(client, said, pattern), pattern))
-        return places
+            targets.append((self.temporary.consumed_name(client, said, pattern), pattern))
+        return targets
 
     def _as_stream(
-        self, client: Client, event: Subscribed, places: list[Place], options: SubscribeOptions
+        self, client: Client, event: Subscribed, targets: list[Target], options: SubscribeOptions
     ) -> Kind:
         """Replace the destination of a SUBSCRIBE with replay options by its stream.
 
@@ -267,10 +267,10 @@ class Subscriptions:
             streams do not support an option.
         """
         is_durable = bool(options.durable or wants_durable_end(event.headers))
-        stream = stream_of(event.destination, places, options, is_durable=is_durable)
-        places[0] = (stream, None)
+        stream = stream_of(event.destination, targets, options, is_durable=is_durable)
+        targets[0] = (stream, None)
         # Check before ``find``, which reveals whether the stream exists.
-        self.authorizer.check_subscribe(client, places, Kind.STREAM, browses=False, lasts=False)
+        self.authorizer.check_subscribe(client, targets, Kind.STREAM, browses=False, lasts=False)
         self.streams.find(stream, self.destinations.open)
         return Kind.STREAM
 
@@ -284,7 +284,7 @@ class Subscriptions:
     ) -> None:
         """Create a stream's consumer for a subscription."""
         consumer = Consumer(subscription, ack, options, self.fan_out)
-        stream = self.streams.find(subscription.places[0][0], self.destinations.open)
+        stream = self.streams.find(subscription.targets[0][0], self.destinations.open)
         self.streams.join(consumer, stream, stream_options, now)
         subscription.consumer = consumer
 
@@ -306,12 +306,12 @@ class Subscriptions:
             if kind is Kind.QUEUE:
                 if options.browser:
                     return
-                for name, pattern in subscription.places:
+                for name, pattern in subscription.targets:
                     self.queues.join(consumer, name, pattern)
             else:
                 subscription.binding = self.bindings.join(subscription, consumer, options, now)
             return
-        for name, pattern in subscription.places:
+        for name, pattern in subscription.targets:
             self.destinations.add(subscription, name, pattern, subscription.quota)
 
     def expect_replies(self, client: Client, private: str, public: str) -> None:
@@ -350,7 +350,7 @@ class Subscriptions:
         del self._all[subscription]
         consumer, binding = subscription.consumer, subscription.binding
         if not isinstance(consumer, Consumer):
-            for name, pattern in subscription.places:
+            for name, pattern in subscription.targets:
                 self.destinations.remove(subscription, name, pattern)
         elif subscription.tag.endswith(ID_MARK):
             consumer.take_all()

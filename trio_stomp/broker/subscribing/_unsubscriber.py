@@ -68,8 +68,8 @@ class Unsubscriber:
         if said is None or (aliases and said.startswith(DSUB)):
             meant = self.bindings.durables.meant(name)
         else:
-            places = resolve(said, self.dialect, routing_of(event.headers))
-            meant = self.bindings.durables.meant(name, said, places)
+            targets = resolve(said, self.dialect, routing_of(event.headers))
+            meant = self.bindings.durables.meant(name, said, targets)
         if len(meant) > 1:
             # The user's own take precedence over those of other users.
             own = [binding for binding in meant if binding.owner == client.identity.name]

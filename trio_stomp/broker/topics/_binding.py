@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define
 
-from trio_stomp.broker.delivery import Client, Delivery, Give, Place, Publication, Work
+from trio_stomp.broker.delivery import Client, Delivery, Give, Publication, Target, Work
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
@@ -28,7 +28,7 @@ class Binding:
 
     Args:
       number: Its position among the subscribers.
-      places: The destinations it is subscribed to.
+      targets: The destinations it is subscribed to.
       queue: The queue from which its consumers receive.
       host: The part of the core that fills the queue.
       client: The client that subscribed last; None if restored from the store.
@@ -36,7 +36,7 @@ class Binding:
     """
 
     number: int
-    places: list[Place]
+    targets: list[Target]
     queue: "Queue"
     host: BindingHost
     client: Client | None = None

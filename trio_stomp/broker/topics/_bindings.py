@@ -43,11 +43,11 @@ from trio_stomp.broker.routing import (
     force_selector,
     id_cost,
     no_table_memory,
-    places_cost,
     release_selector,
+    targets_cost,
 )
 from trio_stomp.broker.topics._binding import Binding
-from trio_stomp.broker.topics._durable_record import forget, place_of, remember
+from trio_stomp.broker.topics._durable_record import forget, key_of, remember
 from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
 from trio_stomp.broker.topics._stale import StaleQueue
 from trio_stomp.frames import Head, redelivered_head
@@ -125,7 +125,7 @@ class Bindings:
         """
         self.authorizer.check_durable(client, binding)
         kind = binding.queue.destination.kind
-        self.authorizer.check_subscribe(client, binding.places, kind, browses=False, lasts=True)
+        self.authorizer.check_subscribe(client, binding.targets, kind, browses=False, lasts=True)
         if not binding.owner and client.identity.name:
             self.durables.give(binding, client.identity.name)
             self.memory.give_table(binding.cost, binding.quota)
@@ -268,17 +268,17 @@ class Bindings:
         turn_away(client, error)
 
     def _make(self, subscription: Subscription, options: SubscribeOptions, name: str) -> Binding:
-        first = subscription.places[0][0]
+        first = subscription.targets[0][0]
         label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
         quota = subscription.quota
-        destination = self.destinations.detached(*subscription.places[0], quota)
+        destination = self.destinations.detached(*subscription.targets[0], quota)
         if name:
             self._check_share(quota)
         owner = subscription.client.identity.name
-        queue = self.queues.private(destination, label, place_of(name, owner) if name else "")
+        queue = self.queues.private(destination, label, key_of(name, owner) if name else "")
         binding = Binding(
             subscription.number,
-            places=list(subscription.places),
+            targets=list(subscription.targets),
             queue=queue,
             host=self,
             client=subscription.client,
@@ -300,8 +300,8 @@ class Bindings:
                 remember(self.log, binding)
         if destination.kind is Kind.WORK:
             queue.pass_on = partial(self._pass_on, binding)
-        for place, pattern in binding.places:
-            self.destinations.add(binding, place, pattern, quota)
+        for target, pattern in binding.targets:
+            self.destinations.add(binding, target, pattern, quota)
         return binding
 
     def _check_share(self, quota: Quota | None) -> None:
@@ -327,8 +327,8 @@ class Bindings:
         self.memory.force_table(binding.cost, binding.quota)
         if binding.selector is not None:
             force_selector(self.memory, binding.selector, binding.quota)
-        for place, pattern in binding.places:
-            self.destinations.add(binding, place, pattern)
+        for name, pattern in binding.targets:
+            self.destinations.add(binding, name, pattern)
 
     def _reuse(
         self, binding: Binding, subscription: Subscription, options: SubscribeOptions, now: float
@@ -342,7 +342,7 @@ class Bindings:
           NotYet: the former consumer has many deliveries, which are returned in pieces.
         """
         fits = (
-            binding.places == list(subscription.places)
+            binding.targets == list(subscription.targets)
             and binding.selector_text == options.selector
         )
         if not is_shared(options.durable) and not (self.shares_durables and fits):
@@ -387,7 +387,7 @@ class Bindings:
         """
         cost, memory = _cost(binding), self.memory
         if not memory.take_table(cost, binding.quota):
-            what = f"a durable subscription to {binding.places[0][0][:80]}"
+            what = f"a durable subscription to {binding.targets[0][0][:80]}"
             raise no_table_memory(memory, what, binding.quota)
         binding.cost = cost
         if binding.selector is not None:
@@ -402,7 +402,7 @@ class Bindings:
     def _end(self, binding: Binding, now: float) -> None:
         binding.is_ended = True
         self._refund(binding)
-        for name, pattern in binding.places:
+        for name, pattern in binding.targets:
             self.destinations.remove(binding, name, pattern)
         self.queues.end_messages(binding.queue, self._hand_on, now)
         binding.queue.pass_on = None  # breaks the reference cycle of queue and binding
@@ -486,4 +486,4 @@ class Bindings:
 
 def _cost(binding: Binding) -> int:
     """Return the bytes of a durable subscription's tables, without its selector."""
-    return BINDING_BYTES + id_cost(binding.durable) + places_cost(binding.places)
+    return BINDING_BYTES + id_cost(binding.durable) + targets_cost(binding.targets)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import Place, Work
+from trio_stomp.broker.delivery import Target, Work
 from trio_stomp.broker.topics._stale import ParkedDestination, ParkedRun, StaleQueue
 
 
@@ -23,9 +23,9 @@ class Claim:
     _parked: list[tuple[int, ParkedDestination]] = field(factory=list)
     """A heap of the destinations, by the number of their first run: the oldest one on top."""
 
-    def gather(self, places: Sequence[Place]) -> Work:
-        """Claim the parked messages at ``places`` that no other subscription has claimed."""
-        for name, pattern in places:
+    def gather(self, targets: Sequence[Target]) -> Work:
+        """Claim the parked messages at ``targets`` that no other subscription has claimed."""
+        for name, pattern in targets:
             for parked in self.stale.matching(name, pattern):
                 if parked is not None and parked.claim is None:
                     parked.claim = self

@@ -23,7 +23,7 @@ OWNER_ENDS = "%01"
 """Separates owner and name. No quoted name contains it."""
 
 
-def place_of(name: str, owner: str) -> str:
+def key_of(name: str, owner: str) -> str:
     """Return the key of a new durable subscription's place and setting.
 
     A restored one keeps its key: older brokers wrote keys without an owner.
@@ -40,7 +40,7 @@ def remember(log: Log, binding: Binding) -> None:
     """Write a durable subscription to the store."""
     record = {
         "name": binding.durable,
-        "destinations": [name for name, _ in binding.places],
+        "destinations": [name for name, _ in binding.targets],
         "selector": binding.selector_text,
         "no_local": binding.no_local,
         "owner": binding.owner,
@@ -85,13 +85,13 @@ def read_back(
     record = json.loads(text)
     name, selector = record["name"], record["selector"]
     # A lowered limit must not reject what was accepted before.
-    places = [
+    targets = [
         (each, compile_pattern(each, wildcards, max_words=None)) for each in record["destinations"]
     ]
-    destination = destinations.detached(*places[0])
-    label = f"{places[0][0]} of {name}".replace("\0", "/")
+    destination = destinations.detached(*targets[0])
+    label = f"{targets[0][0]} of {name}".replace("\0", "/")
     queue = queues.private(destination, label, place)
-    binding = Binding(number, places=places, queue=queue, host=host, client=None, durable=name)
+    binding = Binding(number, targets=targets, queue=queue, host=host, client=None, durable=name)
     binding.selector = compile_selector(selector) if selector else None
     binding.selector_text, binding.no_local = selector, record["no_local"]
     binding.owner = record.get("owner", "")  # absent in records of older brokers

@@ -50,21 +50,23 @@ class Durables:
         return found[0] if found and is_anybodys else None
 
     def meant(
-        self, name: str, destination: str | None = None, places: Sequence[str] = ()
+        self, name: str, destination: str | None = None, targets: Sequence[str] = ()
     ) -> list[Binding]:
         """Return the durable subscriptions with a name, of all owners, oldest first.
 
         Args:
           name: The name in the header.
           destination: The destination as the client writes it; None = any.
-          places: The names that it resolves to.
+          targets: The names that it resolves to.
         """
         if destination is None:
             return self._named(name)
         exact = self._exactly(durable_name(name, destination)) if is_shared(name) else []
         if exact:
             return exact
-        return [each for each in self._named(name) if [at for at, _ in each.places] == list(places)]
+        return [
+            each for each in self._named(name) if [at for at, _ in each.targets] == list(targets)
+        ]
 
     def _exactly(self, name: str) -> list[Binding]:
         return [each for (key, _), each in self._feeds.items() if key == name]
@@ -119,7 +121,7 @@ def durable_name(name: str, destination: str) -> str:
 
 def ambiguous(name: str, bindings: Sequence[Binding]) -> ProtocolError:
     """Return the error for a name that several durable subscriptions have."""
-    shown = [",".join(place for place, _ in each.places)[:80] for each in bindings[:SHOWN_COUNT]]
+    shown = [",".join(target for target, _ in each.targets)[:80] for each in bindings[:SHOWN_COUNT]]
     more = ", …" if len(bindings) > SHOWN_COUNT else ""
     return ProtocolError(
         "ambiguous-subscription",

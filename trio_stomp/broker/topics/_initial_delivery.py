@@ -69,8 +69,8 @@ class InitialDelivery:
             return _nothing
         if kind is Kind.QUEUE:
             return partial(self._begin_browsing, subscription, options)
-        places, binding = subscription.places, subscription.binding
-        if not (self.last_values.may_reach(places) or self.stale.may_reach(places)):
+        targets, binding = subscription.targets, subscription.binding
+        if not (self.last_values.may_reach(targets) or self.stale.may_reach(targets)):
             if isinstance(binding, Binding):
                 binding.is_welcomed = True
             return _nothing
@@ -86,7 +86,7 @@ class InitialDelivery:
     ) -> None:
         consumer = subscription.consumer
         if options.browser and isinstance(consumer, Consumer):
-            for name, pattern in subscription.places:
+            for name, pattern in subscription.targets:
                 if pattern is None:
                     self.queues.open(name, subscription.quota)
             make = partial(self._browse, consumer, options)
@@ -97,7 +97,7 @@ class InitialDelivery:
         storage = self.queues.storage
         return Browse(
             consumer,
-            queues=self.queues.reach.reached(consumer.subscription.places),
+            queues=self.queues.reach.reached(consumer.subscription.targets),
             tells_end=options.browser_end,
             newest=self.queues.accepted,
             newest_stored=storage.log.next_id - 1 if storage is not None else 0,
@@ -124,8 +124,8 @@ class InitialDelivery:
 
     def _putting(self, binding: Binding, claim: Claim, newest: int, numbers: Iterator[int]) -> Work:
         turns = self.destinations.turns
-        yield from claim.gather(binding.places)
-        for name in self.last_values.reached(binding.places, newest):
+        yield from claim.gather(binding.targets)
+        for name in self.last_values.reached(binding.targets, newest):
             last_value = self.last_values.given(name, newest, turns.now) if name else None
             if last_value is not None and binding.wants(last_value):
                 self._put(binding, last_value, numbers)
@@ -163,9 +163,9 @@ class InitialDelivery:
             yield
 
     def _steps(self, subscription: Subscription, catch_up: CatchUp, newest: int) -> Work:
-        places, turns = subscription.places, self.destinations.turns
-        yield from catch_up.claim.gather(places)
-        for name in self.last_values.reached(places, newest):
+        targets, turns = subscription.targets, self.destinations.turns
+        yield from catch_up.claim.gather(targets)
+        for name in self.last_values.reached(targets, newest):
             catch_up.is_giving = name is not None
             yield
             last_value = self.last_values.given(name, newest, turns.now) if name else None
@@ -281,7 +281,7 @@ class InitialDelivery:
 
     def _note_direct(self, subscription: Subscription) -> None:
         subscription.note_direct()
-        self.destinations.outdate(subscription.places)
+        self.destinations.outdate(subscription.targets)
 
 
 def _nothing(now: float) -> None:

@@ -12,7 +12,7 @@ from sortedcontainers import SortedDict
 
 from trio_stomp.base import Identity, MemoryBudget
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, Destination, Place, Publication
+from trio_stomp.broker.delivery import Client, Destination, Publication, Target
 from trio_stomp.broker.headers import RETAIN_SET, SendPlan
 from trio_stomp.broker.names import Kind, Pattern, matches, walk
 from trio_stomp.broker.queues import Storage, cost_alone
@@ -111,8 +111,8 @@ class LastValues:
                 destination.retained_id = 0
             if keeps:
                 last = publication.bodies[-1:]
-                place = PLACE + destination.name
-                keeper.id = self.storage.put_aside(place, publication, last, keeper.owner)
+                key = PLACE + destination.name
+                keeper.id = self.storage.put_aside(key, publication, last, keeper.owner)
                 destination.retained_id = keeper.id
         if sender is not None:
             log.when_safe(_Replacing(sender, self.destinations, destination, before))
@@ -162,27 +162,27 @@ class LastValues:
             self._end(destination, keeper)
         return is_good
 
-    def may_reach(self, places: Sequence[Place]) -> bool:
-        """Return whether a subscription to ``places`` may get last values."""
+    def may_reach(self, targets: Sequence[Target]) -> bool:
+        """Return whether a subscription to ``targets`` may get last values."""
         if not self.owners:
             return False
-        return any(pattern is not None or name in self.owners for name, pattern in places)
+        return any(pattern is not None or name in self.owners for name, pattern in targets)
 
-    def reached(self, places: Sequence[Place], newest: int) -> Iterator[str | None]:
+    def reached(self, targets: Sequence[Target], newest: int) -> Iterator[str | None]:
         """Yield the names of destinations whose last value a new subscription may get.
 
         Yields None after a step that finds none. Last values may be set and removed between two
         steps.
 
         Args:
-          places: What the subscription names.
+          targets: What the subscription names.
           newest: The newest value when it began. Later ones reach it as ordinary messages.
         """
-        for place, (said, pattern) in enumerate(places):
+        for index, (said, pattern) in enumerate(targets):
             for name in self._names(said, pattern):
                 owner = self.owners.get(name) if name is not None else None
                 is_given = owner is not None and owner.number <= newest
-                yield name if name and is_given and not _reach(places[:place], name) else None
+                yield name if name and is_given and not _reach(targets[:index], name) else None
 
     def _names(self, name: str, pattern: Pattern | None) -> Iterator[str | None]:
         """Yield the names that may have a last value. Yield None after a step that finds none."""
@@ -247,8 +247,8 @@ def _cost(publication: Publication) -> int:
     return cost_alone(publication.head, 1, len(publication.bodies[-1]))
 
 
-def _reach(places: Sequence[Place], name: str) -> bool:
-    """Return whether any of ``places`` matches ``name``."""
+def _reach(targets: Sequence[Target], name: str) -> bool:
+    """Return whether any of ``targets`` matches ``name``."""
     return any(
-        said == name if pattern is None else matches(pattern, name) for said, pattern in places
+        said == name if pattern is None else matches(pattern, name) for said, pattern in targets
     )

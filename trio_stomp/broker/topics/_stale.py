@@ -22,8 +22,8 @@ from trio_stomp.broker.delivery import (
     NEVER,
     BrokerPolicies,
     Destination,
-    Place,
     Publication,
+    Target,
     Work,
 )
 from trio_stomp.broker.names import Pattern, walk
@@ -213,11 +213,11 @@ class StaleQueue:
         """Return the number of destinations with parked messages."""
         return len(self._parked)
 
-    def may_reach(self, places: Sequence[Place]) -> bool:
-        """Return whether a subscription to ``places`` may get parked messages."""
+    def may_reach(self, targets: Sequence[Target]) -> bool:
+        """Return whether a subscription to ``targets`` may get parked messages."""
         if not self._parked:
             return False
-        return any(pattern is not None or name in self._parked for name, pattern in places)
+        return any(pattern is not None or name in self._parked for name, pattern in targets)
 
     def matching(self, name: str, pattern: Pattern | None) -> Iterator[ParkedDestination | None]:
         """Yield the destinations with parked messages that a name or pattern matches.

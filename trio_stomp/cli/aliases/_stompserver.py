@@ -139,8 +139,8 @@ def _directory(given: argparse.Namespace) -> str:
 
 def _passwd_file(working_dir: str, etc: str) -> str:
     """Return the users file where stompserver's code looks for it, else where its manual says."""
-    places = [os.path.join(working_dir, etc, PASSWD), os.path.join(working_dir, PASSWD)]
-    return next((each for each in places if os.path.exists(each)), places[0])
+    paths = [os.path.join(working_dir, etc, PASSWD), os.path.join(working_dir, PASSWD)]
+    return next((each for each in paths if os.path.exists(each)), paths[0])
 
 
 def _seconds(text: str) -> float:
@@ -176,7 +176,7 @@ def imported(file: RubyFile) -> str:
       OptionError: a value has the wrong type or range; the text names the file and line.
     """
     values, notes = _translated(file)
-    build(values, {name: file.place(key) for name, key in _ORIGINS.items() if name in values})
+    build(values, {name: file.location(key) for name, key in _ORIGINS.items() if name in values})
     lines = [
         f"# Settings of trio_stomp, made from stompserver's {toml(file.path)}.",
         "# Check them with: python -m trio_stomp config check FILE",
@@ -239,7 +239,7 @@ def _get(file: RubyFile, key: str, kind: type, default: object) -> object:
     if value is None:
         return default
     if type(value) is not kind:
-        raise OptionError(f"{file.place(key)}: {key} is {value!r}, but must be {_KINDS[kind]}")
+        raise OptionError(f"{file.location(key)}: {key} is {value!r}, but must be {_KINDS[kind]}")
     return value
 
 
@@ -248,7 +248,7 @@ def _number(file: RubyFile, key: str) -> float:
         return float(str(file.values[key]))
     except ValueError:
         raise OptionError(
-            f"{file.place(key)}: {key} is {file.values[key]!r}, but must be a number"
+            f"{file.location(key)}: {key} is {file.values[key]!r}, but must be a number"
         ) from None
 
 

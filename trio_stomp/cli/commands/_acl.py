@@ -15,7 +15,7 @@ from trio_stomp.broker import (
     built_in_rules,
     hides,
     needs,
-    places,
+    targets,
 )
 from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser, show_json
 from trio_stomp.config import hint, read_acl_file
@@ -129,7 +129,7 @@ def _needs(destination: str, action: Action) -> list[Need]:
         raise OptionError("acl test: DESTINATION is empty; write ** for all of them")
     found: list[Need] = []
     try:
-        for name, pattern in places(destination):
+        for name, pattern in targets(destination):
             if pattern is not None and action is Action.SEND:
                 raise OptionError(
                     f"acl test: {name[:80]!r} is a wildcard, which cannot be sent to; name a "
@@ -152,7 +152,7 @@ def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: b
                 "action": answer.action.value,
                 "destination": answer.destination,
                 "allowed": answer.decision.allowed,
-                "rule": answer.decision.rule.place if answer.decision.rule is not None else None,
+                "rule": answer.decision.rule.location if answer.decision.rule is not None else None,
                 "explanation": answer.decision.explanation,
             }
             for answer in answers
@@ -173,15 +173,17 @@ def _check(given: argparse.Namespace) -> int:
                 "rules": len(rules.rules),
                 "groups": len(rules.groups),
                 "certificates": len(rules.certificates),
-                "hidden": [{"rule": later.place, "by": earlier.place} for later, earlier in hidden],
+                "hidden": [
+                    {"rule": later.location, "by": earlier.location} for later, earlier in hidden
+                ],
                 "compared_all": compared,
             }
         )
         return ALLOWED
     for later, earlier in hidden:
         print(
-            f"warning: {later.place} never decides: {earlier.place} precedes it and covers all of "
-            "it; move it up, or delete it"
+            f"warning: {later.location} never decides: {earlier.location} precedes it and covers"
+            " all of it; move it up, or delete it"
         )
     if not compared:
         print(f"note: not all pairs of {len(rules.rules)} rules were compared")
@@ -221,7 +223,7 @@ def _show(given: argparse.Namespace) -> int:
         return ALLOWED
     width = len(str(len(rules)))
     for number, rule in enumerate(rules, 1):
-        print(f"{number:>{width}}  {_described(rule)}  [{rule.place}]")
+        print(f"{number:>{width}}  {_described(rule)}  [{rule.location}]")
     print(f"{'-':>{width}}  deny everything else")
     return ALLOWED
 
@@ -244,7 +246,7 @@ def _fields(rule: Rule) -> dict[str, object]:
         "to": list(rule.patterns),
         "users": list(rule.users),
         "groups": sorted(rule.groups),
-        "rule": rule.place,
+        "rule": rule.location,
     }
 
 

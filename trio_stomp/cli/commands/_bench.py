@@ -61,27 +61,27 @@ class Latencies:
 
     def add(self, taken_s: float, times: int = 1) -> None:
         """Count deliveries of about the same latency."""
-        place = _place(taken_s)
-        self.counts[place] = self.counts.get(place, 0) + times
+        index = _index_of(taken_s)
+        self.counts[index] = self.counts.get(index, 0) + times
         self.total += times
         self.most_s = max(self.most_s, taken_s)
 
     def percentile_ms(self, share: float) -> float:
         """Return the upper bound of the bucket that reaches the share, at most the maximum."""
         left = share * self.total
-        for place in sorted(self.counts):
-            left -= self.counts[place]
+        for index in sorted(self.counts):
+            left -= self.counts[index]
             if left <= 0:
-                return min(_bound_s(place), self.most_s) * 1000
+                return min(_bound_s(index), self.most_s) * 1000
         return self.most_s * 1000
 
 
-def _place(taken_s: float) -> int:
+def _index_of(taken_s: float) -> int:
     return math.ceil(math.log10(max(taken_s, 1e-6)) * BOUNDS_PER_DECADE)
 
 
-def _bound_s(place: int) -> float:
-    return float(10 ** (place / BOUNDS_PER_DECADE))
+def _bound_s(index: int) -> float:
+    return float(10 ** (index / BOUNDS_PER_DECADE))
 
 
 @define(eq=False)

@@ -213,7 +213,7 @@ def _as_text(rows: Sequence[_Row], configuration: Configuration) -> Iterator[str
     if rules is not None:
         yield "\n# Rules, in the order of evaluation:"
         for rule in rules.rules:
-            yield f"# {_plain(rule.place)}: {'allow' if rule.allow else 'deny'}"
+            yield f"# {_plain(rule.location)}: {'allow' if rule.allow else 'deny'}"
 
 
 def _fields(policy: DestinationPolicy) -> Iterator[tuple[str, object]]:
@@ -249,7 +249,7 @@ def _as_json(rows: Sequence[_Row], configuration: Configuration) -> dict[str, ob
             }
             for pattern, sources in configuration.policies.items()
         ],
-        "rules": [rule.place for rule in rules.rules] if rules is not None else None,
+        "rules": [rule.location for rule in rules.rules] if rules is not None else None,
     }
 
 

@@ -62,5 +62,5 @@ def handed_over(environment: Mapping[str, str] = os.environ) -> list[trio.Socket
     count = environment.get(LISTEN, "")
     if not count.isdigit() or environment.get("LISTEN_PID", "") != str(os.getpid()):
         return []
-    raw = [socket.socket(fileno=FIRST_FD + place) for place in range(int(count))]
+    raw = [socket.socket(fileno=FIRST_FD + offset) for offset in range(int(count))]
     return [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in raw]

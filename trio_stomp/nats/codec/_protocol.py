@@ -154,10 +154,10 @@ def _size(word: bytes) -> int:
     """Return the number of bytes that a message's first line gives.
 
     Raises:
-      NatsProtocolError: It is no number, or too large.
+      NatsProtocolError: It is not a number, or too large.
     """
     if not word.isdigit() or len(word) > 9 or (size := int(word)) > MAX_PAYLOAD_BYTES:
-        raise _broken("a message whose size is no number or too large", word)
+        raise _broken("a message whose size is not a number or too large", word)
     return size
 
 
@@ -180,7 +180,7 @@ def parse_object(text: bytes) -> dict[str, object]:
     """Return the JSON object in ``text``.
 
     Raises:
-      NatsProtocolError: It is no JSON object.
+      NatsProtocolError: It is not a JSON object.
     """
     try:
         found = json.loads(text.decode())

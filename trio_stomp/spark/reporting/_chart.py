@@ -232,14 +232,14 @@ def _described(
     peaks: list[dict[str, tuple[datetime, float]]] = [{} for _ in range(columns)]
     for each in series:
         for at, value in each.points:
-            place = min(columns - 1, max(0, int((at - frame.begin) / step)))
-            if each.name not in peaks[place] or peaks[place][each.name][1] < value:
-                peaks[place][each.name] = at, value
-    for place, column in enumerate(peaks):
+            index = min(columns - 1, max(0, int((at - frame.begin) / step)))
+            if each.name not in peaks[index] or peaks[index][each.name][1] < value:
+                peaks[index][each.name] = at, value
+    for index, column in enumerate(peaks):
         if column:
-            left = frame.x(frame.begin + step * place)
-            width = frame.x(frame.begin + step * (place + 1)) - left
-            when = frame.clock(frame.begin + step * place)
+            left = frame.x(frame.begin + step * index)
+            width = frame.x(frame.begin + step * (index + 1)) - left
+            when = frame.clock(frame.begin + step * index)
             text = "\n".join([when, *(f"{name}: {show(v)}" for name, (_, v) in column.items())])
             yield (
                 f'<rect class="told" x="{left:.1f}" y="{TOP}" width="{width:.1f}"'
@@ -287,18 +287,18 @@ def heat(
     """
     high = (frame.bottom - TOP) / len(names)
     parts = []
-    for at, place, part in cells:
+    for at, index, part in cells:
         step = min(HEAT_STEPS, 1 + int(part * 2 * HEAT_STEPS))
         left, right = frame.x(at), frame.x(at + width)
-        top = frame.bottom - high * (place + 1)
-        title = f"{frame.clock(at)}, {names[place]}: {100 * part:.2g} %"
+        top = frame.bottom - high * (index + 1)
+        title = f"{frame.clock(at)}, {names[index]}: {100 * part:.2g} %"
         parts.append(
             f'<rect class="h{step}" x="{left:.1f}" y="{top:.1f}" width="{right - left + 0.3:.1f}"'
             f' height="{high + 0.3:.1f}"><title>{escape(title)}</title></rect>'
         )
-    for place, name in enumerate(names):
-        if place % 2 == 1:
-            y = frame.bottom - high * (place + 1) + 4
+    for index, name in enumerate(names):
+        if index % 2 == 1:
+            y = frame.bottom - high * (index + 1) + 4
             parts.append(
                 f'<text class="tick" x="{frame.left - 6}" y="{y:.1f}" text-anchor="end">'
                 f"{escape(name)}</text>"

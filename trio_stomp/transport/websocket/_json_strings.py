@@ -14,7 +14,7 @@ from enum import Enum, auto
 from attrs import define, field
 
 
-class _Place(Enum):
+class _State(Enum):
     START = auto()
     FIRST = auto()
     """After the bracket."""
@@ -26,13 +26,13 @@ class _Place(Enum):
 
 
 _STEPS = {
-    (_Place.START, "["): _Place.FIRST,
-    (_Place.START, '"'): _Place.DONE,
-    (_Place.FIRST, '"'): _Place.BEHIND,
-    (_Place.FIRST, "]"): _Place.DONE,
-    (_Place.NEXT, '"'): _Place.BEHIND,
-    (_Place.BEHIND, ","): _Place.NEXT,
-    (_Place.BEHIND, "]"): _Place.DONE,
+    (_State.START, "["): _State.FIRST,
+    (_State.START, '"'): _State.DONE,
+    (_State.FIRST, '"'): _State.BEHIND,
+    (_State.FIRST, "]"): _State.DONE,
+    (_State.NEXT, '"'): _State.BEHIND,
+    (_State.BEHIND, ","): _State.NEXT,
+    (_State.BEHIND, "]"): _State.DONE,
 }
 
 _SPACE = re.compile(r"[ \t\n\r]*+")
@@ -52,7 +52,7 @@ class JsonStrings:
     strings or messages, and are joined. A lone surrogate becomes U+FFFD.
     """
 
-    _place: _Place = field(default=_Place.START, init=False)
+    _state: _State = field(default=_State.START, init=False)
     _is_in_string: bool = field(default=False, init=False)
     _held: str = field(default="", init=False)
     """An incomplete escape."""
@@ -79,9 +79,9 @@ class JsonStrings:
             else:
                 position = self._read_between(text, position)
         if is_end:
-            if self._is_in_string or self._place not in (_Place.START, _Place.DONE):
+            if self._is_in_string or self._state not in (_State.START, _State.DONE):
                 raise ValueError("the message ends too soon")
-            self._place = _Place.START
+            self._state = _State.START
         content = "".join(parts)
         self._half = content[-1:] if "\ud800" <= content[-1:] <= "\udbff" else ""
         return _encode(content[:-1] if self._half else content)
@@ -92,10 +92,10 @@ class JsonStrings:
         position = found.end()
         if position == len(text):
             return position
-        place = _STEPS.get((self._place, text[position]))
-        if place is None:
+        state = _STEPS.get((self._state, text[position]))
+        if state is None:
             raise ValueError("it is neither a string nor an array of strings")
-        self._place = place
+        self._state = state
         self._is_in_string = text[position] == '"'
         return position + 1
 

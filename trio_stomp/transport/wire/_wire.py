@@ -98,7 +98,7 @@ class SocketWire:
     remote: str
     is_loopback: bool
     _socket: socket.socket
-    _place: DirectSocket | PolledSocket
+    _waiter: DirectSocket | PolledSocket
     """The object that its reader waits with."""
     _is_drained: bool = True
     """The last read emptied the socket, so the next one has to wait."""
@@ -123,7 +123,7 @@ class SocketWire:
         while True:
             try:
                 if must_wait:
-                    await self._place.wait_readable()
+                    await self._waiter.wait_readable()
                 data = self._socket.recv(max_bytes)
             except BlockingIOError:
                 must_wait = True
@@ -131,7 +131,7 @@ class SocketWire:
                 raise trio.BrokenResourceError from error
             else:
                 self._is_drained = len(data) < max_bytes
-                self._place.is_new = False
+                self._waiter.is_new = False
                 return data
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
@@ -172,7 +172,7 @@ class SocketWire:
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
-            self._place.forget()
+            self._waiter.forget()
             self._socket.close()
         await trio.lowlevel.checkpoint()
 

@@ -30,7 +30,7 @@ def rules_for(actions: frozenset[Action], *patterns: str) -> AccessRules:
     """One rule that grants alice ``actions``."""
     if not actions:
         return AccessRules()
-    return AccessRules((Rule(True, actions, patterns or ("**",), ("alice",), place="r1"),))
+    return AccessRules((Rule(True, actions, patterns or ("**",), ("alice",), location="r1"),))
 
 
 def core_with(rules: AccessRules | None) -> Core:
@@ -571,7 +571,7 @@ def shared(*owners: str) -> Core:
 
 
 def left(core: Core) -> list[str]:
-    return [each.places[0][0] for each in core.broker.bindings.durables]
+    return [each.targets[0][0] for each in core.broker.bindings.durables]
 
 
 def test_of_several_of_one_name_ones_own_is_meant() -> None:

@@ -20,7 +20,7 @@ SEND, RECEIVE = Action.SEND, Action.RECEIVE
 
 def rule(kind: str, to: str, number: int, actions: str = "send receive") -> Rule:
     chosen = frozenset(map(Action, actions.split()))
-    return Rule(kind == "allow", chosen, tuple(to.split()), place=f"acl.toml:{number}")
+    return Rule(kind == "allow", chosen, tuple(to.split()), location=f"acl.toml:{number}")
 
 
 def rights(*lines: str, user: str = "alice") -> Rights:
@@ -82,7 +82,7 @@ def test_a_verdict_names_the_rule_and_its_place():
     found = mine.decide(SEND, "/topic/a")
     assert found.allowed
     assert found.rule is not None
-    assert found.rule.place == "acl.toml:2"
+    assert found.rule.location == "acl.toml:2"
     assert found.explanation == "allowed by acl.toml:2: 'alice' may send to '/topic/a'"
     assert mine.decide(RECEIVE, "/topic/secret").explanation == (
         "denied by acl.toml:1: 'alice' may not receive from '/topic/secret'"
@@ -205,7 +205,7 @@ def some_rules(draw: st.DrawFn) -> tuple[Rule, ...]:
                     frozenset(draw(st.sets(st.sampled_from([SEND, RECEIVE]), min_size=1))),
                     (text, *draw(st.lists(st.sampled_from(["a/*", "b", "b.**"]), max_size=1))),
                     tuple(draw(st.lists(st.sampled_from(["a", "b", "a/*"]), max_size=1))),
-                    place=str(number),
+                    location=str(number),
                 )
             )
         except OptionError:  # the rule says itself what is wrong with it

@@ -24,7 +24,7 @@ from trio_stomp.broker.rules._rules import (
     is_watching,
     may_reach_watching,
     needs,
-    places,
+    targets,
 )
 
 ALL = frozenset(Action)
@@ -448,12 +448,12 @@ def test_who_may_look_at_the_broker_may_not_thereby_read_the_rest():
 
 
 def test_what_a_client_means_by_a_destination():
-    assert places("/amq/queue/a,/topic/b.*") == (
+    assert targets("/amq/queue/a,/topic/b.*") == (
         ("/queue/a", None),
         ("/topic/b.*", compile_pattern("/topic/b.*", "native")),
     )
     with pytest.raises(ProtocolError):
-        places("/topic/a*b")
+        targets("/topic/a*b")
 
 
 # Rules that never decide.

@@ -247,7 +247,7 @@ def test_a_bad_pattern_is_told(patterns: list[str], said: str) -> None:
 def test_where_names_the_policy_that_holds_and_the_line_it_stands_in() -> None:
     book = PolicyBook(
         [("/queue/a", policy(1)), ("/queue/>", policy(2)), ("/topic/t", policy(3))],
-        places={"/queue/>": " (policies.toml:7)"},
+        locations={"/queue/>": " (policies.toml:7)"},
     )
     assert book.where("/queue/b") == "'/queue/>' (policies.toml:7)"
     assert book.where("/queue/a") == "'/queue/a'"
@@ -261,7 +261,7 @@ def test_where_tells_patterns_apart_that_share_a_policy() -> None:
     book = PolicyBook(
         [("/queue/a", shared), ("/queue/b", shared), ("/topic/>", shared)],
         default=shared,
-        places={"/queue/b": " (policies.toml:9)"},
+        locations={"/queue/b": " (policies.toml:9)"},
     )
     assert book.where("/queue/b") == "'/queue/b' (policies.toml:9)"
     assert book.where("/topic/t") == "'/topic/>'"

@@ -22,12 +22,12 @@ def subscription(destination: str, number: int) -> Subscription:
 
 
 def add(destinations: Destinations, member: Subscription) -> None:
-    for name, pattern in member.places:
+    for name, pattern in member.targets:
         destinations.add(member, name, pattern)
 
 
 def remove(destinations: Destinations, member: Subscription) -> None:
-    for name, pattern in member.places:
+    for name, pattern in member.targets:
         destinations.remove(member, name, pattern)
 
 
@@ -190,13 +190,13 @@ def test_while_very_many_are_in_use_again_a_full_table_takes_some_names_more(of_
     destinations = table(2_000)
     quota = Quota("alice") if of_one else None
     for number in range(2_000):
-        destinations.place(str(number), quota)
+        destinations.ensure(str(number), quota)
     for number in range(2 * MAX_LOOKED):  # those idle longest
         add(destinations, subscription(str(number), number))
     for number in range(2):
-        destinations.place(f"new {number}", quota)
+        destinations.ensure(f"new {number}", quota)
         assert len(destinations) == 2_001 + number, "none of those checked so far is idle"
-    destinations.place("new 2", quota)
+    destinations.ensure("new 2", quota)
     assert len(destinations) == 2_003 - MAX_FORGOTTEN
     assert destinations.find_current(str(2 * MAX_LOOKED)) is None
 

@@ -10,7 +10,7 @@ from trio_stomp.base import MemoryBudget
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery import MANY_TAKERS, Member, Work
 from trio_stomp.broker.routing import _destinations
-from trio_stomp.broker.routing._lent_takers import MAX_PLACES, LentTakers
+from trio_stomp.broker.routing._lent_takers import MAX_ENTRIES, LentTakers
 from trio_stomp.broker.routing._takers import Takers, sorting, takers_of
 from trio_stomp.diag._records import destination_record
 from trio_stomp.protocol import Committed, Subscribed
@@ -107,7 +107,7 @@ def test_what_the_store_has():
 
 def test_statistics_look_nobody_up(desk: Clocked):
     crowd(desk)
-    destination = desk.broker.destinations.place(TOPIC)
+    destination = desk.broker.destinations.ensure(TOPIC)
     assert destination_record(destination, desk.broker.statistics())["subscribers"] == MANY
     assert desk.broker.destinations.takers_count(destination) == MANY
 
@@ -174,7 +174,7 @@ def test_a_destination_may_be_forgotten_meanwhile(bench: Bench):
     routes = bench.broker.destinations
     for number in range(MANY):
         bench.actor().subscribes("/topic/a.*", f"{number}")
-    destination = routes.place(TOPIC)
+    destination = routes.ensure(TOPIC)
     work = routes.refreshing(destination)
     next(work)
     routes.forget_new()
@@ -214,7 +214,7 @@ def test_the_same_are_found_as_at_once(seed: int, is_topic: bool):
         selector = {"selector": "a = 1"} if chance.random() < 0.2 else {}
         durable = {"activemq_subscriptionName": f"d{number}"} if chance.random() < 0.2 else {}
         actor.subscribes(TOPIC, f"{number}", ack, **selector, **durable)
-    members: list[Member] = list(desk.broker.destinations.place(TOPIC).exact)
+    members: list[Member] = list(desk.broker.destinations.ensure(TOPIC).exact)
     assert len({type(each) for each in members}) == 2
     tables: list[list[Member]] = [[], members[:70]]
     tables += [chance.sample(members, 40) for _ in range(seed)]  # twice, and in no order
@@ -261,19 +261,19 @@ def test_topics_of_the_same_share_one_list(bench: Bench):
         id(each.subscribers) for each in bench.broker.destinations if each.name[:8] == "/topic/a"
     }
     assert len(lists) == 1
-    assert bench.broker.destinations.lent.places < 500
+    assert bench.broker.destinations.lent.size < 500
 
 
 @pytest.mark.parametrize("alike", [True, False])
 def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike: bool):
     most = 10_000
-    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_PLACES", most)
+    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_ENTRIES", most)
     desk = Bench()
     reader, single, sender = topics(desk, 500, 100, alike=alike)
     lent = desk.broker.destinations.lent
     desk.turn()
     desk.turn()
-    assert lent.places <= most
+    assert lent.size <= most
     kept = {id(each.subscribers): len(each.subscribers) for each in desk.broker.destinations}
     assert sum(kept.values()) <= most
     new_bodies(reader)
@@ -284,7 +284,7 @@ def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike:
 
 
 def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_PLACES", 1000)
+    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_ENTRIES", 1000)
     monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MOST_GIVEN_UP", 3)
     desk = Bench()
     topics(desk, 50, 100, alike=False)
@@ -295,8 +295,8 @@ def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_bound_follows_the_memory():
-    assert LentTakers(MemoryBudget(1024 << 20)).most_places == MAX_PLACES
-    assert LentTakers(MemoryBudget(64 << 20)).most_places * 8 == 2 << 20
+    assert LentTakers(MemoryBudget(1024 << 20)).max_size == MAX_ENTRIES
+    assert LentTakers(MemoryBudget(64 << 20)).max_size * 8 == 2 << 20
 
 
 def test_a_destination_that_is_forgotten_has_no_list(bench: Bench):
@@ -305,10 +305,10 @@ def test_a_destination_that_is_forgotten_has_no_list(bench: Bench):
     for number in range(50):
         reader.subscribes("/topic/a.*", f"{number}")
     one = routes.open(TOPIC)
-    assert routes.lent.places == 100
+    assert routes.lent.size == 100
     routes.forget_new()
     assert one.subscribers == ()
-    assert len(routes.lent) == routes.lent.places == 0
+    assert len(routes.lent) == routes.lent.size == 0
 
 
 def test_a_shared_list_counts_until_its_last_user_has_gone():
@@ -318,15 +318,15 @@ def test_a_shared_list_counts_until_its_last_user_has_gone():
         reader.subscribes("/topic/a.*", f"{number}")
     one, two = routes.open("/topic/a.1"), routes.open("/topic/a.2")
     assert one.subscribers is two.subscribers
-    before = routes.lent.places
+    before = routes.lent.size
     routes.lent.take_back(one)
-    assert routes.lent.places == before
+    assert routes.lent.size == before
     routes.lent.take_back(two)
-    assert routes.lent.places == 0
+    assert routes.lent.size == 0
 
 
 def test_a_list_that_is_in_use_is_not_given_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_PLACES", 400)
+    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_ENTRIES", 400)
     desk = Bench()
     routes = desk.broker.destinations
     reader = desk.actor()

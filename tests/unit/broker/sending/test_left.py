@@ -151,9 +151,9 @@ def test_before_it_was_sent_first_too() -> None:
 
 def test_others_end_it_only_with_the_right_to() -> None:
     core = made()
-    admin = Rule(True, frozenset({Action.ADMIN}), ("/queue/*",), ("bob",), place="r1")
-    everything = Rule(True, frozenset({Action.SEND, Action.CREATE}), ("**",), place="r2")
-    anonymous = Rule(True, frozenset({Action.SEND}), ("**",), ("anonymous",), place="r3")
+    admin = Rule(True, frozenset({Action.ADMIN}), ("/queue/*",), ("bob",), location="r1")
+    everything = Rule(True, frozenset({Action.SEND, Action.CREATE}), ("**",), location="r2")
+    anonymous = Rule(True, frozenset({Action.SEND}), ("**",), ("anonymous",), location="r3")
     judged(core, AccessRules((everything, anonymous)))
     hers = schedules(enters(core, ALICE), "a", "b")
     nobodys = schedules(enters(core, ANONYMOUS), "c", to=T)
@@ -381,7 +381,7 @@ def test_the_answer_goes_to_where_it_is_wanted() -> None:
 
 def test_one_needs_monitor_to_see_it() -> None:
     core = made()
-    allow = Rule(True, frozenset({Action.SEND, Action.RECEIVE}), ("**",), place="r1")
+    allow = Rule(True, frozenset({Action.SEND, Action.RECEIVE}), ("**",), location="r1")
     judged(core, AccessRules((allow,)))
     actor = enters(core, ALICE)
     actor.sends("DIAG/left", "")

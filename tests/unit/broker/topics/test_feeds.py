@@ -544,7 +544,7 @@ def kept(*destinations: str, client_id: str = "") -> Core:
 
 
 def left(core: Core) -> list[str]:
-    return [",".join(name for name, _ in each.places) for each in core.broker.bindings.durables]
+    return [",".join(name for name, _ in each.targets) for each in core.broker.bindings.durables]
 
 
 @pytest.mark.parametrize(
