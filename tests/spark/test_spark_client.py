@@ -241,7 +241,7 @@ def test_a_broker_that_does_not_tell_the_time_of_storing_is_too_old(server: Stre
     server.log.is_old = True
     server.append("/topic/a", b"", {"x-stream-timestamp": "5"})
     with pytest.raises(StreamError, match="the broker is too old"):
-        list(StreamClient(place(server)).read(server.log.epoch, 0, 1))
+        list(StreamClient(address(server)).read(server.log.epoch, 0, 1))
 
 
 def test_a_connection_says_goodbye(server: StreamServer) -> None:

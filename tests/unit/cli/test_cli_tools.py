@@ -328,7 +328,7 @@ TOOLS = [
     pytest.param(parser, id=parser.prog.partition(" ")[2])
     for name in _main.names()
     if name not in ("serve", "config")
-    for parser in parsers_of(import_module(f"trio_stomp.cli.commands._{name}").make_parser())
+    for parser in parsers_of(import_module(_main.module_of(name)).make_parser())
     if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
 ]
 

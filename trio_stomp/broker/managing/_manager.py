@@ -210,7 +210,7 @@ class _Mover:
     def _move(self, walk: Walk, message: "Message", now: float) -> None:
         manager, publisher = self.manager, self.manager.publisher
         publication, quota = message.publication, message.publication.payer
-        destination = publisher.destinations.place(self.to, quota)
+        destination = publisher.destinations.ensure(self.to, quota)
         head, options = self._as_sent(message)
         self._check(destination, head, message)
         before, publisher.behalf = publisher.behalf, quota
