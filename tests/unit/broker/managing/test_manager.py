@@ -186,6 +186,22 @@ def test_expired_messages_are_neither_moved_nor_shown(bench: Bench) -> None:
     assert bench.broker.queues.find(TO) is None
 
 
+def test_a_message_that_is_shown_has_the_id_and_the_time_that_its_consumer_sees(
+    filled: Bench,
+) -> None:
+    manager, shown = filled.broker.manager, [("", 0)]
+    drive(
+        filled,
+        manager.look(
+            Choice(Q, limit=2), lambda m: shown.append((manager.id_of(m), manager.received_ms(m)))
+        ),
+    )
+    reader = filled.reader(Q, ack="client", prefetch_count="2")
+    filled.turn()
+    assert [name for name, _ in shown[1:]] == [m["message-id"] for m in reader.reads()]
+    assert {received for _, received in shown[1:]} == {filled.broker.publisher.wall.ms(filled.now)}
+
+
 def test_a_look_changes_nothing(filled: Bench) -> None:
     shown: list[bytes] = []
     operation = filled.broker.manager.look(Choice(Q, limit=400), lambda m: shown.append(m.body))
@@ -219,6 +235,7 @@ def test_a_client_that_goes_ends_its_operation() -> None:
     core = stored(*numbers(0, 3000))
     operation = core.broker.manager.purge(Choice(Q))
     assert operation.step(core.now) is Step.WAIT
+    assert operation.step(core.now) is Step.WAIT  # it asks for its page once
     operation.end()
     core.turn()
     assert rest(core) == numbers(0, 3000)
