@@ -71,14 +71,14 @@ class Walk:
         """Return whether it has a page of the store in memory."""
         return self._page_end > 0
 
-    def following(self) -> list[Message] | None:
-        """Return the next messages, [] after a move, or None if it needs a page of the store.
+    def following(self, most: int = PIECE) -> list[Message] | None:
+        """Return up to ``most`` of the next messages, or None if it needs a page of the store.
 
-        Also [] if the queue is loading the messages that come next, which it does for a moment.
+        Returns [] after a move, and while the queue is loading the messages that come next.
         """
         if self._last:
-            return self._following_stored()
-        found = self.queue.waiting.behind(self.level, self._behind, PIECE)
+            return self._following_stored(most)
+        found = self.queue.waiting.behind(self.level, self._behind, most)
         # A message paged in since the beginning may have a newer number: compare its id as well.
         while found and not self._was_there(found[-1]):
             found.pop()
@@ -86,9 +86,9 @@ class Walk:
             self._leave_memory()
         return found
 
-    def _following_stored(self) -> list[Message] | None:
+    def _following_stored(self, most: int) -> list[Message] | None:
         if self._page:
-            return list(islice(self._page, PIECE))
+            return list(islice(self._page, most))
         if self.has_page:
             # Others may have been loaded meanwhile: look at the memory again.
             self._behind, self._last = max(self._behind, self._page_end), 0

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STEP_S = 0.001
 """Time share of a step."""
+FOUND, PIECE = 512, 64
+"""Messages found in the queue at once, and dealt with before the clock is read again."""
 PENDING_BYTES = 1024 * 1024
 """With more than this on its way to the store, an operation waits, so that others need not."""
 
@@ -87,13 +89,13 @@ class Operation:
             return Step.LATER
         queues.turns.begin(STEP_S)
         while not self._is_over():
-            messages = walk.following()
+            messages = walk.following(FOUND)
             if messages is None:
                 self._is_waiting = True
                 walk.ask(self._go_on)
                 return Step.WAIT
             if messages:
-                self._deal_with(messages, now)
+                self._deal_with_all(messages, now)
             elif walk.claimed is not None and not walk.is_in_store:
                 if not self._release():
                     return Step.WAIT
@@ -120,6 +122,13 @@ class Operation:
             return False
         paged = walk.queue.waiting.paging(walk.level)
         return paged is not None and paged.is_loading
+
+    def _deal_with_all(self, messages: "list[Message]", now: float) -> None:
+        """Deal with the next messages, until the turn is over. The others stay the next ones."""
+        for start in range(0, len(messages), PIECE):
+            self._deal_with(messages[start : start + PIECE], now)
+            if self._is_over() or self.queues.turns.is_over():
+                break
 
     def _deal_with(self, messages: "list[Message]", now: float) -> None:
         chosen: list[Message] = []

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
+from itertools import islice
 from operator import attrgetter
 
 from attrs import define, field
@@ -149,6 +150,17 @@ class Paged:
         """Release all charges."""
         for quota, cost in self.charged.items():
             memory.give_stored(cost, quota)
+
+
+def _cut(fresh: deque[Message], start: int, most: int) -> list[Message]:
+    """Return up to ``most`` messages from index ``start`` on.
+
+    Each index into a deque costs as much as its distance from the nearer end, so pay once.
+    """
+    fresh.rotate(-start)
+    found = list(islice(fresh, min(most, len(fresh) - start)))
+    fresh.rotate(start)
+    return found
 
 
 @define(eq=False)
@@ -319,10 +331,7 @@ class Waiting:
         return (self._occupied & ((1 << priority) - 1)).bit_length() - 1
 
     def behind(self, priority: int, number: int, most: int) -> list[Message]:
-        """Return up to ``most`` messages in memory after ``number`` of a level, in order.
-
-        The cost does not depend on their position.
-        """
+        """Return up to ``most`` messages in memory after ``number`` of a level, in order."""
         level = self._levels[priority]
         if level is None:
             return []
@@ -330,11 +339,10 @@ class Waiting:
         fresh = level.fresh
         start = bisect_right(fresh, number, key=_number)
         if found and start < len(fresh) and fresh[start].number < found[-1].number:
-            found += [fresh[each] for each in range(start, min(len(fresh), start + most))]
+            found += _cut(fresh, start, most)
             found.sort(key=_number)
             return found[:most]
-        stop = min(len(fresh), start + most - len(found))
-        return found + [fresh[each] for each in range(start, stop)]
+        return found + _cut(fresh, start, most - len(found))
 
     def count_up_to(self, priority: int, number: int) -> int:
         """Return how many messages in memory of level ``priority`` have at most ``number``."""
