@@ -101,6 +101,11 @@ async def test_a_cut_character_is_left_out() -> None:
         ("POST", f"move?queue={Q}&to={Q}", 400, "invalid-destination", "is the queue itself"),
         ("POST", f"move?queue={Q}&to=/queue/*", 400, "wildcard-in-send", ""),
         ("POST", f"move?queue={Q}&to=/topic/t", 409, "no-subscriber", "nobody is subscribed"),
+        ("POST", "retry?queue=/queue/none", 404, "no-such-queue", "there is no queue"),
+        ("POST", "pause?queue=/queue/none", 404, "no-such-queue", "there is no queue"),
+        ("GET", "queue?queue=/queue/none", 404, "no-such-queue", "there is no queue"),
+        ("GET", "connection?session=12", 404, "no-such-session", "there is no session '12'"),
+        ("GET", "connection", 400, "bad-request", "session is missing"),
         ("POST", "close", 400, "bad-request", "session is missing"),
         ("POST", "close?session=12", 404, "no-such-session", "there is no session '12'"),
         ("GET", f"purge?queue={Q}", 405, "method-not-allowed", "answers POST only"),
@@ -156,6 +161,7 @@ async def test_each_operation_requires_its_right(tmp_path: Path) -> None:
             ("GET", f"messages?queue={Q}"),
             ("POST", f"purge?queue={Q}&count=1"),
             ("POST", f"move?queue={Q}&to=/queue/r&count=1"),
+            ("POST", f"retry?queue={Q}"),
         ):
             assert await status(method, target) == (401, "authentication-failed")
             assert await status(method, target, bob) == (403, "not-authorized")
@@ -164,6 +170,9 @@ async def test_each_operation_requires_its_right(tmp_path: Path) -> None:
         assert await status("POST", target, ALICE) == (403, "not-authorized")
         assert await status("POST", "close?session=1", ALICE) == (403, "not-authorized")
         assert await status("POST", "close?session=1", carol) == (404, "no-such-session")
+        assert await status("POST", f"pause?queue={Q}", ALICE) == (403, "not-authorized")
+        assert await status("POST", f"pause?queue={Q}", carol) == (200, "")
+        assert await status("GET", f"queue?queue={Q}", ALICE) == (403, "not-authorized")
 
 
 @pytest.mark.parametrize(
@@ -194,6 +203,30 @@ async def test_a_closed_client_is_told_why_and_others_get_its_messages() -> None
         other = await broker.connect({})
         await other.subscribe(Q)
         assert (await other.receive()).body == b"a"
+
+
+async def test_a_queue_and_a_connection_are_shown_with_what_they_have() -> None:
+    async with served() as broker:
+        reader, sender = await broker.connect({}), await broker.connect({})
+        await reader.subscribe(Q, headers={"ack": "client-individual", "prefetch-count": "2"})
+        await sender.publish(Q, b"a", b"b", b"c", receipt=True)
+        received = await reader.receive_many(2)
+        paused = await does(broker, "POST", f"pause?queue={Q}")
+        assert paused == {"queue": Q, "paused": True}
+        queue = await does(broker, "GET", f"queue?queue={Q}")
+        assert (queue["paused"], queue["input_depth"], queue["ack_depth"]) == (True, 1, 2)
+        assert queue["policy"]["max_redeliveries"] == 4
+        (consumer,) = queue["consumers"]
+        assert consumer["unacked_messages"] == [each["message-id"] for each in received]
+        connection = await does(broker, "GET", f"connection?session={consumer['session_id']}")
+        assert connection["outbox_limit_bytes"] > 0
+        assert [each["destination"] for each in connection["subscriptions"]] == [Q]
+        for each in received:
+            await reader.send("ACK", [("id", each["ack"])])
+        await reader.fence()
+        assert (await does(broker, "GET", f"queue?queue={Q}"))["input_depth"] == 1
+        assert not (await does(broker, "POST", f"resume?queue={Q}"))["paused"]
+        assert (await reader.receive()).body == b"c"
 
 
 async def test_a_client_that_hangs_up_ends_its_operation_and_nothing_is_lost(

@@ -30,9 +30,11 @@ from trio_stomp.broker.headers import internal_error as internal_error
 from trio_stomp.broker.managing import Choice as Choice
 from trio_stomp.broker.managing import Manager as Manager
 from trio_stomp.broker.managing import Operation as Operation
+from trio_stomp.broker.managing import Retry as Retry
 from trio_stomp.broker.managing import Step as Step
 from trio_stomp.broker.names import DIAG_STREAM as DIAG_STREAM
 from trio_stomp.broker.names import base36 as base36
+from trio_stomp.broker.queues import Consumer as Consumer
 from trio_stomp.broker.queues import Message as Message
 from trio_stomp.broker.queues import Queue as Queue
 from trio_stomp.broker.queues import queue_of as queue_of

@@ -147,7 +147,7 @@ class BrokerAssembly:
         self._make_subscriber(temporary)
         self._make_publisher(temporary)
         self.manager = Manager(
-            self.queues, self.publisher, self.subscriptions.selectors, self.events, self.dialect
+            self.queues, self.publisher, self.subscriptions.selectors, self.authorizer
         )
 
     def use_wall(self, offset_s: float, now: float) -> None:

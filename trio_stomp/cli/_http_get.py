@@ -38,6 +38,18 @@ class Unreachable(CannotDo):
     """No HTTP answer arrived."""
 
 
+class Refused(CannotDo):
+    """The broker refused an operation.
+
+    Args:
+      code: The stable code of the error; "" = it has none.
+    """
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 @frozen
 class Answer:
     """An HTTP response."""
@@ -98,7 +110,7 @@ class Site:
           tell: Called with figures about the progress.
 
         Raises:
-          CannotDo: no answer arrived, or the broker refused.
+          CannotDo: no answer arrived, or the broker refused: ``Refused``.
         """
         query = urlencode({key: each for key, each in parameters.items() if each})
         accept = {"Accept": "application/x-ndjson"}
@@ -117,7 +129,8 @@ class Site:
             found = None
         if not isinstance(found, dict) or response.status != 200 or "error" in found:
             done = [f"{found[key]} {key}, then: " for key in DONE if found and found.get(key)]
-            raise CannotDo("".join(done) + answer.text())
+            code = str(found.get("code", "")) if isinstance(found, dict) else ""
+            raise Refused("".join(done) + answer.text(), code)
         return found
 
     @contextmanager

@@ -48,9 +48,12 @@ GROUPS = (
             ("top", "watch rates, queues, drops and latencies in the terminal"),
             ("health", "report the health of a broker: exit code 0 or 1"),
             ("ls", "list queues, connections or subscriptions"),
+            ("show", "show one queue with its consumers, or one connection"),
             ("peek", "show the waiting messages of a queue, without consuming them"),
             ("purge", "remove the waiting messages of a queue for good"),
             ("move", "move the waiting messages of a queue to another destination"),
+            ("pause", "stop the hand-out of a queue to its consumers"),
+            ("resume", "continue the hand-out of a queue"),
             ("close", "close a connection"),
             ("explain", "explain what happened to a message, or why a client receives none"),
             ("dlq", "list, resend or drop dead letters"),
@@ -75,6 +78,7 @@ OTHERS = {
     "connections": "ls connections",
     "list_connections": "ls connections",
     "purge_queue": "purge",
+    "delete_queue": "purge",
     "close_connection": "close",
     "browse": "peek",
     "status": "health",
@@ -82,7 +86,7 @@ OTHERS = {
     "start": "serve",
 }
 """Command names of other brokers' tools, with ours."""
-MANAGING = ("ls", "peek", "purge", "move", "close")
+MANAGING = ("ls", "show", "peek", "purge", "move", "pause", "resume", "close", "dlq")
 """Commands of the management interface, which have a folder of their own."""
 VERSION = ("--version", "-V", "version")
 

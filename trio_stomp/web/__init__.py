@@ -14,3 +14,4 @@ from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page
 from trio_stomp.web._site import Site as Site
 from trio_stomp.web.management import add_operations as add_operations
+from trio_stomp.web.management import add_views as add_views

@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from trio_stomp.server import API
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web._health import Disk, Health
 from trio_stomp.web._options import WebOptions
 from trio_stomp.web._pieces import in_one
-from trio_stomp.web._query import API, NOT_KEPT, Answer, page
+from trio_stomp.web._query import NOT_KEPT, Answer, page
 from trio_stomp.web._site import Page, Site
 from trio_stomp.web._tables import Tables
 

@@ -9,13 +9,12 @@ from urllib.parse import parse_qsl
 from attrs import frozen
 
 from trio_stomp.base import RECORDS, Pieces
+from trio_stomp.server import API
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web._site import Page
 
 T = TypeVar("T")
 
-API = "/api/v1/"
-"""Where the addresses of the management interface begin."""
 MAX_PARAMETERS = 16
 NOT_KEPT = (("Cache-Control", "no-store"),)
 JSON = (("Content-Type", "application/json"), *NOT_KEPT)
@@ -110,8 +109,7 @@ def page(build: Callable[[HttpRequest], Pieces[Answer]]) -> Page:
             status, headers, body = yield from build(request)
         except HttpError as error:
             if request.path.startswith(API):
-                error.code = "bad-request"
-                return error.response()
+                raise
             # repr() has escaped the peer's text, but it may still hold surrogates.
             status, headers = error.status, (*NOT_KEPT, *error.headers)
             body = f"{error.text}\n".encode(errors="replace")

@@ -64,11 +64,7 @@ class Site:
         """
         make = self.operations.get((request.method, request.path))
         if make is not None:
-            try:
-                return make(request)
-            except HttpError as error:
-                error.code = error.code or "bad-request"
-                raise
+            return make(request)
         methods = [method for method, path in self.operations if path == request.path]
         if not methods:
             return None

@@ -1,4 +1,4 @@
-"""``ls``, ``peek``, ``purge``, ``move`` and ``close``: a broker, and these commands."""
+"""The commands of management, against a broker."""
 
 import json
 from collections.abc import Iterator
@@ -70,6 +70,16 @@ def test_a_purge_asks_first(
     assert told("peek", Q).endswith("3 waiting\n")
 
 
+def test_a_queue_is_paused_and_shown(told: Told, url: str) -> None:
+    assert told("pause", Q) == f"{Q}: paused\n"
+    lines = told("show", "queue", Q).splitlines()
+    assert ["input_depth", "3"] in [line.split() for line in lines]
+    assert ["paused", "True"] in [line.split() for line in lines]
+    assert ["policy.overflow", "reject"] in [line.split() for line in lines]
+    assert json.loads(told("resume", Q, "--json")) == {"queue": Q, "paused": False}
+    assert "no queue" in told("show", "queue", "/queue/none", code=CANNOT)
+
+
 def test_things_are_listed_and_a_connection_is_closed(told: Told, url: str) -> None:
     assert Q in told("ls", "queues")
     assert json.loads(told("ls", "queues", "--json"))[0]["input_depth"] == 3
@@ -77,6 +87,7 @@ def test_things_are_listed_and_a_connection_is_closed(told: Told, url: str) -> N
     assert json.loads(told("ls", "connections", "--json"))[0]["session_id"]
     assert "tcp" in told("ls", "connections")
     assert "no session" in told("close", "12", code=CANNOT)
+    assert "no session" in told("show", "connection", "12", code=CANNOT)
 
 
 def test_errors_say_what_was_done_before(told: Told, url: str) -> None:

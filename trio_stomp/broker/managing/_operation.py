@@ -36,8 +36,8 @@ class Step(Enum):
 
 
 Act = Callable[[Walk, "list[Message]", float], int]
-"""Acts on chosen messages of a walk, in order. Returns how many of them it has dealt with: fewer
-means that the operation must end there."""
+"""Acts on chosen messages of a walk, in order, and returns on how many of them. To end early, it
+sets the ``problem`` of the operation."""
 
 
 @define(eq=False, repr=False)

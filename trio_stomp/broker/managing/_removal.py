@@ -3,19 +3,25 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trio_stomp.broker.browsing import Walk
+    from trio_stomp.broker.delivery import EventHistory, LossReason
     from trio_stomp.broker.queues import Message, Queue
 
 
-def remove(queue: "Queue", messages: "list[Message]") -> None:
-    """Remove waiting messages, at least one, that are in memory."""
+def remove(walk: "Walk", messages: "list[Message]") -> None:
+    """Remove waiting messages, at least one, that a walk has found."""
+    if walk.is_in_store:
+        _remove_paged(walk.queue, walk.level, messages)
+        return
+    queue = walk.queue
     for message in messages:
         queue.waiting.take(message.level, message)
     queue.release_all(messages)
     queue.host.note_quiet(queue)
 
 
-def remove_paged(queue: "Queue", level: int, messages: "list[Message]") -> None:
-    """Remove waiting messages, at least one, that were read from the store and not loaded.
+def _remove_paged(queue: "Queue", level: int, messages: "list[Message]") -> None:
+    """Remove messages that were read from the store and not loaded.
 
     The queue must not be loading the paged messages of the level.
     """
@@ -33,3 +39,16 @@ def remove_paged(queue: "Queue", level: int, messages: "list[Message]") -> None:
         queue.forget_paged(level)
     host.finish_all([message.stored for message in messages])
     host.note_quiet(queue)
+
+
+def note_end(
+    queue: "Queue",
+    history: "EventHistory | None",
+    messages: "list[Message]",
+    reason: "LossReason",
+    rule: str,
+) -> None:
+    """Record the end of messages in a queue, for ``explain``."""
+    if history is not None:
+        for message in messages:
+            history.lost(reason, queue.name, numbers=(message.number, 1), rule=rule)

@@ -68,6 +68,8 @@ class Queue:
     """For a member of a work queue: passes a refused message to another member, if any."""
     on_orphan: Callable[[Message, float], None] | None = None
     """Set when the queue has ended: takes messages that return later."""
+    is_paused: bool = False
+    """An operator has stopped the hand-out."""
     is_marked: bool = False
     has_selectors: bool = False
     last_served: Consumer | None = None
@@ -91,8 +93,8 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the queue has neither messages nor consumers."""
-        return not self.message_count and not self.consumers
+        """Return whether the queue has neither messages nor consumers, and is not paused."""
+        return not (self.message_count or self.consumers or self.is_paused)
 
     @property
     def may_give_up(self) -> bool:
@@ -287,7 +289,7 @@ class Queue:
         When the time is up, the rest follows in a later turn.
         """
         beneath = NEVER
-        while self.waiting.count:
+        while self.waiting.count and not self.is_paused:
             ready = self._ready(beneath)
             if not ready:
                 break

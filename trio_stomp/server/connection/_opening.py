@@ -14,6 +14,7 @@ from trio_stomp.server.connection._operating import operate
 from trio_stomp.server.connection._pages import answer_page, needs_no_login
 from trio_stomp.server.connection._reader import Reader
 from trio_stomp.server.connection._sockjs import speak_sockjs
+from trio_stomp.server.connection._web_pages import API
 from trio_stomp.server.io import WebSocketMessages
 from trio_stomp.transport import (
     SOCKJS_OPEN,
@@ -32,6 +33,9 @@ from trio_stomp.transport import (
 )
 
 logger = logging.getLogger("trio_stomp")
+
+_CODES = {400: "bad-request", 401: "authentication-failed", 403: "not-authorized"}
+"""Codes of errors of the management interface that have none of their own."""
 
 
 @define(eq=False, repr=False)
@@ -146,11 +150,16 @@ class Opening:
             return await self._answer(error.response())
 
     async def _answer_plain(self, request: HttpRequest) -> bytes:
-        operation = self.link.shared.pages.operation(request)
-        if operation is None:
-            return await self._answer(await answer_page(self.link, request))
-        self.lifecycle.end(CloseReason.HTTP_ANSWERED)
-        await operate(self.link, request, operation, self._send)
+        try:
+            operation = self.link.shared.pages.operation(request)
+            if operation is None:
+                return await self._answer(await answer_page(self.link, request))
+            self.lifecycle.end(CloseReason.HTTP_ANSWERED)
+            await operate(self.link, request, operation, self._send)
+        except HttpError as error:
+            if request.path.startswith(API):
+                error.code = error.code or _CODES.get(error.status, "refused")
+            raise
         return b""
 
     async def _answer(self, response: bytes) -> bytes:

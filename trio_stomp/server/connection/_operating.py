@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import trio
 
+from trio_stomp.base import Identity
 from trio_stomp.server.connection._link import Link
 from trio_stomp.server.connection._pages import admit, needs_no_login
 from trio_stomp.server.connection._web_pages import Send, WebOperation
@@ -11,7 +12,6 @@ from trio_stomp.transport import HttpError, HttpRequest, check_origin
 
 IGNORED_BYTES = 4096
 """What a client sends after its request is read in such pieces, and ignored."""
-_CODES = {400: "bad-request", 401: "authentication-failed", 403: "not-authorized"}
 
 
 async def operate(link: Link, request: HttpRequest, operation: WebOperation, send: Send) -> None:
@@ -27,23 +27,20 @@ async def operate(link: Link, request: HttpRequest, operation: WebOperation, sen
     """
     slots = link.shared.operation_slots
     try:
-        user = await _user(link, request, operation)
+        identity = await _identify(link, request, operation)
         slots.acquire_nowait()
-    except HttpError as error:
-        error.code = error.code or _CODES.get(error.status, "refused")
-        raise
     except trio.WouldBlock:
         raise HttpError(
             503, "too many operations are running; try again later", code="busy"
         ) from None
     link.is_operating = True
     try:
-        await _operate(link, operation, user, send)
+        await _operate(link, operation, identity, send)
     finally:
         slots.release()
 
 
-async def _operate(link: Link, operation: WebOperation, user: str, send: Send) -> None:
+async def _operate(link: Link, operation: WebOperation, identity: Identity, send: Send) -> None:
     failure: HttpError | trio.BrokenResourceError | None = None
 
     async def send_in_time(data: bytes) -> None:
@@ -55,7 +52,7 @@ async def _operate(link: Link, operation: WebOperation, user: str, send: Send) -
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_at_end, link, nursery.cancel_scope)
         try:
-            await operation.run(user, send_in_time)
+            await operation.run(identity, send_in_time)
         except (HttpError, trio.BrokenResourceError) as error:
             failure = error
         nursery.cancel_scope.cancel()
@@ -63,12 +60,12 @@ async def _operate(link: Link, operation: WebOperation, user: str, send: Send) -
         raise failure
 
 
-async def _user(link: Link, request: HttpRequest, operation: WebOperation) -> str:
+async def _identify(link: Link, request: HttpRequest, operation: WebOperation) -> Identity:
     # Pages of other origins cannot read an answer, but could make a browser send the request.
     limits = link.shared.limits
     local_only = needs_no_login(link)
     check_origin(request, limits.allowed_origins, is_secret=link.is_secret, local_only=local_only)
-    return (await admit(link, request, operation.rights)).name
+    return await admit(link, request, operation.rights)
 
 
 async def _cancel_at_end(link: Link, operation: trio.CancelScope) -> None:

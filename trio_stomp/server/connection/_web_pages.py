@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 from trio_stomp.transport import HttpRequest
 
 if TYPE_CHECKING:
+    from trio_stomp.base import Identity
     from trio_stomp.broker import Action
 
+API = "/api/v1/"
+"""Where the addresses of the management interface begin. Its errors are JSON, with a code."""
 Send = Callable[[bytes], Awaitable[None]]
 """Sends bytes of the answer to the client."""
 
@@ -19,8 +22,8 @@ class WebOperation(Protocol):
     def rights(self) -> "Sequence[tuple[Action, str]]":
         """Return the rights that it requires: actions and destinations."""
 
-    async def run(self, user: str, send: Send) -> None:
-        """Do it for ``user`` ("" = anonymous), and send the whole answer.
+    async def run(self, identity: "Identity", send: Send) -> None:
+        """Do it for a user, and send the whole answer.
 
         Checkpoint: always. Cancel: it ends where it is, as the client has gone.
 

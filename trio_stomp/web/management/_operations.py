@@ -1,22 +1,21 @@
-"""The operations: their parameters, rights and results.
+"""Operations on messages: their parameters, rights and results.
 
 Each is a task of the connection that requested it: it ends when the connection does. With
 ``Accept: application/x-ndjson`` the answer is a line of JSON for each half second and one for the
 result; otherwise it is the result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
-from attrs import define, field
+from attrs import define
 
-from trio_stomp.base import CloseReason, ProtocolError
-from trio_stomp.broker import Action, Choice, Operation, Step
-from trio_stomp.transport import HttpError, HttpRequest
-from trio_stomp.web._query import API, Query
-from trio_stomp.web._site import Site
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker import Action, Operation, Step
+from trio_stomp.transport import HttpRequest
+from trio_stomp.web._query import Query
 from trio_stomp.web.management._messages import (
     LISTED,
     MAX_LISTED,
@@ -24,11 +23,13 @@ from trio_stomp.web.management._messages import (
     SHOWN_BYTES,
     MessageList,
 )
+from trio_stomp.web.management._parameters import Rights, as_http, choice_of, destination_of
 from trio_stomp.web.management._result import Answering, Record
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Manager
-    from trio_stomp.server import Connection, Send, Server
+    from trio_stomp.base import Identity
+    from trio_stomp.broker import Manager, Retry
+    from trio_stomp.server import Send, Server
 
 PROGRESS_S = 0.5
 """Interval of lines about the progress."""
@@ -36,21 +37,6 @@ LATER_S = 0.005
 """Pause of an operation that the queue or the store cannot continue now."""
 MAX_COUNT = 10**15
 MAX_OFFSET = 10**7
-STATUSES = {"no-such-queue": 404, "no-such-session": 404, "queue-full": 409, "no-subscriber": 409}
-"""HTTP status codes of errors by their stable code. Others are 400."""
-
-Rights = Sequence[tuple[Action, str]]
-
-
-def add_operations(site: Site, server: "Server", manager: "Manager") -> None:
-    """Let a site answer the requests of operators at ``/api/v1``."""
-    for method, name, make in (
-        ("GET", "messages", messages),
-        ("POST", "purge", purge),
-        ("POST", "move", move),
-        ("POST", "close", close),
-    ):
-        site.operations[method, API + name] = partial(make, server, manager)
 
 
 def messages(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
@@ -62,7 +48,7 @@ def messages(server: "Server", manager: "Manager", request: HttpRequest) -> "Que
         offset=query.number("offset", 0, least=0, most=MAX_OFFSET),
         shown_bytes=query.number("bytes", SHOWN_BYTES, least=0, most=MAX_SHOWN_BYTES),
     )
-    choice = _choice(manager, query, shown.offset + limit)
+    choice = choice_of(manager, query, shown.offset + limit)
 
     def result(operation: Operation) -> Record:
         return {
@@ -78,7 +64,7 @@ def messages(server: "Server", manager: "Manager", request: HttpRequest) -> "Que
         manager,
         request,
         rights=[(Action.BROWSE, choice.queue)],
-        begin=lambda _user: manager.look(choice, shown.take),
+        begin=lambda _identity: manager.look(choice, shown.take),
         result=result,
     )
 
@@ -86,13 +72,13 @@ def messages(server: "Server", manager: "Manager", request: HttpRequest) -> "Que
 def purge(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
     """Remove messages of a queue for good."""
     query = Query.of(request, ("queue", "selector", "count"))
-    choice = _choice(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
+    choice = choice_of(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
     return QueueOperation(
         server,
         manager,
         request,
         rights=[(Action.RECEIVE, choice.queue)],
-        begin=lambda user: manager.purge(choice, user),
+        begin=lambda identity: manager.purge(choice, identity.name),
         result=lambda operation: {"queue": choice.queue, "purged": operation.done},
         event="purge",
         queue=choice.queue,
@@ -102,14 +88,14 @@ def purge(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueO
 def move(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
     """Move messages of a queue to another destination."""
     query = Query.of(request, ("queue", "to", "selector", "count"))
-    choice = _choice(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
-    to = _destination(manager, query, "to")
+    choice = choice_of(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
+    to = destination_of(manager, query, "to")
     return QueueOperation(
         server,
         manager,
         request,
         rights=[(Action.RECEIVE, choice.queue), (Action.SEND, to)],
-        begin=lambda _user: manager.move(choice, to),
+        begin=lambda _identity: manager.move(choice, to),
         result=lambda operation: {"queue": choice.queue, "to": to, "moved": operation.done},
         event="move",
         queue=choice.queue,
@@ -117,35 +103,33 @@ def move(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOp
     )
 
 
-def close(server: "Server", manager: "Manager", request: HttpRequest) -> "Close":
-    """Close a connection."""
-    session = Query.of(request, ("session",)).text("session")
-    if not session:
-        raise _bad_request("session is missing; give the id of a session (GET /connz lists them)")
-    return Close(server, manager, session)
+def retry(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
+    """Send dead letters of a queue to where they came from."""
+    query = Query.of(request, ("queue", "to", "selector", "count"))
+    choice = choice_of(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
+    to = destination_of(manager, query, "to") if query.text("to") else ""
+    began: list[Retry] = []
 
+    def begin(identity: "Identity") -> Operation:
+        operation, found = manager.retry(choice, to, identity)
+        began.append(found)
+        return operation
 
-def _choice(manager: "Manager", query: Query, limit: int) -> Choice:
-    return Choice(_destination(manager, query, "queue"), query.text("selector"), limit)
-
-
-def _destination(manager: "Manager", query: Query, name: str) -> str:
-    text = query.text(name)
-    if not text:
-        raise _bad_request(f"{name} is missing; give a destination, as {name}=/queue/orders")
-    try:
-        return manager.resolve(text)
-    except ProtocolError as error:
-        raise as_http(error) from None
-
-
-def _bad_request(text: str) -> HttpError:
-    return HttpError(400, text, code="bad-request")
-
-
-def as_http(error: ProtocolError) -> HttpError:
-    """Return the HTTP form of an error of the core."""
-    return HttpError(STATUSES.get(error.code, 400), error.message, code=error.code)
+    return QueueOperation(
+        server,
+        manager,
+        request,
+        rights=[(Action.RECEIVE, choice.queue), *([(Action.SEND, to)] if to else [])],
+        begin=begin,
+        result=lambda operation: {
+            "queue": choice.queue,
+            "sent": operation.done,
+            "left": began[0].left,
+        },
+        event="retry",
+        queue=choice.queue,
+        detail=f" to {to}" if to else "",
+    )
 
 
 @define(eq=False, repr=False)
@@ -165,23 +149,23 @@ class QueueOperation:
     manager: "Manager"
     request: HttpRequest
     rights: Rights
-    begin: Callable[[str], Operation]
+    begin: "Callable[[Identity], Operation]"
     result: Callable[[Operation], Record]
     event: str = ""
     queue: str = ""
     detail: str = ""
 
-    async def run(self, user: str, send: "Send") -> None:
+    async def run(self, identity: "Identity", send: "Send") -> None:
         """Implement ``WebOperation.run``."""
         dispatcher, answering = self.server.dispatcher, Answering.to(self.request, send)
         try:
-            operation = await dispatcher.call(lambda _now: self.begin(user))
+            operation = await dispatcher.call(lambda _now: self.begin(identity))
         except ProtocolError as error:
             raise as_http(error) from None
         try:
             await self._drive(operation, answering)
         finally:
-            dispatcher.call_soon(partial(self._end, operation, user))
+            dispatcher.call_soon(partial(self._end, operation, identity.name))
         if operation.problem is None:
             await answering.end(self.result(operation))
         else:
@@ -212,39 +196,3 @@ class QueueOperation:
         if self.event and operation.done:
             count = f"{operation.done} message{'s' * (operation.done != 1)}{self.detail}"
             self.manager.tell(self.event, self.queue, user, count)
-
-
-@define(eq=False, repr=False)
-class Close:
-    """Closing a connection. Implements ``WebOperation``."""
-
-    server: "Server"
-    manager: "Manager"
-    session: str
-    rights: Rights = field(default=((Action.ADMIN, "DIAG"),), init=False)
-
-    async def run(self, user: str, send: "Send") -> None:
-        """Implement ``WebOperation.run``."""
-        connection = self._find()
-        if connection is None:
-            raise HttpError(
-                404,
-                f"there is no session {self.session[:80]!r}; GET /connz lists them",
-                code="no-such-session",
-            )
-        connection.end(
-            ProtocolError(
-                "closed-by-operator",
-                "an operator has closed this connection",
-                reason=CloseReason.CLOSED_BY_OPERATOR,
-            )
-        )
-        tell = self.manager.tell
-        self.server.dispatcher.call_soon(lambda _now: tell("close", "", user, self.session))
-        await Answering(send).end({"session": self.session, "closed": True})
-
-    def _find(self) -> "Connection | None":
-        for each in self.server.connections:
-            if each.client.session_id == self.session:
-                return each
-        return None

@@ -1,4 +1,4 @@
-"""What operators do to the messages of queues: in memory, in the store, and between."""
+"""What operators do to queues and their messages: in memory, in the store, and between."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,12 @@ import pytest
 
 from tests.support.core import Actor, Bench
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base import ProtocolError
-from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.base import Identity, ProtocolError
+from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPolicy, Rule
 from trio_stomp.broker.managing import Choice, Operation, Step
+from trio_stomp.broker.managing._retry import MAX_REASONS
 
-Q, TO = "/queue/q", "/queue/to"
+Q, TO, DEAD = "/queue/q", "/queue/to", "/queue/dead"
 
 
 def drive(core: Bench, operation: Operation, between: Callable[[], None] = lambda: None) -> int:
@@ -279,6 +280,95 @@ def test_a_store_that_fails_is_waited_for() -> None:
     assert woken
     assert operation.step(core.now) is Step.DONE
     assert rest(core.restarts()) == []
+
+
+SHARED = {"/queue/*": DestinationPolicy(dead_letter=DEAD)}
+
+
+@pytest.fixture(params=[False, True])
+def dead(request: pytest.FixtureRequest) -> Bench:
+    """Dead letters of four queues in one, in memory or in the store only, and one that is none."""
+    core = (DurableBench if request.param else Bench)(book=SHARED)
+    for name in ("/queue/a", "/queue/b", "/queue/a", "/queue/c,/queue/d"):
+        core.actor().sends(name, name, persistent="true", kind="fruit")
+        reader = core.reader(name.partition(",")[0], ack="client-individual")
+        core.turn()
+        for message in reader.reads():
+            reader.nacks(message, requeue=False)
+        reader.is_gone()
+    core.actor().sends(DEAD, "not dead", persistent="true")
+    core.turn()
+    if isinstance(core, DurableBench):
+        core = core.restarts()
+    assert core.queue(DEAD).depth == 5
+    return core
+
+
+NOBODY = Identity()
+
+
+def test_dead_letters_return_to_where_they_came_from(dead: Bench) -> None:
+    operation, retry = dead.broker.manager.retry(Choice(DEAD), "", NOBODY)
+    drive(dead, operation)
+    assert operation.done == 4
+    assert list(retry.left.values()) == [1]
+    assert "it is no dead letter" in next(iter(retry.left))
+    assert rest(dead, "/queue/a") == ["/queue/a", "/queue/a"]
+    (message,) = dead.reader("/queue/c").reads()
+    assert (message.get("destination"), message.get("kind")) == ("/queue/c", "fruit")
+    assert not [name for name, _ in message.headers if "death" in name or "original" in name]
+    if isinstance(dead, DurableBench):
+        again = dead.restarts()
+        assert (rest(again, DEAD), rest(again, "/queue/b")) == (["not dead"], ["/queue/b"])
+
+
+def test_dead_letters_are_sent_where_the_operator_says(dead: Bench) -> None:
+    drive(dead, dead.broker.manager.retry(Choice(DEAD, limit=2), TO, NOBODY)[0])
+    assert rest(dead, TO) == ["/queue/a", "/queue/b"]
+    operation, retry = dead.broker.manager.retry(Choice(DEAD), DEAD, NOBODY)
+    drive(dead, operation)
+    assert retry.left == {f"{DEAD} is the queue itself": 3}
+
+
+def test_dead_letters_go_only_where_the_operator_may_send(dead: Bench) -> None:
+    allow = Rule(True, frozenset(Action), ("/queue/a", DEAD), ("alice",))
+    dead.broker.authorizer.rules = AccessRules((allow,))
+    operation, retry = dead.broker.manager.retry(Choice(DEAD), "", Identity("alice"))
+    drive(dead, operation)
+    assert operation.done == 2
+    assert retry.left["the right to send to /queue/b is missing"] == 1
+
+
+def test_the_reasons_why_dead_letters_stay_are_bounded() -> None:
+    bench = Bench(book=SHARED)
+    bench.actor().sends(DEAD, "over", ttl="1000")
+    bench.now += 2
+    for number in range(MAX_REASONS + 3):
+        bench.actor().sends(f"/queue/{number}", "x")
+        reader = bench.reader(f"/queue/{number}", ack="client-individual")
+        reader.nacks(reader.reads()[0], requeue=False)
+    bench.broker.authorizer.rules = AccessRules(())
+    operation, retry = bench.broker.manager.retry(Choice(DEAD), "", NOBODY)
+    drive(bench, operation)
+    assert operation.done == 0
+    assert (len(retry.left), retry.left["other reasons"]) == (MAX_REASONS + 1, 3)
+
+
+def test_a_paused_queue_hands_out_nothing_and_stays(bench: Bench) -> None:
+    reader = bench.reader(Q, ack="client-individual", prefetch_count="1")
+    bench.actor().sends(Q, "a", "b")
+    (first,) = reader.reads()
+    bench.broker.manager.pause(Q)
+    reader.acks(first)
+    assert reader.reads() == []
+    reader.is_gone()
+    drive(bench, bench.broker.manager.purge(Choice(Q)))
+    assert not bench.queue(Q).is_idle
+    bench.actor().sends(Q, "c")
+    other = bench.reader(Q)
+    assert other.bodies() == []
+    bench.broker.manager.resume(Q)
+    assert other.bodies() == ["c"]
 
 
 def test_an_operation_ends_with_its_queue(bench: Bench) -> None:

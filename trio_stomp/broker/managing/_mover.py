@@ -1,0 +1,111 @@
+"""Sending a waiting message to another destination, and removing it here, as one record."""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, evolve
+
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.delivery import LossReason
+from trio_stomp.broker.headers import SendOptions, rename_head
+from trio_stomp.broker.managing._removal import note_end, remove
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.queues import QueueBook, cost_alone
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.browsing import Walk
+    from trio_stomp.broker.delivery import Destination
+    from trio_stomp.broker.queues import Message
+    from trio_stomp.broker.sending import Publisher
+
+MOVABLE = (Kind.QUEUE, Kind.WORK, Kind.TOPIC)
+"""Kinds of destinations that messages may be moved to."""
+
+
+@define(eq=False, repr=False)
+class Mover:
+    """Moves messages one by one.
+
+    Args:
+      drops: Headers that do not move.
+    """
+
+    queues: QueueBook
+    publisher: "Publisher"
+    drops: frozenset[str] = frozenset()
+    _old: Head | None = None
+    _to: str = ""
+    _new: "tuple[Head, SendOptions] | None" = None
+    """The header block and options of messages with the header block ``_old`` at ``_to``."""
+
+    def move(self, walk: "Walk", message: "Message", to: str, now: float) -> None:
+        """Move a message.
+
+        Args:
+          walk: The walk that found it.
+          message: A waiting message.
+          to: A name from ``Manager.resolve``.
+          now: Seconds of the broker's clock.
+
+        Raises:
+          ProtocolError: There is no room, or nobody would get it. It stays.
+        """
+        publisher = self.publisher
+        publication, quota = message.publication, message.publication.payer
+        destination = publisher.destinations.ensure(to, quota)
+        head, options = self._as_sent(message, to)
+        self._check(destination, head, message)
+        before, publisher.behalf = publisher.behalf, quota
+        try:
+            with self.queues.atomically():
+                _, outcome = publisher.send_to(
+                    None,
+                    destination=destination,
+                    head=head,
+                    options=options,
+                    bodies=[message.body],
+                    received_at=publication.received_at,
+                    now=now,
+                )
+                if outcome.is_lost:
+                    raise ProtocolError(
+                        "no-subscriber", f"nobody is subscribed to {to[:80]}; nothing is lost"
+                    )
+                remove(walk, [message])
+        finally:
+            publisher.behalf = before
+        rule = f"moved to {to[:80]}"
+        note_end(walk.queue, self.queues.event_history, [message], LossReason.MOVED, rule)
+
+    def _as_sent(self, message: "Message", to: str) -> "tuple[Head, SendOptions]":
+        """Return the header block and options of a message at its new destination."""
+        publication = message.publication
+        if self._new is None or self._old is not publication.head or self._to != to:
+            options = evolve(
+                publication.options or SendOptions(),
+                priority=message.level,
+                persistent=bool(message.stored),
+            )
+            self._old, self._to = publication.head, to
+            self._new = self._renamed(publication.head, to), options
+        return self._new
+
+    def _renamed(self, head: Head, to: str) -> Head:
+        headers = tuple([pair for pair in head.headers if pair[0] not in self.drops])
+        return rename_head(Head(head.command, headers, head.content_length, head.destination), to)
+
+    def _check(self, destination: "Destination", head: Head, message: "Message") -> None:
+        """Check that there is room. Unlike a SEND, a move must not push out other messages."""
+        name = destination.name
+        if destination.kind not in MOVABLE:
+            raise ProtocolError(
+                "invalid-destination", f"messages cannot be moved to {name[:80]}; name a queue"
+            )
+        if destination.kind is not Kind.QUEUE:
+            return
+        target = self.queues.open(name, message.publication.payer)
+        cost = cost_alone(head, 1, len(message.body))
+        if not target.room_for(message.body) or cost > self.queues.memory.kept_room:
+            raise ProtocolError(
+                "queue-full", f"{name[:80]} has no room for more messages; the others stay"
+            )
