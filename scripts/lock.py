@@ -27,6 +27,8 @@ def command(name: str, extras: Sequence[str], more: Sequence[str]) -> list[str]:
     return [
         *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", OLDEST_PYTHON),
         *("--generate-hashes", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"),
+        # pip takes a newer version for a name with extras that the file lists without them.
+        "--no-strip-extras",
         *("--custom-compile-command", "python scripts/lock.py"),
         *wanted,
         *("pyproject.toml", "--output-file", f"conf/{name}", *more),
