@@ -39,7 +39,7 @@ from trio_stomp.protocol import (
 
 EVENTS_KEPT = 64
 GOODBYE_S = 1.0
-"""How long the broker may take to close the connection after it confirmed the DISCONNECT."""
+"""Maximum time for the broker to close the connection after it confirmed the DISCONNECT."""
 
 FrameMaker = Callable[[ClientFrames, str], bytes]
 """Builds a frame, given its receipt id."""

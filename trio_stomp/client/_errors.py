@@ -7,7 +7,7 @@ from trio_stomp.base import StompError
 from trio_stomp.protocol import Failed
 
 _DETAIL_CHARS = 200
-"""Characters of the body's first line that the text of an error without a code shows."""
+"""Maximum number of characters of the body's first line in the text of an error without a code."""
 
 
 class ClientError(StompError):

@@ -21,7 +21,7 @@ from trio_stomp.client._message import Message
 from trio_stomp.protocol import Delivered
 
 MAX_EXCESS_BYTES = 16 * 1024 * 1024
-"""Most bytes of bodies to buffer beyond a full buffer, while a RECEIPT is awaited."""
+"""Maximum bytes of bodies to buffer beyond a full buffer, while a RECEIPT is awaited."""
 
 _STARTS = frozenset(
     {"x-stream-offset", "from-seq", "last-message-id", "x-stream-epoch", "replay-delay"}

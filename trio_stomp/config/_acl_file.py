@@ -27,7 +27,7 @@ from trio_stomp.config._toml_file import read_toml
 
 MAX_RULES = 10_000
 MAX_PERSONAL_RULES = 256
-"""Most rules with ``{user}``, for which each client needs its own patterns."""
+"""Maximum number of rules with ``{user}``, for which each client needs its own patterns."""
 
 NO_LINES: Mapping[tuple[str | int, ...], int] = MappingProxyType({})
 

@@ -18,7 +18,7 @@ from trio_stomp.config._settings import Settings
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 MAX_SHOWN = 200
-"""Most characters of a bad value that an error quotes."""
+"""Maximum number of characters of a bad value in an error."""
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 

@@ -81,7 +81,7 @@ class Touched:
     """Connections that did not fit into the last interval."""
 
     def take_all(self, server: "Server") -> None:
-        """Select all open connections next, for a new listener."""
+        """Select all open connections next, for a new subscriber."""
         self._left, server.outboxes.touched = list(server.connections), set()
 
     def take(self, server: "Server", limit: int) -> list[Connection]:
@@ -93,7 +93,7 @@ class Touched:
             self._left = [owner for owner in owners if isinstance(owner, Connection)]
         # From the back, where removal from a list is cheap.
         taken, self._left[-limit:] = self._left[-limit:], []
-        # What still waits goes out without the core: look again.
+        # Waiting output is sent without the core, so check this connection again.
         outboxes.touched.update(
             [each.outbox for each in taken if each.outbox.waiting_bytes and not each.is_finished]
         )

@@ -86,7 +86,7 @@ class DiagStream:
           broker: The core.
           table: The table of the record.
           record: The body without the common fields.
-          ts: Of the figures, as ``timestamp`` writes it.
+          ts: Time of the figures, as formatted by ``timestamp``.
           interval_s: The interval of such messages; 0 = they are events.
           now: The time, in seconds of the broker's clock.
           items: The list ``items`` at its end, encoded by ``encode_items`` in pieces, none of them

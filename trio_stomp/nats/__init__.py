@@ -1,7 +1,7 @@
-"""A client of NATS and its JetStream for Trio.
+"""A client of NATS and JetStream for Trio.
 
-Handles: the protocol, connections that are renewed, requests, streams, consumers.
-Does not handle: what messages mean, or which of them must be sent again.
+Handles: the protocol, reconnection, requests, streams, consumers. Does not handle: the meaning of
+messages, and resending them.
 """
 
 from trio_stomp.nats._address import Address as Address

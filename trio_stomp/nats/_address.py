@@ -1,4 +1,4 @@
-"""Where servers of NATS are, and how a client connects to them."""
+"""Addresses of NATS servers, and the options of a client."""
 
 import ssl
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ DEFAULT_PORT = 4222
 
 @frozen
 class Address:
-    """Where a server listens.
+    """The address on which a server listens.
 
     Args:
       is_tls: TLS is required (``tls://``). Without it, TLS is used if the server requires it.
@@ -34,11 +34,12 @@ def parse_address(text: str, like: Address | None = None) -> Address:
     """Return the address in a URL such as ``nats://user:passcode@host:4222``.
 
     Args:
-      text: The URL; host and port alone are enough.
-      like: Gives the scheme and credentials where ``text`` has none (addresses that servers tell).
+      text: The URL, or only host and port.
+      like: The source of a scheme and credentials that ``text`` lacks, as addresses announced by
+        servers do.
 
     Raises:
-      NatsError: It is no such URL.
+      NatsError: the text is not such a URL.
     """
     parts = urlsplit(text if "://" in text else f"//{text}")
     try:
@@ -67,18 +68,18 @@ def _without_passcode(text: str) -> str:
 
 @frozen
 class NatsOptions:
-    """How a client connects.
+    """The options of a client's connections.
 
     Args:
-      servers: Addresses of one cluster; the others are learned from it.
-      name: Shown by the servers' monitoring.
-      token: Instead of login and passcode in the addresses.
+      servers: Addresses of one cluster; the client learns the others from its servers.
+      name: The client's name in the servers' monitoring.
+      token: A token instead of the login and passcode in the addresses.
       tls: For ``tls://`` and servers that require TLS; None = the system's authorities.
-      connect_s: Longest time for one attempt, handshakes included.
-      ping_s: A connection without any data for twice this time is given up.
-      answer_s: Longest time for a server's answer to a request.
+      connect_s: Maximum time of one attempt, handshakes included.
+      ping_s: A connection without any data for twice this time is closed.
+      answer_s: Maximum time for a server's answer to a request.
       first_wait_s: Pause after each server failed once; it doubles up to ``last_wait_s``.
-      max_outgoing_bytes: Bytes that may wait to be sent.
+      max_outgoing_bytes: Maximum number of bytes that wait to be sent.
     """
 
     servers: Sequence[Address]

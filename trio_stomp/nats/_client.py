@@ -25,7 +25,7 @@ from trio_stomp.nats.codec import (
 
 AGES = 8
 CLOSING_S = 1.0
-"""Longest time to write what was published before the client closes."""
+"""Maximum time to write published messages before the client closes."""
 _NO_RESPONDERS = b"NATS/1.0 503"
 
 Answer = Message | NatsError
@@ -49,13 +49,13 @@ class Subscription:
 
 @define(eq=False, repr=False)
 class NatsClient:
-    """Publishes, subscribes and asks on one connection, which is renewed when it ends.
+    """Publishes, subscribes and requests over one connection, which is renewed when it ends.
 
-    Nothing outlives a connection but the subscriptions: what was published last may be lost, and
+    Only subscriptions survive the end of a connection: the last published messages may be lost, and
     requests without an answer fail with ``Disconnected``. ``open_client`` makes a client.
 
     Args:
-      on_change: Called when a connection was opened or has ended. It must not wait or raise.
+      on_change: Called when a connection has opened or ended. It must not wait or raise.
       on_fault: Called with each error that a server reports, and why a connection failed.
     """
 
@@ -71,17 +71,17 @@ class NatsClient:
     _requests: dict[bytes, tuple[int, OnAnswer]] = field(factory=dict)
     """Open requests, with the ``_age`` at their start, by the subject of the answer."""
     _age: int = 0
-    """Grows by ``AGES`` in the time that a server has for an answer."""
+    """Grows by ``AGES`` during ``answer_s``."""
     _connected: trio.Event = field(factory=trio.Event)
 
     @property
     def info(self) -> Mapping[str, object]:
-        """What the connected server said of itself last; {} = none is connected."""
+        """Return the connected server's latest description of itself; {} = none is connected."""
         return self._link.info if self._link is not None else {}
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is connected."""
+        """Return whether a server is connected."""
         return self._link is not None
 
     async def wait_until_connected(self) -> None:
@@ -92,18 +92,18 @@ class NatsClient:
     def publish(
         self, subject: bytes, payload: bytes, *, reply: bytes = b"", headers: bytes = b""
     ) -> None:
-        """Publish a message, without waiting. Whether a server got it is not known.
+        """Publish a message without waiting. It is unknown whether a server receives it.
 
         Args:
-          subject: Where to.
+          subject: The destination.
           payload: At most ``info["max_payload"]`` bytes, headers included.
           reply: The subject for answers.
           headers: From ``encode_headers``.
 
         Raises:
           Disconnected: No server is connected.
-          OutgoingFull: Too many bytes wait to be sent: ``flush``, or publish less.
-          NatsError: The message is too large, or a subject is none. The caller is at fault.
+          OutgoingFull: Too many bytes wait to be sent: call ``flush``, or publish less.
+          NatsError: The message is too large, or a subject is invalid, by the caller's fault.
         """
         check_subject(subject)
         if reply:
@@ -120,11 +120,11 @@ class NatsClient:
         self.send(encode_publish(subject, payload, headers))
 
     def send(self, operations: bytes) -> None:
-        """Send whole operations of the protocol, without waiting.
+        """Send complete protocol operations without waiting.
 
         Raises:
           Disconnected: No server is connected.
-          OutgoingFull: Too many bytes wait to be sent: ``flush``, or send less.
+          OutgoingFull: Too many bytes wait to be sent: call ``flush``, or send less.
         """
         link = self._link
         if link is None:
@@ -134,10 +134,10 @@ class NatsClient:
         link.say(operations)
 
     async def flush(self) -> None:
-        """Wait until the server has processed all that was published before.
+        """Wait until the server has processed all earlier publications.
 
         Raises:
-          Disconnected: No server is connected, or the connection ended meanwhile.
+          Disconnected: No server is connected, or the connection ended during the wait.
         """
         link = self._link
         if link is None or not await link.flush():
@@ -151,7 +151,7 @@ class NatsClient:
         group: bytes = b"",
         on_lost: Callable[[], None] = noop,
     ) -> Subscription:
-        """Subscribe to ``subject``, on the server connected now and on those that follow.
+        """Subscribe to ``subject``, on the current server and all later ones.
 
         Args:
           subject: ``*`` stands for a token, ``>`` at the end for one or more.
@@ -161,7 +161,7 @@ class NatsClient:
             raise.
 
         Raises:
-          NatsError: ``subject`` or ``group`` is no subject. The caller is at fault.
+          NatsError: ``subject`` or ``group`` is not a valid subject, by the caller's fault.
         """
         subscription = Subscription(b"%d" % next(self._sids), subject, group, on_messages, on_lost)
         order = encode_subscribe(subject, subscription.sid, group)
@@ -171,17 +171,17 @@ class NatsClient:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription. Its function is not called again."""
+        """End a subscription. Its callbacks are not called again."""
         if self._subscriptions.pop(subscription.sid, None) and self._link is not None:
             self._link.say(encode_unsubscribe(subscription.sid))
 
     def start_request(
         self, subject: bytes, payload: bytes, on_answer: OnAnswer, *, headers: bytes = b""
     ) -> bytes:
-        """Publish a request, without waiting.
+        """Publish a request without waiting.
 
         Args:
-          subject: Who answers subscribes to it.
+          subject: The subject to which the responder subscribes.
           payload: The content.
           on_answer: Called once: with the answer, or with ``Disconnected``, ``NoResponders`` or
             ``NoAnswer`` (after ``answer_s``, approximately). It must not wait or raise.
@@ -199,7 +199,7 @@ class NatsClient:
         return reply
 
     def give_up(self, key: bytes) -> None:
-        """Forget a request. Its function is not called any more."""
+        """Forget a request. Its callback is not called any more."""
         self._requests.pop(key, None)
 
     async def request(self, subject: bytes, payload: bytes, *, headers: bytes = b"") -> Message:
@@ -229,7 +229,7 @@ class NatsClient:
         return answers[0]
 
     async def run(self) -> None:
-        """Connect, and connect again whenever the connection ends. Ends by cancellation only."""
+        """Connect, and reconnect whenever the connection ends, until cancelled."""
         self.subscribe(self._inbox + b"*", self._take_answers)
         async with trio.open_nursery() as tasks:
             tasks.start_soon(self._expire)
@@ -249,7 +249,7 @@ class NatsClient:
         """Run an open link until it ends.
 
         Raises:
-          NatsError: Why it ended.
+          NatsError: always, with the reason of its end.
         """
         for each in self._subscriptions.values():
             link.say(encode_subscribe(each.subject, each.sid, each.group))
@@ -267,7 +267,7 @@ class NatsClient:
             self.on_change()
 
     def _take_messages(self, messages: list[Message]) -> None:
-        """Give messages to their subscriptions, as many at once as follow each other."""
+        """Pass messages to their subscriptions, consecutive ones of a subscription together."""
         start, sid = 0, messages[0].sid
         for at, message in enumerate(messages):
             if message.sid != sid:
@@ -296,7 +296,7 @@ class NatsClient:
             on_answer(Disconnected("the connection ended before an answer came"))
 
     async def _expire(self) -> None:
-        """End requests whose time is over. All have the same time, so the oldest come first."""
+        """End requests whose time is up. All have the same limit, so the oldest expire first."""
         while True:
             await trio.sleep(self.options.answer_s / AGES)
             self._age += 1
@@ -315,7 +315,7 @@ async def open_client(
     on_change: Callable[[], None] = noop,
     on_fault: Callable[[str], None] = noop,
 ) -> AsyncGenerator[NatsClient, None]:
-    """Run a client while the block runs. What was published is written before it closes.
+    """Run a client for the duration of the block. It writes published messages before it closes.
 
     It does not wait for a connection: see ``wait_until_connected``.
     """
@@ -323,7 +323,7 @@ async def open_client(
         options.servers, options.first_wait_s, options.last_wait_s, random.SystemRandom()
     )
     client = NatsClient(options, on_change, on_fault, servers)
-    # Whoever is cancelled in the block may still need the client to end in order.
+    # If the block is cancelled, its cleanup may still need the client to close in order.
     running = trio.CancelScope(shield=True)
 
     async def run() -> None:

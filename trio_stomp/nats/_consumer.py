@@ -1,7 +1,4 @@
-"""Consumers of JetStream: one that is asked for messages, and one that follows a stream in order.
-
-Source: the NATS documentation, "JetStream wire API Reference", and ADR-13, ADR-17 and ADR-37.
-"""
+"""Consumers of JetStream: one that pulls messages, and one that follows a stream in order."""
 
 import json
 import secrets
@@ -32,7 +29,7 @@ from trio_stomp.nats.codec import (
 
 _ACK = b"+ACK"
 SILENT_BEATS = 2.5
-"""A consumer without a message or heart-beat for so many intervals is given up."""
+"""A consumer without a message or heart-beat for this many intervals is abandoned."""
 _NS = 1_000_000_000
 _STATUS = b"NATS/1.0 "
 _HEARTBEAT = 100
@@ -41,13 +38,13 @@ UNAVAILABLE = 503
 
 @value
 class Position:
-    """Where a message of a consumer stands, from its ``reply``.
+    """The position of a consumer's message, from its ``reply``.
 
     Args:
-      sequence: In the stream.
-      delivery: Of this delivery in the consumer, from 1, without gaps.
+      sequence: Its sequence in the stream.
+      delivery: The number of this delivery by the consumer, from 1, without gaps.
       time_ns: When the stream stored it, since 1970.
-      pending: Messages of the stream that follow for this consumer.
+      pending: Number of later messages of the stream for this consumer.
     """
 
     sequence: int
@@ -60,7 +57,7 @@ def position_of(message: Message) -> Position:
     """Return the position of a message that a consumer delivered.
 
     Raises:
-      NatsProtocolError: It is not from a consumer.
+      NatsProtocolError: the message is not from a consumer.
     """
     words = message.reply.split(b".")
     # $JS.ACK.STREAM.CONSUMER.delivered.sequence.delivery.time.pending, or with domain and account
@@ -75,14 +72,15 @@ def position_of(message: Message) -> Position:
 
 @define(eq=False, repr=False)
 class Puller:
-    """Asks a consumer for messages, a window at a time. ``open_puller`` makes it.
+    """Requests messages from a consumer, a window at a time. ``open_puller`` makes it.
 
-    At most twice ``window`` messages wait here: it asks again when half of them were received.
+    At most twice ``window`` messages wait here: the next window is requested when half of one has
+    been received.
 
     Args:
-      next_subject: Where it asks.
-      window: Messages asked for at once.
-      window_bytes: Bytes asked for at once; more than the largest message.
+      next_subject: The subject of its requests.
+      window: Messages per request.
+      window_bytes: Bytes per request; more than the largest message.
       beat_s: Interval of the consumer's heart-beats while it has no messages.
     """
 
@@ -95,7 +93,7 @@ class Puller:
     _subscription: Subscription = field(init=False)
     _arrived: list[Message] = field(factory=list)
     _asked: int = 0
-    """Messages asked for that have not arrived."""
+    """Requested messages that have not arrived."""
     _error: NatsError | None = None
     _news: trio.Event = field(factory=trio.Event)
 
@@ -107,9 +105,9 @@ class Puller:
 
         Raises:
           Disconnected: The connection ended.
-          NoResponders: There is no such consumer (any more).
+          NoResponders: The consumer does not exist (any more).
           NoAnswer: The consumer is silent: its server is gone, or has no leader.
-          JetStreamError: The server refuses to go on.
+          JetStreamError: The server refuses further messages.
         """
         while not self._arrived:
             if self._error is not None:
@@ -139,7 +137,7 @@ class Puller:
         self.client.unsubscribe(self._subscription)
 
     def _ask(self) -> None:
-        """Ask for another window if at most half of one is still to come."""
+        """Request another window if at most half of one is outstanding."""
         if self._asked > self.window // 2:
             return
         order = {
@@ -162,7 +160,7 @@ class Puller:
         self._news.set()
 
     def _take_status(self, headers: Headers) -> None:
-        """Take the end of a window, a heart-beat or a refusal."""
+        """Process the end of a window, a heart-beat or a refusal."""
         if headers.status == _HEARTBEAT:
             return
         unsent = headers.fields.get(b"Nats-Pending-Messages", b"")
@@ -184,7 +182,7 @@ class Entry:
 
     Args:
       time_ns: When it was stored, since 1970.
-      pending: Messages that follow in the stream; 0 = it was the last.
+      pending: Number of later messages in the stream; 0 = it was the last one.
     """
 
     sequence: int
@@ -197,8 +195,8 @@ class Entry:
 class Follower:
     """Reads a stream in order, from one sequence on, without a gap. ``follow`` makes it.
 
-    When the connection, the consumer or its server is lost, it goes on with another. A jump in the
-    sequences means that the messages between were deleted.
+    When the connection, the consumer or its server is lost, it continues with another one. A gap in
+    the sequences means that messages were deleted.
 
     Args:
       last: The sequence of the last message received.
@@ -217,7 +215,7 @@ class Follower:
         """Return the next messages, at least one.
 
         Raises:
-          NotFound: There is no such stream.
+          NotFound: the stream does not exist.
           JetStreamError: The server refuses a consumer.
         """
         client = self.jetstream.client
@@ -239,12 +237,12 @@ class Follower:
                     return entries
 
     async def _pause(self) -> None:
-        """Give up the consumer, and wait a little before another is made."""
+        """Abandon the consumer, and wait briefly before creating another."""
         self.close()
         await trio.sleep(self.beat_s / 4)
 
     def close(self) -> None:
-        """End its subscription. Its consumer ends by itself."""
+        """End its subscription. The server removes its consumer."""
         if self._puller is not None:
             self._puller.close()
             self._puller = None
@@ -290,7 +288,7 @@ class Follower:
 
 @asynccontextmanager
 async def follow(jetstream: JetStream, stream: str, after: int) -> AsyncGenerator[Follower, None]:
-    """Follow a stream while the block runs, from the first message after a sequence."""
+    """Follow a stream for the duration of the block, from the first message after a sequence."""
     follower = Follower(jetstream, stream, after)
     try:
         yield follower

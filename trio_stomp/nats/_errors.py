@@ -6,7 +6,7 @@ from trio_stomp.nats.codec import NatsError
 class Disconnected(NatsError):
     """No server is connected, or the connection ended before an answer came.
 
-    It is unknown whether the server carried out what was sent.
+    It is unknown whether the server carried out the last operations.
     """
 
 
@@ -15,7 +15,7 @@ class NoAnswer(NatsError):
 
 
 class NoResponders(NatsError):
-    """No client subscribes to the subject of a request. JetStream is off, if it was for that."""
+    """No client subscribes to the subject of a request; for JetStream's: it is disabled."""
 
 
 class Refused(NatsError):
@@ -26,8 +26,8 @@ class JetStreamError(NatsError):
     """JetStream refused a request.
 
     Args:
-      code: As an HTTP status.
-      err_code: The number of the error in the server's list.
+      code: A status as in HTTP.
+      err_code: The number of the error in NATS' list of errors.
       description: The server's text.
     """
 
@@ -43,8 +43,8 @@ class WrongLastSequence(JetStreamError):
 
 
 class OutgoingFull(NatsError):
-    """The connection accepts less than is published. Nothing of the refused message was sent."""
+    """The connection accepts less than is published. No part of the refused message was sent."""
 
 
 class NotFound(JetStreamError):
-    """There is no such stream, consumer or message."""
+    """The stream, consumer or message does not exist."""

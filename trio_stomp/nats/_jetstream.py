@@ -18,9 +18,9 @@ from trio_stomp.nats.codec import NatsError, NatsProtocolError, encode_headers, 
 WRONG_LAST_SEQUENCE = {10071, 10164}
 """Errors of a publication whose expected sequence is stale."""
 NOT_FOUND = {10014, 10037, 10059}
-"""Errors of a request for a consumer, a message or a stream that is not there."""
+"""Errors of a request for a consumer, message or stream that does not exist."""
 _PLAIN_ANSWER = re.compile(rb'\{"stream":"[^"\\]*", ?"seq":(\d{1,19})\}').fullmatch
-"""The usual answer to a publication. To parse it as JSON takes four times as long."""
+"""The usual answer to a publication. Parsing it as JSON takes four times as long."""
 
 
 @value
@@ -28,7 +28,7 @@ class Published:
     """JetStream has stored a message.
 
     Args:
-      sequence: Of the message in its stream.
+      sequence: The message's sequence in its stream.
       is_duplicate: A message with the same id was stored before; this one was not.
     """
 
@@ -41,13 +41,13 @@ class StreamInfo:
     """A stream and its state.
 
     Args:
-      config: As the server has it.
+      config: The server's config of it.
       first: The sequence of the first message; ``last + 1`` if there is none.
       last: The greatest sequence ever used.
-      messages: Messages that are there.
+      messages: Number of stored messages.
       size: Their bytes.
-      leader: The name of the server that leads it; "" = none, or no cluster.
-      followers: The names of other servers that have it, and whether each is current.
+      leader: The name of its leading server; "" = none, or no cluster.
+      followers: The names of its other servers, and whether each is current.
     """
 
     config: Mapping[str, object]
@@ -64,10 +64,10 @@ OnPublished = Callable[[Published | NatsError], None]
 
 @define(eq=False, repr=False)
 class JetStream:
-    """JetStream over a client.
+    """JetStream, over a client.
 
     Args:
-      prefix: Of all subjects of the interface; others than the default lead to a domain.
+      prefix: The prefix of all subjects of the API; another than the default selects a domain.
     """
 
     client: NatsClient
@@ -76,15 +76,15 @@ class JetStream:
     async def call(
         self, method: str, order: Mapping[str, object] | None = None
     ) -> dict[str, object]:
-        """Carry out a request of the interface and return its answer.
+        """Send a request to the API and return its answer.
 
         Args:
           method: The subject without the prefix, such as ``STREAM.INFO.LOG_00``.
           order: The content; None = empty.
 
         Raises:
-          NotFound: There is no such stream, consumer or message.
-          JetStreamError: The server refused it otherwise.
+          NotFound: The stream, consumer or message does not exist.
+          JetStreamError: The server refused it for another reason.
           NatsError: See ``NatsClient.request``.
         """
         subject = b"%b.%b" % (self.prefix, method.encode())
@@ -96,10 +96,10 @@ class JetStream:
         return _stream_info(await self.call(f"STREAM.INFO.{name}"))
 
     async def create_stream(self, config: Mapping[str, object]) -> StreamInfo:
-        """Create a stream with ``config["name"]``, or return it if it is there with this config.
+        """Create a stream with ``config["name"]``, or return the existing one with this config.
 
         Raises:
-          JetStreamError: A stream with that name has another config.
+          JetStreamError: the existing stream has another config.
           NatsError: As ``call``.
         """
         return _stream_info(await self.call(f"STREAM.CREATE.{config['name']}", config))
@@ -113,7 +113,7 @@ class JetStream:
         await self.call(f"STREAM.DELETE.{name}")
 
     async def purge(self, name: str, below: int) -> int:
-        """Delete a stream's messages with sequences less than ``below``; return how many.
+        """Delete a stream's messages with sequences less than ``below``; return their number.
 
         Raises as ``call``.
         """
@@ -121,7 +121,7 @@ class JetStream:
         return _number(answer, "purged")
 
     async def message(self, stream: str, **which: object) -> tuple[int, bytes]:
-        """Return sequence and payload of a message, as the stream's leader has it.
+        """Return the sequence and payload of a message from the stream's leader.
 
         Args:
           stream: The stream.
@@ -142,13 +142,13 @@ class JetStream:
         *,
         headers: Mapping[bytes, bytes],
     ) -> None:
-        """Publish to a stream, without waiting. Several may be on their way.
+        """Publish to a stream without waiting. Several publications may be pending.
 
         Args:
-          subject: One of the stream's.
+          subject: A subject of the stream.
           payload: The content.
           on_published: Called once: with the sequence, or the error. It must not wait or raise.
-          headers: For instance from ``expecting``.
+          headers: Header block, for example from ``expecting``.
 
         Raises:
           NatsError: As ``NatsClient.publish``; ``on_published`` is not called.
@@ -167,7 +167,7 @@ class JetStream:
 
         Raises:
           WrongLastSequence: The expected sequence is stale. Nothing was stored.
-          JetStreamError: The server refused it otherwise. Nothing was stored.
+          JetStreamError: The server refused it for another reason. Nothing was stored.
           NatsError: See ``NatsClient.request``; it may have been stored.
         """
         block = encode_headers(headers) if headers else b""
@@ -181,8 +181,8 @@ def expecting(sequence: int, *, of_subject: bool = False) -> dict[bytes, bytes]:
     """Return headers for a message that is stored only after ``sequence``.
 
     Args:
-      sequence: The stream's last one; 0 = none was ever used.
-      of_subject: It is the last with the same subject instead; 0 = there is none.
+      sequence: The last sequence of the stream; 0 = it never had a message.
+      of_subject: Compare with the last message of the same subject instead; 0 = there is none.
     """
     name = b"Nats-Expected-Last-Subject-Sequence" if of_subject else b"Nats-Expected-Last-Sequence"
     return {name: b"%d" % sequence}
@@ -205,10 +205,10 @@ def checked(payload: bytes) -> dict[str, object]:
     """Return the fields of an answer of JetStream.
 
     Raises:
-      NotFound: There is no such stream, consumer or message.
-      WrongLastSequence: An expected sequence is stale.
-      JetStreamError: The server refused the request otherwise.
-      NatsProtocolError: It is no answer of JetStream.
+      NotFound: the stream, consumer or message does not exist.
+      WrongLastSequence: the expected sequence is stale.
+      JetStreamError: the server refused the request for another reason.
+      NatsProtocolError: it is not an answer of JetStream.
     """
     fields = parse_object(payload)
     error = fields.get("error")

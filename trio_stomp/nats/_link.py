@@ -29,19 +29,19 @@ LINGER_S = 1.0
 """Time to wait for an error that explains a failed write."""
 DEFAULT_MAX_PAYLOAD = 1024 * 1024
 SILENT_PINGS = 2
-"""Number of PINGs after which a server that sent nothing is given up."""
+"""A server that sent nothing during this many PINGs is considered dead."""
 MAX_PINGS = 64
-"""Number of PINGs without a PONG after which a server is given up, whatever else it sends."""
+"""A server that did not answer this many PINGs is considered dead, whatever else it sends."""
 
 
 @define(eq=False, repr=False)
 class Link:
-    """An open connection. ``open_link`` makes it; it ends once and is never opened again.
+    """An open connection. Created by ``open_link``. It ends once, and cannot be reopened.
 
     Args:
       receive: Called with the messages of each read, in order. It must not raise.
       on_fault: Called with each error that the server reports.
-      info: What the server said of itself last.
+      info: The server's latest description of itself.
     """
 
     address: Address
@@ -58,20 +58,20 @@ class Link:
     _outgoing: list[bytes] = field(factory=list)
     _wake: trio.Event = field(factory=trio.Event)
     _pings: deque[trio.Event] = field(factory=deque)
-    """The PINGs without a PONG, oldest first."""
+    """PINGs without a PONG so far, oldest first."""
     _has_heard: bool = False
-    """Whether the server sent anything since the last PING."""
+    """Whether the server has sent anything since the last PING."""
     _fault: str = ""
     _reason: NatsError | None = None
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     async def shake_hands(self) -> None:
-        """Return once the server has accepted the credentials.
+        """Wait until the server has accepted the credentials.
 
         Raises:
-          Refused: It refuses TLS, the credentials, or one more connection.
-          Disconnected: The connection ended.
-          NatsProtocolError: It is no NATS server.
+          Refused: the server refuses TLS, the credentials, or another connection.
+          Disconnected: the connection ended.
+          NatsProtocolError: the peer is not a NATS server.
         """
         while not self.max_payload:  # until INFO has come
             self._take(await self._read())
@@ -124,10 +124,10 @@ class Link:
             self._wake.set()
 
     async def flush(self) -> bool:
-        """Wait until the server has processed all that was said before.
+        """Wait until the server has processed all earlier operations.
 
         Returns:
-          False if the connection ended before.
+          False if the connection ended first.
         """
         if self._reason is None:
             answered = trio.Event()
@@ -137,7 +137,7 @@ class Link:
         return self._reason is None
 
     def end(self, reason: NatsError) -> None:
-        """End the connection. Only the first reason counts."""
+        """End the connection. The first reason is kept."""
         if self._reason is None:
             self._reason = reason
             for ping in self._pings:
@@ -149,7 +149,7 @@ class Link:
         await trio.aclose_forcefully(self._stream)
 
     async def run(self) -> NatsError:
-        """Read and write until the connection ends; return why it did."""
+        """Read and write until the connection ends, and return the reason."""
         with self._scope:
             async with trio.open_nursery() as tasks:
                 tasks.start_soon(self._write)
@@ -168,7 +168,7 @@ class Link:
             self.end(error)
 
     async def _read(self) -> list[Event]:
-        """Return the events of one read, perhaps none.
+        """Return the events of one read, which may be none.
 
         Raises:
           Disconnected: The connection ended.
@@ -215,7 +215,7 @@ class Link:
                 await self._stream.send_all(data)
                 self.outgoing_bytes -= len(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            # The reader ends the connection: an error that explains it may be there to be read.
+            # The reader ends the connection, as an error that explains it may have arrived.
             await trio.sleep(LINGER_S)
             self.end(Disconnected(f"{self.address}: the connection broke"))
 
@@ -241,9 +241,9 @@ async def open_link(
     """Connect to a server, and close the connection when the block ends.
 
     Raises:
-      Disconnected: The server cannot be reached, or does not answer within ``connect_s``.
-      Refused: It refuses TLS, the credentials, or one more connection.
-      NatsProtocolError: It is no NATS server.
+      Disconnected: the server cannot be reached, or does not answer within ``connect_s``.
+      Refused: the server refuses TLS, the credentials, or another connection.
+      NatsProtocolError: the peer is not a NATS server.
     """
     try:
         with trio.fail_after(options.connect_s):

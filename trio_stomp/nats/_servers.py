@@ -1,4 +1,4 @@
-"""The servers of a cluster that a client may connect to, and when to try which."""
+"""The servers of a cluster, and the order and time of connection attempts."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from trio_stomp.nats._address import Address, parse_address
 from trio_stomp.nats.codec import NatsError
 
 MAX_LEARNED = 256
-"""Addresses learned from servers and kept."""
+"""Maximum number of addresses learned from servers."""
 
 
 @define(eq=False, repr=False)
@@ -19,8 +19,9 @@ class Servers:
     Args:
       configured: Tried first, and never forgotten.
       first_wait_s: Pause after all of them failed once; it doubles with each further round.
-      last_wait_s: The longest pause.
-      chance: Makes nodes that lost one server choose different others, at different times.
+      last_wait_s: The maximum pause.
+      chance: A random generator, so that clients that lost one server choose different others at
+        different times.
     """
 
     configured: Sequence[Address]
@@ -29,12 +30,12 @@ class Servers:
     chance: random.Random
     _learned: list[Address] = field(factory=list)
     _round: list[Address] = field(factory=list)
-    """Addresses that were not tried yet in this round."""
+    """Addresses not tried yet in this round."""
     _rounds: int = -1
-    """Rounds without a success before this one."""
+    """Number of failed rounds before this one."""
 
     def next(self) -> tuple[Address, float]:
-        """Return the address to try next, and the pause before it in seconds."""
+        """Return the next address to try, and the pause before it in seconds."""
         if self._round:
             return self._round.pop(), 0.0
         servers = {(each.host, each.port): each for each in (*self._learned, *self.configured)}
@@ -46,11 +47,11 @@ class Servers:
         return self._round.pop(), wait * self.chance.uniform(0.5, 1.0)
 
     def note_success(self, address: Address, info: Mapping[str, object]) -> None:
-        """Begin a new round at the next failure, with the addresses that the server named.
+        """Begin a new round after the next failure, with the addresses named by the server.
 
         Args:
           address: The server that accepted a connection.
-          info: What it said of itself.
+          info: Its description of itself.
         """
         self._round, self._rounds = [], -1
         learned = info.get("connect_urls")

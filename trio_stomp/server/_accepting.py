@@ -1,4 +1,4 @@
-"""Accepting connections from a listener, one for each run of the loop."""
+"""Accepting connections from a listener, one in each pass of the loop."""
 
 import errno
 import logging

@@ -12,7 +12,7 @@ from trio_stomp.transport import Wire
 logger = logging.getLogger("trio_stomp")
 
 REFUSALS_AT_ONCE = 256
-"""Maximum number of refused peers that are being sent the reason. Others are closed without."""
+"""Maximum number of refused peers that receive the reason at once. Others are just closed."""
 
 
 @define(eq=False, repr=False)
@@ -26,7 +26,7 @@ class Admission:
     _being_refused: int = 0
 
     def enter(self, wire: Wire) -> RemoteError | None:
-        """Count a connection in, and return why it must be turned away, if it must."""
+        """Count a new connection, and return the reason to refuse it, or None."""
         refusal = self._refusal(wire)
         if refusal is None:
             self.admitted += 1

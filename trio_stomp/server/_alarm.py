@@ -1,4 +1,4 @@
-"""Wakes the dispatcher when something in the core is due."""
+"""Wakes the dispatcher when a timer of the core is due."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ class Alarm:
     """The core's single timer, set after each turn to the time of the next event.
 
     Args:
-      ring: Makes the dispatcher advance the core's time.
+      ring: Wakes the dispatcher, which advances the core's time.
     """
 
     ring: Callable[[], Awaitable[None]]

@@ -1,7 +1,7 @@
-"""The one thread that appends to the store, for as long as a committer runs.
+"""The single thread that appends to the store while a committer runs.
 
-One from the pool costs half as much again for each append: it is fetched, named, limited and given
-back.
+A thread from Trio's pool would add half of the cost to each append: it is fetched, named, limited
+and returned.
 """
 
 import threading
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Appender:
-    """Appends in a thread that lives as long as the ``with`` block. For one task."""
+    """Appends in a thread that exists for the duration of the ``with`` block. For one task."""
 
     store: "Store"
     _jobs: "SimpleQueue[Job | None]" = field(factory=SimpleQueue)
@@ -32,7 +32,7 @@ class Appender:
 
     def __enter__(self) -> Self:
         token = trio.lowlevel.current_trio_token()
-        # A daemon, as Trio's own: a disk that hangs must not keep a dying process.
+        # A daemon, as Trio's threads are: a disk that hangs must not keep the process from ending.
         self._thread = threading.Thread(
             target=self._append_for_ever, args=(token,), name="appender", daemon=True
         )
@@ -45,7 +45,7 @@ class Appender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # It has nothing to do, since ``append`` is always waited for.
+        # The thread is idle, as callers wait for each ``append``.
         self._jobs.put(None)
         self._thread.join()
 
@@ -61,7 +61,7 @@ class Appender:
             found = outcome.capture(self.store.append, turns, expected)
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(trio.lowlevel.reschedule, task, found)
-            # Keep nothing of this job alive until the next one, which may take long to come.
+            # Release this job now: the next one may come much later.
             del job, task, turns, found
 
 

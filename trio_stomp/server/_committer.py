@@ -40,7 +40,7 @@ RETAIN_S = 10.0
 MEASURE_S = 10.0
 """The interval at which the store's capacity is read."""
 MAX_GROUP_TURNS = 4096
-"""Turns of one append."""
+"""Maximum number of turns in one append."""
 
 Answer = Callable[[float], None]
 
@@ -56,7 +56,7 @@ class StreamsHost(Protocol):
 
 
 class CommitterHost(Protocol):
-    """The part of the core that receives the store's answers, in turns of the dispatcher."""
+    """The part of the core that receives the store's answers, called in turns of the dispatcher."""
 
     @property
     def log(self) -> "Log | None":
@@ -73,12 +73,12 @@ class CommitterHost(Protocol):
         """Withdraw everything handed to the store since the last commit."""
 
     def note_capacity(self, limit_bytes: int) -> None:
-        """Set the maximum bytes of messages in the store, or 0 if unknown."""
+        """Set the maximum number of message bytes in the store, or 0 if unknown."""
 
 
 @define(eq=False, repr=False)
 class _Probe:
-    """An effect without a record: something to append, so that it is seen when the store works."""
+    """An effect without a record: appended to detect that the store works again."""
 
     client: "Client | None" = None
 
@@ -105,10 +105,10 @@ class StoreCommitter:
     host: CommitterHost
     call_soon: Callable[[Answer], None]
     error: str = ""
-    """Why the store cannot be written to now; "" = it can."""
+    """The error of the last write; "" = the store works."""
     _turns: "deque[Turn]" = field(factory=deque)
     _now: trio.Event = field(factory=trio.Event)
-    """Set as soon as a waiting record must be appended at once."""
+    """Set when a waiting record must be appended at once."""
     _due: float = math.inf
     """The time by which waiting records must be appended."""
     _waiting: trio.CancelScope | None = None
@@ -123,11 +123,11 @@ class StoreCommitter:
         self._appender = Appender(self.store)
 
     def submit(self, turn: "Turn") -> None:
-        """Have a turn appended, behind those before it."""
+        """Queue a turn to be appended after the earlier ones."""
         self._turns.append(turn)
 
     def hurry(self, patience_s: float = 0.0) -> None:
-        """Append waiting records, however few, after at most this delay."""
+        """Append waiting records after at most this delay, however few they are."""
         if not self._turns:
             return
         if not patience_s:
@@ -137,7 +137,7 @@ class StoreCommitter:
         if due < self._due:
             self._due = due
             if self._waiting is not None:
-                # So the task need not run for records that are only to wait.
+                # So the task does not have to run for records that may wait.
                 self._waiting.deadline = due
 
     @property
@@ -146,12 +146,12 @@ class StoreCommitter:
         return not (self._turns or self._busy)
 
     async def wait_answer(self) -> None:
-        """Wait until something was answered. Checkpoint: always."""
+        """Wait until the store has answered. Checkpoint: always."""
         self._answered = trio.Event()
         await self._answered.wait()
 
     async def run(self) -> None:
-        """Append the submitted turns, and carry out reads, until cancelled.
+        """Append submitted turns and carry out reads until cancelled.
 
         Checkpoint: always. Cancel: not in the middle of an append.
         """
@@ -203,7 +203,7 @@ class StoreCommitter:
             withdrawn.set()
             self.host.uncommitted(text, now)
             if was_well and self.host.log is not None:
-                # There may be nothing to retry, and no traffic while /readyz reports failure.
+                # There may be nothing to retry, and no traffic while /readyz reports the failure.
                 self.host.log.when_safe(_Probe())
 
         self._answer(withdraw)
@@ -215,7 +215,7 @@ class StoreCommitter:
         self._answered.set()
 
     def ask(self, wanted: "StoreRead") -> None:
-        """Have something read, and given to the core."""
+        """Read from the store in a thread, and pass the result to the core."""
         assert self._nursery is not None
         self._nursery.start_soon(self._read, wanted)
 
@@ -264,7 +264,7 @@ class StoreCommitter:
                 before = max(before, self.store.find_offset(each.stream, each.oldest_ms))
             surplus = state.bytes - each.max_bytes
             if each.max_bytes and surplus > 0:
-                # Whole files go, so about is good enough.
+                # Retention removes whole files, so an approximate time is enough.
                 before = max(
                     before, state.first + (state.next - state.first) * surplus // state.bytes
                 )

@@ -22,8 +22,10 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_stomp")
 
 MAX_TURN_FRAMES = 1024
-"""Frames per turn: staged output stays in the processor's cache, and others wait only for some
-milliseconds. With 256, ten consumers of a queue cost a fifth more.
+"""Maximum number of frames in a turn.
+
+So staged output stays in the processor's cache, and other tasks wait only a few milliseconds. With
+256, ten consumers of a queue cost a fifth more.
 """
 TURN_S = 0.003
 """Time after which a turn takes no more input. Input already taken and work left from earlier turns
@@ -52,12 +54,12 @@ class Dispatcher:
     committer: StoreCommitter | None = None
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
-    """How long turns held the loop, output included. Each diagnostics interval has a new one."""
+    """Times for which turns held the loop, output included; renewed in each interval of DIAG."""
     _resumed: deque[Client] = field(factory=deque)
     _calls: deque[Callable[[float], None]] = field(factory=deque)
 
     def resume(self, client: Client) -> None:
-        """Give ``client`` more of its backlog in the next turn."""
+        """Resume delivery of ``client``'s backlog in the next turn."""
         self._resumed.append(client)
         self.inbox.wake()
 
@@ -69,7 +71,7 @@ class Dispatcher:
     async def call(self, action: Callable[[float], T]) -> T:
         """Call ``action`` with the time in the next turn, and return its result or raise its error.
 
-        Checkpoint: always. Cancel: the call is made all the same.
+        Checkpoint: always. Cancel: the call is made nevertheless.
         """
         found: list[outcome.Value[T] | outcome.Error] = []
         called = trio.Event()
@@ -96,7 +98,7 @@ class Dispatcher:
             await self._finish(self.committer)
 
     async def _finish(self, committer: StoreCommitter) -> None:
-        """Have the store append the rest, if it can."""
+        """Append the remaining records, if the store works."""
         while (self._has_more or not committer.is_idle) and not committer.error:
             committer.hurry()
             if not self._has_more:
@@ -190,7 +192,7 @@ class Dispatcher:
             before = len(subscriptions)
             if not _guarded(self.broker.forget, client, item.reason, now, release):
                 release()
-            # Each ends separately, so thousands of them are a turn's work.
+            # Each subscription ends separately, so thousands of them take a whole turn.
             return 1 + ENDING_FRAMES * (before - len(subscriptions))
         if type(item) is Control:
             _guarded(item.action, now)
@@ -198,7 +200,7 @@ class Dispatcher:
 
 
 def _guarded(call: Callable[..., None], *arguments: object) -> bool:
-    """Call something that must not crash the broker, and return whether it succeeded.
+    """Call a function whose failure must not crash the broker, and return whether it succeeded.
 
     A failure is a bug, and is logged.
     """

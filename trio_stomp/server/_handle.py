@@ -1,4 +1,4 @@
-"""Where clients come from, and how the program that runs a broker speaks to it."""
+"""The entrances of a broker, and the interface for the program that runs it."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -16,10 +16,10 @@ SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def check_session_id(session_id: str) -> str:
-    """Return a session id of the embedding program's.
+    """Return the embedding program's session id if it is valid.
 
     Raises:
-      OptionError: it is invalid, which is a fault of the program.
+      OptionError: it is invalid, by the program's fault.
     """
     if not isinstance(session_id, str) or not SESSION_ID.fullmatch(session_id):
         raise OptionError(
@@ -58,7 +58,7 @@ class ServerEvent:
 
 @define(eq=False, repr=False)
 class EventFeed:
-    """The sender of events to the program's channel. It never waits.
+    """Sends events to the program's channel without waiting.
 
     Handles: the first and the last subscription of a destination; a full channel (the newest events
     are lost, and counted), and a closed one.
@@ -73,7 +73,7 @@ class EventFeed:
     """The number of subscriptions by destination, bounded by the broker's limits."""
 
     def hear(self, event: BrokerEvent) -> None:
-        """Take an event of the core, within its turn. Does not raise."""
+        """Process an event of the core, within its turn. Does not raise."""
         if event.name == "subscribe":
             many = self._subscriptions.get(event.destination, 0) + 1
             self._subscriptions[event.destination] = many
@@ -93,7 +93,7 @@ class EventFeed:
             self.tell(ServerEvent("disconnect", *who, reason=event.reason, detail=event.detail))
 
     def tell(self, event: ServerEvent) -> None:
-        """Put an event into the channel if it has room, else count it."""
+        """Put an event into the channel if it has room, or count it as lost."""
         if self.channel is None:
             return
         try:
@@ -119,7 +119,7 @@ async def _nothing_to_reload(_settings: object) -> None:
 
 
 def refuse(_stream: trio.abc.Stream) -> None:
-    """Refuse a new connection where no broker runs."""
+    """Refuse a new connection because no broker runs."""
     raise ConnectionRefusedError("the broker is not accepting connections")
 
 
@@ -149,7 +149,7 @@ class ServerHandle:
     on_connect: Callable[[trio.abc.Stream], None] = refuse
     feed: EventFeed = field(factory=EventFeed)
     grace_s: float | None = None
-    """Time for connections to end, if ``stop`` was told."""
+    """Time for connections to end, if given to ``stop``."""
     _stopping: trio.Event = field(factory=trio.Event)
 
     @property
@@ -158,7 +158,7 @@ class ServerHandle:
         return self.feed.lost
 
     async def connect(self) -> trio.abc.HalfCloseableStream:
-        """Return a new connection to the broker, over memory: the client's end of a bounded stream.
+        """Connect to the broker over memory, and return the client's end of a bounded stream.
 
         It does not pass through the operating system. It counts as local and unencrypted.
         Authentication and authorization apply as for any client. It can be a connector of

@@ -7,7 +7,8 @@ from trio_stomp.base import option
 MIB = 1024 * 1024
 CLOSE, ERROR = "close", "error"
 """Farewells. Many libraries connect again after a lost connection and raise an ERROR as an
-exception in the program, which then ends."""
+exception in the program, which then ends.
+"""
 
 
 @frozen

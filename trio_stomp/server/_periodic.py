@@ -18,7 +18,7 @@ SWEEP_S = 1.0
 
 @define(eq=False, repr=False)
 class Periodic:
-    """The tasks that hand work to the dispatcher at intervals.
+    """The tasks that give work to the dispatcher at intervals.
 
     Handles: statistics, sweeps, stompserver's monitor, sessions whose token expires.
     Does not handle: single deadlines (``Alarm``, ``Watchdog``).

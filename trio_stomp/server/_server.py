@@ -68,12 +68,12 @@ logger = logging.getLogger("trio_stomp")
 
 
 class Diagnostics(Protocol):
-    """The diagnostics floor, as the server sees it. The dispatcher calls it within its turns."""
+    """The interface to the diagnostics floor, which the dispatcher calls within its turns."""
 
     interval_s: float
 
     def begin(self) -> None:
-        """Begin to run the recovered broker."""
+        """Start diagnostics of the recovered broker."""
 
     def tick(self, now: float) -> None:
         """Publish the statistics of the last interval to their subscribers."""
@@ -89,8 +89,8 @@ class Server:
     Args:
       limits: Bounds of connections, queues and memory.
       codecs: For the sessions.
-      boot_number: The first session id; no earlier start of this broker used one above it.
-      pages: Answer plain HTTP requests.
+      boot_number: The first session id, above all ids of earlier starts of this broker.
+      pages: The pages that answer plain HTTP requests.
       authenticator: Establishes the identity of clients.
       tls: Encrypts connections; None = there is no certificate.
       proxies: The addresses whose connections begin with a PROXY header.
@@ -120,7 +120,7 @@ class Server:
     accepted: int = 0
     clock: Clock = field(factory=Clock)
     new_session_id: Callable[[], str] | None = None
-    """Returns ids chosen by the embedding program; None = ids are counted from ``boot_number``."""
+    """Returns ids chosen by the embedding program; None = they are counted from ``boot_number``."""
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
     cluster: Cluster | None = None
     """The cluster that this broker owns."""
@@ -147,12 +147,12 @@ class Server:
         diagnostics: Diagnostics,
         store: "Store | None" = None,
     ) -> None:
-        """Join the core and the diagnostics, which need the server to be made first.
+        """Add the core and the diagnostics, which require an existing server.
 
         Args:
           broker: The core.
           diagnostics: The diagnostics.
-          store: Recovered already; it is closed at the end.
+          store: The recovered store, which is closed at the end; None = there is none.
         """
         self.broker = broker
         broker.turns.clock = trio.current_time
@@ -232,7 +232,7 @@ class Server:
                 self.inbox.close()
 
     def _joining(self, producers: trio.Nursery) -> Callable[[trio.abc.Stream], None]:
-        """Return how the program itself brings connections, which come from no listener."""
+        """Return the function by which the program adds connections without a listener."""
         # A task runs in its starter's context, which must be the broker's here.
         context = contextvars.copy_context()
 
@@ -262,7 +262,8 @@ class Server:
                 accepting.start_soon(accept_from, entrance.listener, serve, producers)
             started()
             await handle.wait_stopping()
-            # The port stays open meanwhile: load balancers must learn that it is not ready.
+            # The port stays open during the drain, so that load balancers learn that the broker is
+            # not ready.
             self._is_stopping = True
             await drain(self.connections, self.limits.drain_s, self._retire)
             accepting.cancel_scope.cancel()
@@ -320,7 +321,7 @@ class Server:
             self.admission.leave(wire, refusal)
 
     async def _introduced(self, wire: Wire, tls: str, secret: bytes) -> tuple[bytes, str] | None:
-        """Return the bytes behind the header of a proxy or node, and ``tls``; or None."""
+        """Return the bytes after a proxy's or node's header, and ``tls``; None = it is invalid."""
         problem = "timed out"
         is_known = False
         try:
@@ -366,10 +367,11 @@ class Server:
             try:
                 session_id = check_session_id(self.new_session_id())
             except Exception:
-                # Not one of ours instead: that can be guessed, and perhaps must not be.
+                # Do not fall back to a counted id: it can be guessed, which the program may not
+                # allow.
                 logger.exception("%s is refused: new_session_id failed", wire.remote)
                 refusal = refusal or internal_error()
-        # With access rules, they decide about the command DIAG.
+        # Access rules, if any, decide who may use the command DIAG.
         may_ask = wire.is_loopback or self.broker.authorizer.rules is not None
         session = ServerSession(self.codecs, may_ask=may_ask)
         connection = Connection.over(wire, session, self._shared, trio.current_time())
@@ -446,7 +448,7 @@ class Server:
 
         def turn(now: float) -> None:
             before, self.authenticator.accounts = self.authenticator.accounts, accounts
-            # Clients that did not log in stay only if anonymous clients are still accepted.
+            # Clients without a login stay only if anonymous clients are still accepted.
             lets_anonymous = self.authenticator.lets_anonymous(is_loopback=True)
 
             def is_known(identity: Identity) -> bool:
@@ -472,7 +474,7 @@ class Server:
         return self.cluster.doubts() if self.cluster is not None else ""
 
     def census(self) -> Census:
-        """Return the figures that only the server knows (the core's ``TakesCensus``).
+        """Return the figures that only the server has, for the core's ``TakesCensus``.
 
         The time depends on the number of connections with waiting output, not on all connections.
         """

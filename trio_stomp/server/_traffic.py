@@ -1,4 +1,4 @@
-"""Traffic totals of connections, ended ones included, so that no total shrinks."""
+"""Traffic totals of all connections, including ended ones, so that no total decreases."""
 
 from typing import TYPE_CHECKING
 

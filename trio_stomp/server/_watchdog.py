@@ -1,8 +1,8 @@
 """One task that watches the deadlines of all connections.
 
-A deadline around each read would cost as much as the read. Instead readers and writers leave time
-stamps, and this task checks a connection when it may be due: ``look`` acts on what is late, and
-returns the time of the next check.
+A deadline around each read would cost as much as the read. Instead, readers and writers record
+times, and this task checks a connection when a deadline may have passed: ``look`` acts on missed
+deadlines, and returns the time of the next check.
 """
 
 import heapq
@@ -17,13 +17,13 @@ MAX_LOOKS = 100
 
 
 class Watched(Protocol):
-    """Something that the watchdog looks at."""
+    """The interface of objects with deadlines."""
 
     next_look: float
 
     @property
     def is_finished(self) -> bool:
-        """Return whether nothing will be due any more."""
+        """Return whether it has no more deadlines."""
 
     def look(self, now: float) -> float:
         """Act on missed deadlines, and return the time of the next check (``math.inf``: none)."""
@@ -39,7 +39,7 @@ class Watchdog:
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     def watch(self, watched: Watched, when: float) -> None:
-        """Look at ``watched`` at ``when`` or before."""
+        """Check ``watched`` at ``when`` or earlier."""
         if when >= watched.next_look:
             return
         watched.next_look = when
@@ -51,7 +51,7 @@ class Watchdog:
             self._scope.deadline = when
 
     def _prune(self) -> None:
-        """Forget ended connections long before their next check (C11)."""
+        """Remove ended connections, whose next check may be far off (C11)."""
         self._wheel[:] = [
             entry
             for entry in self._wheel

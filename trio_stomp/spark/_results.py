@@ -178,7 +178,7 @@ def _keep_widths(out: Path, limits: Thresholds) -> None:
 def _kept_widths(out: Path) -> dict[str, int]:
     try:
         said = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:  # results of an older version, cut as the thresholds say
+    except FileNotFoundError:  # results of an older version, with the widths of the thresholds
         return {}
     return {name: int(said[name]) for name in WIDTHS}
 

@@ -101,7 +101,7 @@ def body_type(table: Table) -> StructType:
 
 
 def differences(table: Table, body: Mapping[str, object]) -> list[str]:
-    """Return the names that either a message of the broker or the table has, and the other not."""
+    """Return the fields of messages that the table lacks, and its columns that messages lack."""
     expected = {field.name for field in (*PREFIX, *table.beside)}
     if not table.is_list:
         return sorted(set(body) ^ (expected | {field.name for field in table.fields}))
@@ -137,8 +137,7 @@ def records(raw: DataFrame, table: Table, *kept: str) -> DataFrame:
     said = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
     item = "m"
     if table.is_list:
-        # Never the inner one: for that Spark would parse each body three times, to leave out empty
-        # lists before it explodes them.
+        # Not ``explode``: to leave out empty lists first, Spark would parse each body three times.
         said = said.select("*", F.posexplode_outer("m.items").alias("pos", "item"))
         said = said if table.beside else said.where("pos IS NOT NULL")
         item = "item"
@@ -152,7 +151,7 @@ def records(raw: DataFrame, table: Table, *kept: str) -> DataFrame:
         if field is IDX:
             return F.coalesce(F.col("pos"), F.lit(0)).cast("bigint")
         if name in ("ts", "stored_at", *MESSAGE):
-            # What the sidecar was told by the broker, not what the body says.
+            # The source's value from the broker, not that in the body.
             return F.col(name)
         if name in own:
             return F.col(f"{item}.{name}")

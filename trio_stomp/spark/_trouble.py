@@ -131,7 +131,7 @@ def slow_subscribers(tables: Tables, _limits: Thresholds) -> DataFrame:
 def headroom(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return the peak use of each scarce resource, and its growth per hour.
 
-    Growth is measured from the last start on, as a fault may have been repaired by it.
+    Growth is measured since the last start, which may have repaired a fault.
     """
     process = tables["process"]
     last = process.groupBy("broker_id").agg(F.max_by("boot", "ts").alias("last_boot"))

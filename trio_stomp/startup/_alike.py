@@ -1,4 +1,4 @@
-"""Digests of what all nodes of a cluster need alike: users, rules and policies."""
+"""Digests of the configuration that all nodes of a cluster share: users, rules and policies."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from trio_stomp.config import Settings
 def digests(settings: Settings) -> Mapping[str, str]:
     """Return the digests of a node's users, rules and policies. Blocks.
 
-    The contents of files count, not their names. Limits and certificates may differ.
+    They depend on the contents of files, not on their names. Limits and certificates may differ.
     """
     security = settings.security
     files = {"passwd_file", "acl_file", "token_key_file", "token_jwks_file"}
@@ -38,7 +38,7 @@ def _content(path: str) -> str:
     try:
         return Path(path).read_text(encoding="latin-1") if path else ""
     except OSError:
-        return ""  # its user has said so
+        return ""  # its option says so
 
 
 def _digest(*parts: object) -> str:

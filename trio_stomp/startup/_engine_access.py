@@ -1,4 +1,4 @@
-"""The way from settings to the servers of NATS that a cluster uses."""
+"""Access to the NATS servers of a cluster, by its settings."""
 
 import ssl
 from pathlib import Path
@@ -11,15 +11,15 @@ from trio_stomp.nats import NatsError, NatsOptions, parse_address
 
 CONNECT_S = 2.0
 ANSWER_S = 1.0
-"""Shortest time for an answer of the servers; longer leases allow twice their time."""
+"""Minimum time for an answer of the servers; longer leases allow twice their time."""
 
 
 def nats_options(options: ClusterOptions, name: str) -> NatsOptions:
-    """Return how to reach the servers of NATS.
+    """Return the options of a client of the NATS servers.
 
     Args:
       options: The settings of the cluster.
-      name: Of the client, for the servers' monitoring.
+      name: The client's name in the servers' monitoring.
 
     Raises:
       OptionError: An address or file is wrong; the text names it.

@@ -13,7 +13,7 @@ from trio_stomp.startup._security import ListenAddress, Security
 Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
 
 MAX_LAYERS = 8
-"""Most wrappers to look through; TLS around a socket is one."""
+"""Maximum number of wrappers to look through; TLS around a socket is one."""
 
 
 async def check_addresses(

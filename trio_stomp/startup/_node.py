@@ -1,4 +1,4 @@
-"""A broker that is a node of a cluster: the owner serves clients, the others relay them to it."""
+"""A broker as a node of a cluster: the owner serves clients, the others relay them to it."""
 
 import logging
 import secrets
@@ -45,15 +45,15 @@ from trio_stomp.store.tools import open_view
 logger = logging.getLogger("trio_stomp")
 
 ENGINE_S = 15.0
-"""How long the servers of NATS may take at the start of a node."""
+"""Maximum time for the NATS servers to answer at the start of a node."""
 DOUBT_S = 2.0
-"""Silence of the log after which load balancers are told."""
+"""Silence of the log after which the node reports itself as not ready to load balancers."""
 PATIENCE_S = 5.0
-"""How long a node that stops waits for the log to store what it was given."""
+"""Maximum time that a stopping node waits for the log to store its last records."""
 GRACE_S = 0.2
-"""Time for connections to end before another node takes their clients."""
+"""Time for connections to end before another node takes over their clients."""
 RENEWALS = 4
-"""In the time of a lease."""
+"""The same, in times of the lease."""
 
 
 async def serve_node(
@@ -94,14 +94,14 @@ def _check(settings: Settings, listeners: Listeners | None) -> None:
 
 @define(eq=False, repr=False)
 class Host:
-    """The process of a node: its ports, and the broker in its times as the owner.
+    """The process of a node: its ports, and the broker while the node is the owner.
 
     Args:
-      entrances: Open for the life of the process. What serves them gets copies.
-      link: Where other nodes relay clients to.
-      contact: The same, for them.
-      handle: Of the node.
-      digests: Of what all nodes need alike.
+      entrances: Open for the life of the process. The code that serves them gets copies.
+      link: The entrance to which other nodes relay clients.
+      contact: Its address and secret, for other nodes.
+      handle: The handle of the node.
+      digests: The digests of the configuration that all nodes share.
     """
 
     settings: Settings
@@ -117,7 +117,7 @@ class Host:
     _must_stop: bool = False
 
     async def accept(self, gate: Gate, clients: trio.Nursery) -> None:
-        """Bring clients to the gate of a standby. Ends by cancellation only."""
+        """Pass clients to the gate of a standby, until cancelled."""
         async with trio.open_nursery() as tasks:
             for each in self.entrances:
                 serve = partial(gate.serve, each.tls)
@@ -125,7 +125,7 @@ class Host:
                 tasks.start_soon(accept, serve, [_copy(each.listener)])
 
     async def serve(self, node: Node, store: ReplicatedStore) -> None:
-        """Be the broker of the cluster. Errors and checkpoints as those of ``serve``."""
+        """Run the broker of the cluster. Errors and checkpoints as those of ``serve``."""
 
         def guard(server: Server) -> None:
             self._server = server
@@ -148,13 +148,13 @@ class Host:
             self._must_stop = False
 
     def stop_serving(self) -> None:
-        """End the broker in order, as soon as it runs. Others wait for its place."""
+        """Stop the broker in order, as soon as it runs, because other nodes wait to take over."""
         self._must_stop = True
         if self._serving is not None:
             self._serving.stop(GRACE_S)
 
     def wake(self) -> None:
-        """Have the broker hand out messages again, if it waited for the lease."""
+        """Make the broker hand out messages again, if it waited for the lease."""
         if self._server is not None:
             self._server.inbox.wake()
 

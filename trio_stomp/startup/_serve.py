@@ -76,7 +76,7 @@ async def serve(
     embedding = Embedding(feed, ssl_context, new_session_id)
     with log_to(logger), closing(feed):
         if settings.cluster.cluster:
-            # Imported late: a broker alone needs nothing of it.
+            # Imported late, because only nodes of a cluster need it.
             from trio_stomp.startup._node import serve_node
 
             await serve_node(settings, listeners, embedding, task_status)
@@ -86,11 +86,11 @@ async def serve(
 
 @frozen(eq=False, repr=False)
 class Embedding:
-    """The parts that a broker is run with, other than its settings.
+    """The parts of a broker that do not follow from its settings.
 
     Args:
       store: The store, not recovered; None = that of the settings.
-      entrances: Where clients come from; None = the settings' ports.
+      entrances: The entrances for clients; None = the settings' ports.
       on_assembled: Called with the server before it runs.
     """
 

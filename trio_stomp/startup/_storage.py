@@ -23,7 +23,7 @@ async def open_store(
 
     Args:
       settings: The settings.
-      given: A store, not recovered, instead of the one that they name.
+      given: A store, not recovered, instead of the one named by the settings.
 
     Raises:
       StoreError: the store is not available.

@@ -153,7 +153,7 @@ async def open_test_broker(
     Raises:
       OptionError: an option is wrong, or both settings and options were given.
 
-    Checkpoint: always. Cancel: stops hard.
+    Checkpoint: always. Cancel: stops immediately.
     """
     if settings is not None and options:
         raise OptionError(f"settings, or single options ({', '.join(options)}): not both")

@@ -96,7 +96,7 @@ class Browse:
             self._walk.end()
 
     def ask(self, then: "Callable[[float], None]") -> None:
-        """Request a page. When it was read, call ``then``, unless the browse has ended."""
+        """Request a page. Call ``then`` when it has been read, unless the browse has ended."""
         assert self._walk is not None
         self._walk.ask(then)
 

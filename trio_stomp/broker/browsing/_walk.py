@@ -58,7 +58,7 @@ class Walk:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all messages were passed."""
+        """Return whether all messages have been passed."""
         return self.level < 0
 
     @property
@@ -97,13 +97,13 @@ class Walk:
         return None
 
     def move_past(self, message: Message) -> None:
-        """Continue behind ``message``, one of ``following``."""
+        """Continue after ``message``, one of ``following``."""
         if self._last:
             self._page.popleft()
         self._behind = message.number
 
     def ask(self, then: "Callable[[float], None]") -> None:
-        """Request a page. When it was read, call ``then``, unless the walk has ended."""
+        """Request a page. Call ``then`` when it has been read, unless the walk has ended."""
         assert self.storage is not None
         shown = partial(self._read, then)
         self.storage.look(self.queue, self.level, self._behind, self._last, shown)

@@ -1,4 +1,4 @@
-"""The events of the history: what happened to messages, for ``explain``."""
+"""The events of messages in the history, for ``explain``."""
 
 from typing import TYPE_CHECKING
 

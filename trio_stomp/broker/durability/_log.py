@@ -71,8 +71,8 @@ class Log:
       committed: The last commit number whose effects were carried out.
       next_id: The id of the next message.
       deliveries: Counts of earlier deliveries of messages that are not loaded yet, by id.
-      doubtful_below: Messages with lesser ids may have been delivered by another broker, which did
-        not tell. They are marked as redelivered.
+      doubtful_below: Messages with lower ids may have been delivered by another broker without a
+        record. They are marked as redelivered.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""``explain``: what happened to a message, or why a subscriber got none.
+"""``explain``: the fate of a message, or why a subscriber got none.
 
 A question is a message id, or JSON: ``{"message-id": "…"}`` or ``{"destination": "/topic/x",
 "session": "…"}`` (or ``user`` instead of ``session``). The answer comes from the event history and

@@ -100,7 +100,7 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
 
 
 def rename_head(head: Head, destination: str) -> Head:
-    """Return the header block with another destination, which its subscribers get."""
+    """Return the header block with another destination, for its subscribers."""
     headers = [
         (name, destination if name == "destination" else text) for name, text in head.headers
     ]

@@ -1,7 +1,7 @@
-"""What operators do to a queue and its messages: look, purge, move, retry, pause.
+"""Operators' operations on a queue and its messages: browse, purge, move, retry, pause.
 
-Handles: the walk through a queue in steps, the choice of messages, their removal or move.
-Does not handle: who may do it, requests and answers; see ``web``.
+Handles: walking through a queue in steps, selecting messages, removing or moving them. Does not
+handle: authorization, requests and answers; see ``web``.
 """
 
 from trio_stomp.broker.managing._manager import Choice as Choice

@@ -1,4 +1,4 @@
-"""The operations: their arguments, and what each does with a message."""
+"""The operations: their arguments, and the treatment of each message."""
 
 from typing import TYPE_CHECKING
 
@@ -30,12 +30,12 @@ ALL = 2**63
 
 @frozen
 class Choice:
-    """Waiting messages of a queue.
+    """A choice of waiting messages of a queue.
 
     Args:
       queue: The name of the queue.
       selector: Chooses messages by their headers; "" = all.
-      limit: The most messages to choose.
+      limit: Maximum number of messages to choose.
     """
 
     queue: str
@@ -51,7 +51,7 @@ class Manager:
       queues: The queues of the broker.
       publisher: Sends moved messages.
       selectors: Compiles selectors.
-      authorizer: Knows the rules, and the dialect of names.
+      authorizer: Has the access rules and the dialect of names.
     """
 
     queues: QueueBook
@@ -59,13 +59,13 @@ class Manager:
     selectors: SelectorCompiler
     authorizer: Authorizer
     purged: int = 0
-    """Messages that operators have purged."""
+    """Number of messages purged by operators."""
 
     def resolve(self, name: str) -> str:
         """Return the destination that a SEND to ``name`` goes to.
 
         Raises:
-          ProtocolError: It is no destination, or several.
+          ProtocolError: It is not a destination, or it is a composite one.
         """
         dialect = self.authorizer.dialect
         plan = make_plan(Head("SEND", (("destination", name),), 0, name), dialect)
@@ -85,7 +85,7 @@ class Manager:
         return self.publisher.wall.ms(message.publication.received_at)
 
     def look(self, choice: Choice, take: "Callable[[Message], None]") -> Operation:
-        """Begin to show messages without consuming or marking them.
+        """Return an operation that shows messages without consuming or marking them.
 
         Args:
           choice: The messages.
@@ -104,7 +104,7 @@ class Manager:
         return self._begin(choice, act, claims=False)
 
     def purge(self, choice: Choice, by: str = "") -> Operation:
-        """Begin to remove messages for good.
+        """Return an operation that removes messages permanently.
 
         Args:
           choice: The messages.
@@ -126,17 +126,18 @@ class Manager:
         return self._begin(choice, act, claims=True)
 
     def move(self, choice: Choice, to: str) -> Operation:
-        """Begin to send messages to another destination, and remove them here, each as one record.
+        """Return an operation that moves messages to another destination, each with one record.
 
         The operation ends early, with a ``problem``, at the first message for which there is no
-        room, or that nobody would get.
+        room, or that no subscriber would get.
 
         Args:
           choice: The messages.
           to: A name from ``resolve``.
 
         Raises:
-          ProtocolError: There is no such queue, the selector is invalid, or both are one queue.
+          ProtocolError: There is no such queue, the selector is invalid, or both queues are the
+            same.
         """
         if to == choice.queue:
             raise ProtocolError(
@@ -161,14 +162,14 @@ class Manager:
         return operation
 
     def retry(self, choice: Choice, to: str, identity: "Identity") -> tuple[Operation, Retry]:
-        """Begin to send dead letters to where they came from, each as one record.
+        """Return an operation that sends dead letters to their original destinations.
 
         A dead letter that cannot be sent stays, and the operation continues.
 
         Args:
           choice: The dead letters.
-          to: A name from ``resolve``, instead of where each came from; "" = none.
-          identity: Who requests it. A right to send is required for each destination.
+          to: A name from ``resolve``; "" = the original destination of each.
+          identity: The user, who needs the right to send to each destination.
 
         Raises:
           ProtocolError: There is no such queue, or the selector is invalid.
@@ -206,7 +207,7 @@ class Manager:
         """Return the queue with this name.
 
         Raises:
-          ProtocolError: There is none.
+          ProtocolError: There is no such queue.
         """
         queue = self.queues.find(name)
         if queue is None:

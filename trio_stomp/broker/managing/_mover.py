@@ -1,4 +1,4 @@
-"""Sending a waiting message to another destination, and removing it here, as one record."""
+"""Moving a waiting message: it is sent to another destination and removed here, in one record."""
 
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ class Mover:
     """Moves messages one by one.
 
     Args:
-      drops: Headers that do not move.
+      drops: Headers that are removed.
     """
 
     queues: QueueBook
@@ -48,7 +48,7 @@ class Mover:
           now: Seconds of the broker's clock.
 
         Raises:
-          ProtocolError: There is no room, or nobody would get it. It stays.
+          ProtocolError: There is no room, or no subscriber would get it. It stays.
         """
         publisher = self.publisher
         publication, quota = message.publication, message.publication.payer
@@ -95,7 +95,7 @@ class Mover:
         return rename_head(Head(head.command, headers, head.content_length, head.destination), to)
 
     def _check(self, destination: "Destination", head: Head, message: "Message") -> None:
-        """Check that there is room. Unlike a SEND, a move must not push out other messages."""
+        """Check that there is room. Unlike a SEND, a move must not displace other messages."""
         name = destination.name
         if destination.kind not in MOVABLE:
             raise ProtocolError(

@@ -18,42 +18,44 @@ if TYPE_CHECKING:
 STEP_S = 0.001
 """Time share of a step."""
 FOUND, PIECE = 512, 64
-"""Messages found in the queue at once, and dealt with before the clock is read again."""
+"""Messages found in the queue at once, and processed before the clock is read again."""
 PENDING_BYTES = 1024 * 1024
-"""With more than this on its way to the store, an operation waits, so that others need not."""
+"""An operation with more bytes than this on their way to the store waits, to delay no others."""
 
 
 class Step(Enum):
-    """How an operation continues after a step."""
+    """The continuation of an operation after a step."""
 
     MORE = auto()
-    """At once."""
+    """Immediately."""
     LATER = auto()
-    """In some milliseconds: a COMMIT into the queue, or the store, needs them."""
+    """After some milliseconds: a COMMIT into the queue, or the store, has precedence."""
     WAIT = auto()
-    """When ``woken`` was called: a page is being read, or removals are being stored."""
+    """After a call of ``woken``: a page is being read, or removals are being stored."""
     DONE = auto()
 
 
 Act = Callable[[Walk, "list[Message]", float], int]
-"""Acts on chosen messages of a walk, in order, and returns on how many of them. To end early, it
-sets the ``problem`` of the operation."""
+"""Processes chosen messages of a walk, in order, and returns their number.
+
+To end early, it sets the ``problem`` of the operation.
+"""
 
 
 @define(eq=False, repr=False)
 class Operation:
     """An operation on the messages that a queue had at its beginning.
 
-    It chooses waiting messages. Unacknowledged ones, and those that wait for their redelivery, are
-    their consumers'. If the queue ends meanwhile, so does the operation.
+    It chooses among waiting messages. Unacknowledged ones, and those that wait for redelivery,
+    belong to their consumers. The operation ends with the queue.
 
     Args:
       queues: The queues of the broker.
       walk: The position in the queue.
-      act: What is done with the chosen messages.
-      total: How many messages waited at the beginning.
+      act: Processes the chosen messages.
+      total: Number of waiting messages at the beginning.
       selector: Chooses messages by their headers; None = all.
-      limit: The most messages to choose.
+      limit: Maximum number of messages to choose.
       woken: Called when an operation that returned ``WAIT`` can continue.
     """
 
@@ -65,11 +67,11 @@ class Operation:
     limit: int = 2**63
     woken: Callable[[], None] = noop
     seen: int = 0
-    """How many messages were looked at."""
+    """Number of messages examined."""
     done: int = 0
-    """How many messages were chosen and dealt with."""
+    """Number of messages chosen and processed."""
     problem: ProtocolError | None = None
-    """Why the operation ended early."""
+    """Why the operation ended early; "" = it did not."""
     _has_removed: bool = field(init=False, default=False)
     """Messages of the current page were removed."""
     _is_waiting: bool = field(init=False, default=False)
@@ -106,7 +108,7 @@ class Operation:
         return self._finish()
 
     def end(self, _now: float = 0.0) -> None:
-        """End the operation wherever it is, as its client has gone. It may have ended already."""
+        """End the operation early, because its client has gone. It may have ended already."""
         self.walk.end()
         self._release()
 
@@ -124,7 +126,7 @@ class Operation:
         return paged is not None and paged.is_loading
 
     def _deal_with_all(self, messages: "list[Message]", now: float) -> None:
-        """Deal with the next messages, until the turn is over. The others stay the next ones."""
+        """Process the next messages until the turn is over. The rest follows in the next step."""
         for start in range(0, len(messages), PIECE):
             self._deal_with(messages[start : start + PIECE], now)
             if self._is_over() or self.queues.turns.is_over():
@@ -162,8 +164,8 @@ class Operation:
     def _release(self) -> bool:
         """Let the queue load its paged messages again, once removals are stored.
 
-        Else it would load messages whose end is on its way to the store. Returns whether that is
-        already so.
+        Otherwise it would load messages whose end is on its way to the store. Returns whether all
+        are stored already.
         """
         paged, self.walk.claimed = self.walk.claimed, None
         if paged is None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def remove(walk: "Walk", messages: "list[Message]") -> None:
-    """Remove waiting messages, at least one, that a walk has found."""
+    """Remove waiting messages, at least one, found by a walk."""
     if walk.is_in_store:
         _remove_paged(walk.queue, walk.level, messages)
         return

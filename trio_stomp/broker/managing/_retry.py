@@ -1,4 +1,4 @@
-"""Sending dead letters to where they came from."""
+"""Sending dead letters to their original destinations."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues import Message
 
 ORIGIN = "original-destination"
-"""The header with the destination of the SEND, which only the broker writes."""
+"""The header with the original destination, which only the broker writes."""
 OF_ITS_DEATH = frozenset(
     {
         ORIGIN,
@@ -30,11 +30,11 @@ OTHERS = "other reasons"
 
 @define(eq=False, repr=False)
 class Retry:
-    """Sends dead letters to their original destinations, without the headers of their death.
+    """Sends dead letters to their original destinations, without dead-letter headers.
 
     Args:
       mover: Moves them.
-      to: The destination of all; "" = each to its own.
+      to: The destination of all; "" = the original one of each.
       resolve: Returns the destination that a SEND goes to.
       may_send: Returns whether the user may send to a destination.
     """
@@ -44,7 +44,7 @@ class Retry:
     resolve: Callable[[str], str]
     may_send: Callable[[str], bool]
     left: dict[str, int] = field(factory=dict)
-    """How many stay, by the reason."""
+    """Number of messages that stay, by reason."""
 
     def __attrs_post_init__(self) -> None:
         self.mover.drops = OF_ITS_DEATH
@@ -68,7 +68,7 @@ class Retry:
         """Return the destination of a dead letter.
 
         Raises:
-          ProtocolError: It has none, or may not be sent there.
+          ProtocolError: It has none, or the user may not send there.
         """
         name = self.to or self._origin(message)
         if name == queue:

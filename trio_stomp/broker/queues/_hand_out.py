@@ -21,7 +21,7 @@ one."""
 MOST_BYTES = 1024 * 1024
 """Limit of bytes in one step. The last message may exceed it."""
 SCAN_LIMIT = 2_000
-"""A scan passes up to this many messages that no present consumer matches."""
+"""A scan passes up to this many messages without a matching consumer."""
 PIECE = 64
 """Messages looked up in one step."""
 FEW_PASSED = 16

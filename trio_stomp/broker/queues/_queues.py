@@ -71,7 +71,7 @@ class QueueBook:
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = _always
-    """Whether this broker owns the queues now: one of a cluster's nodes may not, for a while."""
+    """Whether this broker owns the queues. A node of a cluster may not own them for a while."""
     dead_letter_counts: DeadLetterCounts = field(factory=DeadLetterCounts)
     event_history: EventHistory | None = None
     """The history of events, for ``explain``."""

@@ -18,7 +18,7 @@ PAGE_BYTES = 256 * 1024
 MOST_ASKED = 16
 """Consumers of a queue considered for the charge."""
 MANY = 1024
-"""Above this many users over quota, those that no longer are so are forgotten."""
+"""Above this many users over quota, users that are within it again are removed."""
 
 
 @define(eq=False, repr=False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client
 
 MIN_KNOWN = 1024
-"""The first sweep for unused quotas comes at this many."""
+"""The number of quotas at which unused ones are first searched."""
 KINDS = ("user", "network")
 HEADER = CHARGED.decode().rstrip(":")
 """The header of a stored message that names its quota. Clients can neither send nor see it."""

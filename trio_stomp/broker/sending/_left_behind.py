@@ -1,4 +1,4 @@
-"""Answers requests to ``DIAG/left``: scheduled messages, last values and quotas of users."""
+"""Answers requests to ``DIAG/left``: users' scheduled messages, last values and quotas."""
 
 import json
 from collections.abc import Generator, Iterator, Mapping
@@ -28,7 +28,7 @@ Row = dict[str, object]
 
 @define(eq=False, repr=False)
 class LeftBehind:
-    """Lists what users have left, a page at a time. Changes nothing."""
+    """Lists users' scheduled messages, last values and quotas, in pages. Changes nothing."""
 
     scheduler: Scheduler
     destinations: Destinations
@@ -36,7 +36,7 @@ class LeftBehind:
     quotas: Quotas
 
     def answering(self, question: str) -> Generator[None, None, dict[str, object]]:
-        """Answer a request: JSON with ``what``, ``user`` and ``after``, or "".
+        """Answer a request, which is JSON with ``what``, ``user`` and ``after``, or "".
 
         If the answer has ``next``, there is more: request it with that value as ``after``.
 
@@ -104,10 +104,10 @@ def _name(owner: Identity | None) -> str | None:
 
 
 def read_question(question: str) -> tuple[str, str | None, int]:
-    """Return what a question asks for: the kind, the user, and the row to begin after.
+    """Return the kind, the user and the row to begin after, as a request names them.
 
     Raises:
-      ProtocolError: It is no question.
+      ProtocolError: It is not a valid request.
     """
     asked: object = {}
     try:

@@ -96,7 +96,7 @@ class Postponed:
         Args:
           log: The log.
           publication: The messages.
-          asked: What they do to the last value; "" = nothing.
+          asked: Their effect on the last value: ``set``, ``remove``, or "" for none.
           now: Seconds of the broker's clock.
 
         Returns:
@@ -149,7 +149,7 @@ class Unseen:
     Args:
       postponed: Its owner.
       publication: The messages.
-      asked: What they do to the last value; "" = nothing.
+      asked: Their effect on the last value: ``set``, ``remove``, or "" for none.
       keeper: The owner of the last value.
       foreseen: Selector results of a transaction.
       foresight: The selector results of its COMMIT; None = not part of one.

@@ -51,7 +51,7 @@ class TopicSender:
 
         Args:
           publication: The messages.
-          asked: What they do to the last value; "" = nothing.
+          asked: Their effect on the last value: ``set``, ``remove``, or "" for none.
           keeper: The owner of the last value.
           now: The time, in seconds of the broker's clock.
         """

@@ -45,7 +45,7 @@ class StreamReader:
     since_ms: int = 0
     """Skip messages written before this time, in ms since 1970, up to the first later one."""
     is_ended: bool = False
-    """It has got the end marker, or its subscription has ended."""
+    """It has sent the end marker, or its subscription has ended."""
     is_marked: bool = False
     is_trimmed: bool = False
     """Requested messages are gone. The next MESSAGE has ``x-stream-first``."""

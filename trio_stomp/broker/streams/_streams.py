@@ -90,7 +90,7 @@ class Streams:
     warn: Callable[[str], None] = noop
     """Writes a warning to the operator's log."""
     refused: int = 0
-    """How often a topic did not get its stream because there were too many."""
+    """Number of times that a topic got no stream because there were too many."""
     _streams: dict[str, Stream] = field(factory=dict)
 
     def __iter__(self) -> Iterator[Stream]:

@@ -71,7 +71,7 @@ class Unsubscriber:
             targets = resolve(said, self.dialect, routing_of(event.headers))
             meant = self.bindings.durables.meant(name, said, targets)
         if len(meant) > 1:
-            # The user's own take precedence over those of other users.
+            # The user's own ones take precedence over those of other users.
             own = [binding for binding in meant if binding.owner == client.identity.name]
             meant = own or meant
         if len(meant) > 1:

@@ -78,7 +78,7 @@ class LastValues:
         return LastValueOwner(owner, self.authorizer.changes)
 
     def asked(self, publication: Publication) -> str:
-        """Return what a message does to the last value: set, remove, or "" for nothing."""
+        """Return a message's effect on the last value: ``set``, ``remove``, or "" for none."""
         destination, options = publication.destination, publication.options
         said = options.retain if options is not None else ""
         if destination.kind is not Kind.TOPIC or destination.private:

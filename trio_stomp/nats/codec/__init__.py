@@ -1,7 +1,7 @@
 """The bytes between a client of NATS and its server, without I/O.
 
-Handles: operations, header blocks, their limits.
-Does not handle: connections, and what operations are allowed when.
+Handles: operations, header blocks, their limits. Does not handle: connections, and the order of
+operations.
 """
 
 from trio_stomp.nats.codec._errors import NatsError as NatsError

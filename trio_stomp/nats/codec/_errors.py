@@ -6,4 +6,4 @@ class NatsError(Exception):
 
 
 class NatsProtocolError(NatsError):
-    """A server, or what answers at its address, does not speak the NATS protocol."""
+    """A server, or whatever answers at its address, does not speak the NATS protocol."""

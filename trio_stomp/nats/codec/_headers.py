@@ -15,9 +15,9 @@ class Headers:
     """A parsed header block.
 
     Args:
-      status: Of an answer without a payload, as in HTTP; 0 = none.
-      description: The text beside the status.
-      fields: Values by name; of a name that stands there twice, the first.
+      status: Status of an answer without a payload, as in HTTP; 0 = none.
+      description: The text after the status.
+      fields: Values by name; of a repeated name, the first.
     """
 
     status: int
@@ -26,10 +26,10 @@ class Headers:
 
 
 def encode_headers(fields: Mapping[bytes, bytes]) -> bytes:
-    """Return the header block with ``fields``.
+    """Return a header block with ``fields``.
 
     Raises:
-      NatsError: A name or a value cannot stand in a header. The caller is at fault.
+      NatsError: a name or value is not allowed in a header, by the caller's fault.
     """
     for name, content in fields.items():
         if not name or b":" in name or _FORBIDDEN.intersection(name + content):
@@ -39,10 +39,10 @@ def encode_headers(fields: Mapping[bytes, bytes]) -> bytes:
 
 
 def parse_headers(block: bytes) -> Headers:
-    """Return the content of a header block. b"" has none.
+    """Return the content of a header block. That of b"" is empty.
 
     Raises:
-      NatsProtocolError: It is no header block.
+      NatsProtocolError: it is not a header block.
     """
     if not block:
         return Headers(0, "", {})

@@ -1,7 +1,7 @@
 """The protocol between a NATS client and a server, without I/O.
 
 Source: the NATS documentation, "Client Protocol", and ADR-4 for headers. Operations are accepted in
-capitals only, as every server sends them.
+capitals only, as servers send them.
 """
 
 import json
@@ -14,9 +14,9 @@ from trio_stomp.base import value
 from trio_stomp.nats.codec._errors import NatsError, NatsProtocolError
 
 MAX_LINE_BYTES = 64 * 1024
-"""The longest line: INFO, with the addresses of some thousand servers."""
+"""Maximum length of a line: an INFO with the addresses of some thousand servers."""
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-"""The largest message, headers included. Servers accept no larger ``max_payload``."""
+"""Maximum size of a message, headers included. Servers allow no larger ``max_payload``."""
 
 PING = b"PING\r\n"
 PONG = b"PONG\r\n"
@@ -31,7 +31,7 @@ class Message:
     Args:
       sid: The subscription, as given to ``encode_subscribe``.
       reply: The subject for an answer or an acknowledgement; b"" = none.
-      headers: The header block as it came (see ``parse_headers``); b"" = none.
+      headers: The received header block (see ``parse_headers``); b"" = none.
     """
 
     subject: bytes
@@ -43,10 +43,10 @@ class Message:
 
 @frozen
 class Info:
-    """The server's description of itself: sent at once, and whenever something changes.
+    """The server's description of itself: sent first, and after each change.
 
     Args:
-      fields: The object as it came.
+      fields: The received object.
     """
 
     fields: Mapping[str, object]
@@ -54,7 +54,7 @@ class Info:
 
 @frozen
 class ServerFault:
-    """An error that the server reports (``-ERR``). After most of them it ends the connection.
+    """An error that the server reports (``-ERR``). It closes the connection after most of them.
 
     Args:
       text: Its text.
@@ -75,18 +75,18 @@ Event = Message | Info | ServerFault | Signal
 
 @define(eq=False, repr=False)
 class NatsDecoder:
-    """Turns a server's bytes into events, in time proportional to them, however they are cut."""
+    """Converts a server's bytes to events, in linear time for any pieces."""
 
     error: NatsProtocolError | None = None
-    """The rule that the server broke; nothing is decoded after it."""
+    """The server's violation of the protocol; later bytes are ignored."""
     _rest: bytearray = field(factory=bytearray)
-    """The beginning of what is not complete: of a line, or a line and a part of its payload."""
+    """The incomplete rest: a part of a line, or a line and a part of its payload."""
     _wanted: int = 0
-    """Bytes of ``_rest`` that complete a message; 0 = it has no whole line yet."""
+    """The length that completes the message in ``_rest``; 0 = its line is incomplete."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether all bytes were decoded."""
+        """Return whether all bytes have been decoded."""
         return not self._rest
 
     def feed(self, data: bytes) -> list[Event]:
@@ -111,7 +111,7 @@ class NatsDecoder:
         return events
 
     def _decode(self, data: bytes, events: list[Event]) -> int:
-        """Append the events of all complete messages, and return where the first other begins."""
+        """Append the events of all complete messages, and return the position after them."""
         at, total = 0, len(data)
         self._wanted = 0
         while (end := data.find(b"\n", at)) >= 0:
@@ -151,10 +151,10 @@ def _broken(what: str, data: bytes) -> NatsProtocolError:
 
 
 def _size(word: bytes) -> int:
-    """Return the number of bytes that a message's first line gives.
+    """Return the number of bytes in a message's first line.
 
     Raises:
-      NatsProtocolError: It is not a number, or too large.
+      NatsProtocolError: it is not a number, or too large.
     """
     if not word.isdigit() or len(word) > 9 or (size := int(word)) > MAX_PAYLOAD_BYTES:
         raise _broken("a message whose size is not a number or too large", word)
@@ -180,7 +180,7 @@ def parse_object(text: bytes) -> dict[str, object]:
     """Return the JSON object in ``text``.
 
     Raises:
-      NatsProtocolError: It is not a JSON object.
+      NatsProtocolError: it is not a JSON object.
     """
     try:
         found = json.loads(text.decode())
@@ -195,8 +195,8 @@ def check_subject(subject: bytes) -> bytes:
     """Return ``subject``.
 
     Raises:
-      NatsError: It is empty or has blanks, so that other words of the protocol could stand in it.
-        The caller is at fault.
+      NatsError: it is empty or has blanks, which could add words to an operation; by the caller's
+        fault.
     """
     if len(subject.split()) != 1 or subject.strip() != subject:
         raise NatsError(f"{subject[:80]!r} is no subject: it must not be empty or have blanks")
@@ -224,8 +224,8 @@ def encode_publish(subject: bytes, payload: bytes, headers: bytes = b"") -> byte
     """Return the bytes of PUB, or of HPUB if there are ``headers`` (see ``encode_headers``).
 
     Args:
-      subject: A checked subject (see ``check_subject``), or two with a blank between them: where
-        to, and for answers.
+      subject: A checked subject (see ``check_subject``), or the subject and that for answers, with
+        a blank between them.
       payload: The content.
       headers: The header block.
     """

@@ -1,7 +1,7 @@
 """A connection, from its first byte to its last.
 
-Handles: opening, login, reading, decoding, heart-beats, the farewell.
-Does not handle: messaging; batches of frames go to the dispatcher.
+Handles: opening, login, reading, decoding, heart-beats, the farewell. Does not handle: messaging;
+the dispatcher gets batches of frames.
 """
 
 from trio_stomp.server.connection._connection import Connection as Connection

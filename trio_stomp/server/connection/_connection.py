@@ -38,7 +38,7 @@ store. A disk that hangs longer costs the client its RECEIPTs, nothing else."""
 class Connection:
     """A connection, from its first byte to its last.
 
-    Handles: its tasks; handing input and the end over to the dispatcher. Does not handle: bytes
+    Handles: its tasks; passing input and the end to the dispatcher. Does not handle: bytes
     (``Link``), reading (``Reader``), deadlines (``Deadlines``), the reason and time of its end
     (``Lifecycle``).
 
@@ -76,7 +76,7 @@ class Connection:
         return cls(link, lifecycle, reader, Deadlines(link, lifecycle, reader, opened_at))
 
     def join(self, client: "Client", outbox: Outbox) -> None:
-        """Take the client and the outbox, which call the connection."""
+        """Set the client and the outbox, which call the connection."""
         self.client = self.link.client = client
         self.link.outbox = outbox
         outbox.owner = self
@@ -122,7 +122,7 @@ class Connection:
         transport = link.client.transport
         logger.log(level, "%s %s closed: %s", transport, link.remote, reason.text, extra=fields)
 
-    # The face for the server, the diagnostics and the pages.
+    # For the server, the diagnostics and the pages.
 
     @property
     def outbox(self) -> Outbox:
@@ -219,7 +219,7 @@ class Connection:
     # For the outbox.
 
     def on_blocked(self) -> None:
-        """Start the writer, and set its deadline: bytes wait that the wire did not take."""
+        """Start the writer, and set its deadline: the wire did not accept all bytes."""
         link = self.link
         stalled_at = link.outbox.blocked_since + link.shared.limits.write_stall_s
         link.shared.watchdog.watch(self.deadlines, stalled_at)
@@ -228,7 +228,7 @@ class Connection:
             self._nursery.start_soon(self._write)
 
     def on_room(self) -> None:
-        """Have the dispatcher give the client more of its backlog: the outbox has room."""
+        """Request more of the client's backlog from the dispatcher, because the outbox has room."""
         self.link.shared.resume(self.client)
 
     async def _write(self) -> None:
@@ -261,7 +261,7 @@ class Connection:
                 lifecycle.fail(internal_error())
 
     async def _receive(self, data: bytes) -> None:
-        """Decode ``data``, and hand the events over to the dispatcher.
+        """Decode ``data``, and pass the events to the dispatcher.
 
         Checkpoint: if it waits for room.
         """
@@ -286,7 +286,7 @@ class Connection:
         link, deadlines = self.link, self.deadlines
         link.shared.watchdog.watch(deadlines, deadlines.look(trio.current_time()))
         transport, version = link.client.transport, link.session.version.name
-        # The client has no name yet: the core is still to process CONNECT.
+        # The client has no name yet, as the core has not processed CONNECT.
         users = [event.identity.name for event in events if isinstance(event, Opened)]
         fields = {**link.log_fields(), "user": "".join(users), "version": version}
         logger.info("%s %s opened: STOMP %s", transport, link.remote, version, extra=fields)
@@ -294,7 +294,7 @@ class Connection:
     # The end.
 
     async def _disconnect(self) -> None:
-        """Hand over, in order, the error that the peer is to receive, and the end itself."""
+        """Pass the peer's error, then the end, to the dispatcher."""
         lifecycle, inbox = self.lifecycle, self.link.shared.inbox
         error = lifecycle.pending_error
         # If the dispatcher has died, its own error ends the broker, and there is nothing to do.
@@ -303,7 +303,7 @@ class Connection:
                 if not self.link.speaks_http:
                     await inbox.put_batch(Batch(self, [Refused(error)], 0, 0, trio.current_time()))
             elif lifecycle.reason is CloseReason.SHUTTING_DOWN and lifecycle.is_open:
-                # An empty batch: the peer still gets earlier messages that wait for room.
+                # An empty batch, because the peer still gets earlier messages that wait for room.
                 await inbox.put_batch(Batch(self, [], 0, 0, trio.current_time()))
             released = lifecycle.disconnect(error)
             async with self.link.shared.disconnect_slots:

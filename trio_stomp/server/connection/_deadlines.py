@@ -19,7 +19,7 @@ _PINGS_PER_LIFE = 3
 
 @define(eq=False, repr=False)
 class Deadlines:
-    """The deadlines of a connection, as the watchdog sees them.
+    """The deadlines of a connection, checked by the watchdog.
 
     Handles: the connect timeout, stalled writes, heart-beats both ways, WebSocket pings, the
     expiry of a token.
@@ -38,12 +38,12 @@ class Deadlines:
     next_look: float = math.inf
     heartbeats_missed: int = 0
     _late_since: float = -1.0
-    """``last_received`` of the silence that was reported as late."""
+    """``last_received`` at the start of the silence that was reported."""
     _pinged_at: float = 0.0
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the connection has ended, so that nothing will be due any more."""
+        """Return whether the connection has ended and so has no more deadlines."""
         return self.lifecycle.is_finished
 
     def look(self, now: float) -> float:
@@ -109,15 +109,15 @@ class Deadlines:
     def _look_silence(self, now: float) -> float:
         """Check the peer's heart-beats (H07-H09, H11): any byte counts as one, a pong too."""
         if not self.reader.is_reading:
-            # The broker makes it wait, so that its silence means nothing.
+            # The broker makes the peer wait, so its silence means nothing.
             self.reader.last_received = now
         last = self.reader.last_received
         silent = now - last
         plan = self.link.session.heartbeats
         due = math.inf
         if plan.dead_after_s:
-            # Compare sums, not differences: rounded otherwise than the deadline, a difference could
-            # be due and not due at once, for ever.
+            # Compare sums, not differences: a difference is rounded in another way than the
+            # deadline, so the check could repeat for ever.
             due = last + plan.dead_after_s
             if now >= due:
                 error = ProtocolError(
@@ -162,7 +162,7 @@ class Deadlines:
         return now + every
 
     def _look_sending(self, now: float) -> float:
-        """Send a heart-beat (H03-H06), a line feed, if nothing else was sent in time."""
+        """Send a heart-beat (H03-H06), which is a line feed, if nothing else was sent in time."""
         after = self.link.session.heartbeats.send_after_s
         if not after:
             return math.inf

@@ -11,9 +11,9 @@ from trio_stomp.server.connection._link import Link
 
 RECEIVE_BYTES = 64 * 1024
 LEAST_RATE = 256
-"""Slowest peer that is waited for, in bytes a second overall (.NET's Kestrel asks for 240)."""
+"""Minimum average rate of a peer to be waited for, in bytes/s (.NET's Kestrel requires 240)."""
 LOOK_S = 0.1
-"""Minimum interval between two checks whether the peer's kernel has received all."""
+"""Minimum interval between two checks of whether the peer's kernel has received everything."""
 _NOT_WAITED_FOR = frozenset(
     {
         CloseReason.SLOW_CONSUMER,
@@ -30,8 +30,8 @@ async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> 
     Closing a socket with unread input makes the kernel send a reset, which discards what the peer
     has not read yet: so half-close, read for a while, then close.
 
-    The RECEIPT for a DISCONNECT may follow megabytes on a slow line. The broker waits as long as
-    the peer accepts bytes, unless it ends the connection for slowness.
+    The RECEIPT for a DISCONNECT may follow megabytes on a slow line. The broker waits while the
+    peer accepts bytes, unless it ends the connection because the peer is slow.
 
     Checkpoint: only if bytes are queued. Cancel: the rest is not sent. Limits: ``write_stall_s``
     without a byte accepted, ``LEAST_RATE`` overall, and ``linger_s`` once the peer has everything.
@@ -53,15 +53,15 @@ async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> 
 
 
 async def _let_out(link: Link, reason: CloseReason, wait: Callable[[], Awaitable[None]]) -> bool:
-    """Wait for the outbox to drain, as long as the peer takes bytes.
+    """Wait for the outbox to drain while the peer accepts bytes.
 
     Args:
-      link: The connection's link.
-      reason: The reason for the end.
-      wait: Waits until all is sent; may be cancelled and called again.
+        link: The connection's link.
+        reason: The reason for the end.
+        wait: Waits until everything is sent; may be cancelled and called again.
 
     Returns:
-      Whether all was sent.
+        Whether everything was sent.
     """
     outbox, limits = link.outbox, link.shared.limits
     is_slow = reason in _NOT_WAITED_FOR

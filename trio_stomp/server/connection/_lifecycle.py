@@ -10,9 +10,9 @@ from trio_stomp.base import CloseReason, RemoteError
 class Lifecycle:
     """The stages of a connection: opening, open, disconnected, finished.
 
-    Handles: the reason of the end, the error that the peer is still to receive, stopping the
-    reader. Others read this state and report events; only this class assigns it.
-    Does not handle: notifying the broker (``Connection``).
+    Handles: the reason of the end, the error to be sent to the peer, stopping the reader. Others
+    read this state and report events; only this class assigns it. Does not handle: notifying the
+    broker (``Connection``).
     """
 
     core_released: trio.Event | None = field(init=False, default=None)
@@ -49,7 +49,7 @@ class Lifecycle:
         """Note that the session is open, or was refused."""
         self._is_open = True
 
-    # The reader calls these, and then ends by itself.
+    # The reader calls these, and then ends.
 
     def end(self, reason: CloseReason) -> None:
         """Record why the connection ends, unless the broker has already learned of its end."""
@@ -57,11 +57,11 @@ class Lifecycle:
             self._reason = reason
 
     def fail(self, error: RemoteError) -> None:
-        """Record the error that the peer is to receive. The first one stays."""
+        """Record the error to send to the peer. Only the first one is kept."""
         if self._pending_error is None:
             self._pending_error = error.without_traceback()
 
-    # These end the connection from elsewhere: they stop the reader, too.
+    # These are called by other tasks, so they stop the reader, too.
 
     def abort(self, error: RemoteError) -> None:
         """Stop reading, and send ``error`` once earlier input is processed."""

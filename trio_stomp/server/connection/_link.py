@@ -37,7 +37,7 @@ class Link:
     speaks_http: bool = False
     """Whether the peer speaks HTTP and is no WebSocket yet, so that an ERROR frame is no answer."""
     is_operating: bool = False
-    """Whether an operation runs for the peer, which may take longer than the connect timeout."""
+    """Whether an operation is running for the peer; it may take longer than the connect timeout."""
     is_forwarded: bool = False
     """Whether an HTTP header says that a proxy forwarded the connection."""
 
@@ -64,12 +64,12 @@ class Link:
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
-        """Return the names in the client's certificate, none if it showed none."""
+        """Return the names in the client's certificate, or () if it sent none."""
         return self.wire.certificate_names() if isinstance(self.wire, TlsWire) else ()
 
     @property
     def certificate_key(self) -> str:
-        """Return the unique key of the client's certificate, or "" if it showed none."""
+        """Return the unique key of the client's certificate, or "" if it sent none."""
         return self.wire.certificate_key() if isinstance(self.wire, TlsWire) else ""
 
     def log_fields(self) -> dict[str, str]:
@@ -88,12 +88,12 @@ class Link:
         self.client.transport = "tls"
 
     def send_now(self, data: bytes, now: float, *, beat: bool = False) -> None:
-        """Send bytes of the transport's own, behind the backlog of the outbox.
+        """Send bytes of the transport itself, after the outbox's backlog.
 
         Args:
           data: The bytes.
           now: The time, in seconds of the broker's clock.
-          beat: Send a heart-beat too, if the peer was promised any. JavaScript does not see the
+          beat: Also send a heart-beat, if the broker promised any. JavaScript does not see the
             pings and pongs of a WebSocket, so these must not replace STOMP's heart-beats.
         """
         self.outbox.stage_bytes(data)

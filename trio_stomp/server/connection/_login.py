@@ -13,11 +13,11 @@ from trio_stomp.server.connection._link import Link
 async def log_in(
     link: Link, lifecycle: Lifecycle, deadlines: Deadlines, events: list[Event]
 ) -> list[Event]:
-    """Authenticate the client that opened a session, before anything that follows is processed.
+    """Authenticate the client that opened a session, before later frames are processed.
 
     Returns:
-      The events, CONNECT's with the identity. If the client may not log in, they end before
-      CONNECT, and the connection's pending error says why.
+      The events, with the identity in that of CONNECT. If the login is refused, they end before
+      CONNECT, and the connection's pending error has the reason.
 
     Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
     """

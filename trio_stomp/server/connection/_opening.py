@@ -35,7 +35,7 @@ from trio_stomp.transport import (
 logger = logging.getLogger("trio_stomp")
 
 _CODES = {400: "bad-request", 401: "authentication-failed", 403: "not-authorized"}
-"""Codes of errors of the management interface that have none of their own."""
+"""Codes for errors of the management interface without a code of their own."""
 
 
 @define(eq=False, repr=False)
@@ -47,7 +47,7 @@ class Opening:
 
     Args:
       refusal: Why the peer is refused once its protocol is known; None = it is accepted.
-      early: Bytes that were read before.
+      early: Bytes that were already read.
       tls: Whether TLS may or must be used: ``off``, ``optional`` or ``required``.
     """
 
@@ -110,7 +110,7 @@ class Opening:
         return await self.run()
 
     def _just_closes(self) -> bool:
-        """Return whether clients see the broker's stop as a lost connection."""
+        """Return whether clients see only a lost connection when the broker stops."""
         return self.link.shared.limits.farewell == CLOSE
 
     def _tls_required(self) -> ProtocolError | None:
@@ -188,8 +188,8 @@ class Opening:
         upgrade = accept_websocket(request)
         is_sockjs = asks_sockjs(request, upgrade.subprotocol)
         await self._send(upgrade.response + (SOCKJS_OPEN if is_sockjs else b""))
-        # A STOMP frame may be split over many messages (X07), so the bound of a message is the
-        # largest frame; the decoder holds frames to their own limits.
+        # A STOMP frame may be split over many messages (X07), so the limit of a message is that of
+        # the largest frame; the decoder checks the limits of frames.
         limits = self.link.session.codecs.limits
         largest = limits.max_body_bytes + 2 * limits.max_header_block_bytes
         self.link.speaks_http = False

@@ -1,4 +1,4 @@
-"""Operations that are requested by HTTP: who may, until when, and what ends them."""
+"""Operations requested by HTTP: their authorization, time limit and cancellation."""
 
 from contextlib import suppress
 
@@ -11,18 +11,17 @@ from trio_stomp.server.connection._web_pages import Send, WebOperation
 from trio_stomp.transport import HttpError, HttpRequest, check_origin
 
 IGNORED_BYTES = 4096
-"""What a client sends after its request is read in such pieces, and ignored."""
+"""What a client sends after its request is read in pieces of this size, and ignored."""
 
 
 async def operate(link: Link, request: HttpRequest, operation: WebOperation, send: Send) -> None:
-    """Do an operation for a client who may, and send the answer.
+    """Carry out an operation if the client is authorized, and send the answer.
 
-    If the client closes its connection, the operation ends where it is.
+    If the client closes its connection, the operation ends at its current step.
 
     Raises:
-      HttpError: the client may not, or the operation cannot begin.
-      trio.BrokenResourceError: the connection is lost, or accepts no bytes for ``write_stall_s``.
-
+        HttpError: the client is not authorized, or the operation cannot begin.
+        trio.BrokenResourceError: the connection is lost, or accepts no bytes for ``write_stall_s``.
     Checkpoint: always.
     """
     slots = link.shared.operation_slots
@@ -61,7 +60,7 @@ async def _operate(link: Link, operation: WebOperation, identity: Identity, send
 
 
 async def _identify(link: Link, request: HttpRequest, operation: WebOperation) -> Identity:
-    # Pages of other origins cannot read an answer, but could make a browser send the request.
+    # Pages of other origins cannot read the answer, but could make a browser send the request.
     limits = link.shared.limits
     local_only = needs_no_login(link)
     check_origin(request, limits.allowed_origins, is_secret=link.is_secret, local_only=local_only)

@@ -1,4 +1,4 @@
-"""Plain HTTP requests on the port, and the check of who may see pages with figures."""
+"""Plain HTTP requests on the port, and access to pages with figures."""
 
 import secrets
 from collections.abc import Generator, Sequence

@@ -60,7 +60,7 @@ class Reader:
     throttle_next_read: bool = False
     """Whether the last batch filled an outbox to three quarters."""
     read_bytes: int = FIRST_BYTES
-    """How much to read at once, if there is memory for it."""
+    """Size of the next read, if there is memory for it."""
     close_reply: bytes = b""
     """The answer to the peer's Close frame, kept until all data is sent: none may follow it."""
     incomplete_bytes: int = 0
@@ -204,7 +204,7 @@ class Reader:
         return events
 
     def room(self) -> int:
-        """Return how many bytes to read at once."""
+        """Return the size of the next read."""
         room, shared = self.read_bytes, self.link.shared
         if room > RECEIVE_BYTES and shared.held_bytes * BULK_SHARE > shared.memory.limit_bytes:
             return RECEIVE_BYTES
@@ -267,7 +267,7 @@ class Reader:
 
 
 def _next_room(room: int, events: list[Event], size: int, has_frames: bool) -> int:
-    """Return how much to read next, after a read of ``size`` of at most ``room`` bytes."""
+    """Return the size of the next read, after one that returned ``size`` of ``room`` bytes."""
     if sum([type(event) in _SUBSCRIBING for event in events]) >= MANY_SUBSCRIPTIONS:
         return FIRST_BYTES
     if size < min(room, RECEIVE_BYTES):

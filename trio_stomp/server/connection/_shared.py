@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 DISCONNECTS_AT_ONCE = 32
 """Maximum number of disconnects that queue for the inbox."""
 OPERATIONS_AT_ONCE = 8
-"""Maximum number of operations of operators that run."""
+"""Maximum number of operators' operations at the same time."""
 
 
 class FrameHolder(Protocol):
-    """A connection that holds part of a frame."""
+    """A connection with an incomplete frame."""
 
     @property
     def websocket(self) -> WebSocketCodec | None:
@@ -82,4 +82,4 @@ class ConnectionShared:
     """Keeps thousands of simultaneous disconnects from delaying the input of other clients."""
     operation_slots: trio.Semaphore = field(factory=lambda: trio.Semaphore(OPERATIONS_AT_ONCE))
     one_page: trio.Lock = field(factory=trio.Lock)
-    """Held while a page that takes long is made."""
+    """Held while a large page is built."""

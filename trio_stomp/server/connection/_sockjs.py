@@ -1,4 +1,4 @@
-"""A connection that speaks SockJS: chosen at its upgrade, so that no other pays for it."""
+"""A connection that uses SockJS, selected at its upgrade: others have no overhead."""
 
 import math
 import weakref
@@ -103,9 +103,9 @@ class SockJsOutbox(Outbox):
 
 @define(eq=False, repr=False)
 class SockJsPulse:
-    """Has the watchdog send SockJS' heart-beats where nothing else is sent.
+    """Sends SockJS' heart-beats, called by the watchdog, when nothing else is sent.
 
-    The wheel would keep an ended connection until its next turn: so this does not hold it.
+    The watchdog keeps this object until its next check, so it references the connection weakly.
     """
 
     link: "weakref.ref[Link]"
@@ -113,7 +113,7 @@ class SockJsPulse:
     next_look: float = math.inf
 
     def look(self, now: float) -> float:
-        """Return the watchdog's call."""
+        """Implement ``Watched.look``."""
         link = self.link()
         if link is None or link.outbox.is_closed:
             self.is_finished = True
@@ -124,7 +124,7 @@ class SockJsPulse:
             return now + SOCKJS_HEARTBEAT_S  # data is being sent
         if now < due:
             return due
-        # STOMP on top of SockJS sees nothing of this: its own heart-beat must not be missed.
+        # STOMP over SockJS does not see this heart-beat, so it does not replace STOMP's own.
         link.send_now(SOCKJS_HEARTBEAT, now, beat=True)
         return now + SOCKJS_HEARTBEAT_S
 

@@ -1,4 +1,4 @@
-"""The port to the web floor."""
+"""The interface to the web floor."""
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker import Action
 
 API = "/api/v1/"
-"""Where the addresses of the management interface begin. Its errors are JSON, with a code."""
+"""Path prefix of the management interface, whose errors are JSON with a code."""
 Send = Callable[[bytes], Awaitable[None]]
 """Sends bytes of the answer to the client."""
 
@@ -23,27 +23,27 @@ class WebOperation(Protocol):
         """Return the rights that it requires: actions and destinations."""
 
     async def run(self, identity: "Identity", send: Send) -> None:
-        """Do it for a user, and send the whole answer.
+        """Carry it out for a user, and send the whole answer.
 
-        Checkpoint: always. Cancel: it ends where it is, as the client has gone.
+        Checkpoint: always. Cancel: it ends at its current step, because the client has gone.
 
         Raises:
-          HttpError: it cannot begin; nothing was changed or sent.
+          HttpError: it cannot begin; nothing has been changed or sent.
         """
 
 
 class Pages(Protocol):
-    """The web floor, as the server sees it."""
+    """The web floor's interface for the server."""
 
     def is_private(self, request: HttpRequest) -> bool:
         """Return whether only clients that may monitor the broker may see the page."""
 
     def operation(self, request: HttpRequest) -> WebOperation | None:
-        """Return the operation that is requested; None = the request is for a page.
+        """Return the requested operation, or None if the request is for a page.
 
         Raises:
           HttpError: its parameters are wrong.
         """
 
     def respond(self, request: HttpRequest) -> Generator[None, None, bytes]:
-        """Make the whole answer, in steps of about 0.1 ms."""
+        """Build the whole answer, in steps of about 0.1 ms."""

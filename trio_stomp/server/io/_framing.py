@@ -14,14 +14,14 @@ from trio_stomp.transport import frame_message, splice
 JOIN_BYTES = 256 * 1024
 """Maximum number of bytes in one write, and in buffers that are not shared with others."""
 BIG_TAIL_BYTES = 64 * 1024
-"""A message from this size on is not joined, but sent from the bytes that all subscribers share."""
+"""Messages of this size or more are not joined, but sent from the subscribers' shared bytes."""
 
 
 class Framing(Protocol):
     """The framing of a transport, in addition to the frames' NULs."""
 
     def frame(self, frame: bytes) -> bytes:
-        """Return a frame of the broker's own as bytes for the wire, for which it is charged."""
+        """Return the bytes on the wire of the broker's own frame, which determine its charge."""
 
     def run(self, prefix: bytes, delivery: Delivery) -> bytes:
         """Return a run of MESSAGEs as bytes for the wire."""
@@ -53,7 +53,7 @@ class WebSocketMessages:
         return cut(prefix, self._tails(prefix, delivery))
 
     def _tails(self, prefix: bytes, delivery: Delivery) -> list[bytes]:
-        """Return the tails to be joined by ``prefix``, WebSocket headers between, made once."""
+        """Return the tails for ``prefix`` with WebSocket headers between them, cached."""
         spliced = delivery.spliced
         if spliced is None:
             spliced = delivery.spliced = {}

@@ -13,7 +13,7 @@ from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server.io._source import Source
 
 _CAPACITY = 256
-"""Items; the bounds that an operator sees are in frames and bytes."""
+"""Maximum number of items; the operator's limits are in frames and bytes."""
 
 
 @value(eq=False, repr=False)
@@ -60,7 +60,7 @@ class Inbox:
     _sender: "trio.MemorySendChannel[Item]" = field(init=False)
     _receiver: "trio.MemoryReceiveChannel[Item]" = field(init=False)
     _turnstile: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock)
-    """Held by the reader that waits for room; other readers queue for it in order of arrival."""
+    """Held by the reader that waits for room; others queue for the lock in order of arrival."""
     _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
     _is_abandoned: bool = False
 
@@ -68,10 +68,10 @@ class Inbox:
         self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
 
     async def put_batch(self, batch: Batch) -> None:
-        """Hand a batch over, waiting in order of arrival while the queue is full.
+        """Add a batch; while the queue is full, wait in order of arrival.
 
-        Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which the
-        dispatcher bounds: received input is processed in order even if its connection ends.
+        Checkpoint: if it waits; reading is one already. Cancel: does not end the wait, which the
+        dispatcher bounds, because received input is processed in order even if its connection ends.
 
         Raises:
           trio.BrokenResourceError: the dispatcher has died.
@@ -103,16 +103,16 @@ class Inbox:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def put(self, item: Gone | Control) -> None:
-        """Hand over an item that is not counted against the limits. Checkpoint: always."""
+        """Add an item that does not count against the limits. Checkpoint: always."""
         await self._sender.send(item)
 
     def wake(self) -> None:
-        """Have the dispatcher take a turn. If the queue is full, it is awake anyway."""
+        """Make the dispatcher take a turn. If the queue is full, it is awake anyway."""
         with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
             self._sender.send_nowait(Control(noop))
 
     async def take(self) -> Item:
-        """Return the next item, once there is one.
+        """Wait for the next item and return it.
 
         Raises:
           trio.EndOfChannel: it is closed and empty.
@@ -131,7 +131,7 @@ class Inbox:
         return self._took(self._receiver.receive_nowait())
 
     def close(self) -> None:
-        """Accept nothing more. Items in the queue can still be taken."""
+        """Accept nothing more. Queued items can still be taken."""
         self._sender.close()
 
     def abandon(self) -> None:

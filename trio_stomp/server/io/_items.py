@@ -6,18 +6,18 @@ from trio_stomp.broker import Delivery
 from trio_stomp.server.io._framing import BIG_TAIL_BYTES
 
 Item = tuple[bytes, Delivery | None]
-"""Prefix and delivery; or a whole frame of the broker's own and None."""
+"""A prefix and a delivery; or one of the broker's own frames and None."""
 
 
 def cost_of(prefix: bytes, delivery: Delivery | None) -> int:
-    """Return the charge of an item when it was staged."""
+    """Return the charge of an item, as when it was staged."""
     if delivery is None:
         return len(prefix)
     return delivery.size + delivery.count * len(prefix)
 
 
 def is_bulk(item: Item) -> bool:
-    """Return whether an item is of messages that are better not copied."""
+    """Return whether an item has large messages, which are not copied."""
     delivery = item[1]
     return delivery is not None and delivery.size >= delivery.count * BIG_TAIL_BYTES
 
@@ -32,7 +32,7 @@ def lose(items: Iterable[Item]) -> int:
 
 
 def lose_some(delivery: Delivery, count: int) -> int:
-    """Count ``count`` messages of one delivery as dropped, but none that go back."""
+    """Count ``count`` messages of a delivery as dropped, unless they return to a queue."""
     if delivery.returns:
         return 0
     delivery.publication.destination.dropped += count

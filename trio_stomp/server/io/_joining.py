@@ -1,7 +1,7 @@
-"""The bytes of items that are to be written now.
+"""The bytes of the items to be written now.
 
-Both functions take the items in order, drop runs that have expired, which they report to
-``expire``, and note in the statistics of the destinations how long the others took.
+Both functions process the items in order, drop expired runs and report them to ``expire``, and
+record the latency of the others in the destinations' statistics.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,7 +60,7 @@ def pieces_of(
 
 
 def _observe(delivery: Delivery, now: float) -> None:
-    """Note how long it took: one sample for each moment of writing, so one for a whole turn."""
+    """Record the latency: one sample for each write, so one for a whole turn."""
     delivery.observed_at = now
     publication = delivery.publication
     publication.destination.observe_delivery(now - publication.received_at, delivery.count)

@@ -26,8 +26,11 @@ INLINE_BYTES = 64 * 1024
 BULK_INLINE_BYTES = 1024 * 1024
 """The same limit for large messages, which need not be joined."""
 COUNTED_AT_ONCE = 2048
-"""Runs that will never be sent; they take some 0.1 µs each, and many connections may be lost at
-once that had 8 MiB each of the messages of a topic: 6 ms for each, and 3 only to copy the list."""
+"""Runs that will never be sent, freed at once. They take some 0.1 µs each.
+
+Many connections may be lost at once, with 8 MiB of a topic's messages each: 6 ms for each of them,
+of which 3 to copy the list.
+"""
 STUCK_S = 1.0
 """A wire that accepted nothing for this long may be cut off if memory is short."""
 
@@ -62,9 +65,9 @@ class Outbox:
     frames_out: int = 0
     bytes_out: int = 0
     peak_bytes: int = 0
-    """The largest backlog at the end of a turn that the wire did not accept."""
+    """Maximum backlog that the wire had not accepted at the end of a turn."""
     blocked_s: float = 0.0
-    """The time for which the wire accepted nothing while data waited, until it last did."""
+    """Total time of ended stalls, in which the wire accepted nothing although data waited."""
     is_closed: bool = False
     is_broken: bool = False
     _staged: list[Item] = field(factory=list)
@@ -85,7 +88,7 @@ class Outbox:
     _empty: trio.Event | None = None
     _wants_room: bool = False
     _waste: Waste | None = None
-    """What was dropped and not freed yet, made as needed."""
+    """Dropped items that are not freed yet; created as needed."""
     owner: object | None = None
     """The connection, until it has ended; for the diagnostics, not called here."""
 
@@ -118,7 +121,7 @@ class Outbox:
         return True
 
     def stage_frame(self, frame: bytes) -> None:
-        """Queue a small frame of the broker's own."""
+        """Queue a small frame of the broker itself."""
         if self.is_closed:
             return
         if self.framing is not None:
@@ -126,7 +129,7 @@ class Outbox:
         self.stage_bytes(frame)
 
     def stage_bytes(self, data: bytes) -> None:
-        """Queue bytes of the transport's own (a pong, a heart-beat)."""
+        """Queue bytes of the transport itself (a pong, a heart-beat)."""
         if self.is_broken:
             return
         self.shared.memory.used_bytes += len(data)
@@ -138,7 +141,7 @@ class Outbox:
     def drop_oldest(self, size: int) -> int:
         """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many.
 
-        Messages of queues are spared: a client's topics must not lose them.
+        Messages of queues stay: a client's topics must not cause their loss.
         """
         self.shared.dirty.append(self)
         is_this_turn = not self._ready
@@ -186,7 +189,7 @@ class Outbox:
             await self._waste.clear_away()
 
     def has_room(self) -> bool:
-        """Return whether a source that can wait should give more now."""
+        """Return whether a source that can wait may deliver more now."""
         if self.is_closed:
             return False
         if self.waiting_bytes < self.shared.low_water_bytes:
@@ -195,7 +198,7 @@ class Outbox:
         return False
 
     def pause_reading(self, *, paused: bool) -> None:
-        """Pause or resume reading from the client. Input already read is still handed over."""
+        """Pause or resume reading from the client. Input already read is still processed."""
         self.on_pause(paused)
 
     def close(self, reason: CloseReason) -> None:
@@ -273,12 +276,12 @@ class Outbox:
         return not self._parts
 
     def is_stuck(self, now: float) -> bool:
-        """Return whether bytes wait that the wire has not taken for a while."""
+        """Return whether the wire has not accepted waiting bytes for ``STUCK_S``."""
         return bool(self.blocked_since) and now - self.blocked_since >= STUCK_S
 
     @property
     def waiting_messages(self) -> int:
-        """MESSAGEs that wait for the writer."""
+        """Return the number of MESSAGEs that wait for the writer."""
         return sum(delivery.count for _, delivery in self._ready if delivery is not None)
 
     # The writer's side.
@@ -308,7 +311,7 @@ class Outbox:
             await self._wake.wait()
 
     async def wait_empty(self) -> None:
-        """Wait until all has been written, or cannot be any more. Checkpoint: only if it waits."""
+        """Wait until everything is written, or cannot be any more. Checkpoint: only if it waits."""
         if (self._parts or self._ready) and not self.is_broken:
             self._empty = trio.Event()
             await self._empty.wait()
@@ -316,7 +319,7 @@ class Outbox:
     def end(self) -> None:
         """Finish after the connection has ended: ``break_off``, and release all callbacks.
 
-        A message of it may wait in a queue for days, and must not keep its connection alive.
+        One of its messages may stay in a queue for days, and must not keep the connection alive.
         """
         self.break_off()
         self.owner = None
@@ -355,7 +358,7 @@ class Outbox:
         return self._ready
 
     def _rest(self) -> deque[memoryview | bytes]:
-        """``_parts``, to be added to or taken from."""
+        """Return ``_parts`` as a mutable deque."""
         if not self._parts:
             self._parts = deque()
         assert isinstance(self._parts, deque)
@@ -367,7 +370,7 @@ class Outbox:
         return self._waste
 
     def _fill(self, now: float) -> bool:
-        """Have something in ``_parts`` to send, or return False if nothing waits."""
+        """Fill ``_parts`` if it is empty, and return False if nothing waits."""
         parts = self._rest()
         while not parts:
             size = 0
@@ -386,7 +389,7 @@ class Outbox:
         return True
 
     def _take_chunk(self, now: float) -> None:
-        """Begin the next items, up to JOIN_BYTES. A larger item is sent alone."""
+        """Move the next items to ``_parts``, up to JOIN_BYTES. A larger item is sent alone."""
         ready, size = self._line(), 0
         items: list[Item] = []
         while ready and size < JOIN_BYTES:
@@ -407,7 +410,7 @@ class Outbox:
         self.frames_out += frames
 
     def _sent(self, sent: int, now: float) -> None:
-        """``sent`` bytes of ``_parts`` are out."""
+        """Remove ``sent`` bytes from ``_parts``."""
         self.last_sent = now
         self.bytes_out += sent
         parts = self._rest()
@@ -417,18 +420,18 @@ class Outbox:
             parts[0] = memoryview(parts[0])[sent:]
 
     def _offer_room(self) -> None:
-        """Call a source that was refused, as soon as there is room again."""
+        """Call a refused source as soon as there is room again."""
         if self._wants_room and self.waiting_bytes < self.shared.low_water_bytes:
             self._wants_room = False
             self.on_room()
 
     def _release(self, size: int) -> None:
-        """Release the charge of bytes that are no longer queued."""
+        """Release the charge for bytes that are no longer queued."""
         self.waiting_bytes -= size
         self.shared.memory.give(size)
 
     def _block(self, now: float) -> None:
-        """Something waits: have the writer see to it."""
+        """Wake or start the writer, because output waits."""
         if not self.blocked_since:
             self.blocked_since = now
             self.shared.blocked.add(self)

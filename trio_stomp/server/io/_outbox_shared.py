@@ -22,8 +22,8 @@ class OutboxShared:
 
     Args:
       memory: The budget for queued output.
-      limit_bytes: The most bytes queued for one connection.
-      clock: The time, to expire messages.
+      limit_bytes: Maximum number of bytes queued for one connection.
+      clock: Gives the time for the expiry of messages.
       on_unsent: Called with messages that expired here although their consumer must ACK them.
       dirty: The outboxes that the current turn staged to; the dispatcher publishes them.
     """
@@ -35,20 +35,18 @@ class OutboxShared:
     clock: Clock = field(factory=Clock)
     dirty: "list[Outbox]" = field(factory=list)
     touched: "set[Outbox]" = field(factory=set)
-    """Open connections that the core received from or staged to since the last statistics.
-    Heart-beats do not count.
-    """
+    """Open connections with input or output since the last statistics. Heart-beats do not count."""
     blocked: "set[Outbox]" = field(factory=set)
-    """Outboxes whose writers have something to write."""
+    """Outboxes with waiting output for their writers."""
     strained: int = 0
-    """How often a stage found an outbox more than three quarters full."""
+    """Number of times that a stage found an outbox more than three quarters full."""
     expired: int = 0
     unsent: int = 0
-    """Messages that still waited when their connection ended, and go back nowhere."""
+    """Number of messages that were lost because they still waited when their connection ended."""
     strain_bytes: int = field(init=False)
     low_water_bytes: int = field(init=False)
     flood_bytes: int = field(init=False)
-    """More than this waits only where a peer asks for answers that it does not read."""
+    """Only a peer that requests answers and does not read them has a larger backlog."""
 
     def is_strained(self) -> bool:
         """Return whether an outbox is more than three quarters full."""

@@ -9,7 +9,7 @@ from trio_stomp.transport import Wire
 
 
 class Source(Protocol):
-    """A connection, as the dispatcher sees it."""
+    """The dispatcher's interface to a connection."""
 
     client: Client
 

@@ -1,4 +1,4 @@
-"""Items that an outbox has dropped: to be counted and freed in small steps."""
+"""Items dropped by an outbox, which are counted and freed in small steps."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from attrs import define, field
 from trio_stomp.server.io._items import Item, lose
 
 CLEARED_AT_ONCE = 64
-"""Runs freed at once. Runs that nobody else refers to take some 3 µs each."""
+"""Runs freed at once. Runs without other references take some 3 µs each."""
 
 
 @define(eq=False, repr=False)
@@ -19,7 +19,7 @@ class Waste:
     Args:
       count: Called with numbers of lost messages.
       lost: Items of a lost connection, not yet counted as dropped: counting takes time as well.
-      thrown: Items that were counted and wait to be freed: 8 MiB take milliseconds.
+      thrown: Items that are counted but not freed yet: freeing 8 MiB takes milliseconds.
     """
 
     count: Callable[[int], None]

@@ -32,7 +32,7 @@ class Series:
 
 @frozen
 class Bar:
-    """A stretch of time on a lane. ``kind`` is its class in the style: bad, warn or note."""
+    """A time span on a lane. ``kind`` is its class in the style: bad, warn or note."""
 
     begin: datetime
     end: datetime
@@ -134,7 +134,7 @@ class Scale:
 
     @staticmethod
     def _step(most: float, show: Callable[[float], str]) -> float:
-        # Round numbers of bytes are round in powers of two.
+        # Steps of bytes are powers of two.
         unit = 1024.0 ** floor(log(max(most, 1.0), 1024)) if show is size else 1.0
         return nice_step(most / unit, 4) * unit
 
@@ -212,7 +212,7 @@ def lines(
         y = scale.y(limit)
         parts.append(f'<path class="limit" d="M{LEFT} {y:.1f}H{frame.width - RIGHT}"/>')
     for each in series:
-        # A logarithm has no place for nothing.
+        # 0 has no logarithm.
         points = [point for point in each.points if point[1] > 0 or not powers]
         for piece in pieces(points, frame.longest):
             path = "L".join(

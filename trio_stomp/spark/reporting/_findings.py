@@ -94,7 +94,7 @@ def starts(results: Results, broker: str) -> list[tuple[datetime, float]]:
 
 
 def during(row: dict[str, Any], results: Results) -> str:
-    """Return the start, the end and the length of something."""
+    """Return a text with the start, the end and the length of an episode."""
     begin, end = results.clock(row["begin"]), results.clock(row["end"])
     return f"{begin}-{end} ({lasting(row['seconds'])})"
 
@@ -161,7 +161,7 @@ def _subscribers(results: Results, broker: str) -> Iterator[Finding]:
         end = f", {count(row['dropped'])} messages lost" if row["dropped"] else ""
         end += "; it was disconnected for that" if row["put_out"] else ""
         seconds = (row["end"] - row["begin"]).total_seconds()
-        # One that was full only once was so at a moment, not for a time.
+        # A single full row is a moment, not an episode.
         moment = f"At {results.clock(row['begin'])}"
         when = during({**row, "seconds": seconds}, results) if seconds >= 1 else moment
         often = "once" if row["times"] == 1 else f"{count(row['times'])} times"

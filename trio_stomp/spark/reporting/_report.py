@@ -154,7 +154,7 @@ class Section:
         return Series(label, points, colour)
 
     def _rate(self, column: str, label: str, colour: int) -> Series:
-        """Return a line that is 0 where the broker reported nothing, and cut where it was away."""
+        """Return a line that is 0 if the broker reported nothing, with gaps where it was away."""
         heard = {row["bucket"]: 0.0 for row in self.rows("load")}
         received = {row["bucket"]: row[column] for row in self.rows("traffic")}
         return Series(label, sorted({**heard, **received}.items()), colour)

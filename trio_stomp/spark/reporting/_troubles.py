@@ -1,4 +1,4 @@
-"""The day in one picture: what went wrong, and when, a lane for each kind."""
+"""The day in one picture: all episodes of trouble, with a lane for each kind."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ Lane = tuple[str, Sequence[Bar]]
 def troubles(
     results: Results, broker: str, holes: Sequence[tuple[datetime, datetime]]
 ) -> list[Lane]:
-    """Return the lanes, including those on which nothing happened."""
+    """Return the lanes, including empty ones."""
     restarts = [
         Bar(at - timedelta(seconds=silent_s), at, f"started {results.clock(at)}", NOTE)
         for at, silent_s in starts(results, broker)
@@ -31,7 +31,7 @@ def troubles(
 
 def _full(results: Results, broker: str) -> Iterator[Bar]:
     for row in of_broker(results["episodes"], broker):
-        # A full prefetch loses nothing: messages wait on the queue.
+        # A full prefetch loses nothing: messages wait in the queue.
         kind = BAD if row["peak_fill"] >= 1 and row["queue"] != "ack" else WARN
         text = f"{row['queue']} {row['destination']}: {during(row, results)}"
         yield Bar(row["begin"], row["end"], text, kind)
