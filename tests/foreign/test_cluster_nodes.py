@@ -277,6 +277,37 @@ async def test_without_its_engine_a_broker_stores_and_hands_out_nothing_and_lose
         await eventually(partial(is_ready, node, b"200 "))
 
 
+async def test_without_its_engine_a_broker_may_refuse_what_it_cannot_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._node.DOUBT_S", 0.3)
+    async with cluster(tmp_path, on_engine_loss="refuse") as here:
+        owner, standby = await here.owner(), await here.standby()
+        waiting, refused = await here.client(owner), await here.client(standby)
+        listener = await here.client(standby)
+        await listener.subscribe("/topic/t")
+        here.server.kill()
+        headers = {"destination": QUEUE, "receipt": "r", **STORED}
+        await waiting.send("SEND", headers, b"in doubt")
+        error = await waiting.expect_error("storage")
+        assert "not known whether" in error["message"]
+        await refused.send("SEND", headers, b"refused")
+        error = await refused.expect_error("storage")
+        assert "nothing of this was stored" in error["message"]
+        await (await here.client(owner)).publish("/topic/t", b"passes")
+        assert (await listener.receive()).body == b"passes"
+        for node in (owner, standby):
+            await eventually(partial(is_ready, node, b"503 "))
+        here.server.start()
+        for node in (owner, standby):
+            await eventually(partial(is_ready, node, b"200 "))
+        await here.put(standby, b"stored")
+        first = await here.take(await here.owner(), 1)
+        if first == [b"in doubt"]:  # unless the standby was faster than the owner's last attempt
+            first = await here.take(await here.owner(), 1)
+        assert first == [b"stored"]
+
+
 async def test_a_log_that_has_grown_is_shortened_and_newcomers_begin_with_a_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

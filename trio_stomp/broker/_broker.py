@@ -362,6 +362,10 @@ class Broker(BrokerAssembly):
         """Withdraw records that the store refused, and send an ERROR to their senders."""
         self.durability.uncommitted(error, now)
 
+    def refuse_durable(self, error: str, doubt: str, now: float) -> None:
+        """Accept no durable messages until the store answers. Arguments as ``SendOrder.refuse``."""
+        self.durability.refuse(error, doubt, now)
+
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
         now = self.event_history.now
         self.overflow.send_quietly(lambda: self.publisher.send_for(run, quota, now))
@@ -373,6 +377,8 @@ class Broker(BrokerAssembly):
     ) -> FrameRun | None:
         """Send a run with its RECEIPTs. Return the part that must wait for room, or None."""
         try:
+            if self.log is not None and self.log.refusal:
+                self.publisher.check_accepted(self.log, run.head, client.quota)
             taken, outcome = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
             self.receipts.of_run(client, run, error.taken, self.publisher.stored(run.head))

@@ -5,14 +5,14 @@ continue, and all other frames are held. So its order, RECEIPTs and ERROR stay r
 do not wait.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from attrs import define
 
-from trio_stomp.base import CloseReason, ProtocolError, RemoteError
+from trio_stomp.base import CloseReason, RemoteError
 from trio_stomp.broker.delivery import SHARE_S, Client, Work
-from trio_stomp.broker.durability import Callback, FrameReply, Log
+from trio_stomp.broker.durability import Callback, Effect, FrameReply, Log, storage_error
 from trio_stomp.broker.sending import Publisher
 from trio_stomp.broker.streams import Streams
 from trio_stomp.frames import FrameRun
@@ -132,27 +132,38 @@ class SendOrder:
     def uncommitted(self, error: str, now: float) -> None:
         """Withdraw records that the store refused, and send an ERROR to their senders."""
         assert self.log is not None
-        withdrawn = self.log.fail(now)
+        losers = _receipts(self.log.fail(now))
         self.streams.again(self.log.take_unshown())
-        losers: dict[Client, bytes | None] = {}
-        for effect in withdrawn:
-            client = effect.client
-            assert client is not None
-            if losers.setdefault(client, None) is None and isinstance(
-                effect, (Callback, FrameReply)
-            ):
-                losers[client] = effect.receipt_id
         for client in self.host.clients:
             # Retried records have other commit numbers now.
             client.awaited = min(client.awaited, self.log.turn)
             client.acked = min(client.acked, self.log.turn)
-        for client, receipt_id in losers.items():
+        for client in losers:
             client.awaited = 0
+        self._end(losers, error, now)
+        self._go_on(self.log, now)
+
+    def refuse(self, error: str, doubt: str, now: float) -> None:
+        """Accept no durable messages until the store answers.
+
+        Args:
+          error: The text for clients that send durable messages.
+          doubt: The text for clients whose messages wait for the store: they may be stored yet.
+          now: The time.
+        """
+        assert self.log is not None
+        self.log.refusal = error
+        waiting = _receipts(self.log.unanswered())
+        senders = {effect.client for effect in self.log.unanswered() if not _is_reply(effect)}
+        self._end({each: waiting[each] for each in waiting if each in senders}, doubt, now)
+
+    def _end(self, clients: Mapping[Client, bytes | None], error: str, now: float) -> None:
+        """Send an ERROR to clients, for the receipt that each waits for, and end them."""
+        for client, receipt_id in clients.items():
             if not client.is_refused:
-                refusal = ProtocolError("storage", error, reason=CloseReason.STORAGE)
+                refusal = storage_error(error)
                 refusal.receipt_id = receipt_id
                 self.host.refuse(client, refusal, now)
-        self._go_on(self.log, now)
 
     def _go_on(self, log: Log, now: float) -> None:
         """Resume clients whose records are stored or withdrawn."""
@@ -162,3 +173,22 @@ class SendOrder:
         for _ in range(len(log.leaving)):
             client, reason, forgotten = log.leaving.popleft()
             self.host.forget(client, reason, now, forgotten)
+
+
+def _is_reply(effect: Effect) -> bool:
+    """Return whether an effect answers what stores no message, such as an ACK."""
+    return isinstance(effect, FrameReply)
+
+
+def _receipts(effects: Iterable[Effect]) -> dict[Client, bytes | None]:
+    """Return the clients that wait for effects, with the first receipt of each."""
+    found: dict[Client, bytes | None] = {}
+    for effect in effects:
+        client = effect.client
+        if (
+            client is not None
+            and found.setdefault(client, None) is None
+            and isinstance(effect, Callback | FrameReply)
+        ):
+            found[client] = effect.receipt_id
+    return found

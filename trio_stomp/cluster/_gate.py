@@ -1,6 +1,6 @@
 """The way of clients through a node that does not own the cluster: their bytes go to the owner."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import trio
@@ -51,12 +51,14 @@ class Gate:
       first_s: How long a client may be silent at its beginning.
       max_clients: Further ones are not accepted.
       is_draining: Tell load balancers to bring no clients. Those that come are relayed.
+      is_silent: Returns whether nothing was heard of the engine for too long.
     """
 
     first_s: float
     max_clients: int
     owner: Contact | None = None
     is_draining: bool = False
+    is_silent: Callable[[], bool] = lambda: False
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
     """The clients, with the owner that each was relayed to."""
     _news: trio.Event = field(factory=trio.Event)
@@ -127,6 +129,8 @@ class Gate:
         if path == b"/readyz":
             if self.is_draining:
                 return encode_response(503, (), b"this node is being drained\n")
+            if self.is_silent():
+                return encode_response(503, (), b"the servers of NATS do not answer\n")
             if self.owner is not None:
                 return encode_response(200, (), f"ok, owner {self.owner.node}\n".encode())
             return encode_response(503, (), b"no node owns the cluster at the moment\n")

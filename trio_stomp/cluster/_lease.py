@@ -88,6 +88,10 @@ class Lease:
         """Return whether this node holds the lease, and no other can have begun to take it."""
         return self.claim.holder == self.node and now < self._held_at + self.options.ttl_s
 
+    def silence(self, now: float) -> float:
+        """Return the seconds since the engine was last heard of: by any node's message."""
+        return now - max(self._seen_at, self._held_at)
+
     def due(self) -> float:
         """Return when this node should write the lease, unless something is noted before."""
         options, claim = self.options, self.claim

@@ -72,6 +72,11 @@ class ClusterOptions:
     lease_s: float = option(
         1.2, "time after which another node takes the place of a silent owner", minimum=0.2
     )
+    on_engine_loss: str = option(
+        "hold",
+        "stored messages while most servers of NATS are lost: clients wait (hold) or get an ERROR",
+        choices=("hold", "refuse"),
+    )
 
     def __attrs_post_init__(self) -> None:
         host, _, port = self.node_address.rpartition(":")

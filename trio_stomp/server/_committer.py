@@ -39,6 +39,8 @@ RETAIN_S = 10.0
 """The interval at which retention is applied to streams."""
 MEASURE_S = 10.0
 """The interval at which the store's capacity is read."""
+SILENCE_S = 0.25
+"""The interval at which a store that does not answer is noticed."""
 MAX_GROUP_TURNS = 4096
 """Maximum number of turns in one append."""
 
@@ -72,6 +74,9 @@ class CommitterHost(Protocol):
     def uncommitted(self, error: str, now: float) -> None:
         """Withdraw everything handed to the store since the last commit."""
 
+    def refuse_durable(self, error: str, doubt: str, now: float) -> None:
+        """Accept no durable messages until the store answers."""
+
     def note_capacity(self, limit_bytes: int) -> None:
         """Set the maximum number of message bytes in the store, or 0 if unknown."""
 
@@ -104,6 +109,9 @@ class StoreCommitter:
     commit: int
     host: CommitterHost
     call_soon: Callable[[Answer], None]
+    is_silent: Callable[[], bool] | None = None
+    """Returns whether the store has not answered for so long that durable messages are refused
+    until it does; None = they wait."""
     error: str = ""
     """The error of the last write; "" = the store works."""
     _turns: "deque[Turn]" = field(factory=deque)
@@ -159,6 +167,8 @@ class StoreCommitter:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._retain_for_ever)
                 self._nursery.start_soon(self._measure_for_ever)
+                if self.is_silent is not None:
+                    self._nursery.start_soon(self._refuse_for_ever, self.is_silent)
                 await self._append_for_ever()
 
     async def _append_for_ever(self) -> None:
@@ -232,6 +242,18 @@ class StoreCommitter:
                 _tell_unreadable(error)
                 continue
             self.call_soon(partial(self._retain, found))
+
+    async def _refuse_for_ever(self, is_silent: Callable[[], bool]) -> None:
+        """Have durable messages refused while the store does not answer."""
+
+        def refuse(now: float) -> None:
+            if is_silent():
+                self.host.refuse_durable(NOT_STORED, IN_DOUBT, now)
+
+        while True:
+            await trio.sleep(SILENCE_S)
+            if is_silent():
+                self.call_soon(refuse)
 
     async def _measure_for_ever(self) -> None:
         """Report the store's capacity to the core when it changes."""

@@ -26,6 +26,7 @@ from trio_stomp.cluster import (
     check_alone,
     fill,
     lease_of,
+    lease_time,
     open_engine,
     open_log,
 )
@@ -52,6 +53,8 @@ PATIENCE_S = 5.0
 """Maximum time that a stopping node waits for the log to store its last records."""
 GRACE_S = 0.2
 """Time for connections to end before another node takes over their clients."""
+REFUSE = "refuse"
+"""The value of ``on_engine_loss`` with which clients get an ERROR instead of waiting."""
 RENEWALS = 4
 """The same, in times of the lease."""
 
@@ -130,7 +133,9 @@ class Host:
         def guard(server: Server) -> None:
             self._server = server
             server.broker.queues.may_hand_out = lambda: node.is_owner
-            server.cluster = _Owned(node, store)
+            owned = server.cluster = _Owned(node, store)
+            if self.settings.cluster.on_engine_loss == REFUSE and server.committer is not None:
+                server.committer.is_silent = lambda: bool(owned.doubts())
 
         entrances = [Entrance(_copy(each.listener), each.tls) for each in self.entrances]
         secret = self.contact.secret.encode()
@@ -227,6 +232,8 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
         jetstream = await open_engine(client, host.names, options.cluster_replicas, ENGINE_S)
         await check_alone(jetstream, host.names, host.contact.node)
         lease_options = LeaseOptions(options.lease_s, options.lease_s / RENEWALS)
+        lease = lease_of(host.contact.node, lease_options)
+        silent_s = options.lease_s + DOUBT_S
         names, path = host.names, _local_path(host.settings, host.names)
         snapshots = open_log(jetstream, names.snapshots, names.snapshot_subject)
         local = LocalState(
@@ -238,14 +245,18 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
             contact=host.contact,
             local=local,
             take_view=lambda: open_view(str(path)),
-            gate=Gate(server.connect_timeout_s, server.max_connections),
+            gate=Gate(
+                server.connect_timeout_s,
+                server.max_connections,
+                is_silent=lambda: lease.silence(lease_time()) > silent_s,
+            ),
             accept=host.accept,
             serve=lambda store: host.serve(node, store),
             stop_serving=host.stop_serving,
             address=", ".join((*host.handle.addresses, *host.handle.tls_addresses)),
             version=__version__,
             progress=teller(JOURNAL),
-            lease=lease_of(host.contact.node, lease_options),
+            lease=lease,
             on_renewed=host.wake,
             stop_s=server.drain_s + GRACE_S + PATIENCE_S,
             settings=lambda: host.digests,

@@ -165,6 +165,14 @@ async def test_load_balancers_ask_the_node_itself(
         assert await ends(client)
 
 
+async def test_a_node_that_hears_nothing_of_the_engine_is_not_ready() -> None:
+    async with standby() as here:
+        here.gate.point_to((await here.owner()).contact)
+        here.gate.is_silent = lambda: True
+        client = await here.client(b"GET /readyz HTTP/1.1\r\n\r\n")
+        assert b"servers of NATS do not answer" in await client.receive_some()
+
+
 @pytest.mark.parametrize("text", ["", "a b c", "host 1", "host 1 s x"])
 def test_a_lease_of_another_version_has_no_contact(text: str) -> None:
     assert Contact.parse("n", text) is None

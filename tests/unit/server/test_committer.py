@@ -20,6 +20,7 @@ from trio_stomp.server._committer import (
     NOT_STORED,
     RETAIN_S,
     RETRY_S,
+    SILENCE_S,
     StoreCommitter,
 )
 from trio_stomp.store import (
@@ -76,6 +77,10 @@ class Host:
     def uncommitted(self, error: str, now: float) -> None:
         self.log.fail(now)
         self.told.append(f"uncommitted: {error}")
+
+    def refuse_durable(self, error: str, doubt: str, now: float) -> None:
+        assert (error, doubt) == (NOT_STORED, IN_DOUBT)
+        self.told.append("refused")
 
     def note_capacity(self, limit_bytes: int) -> None:
         self.told.append(f"capacity {limit_bytes}")
@@ -209,6 +214,26 @@ async def wait_and_go_on(store: GatedStore) -> None:
     with trio.CancelScope(shield=True):
         await wait_all_tasks_blocked()
     store.go_on()
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+async def test_a_store_that_does_not_answer_has_durable_messages_refused(
+    mock_clock: MockClock, is_short: bool
+) -> None:
+    host, silent = Host(), [False]
+    host.committer.is_silent = lambda: silent[0]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(host.committer.run)
+        await passes(mock_clock, SILENCE_S)
+        host.is_held = silent[0] = True
+        await passes(mock_clock, SILENCE_S)
+        silent[0] = not is_short  # it answers before the turn
+        host.turn()
+        nursery.cancel_scope.cancel()
+    assert host.told == [] if is_short else ["refused"]
 
 
 # --- patience -------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ commit number. Without a store there is no log, and nothing waits.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker.durability._failed import Failed
 from trio_stomp.broker.durability._ledger import (
     LAZY_S,
@@ -22,13 +23,13 @@ from trio_stomp.broker.durability._ledger import (
     Ledger,
     WrittenAgain,
 )
+from trio_stomp.broker.durability._store_read import StoreRead
 from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.store import Append, Atomic, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
-    from trio_stomp.base import CloseReason
     from trio_stomp.broker.delivery import Client
-    from trio_stomp.store import Recovered, Store
+    from trio_stomp.store import Recovered
 
 MAX_PENDING_BYTES = 32 * 1024 * 1024
 """Limit of records on their way to the store. Above it, senders of durable messages wait."""
@@ -42,24 +43,13 @@ IDENTITY = "identity"
 """The setting in the store with the prefix of its message ids."""
 
 
+def storage_error(text: str) -> ProtocolError:
+    """Return the error for a client whose message is not stored, or perhaps not."""
+    return ProtocolError("storage", text, reason=CloseReason.STORAGE)
+
+
 def _never() -> bool:
     return False
-
-
-@define(eq=False, repr=False)
-class StoreRead:
-    """A request to read from the store.
-
-    Args:
-      read: Reads up to ``max_bytes``, in a thread.
-      max_bytes: The limit of the read.
-      take: Called with the result and the time, in a turn. None = the read failed and may be
-        repeated.
-    """
-
-    read: Callable[["Store", int], Any]
-    max_bytes: int
-    take: Callable[[Any, float], None]
 
 
 @define(eq=False, repr=False)
@@ -91,6 +81,8 @@ class Log:
     reads: list[StoreRead] = field(factory=list)
     """Requested reads."""
     pending_bytes: int = 0
+    refusal: str = ""
+    """Why durable messages are refused until the store answers again; "" = they are not."""
     failures: int = 0
     failed: Failed = field(init=False, factory=Failed)
     """Counts of failed deliveries."""
@@ -421,7 +413,7 @@ class Log:
 
     def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
         """Record a stored commit number, and carry out effects as ``go_on``."""
-        self._answered = number
+        self._answered, self.refusal = number, ""
         self.go_on(now, is_over)
 
     @property
@@ -440,6 +432,16 @@ class Log:
             self.pending_bytes -= ledger.size
             if is_over():
                 return
+
+    def check_accepts(self) -> None:
+        """Raise ``ProtocolError`` if durable messages are refused."""
+        if self.refusal:
+            raise storage_error(self.refusal)
+
+    def unanswered(self) -> "Iterator[Effect]":
+        """Yield the effects that wait for the store, in order."""
+        for ledger in (*self._sent, self._open):
+            yield from ledger.effects[ledger.seen :]
 
     def take_unshown(self) -> list[WrittenAgain]:
         """Return the effects of streams that a failure interrupted, in order, and forget them."""

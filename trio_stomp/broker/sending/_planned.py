@@ -194,7 +194,10 @@ class Planner:
             raise no_table_memory(memory, "ids of messages", quota)
         count = sum(len(run.bodies) for run in planned.runs_later)
         self.publisher.later.scheduler.check_count(quota, planned.scheduled, count)
-        planned.survives = self.publisher.log is not None and self._survives(client, actions)
+        log = self.publisher.log
+        planned.survives = log is not None and self._survives(client, actions)
+        if log is not None and planned.survives:
+            log.check_accepts()
         planned.check_room(self.overflow, self.publisher.to_queues, quota)
 
     def _making_room(self, client: Client, planned: Planned, now: float) -> Work | None:

@@ -358,6 +358,13 @@ class Publisher:
             destination.stores(plan.options) for destination in destinations
         )
 
+    def check_accepted(self, log: Log, head: Head, quota: Quota | None) -> None:
+        """Raise ``ProtocolError`` if messages would be stored while the log refuses them."""
+        plan = self._plan_of(head)
+        names = () if plan.is_personal else plan.names
+        if any(self.destinations.ensure(each, quota).stores(plan.options) for each in names):
+            log.check_accepts()
+
     def stored(self, head: Head) -> SendOutcome:
         """Return the outcome of messages that a queue has accepted."""
         return self.log.stored if self.log is not None and self.stores(head) else IN_MEMORY
