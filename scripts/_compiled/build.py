@@ -51,7 +51,7 @@ MODULES = (
     "trio_stomp/broker/queues/_returned.py",
     "trio_stomp/broker/routing/_destinations.py",
     "trio_stomp/broker/delivery/_subscription.py",
-    "trio_stomp/broker/routing/_takers.py",
+    "trio_stomp/broker/routing/_recipients.py",
     "trio_stomp/server/_dispatcher.py",
     "trio_stomp/server/io/_inbox.py",
     "trio_stomp/server/io/_items.py",

@@ -60,7 +60,7 @@ async def connect() -> None:
         pass
 
 
-async def send(client: Client, is_asked: bool) -> None:
+async def send(client: Client, is_request: bool) -> None:
     receipt = await client.send("/queue/a", "tea", headers={"size": "large"})
     assert_type(receipt, Receipt)
     assert_type(receipt.matched, int | None)
@@ -69,7 +69,7 @@ async def send(client: Client, is_asked: bool) -> None:
     assert_type(receipt.headers, Mapping[str, str])
     assert_type(await client.send("/queue/a", b"", persistent=True, receipt=True), Receipt)
     await client.send("/queue/a", receipt=False)
-    assert_type(await client.send("/queue/a", receipt=is_asked), Receipt | None)
+    assert_type(await client.send("/queue/a", receipt=is_request), Receipt | None)
 
 
 async def receive(client: Client) -> None:

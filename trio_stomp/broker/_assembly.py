@@ -38,7 +38,6 @@ from trio_stomp.broker.queues import (
     Storage,
 )
 from trio_stomp.broker.routing import (
-    Asker,
     BrokerEvent,
     BrokerEvents,
     Destinations,
@@ -47,13 +46,14 @@ from trio_stomp.broker.routing import (
     Lines,
     PolicyBook,
     Quotas,
+    SelectorEvaluator,
 )
 from trio_stomp.broker.rules import AccessRules
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import (
     DueSender,
     Duplicates,
-    LeftBehind,
+    LeftoverRequests,
     Postponed,
     Publisher,
     QueueSender,
@@ -162,8 +162,8 @@ class BrokerAssembly:
         else:
             self.wall.set(offset_s, self.log.next_id)
             self.log.keep(STEPS, self.wall.as_setting())
-        self.stale.judge_anew()
-        self.scheduler.judge_anew(now)
+        self.stale.follow_wall_clock()
+        self.scheduler.follow_wall_clock(now)
 
     @property
     def is_monitored(self) -> bool:
@@ -199,7 +199,7 @@ class BrokerAssembly:
         """Return the events since the last call."""
         return self.events.take()
 
-    def tell_drop(self, reason: str, count: int, destination: str = "") -> None:
+    def record_drop(self, reason: str, count: int, destination: str = "") -> None:
         """Record an event for messages that were dropped."""
         self.events.tell("drop", destination=destination, reason=reason, detail=f"{count}")
 
@@ -371,7 +371,7 @@ class BrokerAssembly:
             temporary=temporary,
             authorizer=self.authorizer,
             duplicates=self.duplicates,
-            asker=Asker(self.turns),
+            selector_evaluator=SelectorEvaluator(self.turns),
             lines=self.lines,
             in_pieces=in_pieces,
             log=self.log,
@@ -399,6 +399,6 @@ class BrokerAssembly:
         self.publisher.later = SendLater(
             self.destinations, self.duplicates, self.scheduler, self.log
         )
-        self.answers.left = LeftBehind(
+        self.answers.left = LeftoverRequests(
             self.scheduler, self.destinations, self.last_values, self.quotas
         ).answering

@@ -151,7 +151,7 @@ class Broker(BrokerAssembly):
                         return
                 elif type(event) is Acked:
                     event = self.acknowledger.resolve(client, event)
-                    if self.acknowledger.is_much(client, event):
+                    if self.acknowledger.is_large(client, event):
                         acking, following = self.acking.begin(
                             client, event, events[index + 1 :], now
                         )
@@ -493,7 +493,7 @@ class Broker(BrokerAssembly):
         """Record events for slow subscribers, and end the subscriptions of those disconnected."""
         slow, self.fan_out.slow = self.fan_out.slow, []
         if tells:
-            self.events.tell_slow(slow)
+            self.events.record_slow(slow)
         for subscription, _ in slow:
             if subscription.client.is_refused:
                 # End it now, or messages routed to it meanwhile would be lost.

@@ -16,7 +16,7 @@ from trio_stomp.broker.subscribing import Subscriptions
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import FrameRun, Head
 
-_ASKED_BYTES = 64
+_MAX_REQUEST_BYTES = 64
 """Requests for statistics are not longer."""
 
 
@@ -70,7 +70,7 @@ class DiagRequests:
         Returns:
           The rest of the work, where answers take long or go to very many.
         """
-        if publication.destination.is_asked:
+        if publication.destination.is_request:
             return Answering(self, publication, len(publication.destination.subscribers))
         if publication.destination.name == TRACE:
             for body in publication.bodies:
@@ -151,7 +151,7 @@ class Counting:
 def with_figures(publication: Publication, body: bytes, queries: DiagQueries) -> Publication:
     """Return the answer to a request: its message, with the figures that it asks for in headers."""
     head = publication.head
-    figures = queries.headers(body[:_ASKED_BYTES].decode(errors="replace"))
+    figures = queries.headers(body[:_MAX_REQUEST_BYTES].decode(errors="replace"))
     others = {name: text for name, text in head.headers if name not in figures}
     headers = (*others.items(), *figures.items())
     return Publication(

@@ -112,7 +112,7 @@ class Statistics:
         table = self._table
         # Only the one in use is up to date with wildcard subscriptions.
         current = table.find(destination.name) or destination
-        queue, subscribers = queue_of(current), table.takers_count(current)
+        queue, subscribers = queue_of(current), table.recipients_count(current)
         if queue is None:
             return subscribers, 0, 0, 0, 0
         subscribers += len(queue.consumers)

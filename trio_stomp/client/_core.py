@@ -33,8 +33,8 @@ from trio_stomp.protocol import (
     Failed,
     ProtocolOptions,
     Receipted,
-    Told,
-    Welcomed,
+    SessionEvent,
+    SessionOpened,
 )
 
 EVENTS_KEPT = 64
@@ -175,7 +175,7 @@ class Core:
 
     # --- input ----------------------------------------------------------------------------
 
-    def _receive(self, events: list[Told]) -> None:
+    def _receive(self, events: list[SessionEvent]) -> None:
         subscriptions, number = self.subscriptions, self.link_number
         for each in events:
             if type(each) is Delivered:
@@ -310,7 +310,7 @@ class Core:
             f"no session at {options.way.address} within {options.connect_timeout_s:g} s"
         )
 
-    def _take_up(self, link: Link, welcomed: Welcomed) -> None:
+    def _take_up(self, link: Link, welcomed: SessionOpened) -> None:
         """Restore subscriptions on a new connection, before any other frame is sent."""
         self.link, self.link_number = link, link.number
         self.connected = dict(welcomed.headers)

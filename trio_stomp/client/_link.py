@@ -8,7 +8,7 @@ from attrs import define, field
 
 from trio_stomp.client._errors import BrokerError, ClientError, LinkLost, refusal
 from trio_stomp.client._pipe import Pipe
-from trio_stomp.protocol import ClientFrames, ClientSession, Failed, Told, Welcomed
+from trio_stomp.protocol import ClientFrames, ClientSession, Failed, SessionEvent, SessionOpened
 
 LINGER_S = 1.0
 """Time to wait for an ERROR that explains a failed write."""
@@ -28,7 +28,7 @@ class Link:
     pipe: Pipe
     session: ClientSession
     number: int
-    receive: Callable[[list[Told]], None]
+    receive: Callable[[list[SessionEvent]], None]
     wait_until_wanted: Callable[[], trio.Event | None]
     max_outgoing_bytes: int
     is_full: bool = False
@@ -37,7 +37,7 @@ class Link:
     _outgoing_bytes: int = 0
     _wake: trio.Event = field(factory=trio.Event)
     _room: trio.Event = field(factory=trio.Event)
-    _heard_at: float = 0.0
+    _received_at: float = 0.0
     _is_paused: bool = False
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
@@ -46,7 +46,7 @@ class Link:
         """The encoder of this session's version."""
         return self.session.frames
 
-    async def open(self, connect: bytes) -> Welcomed:
+    async def open(self, connect: bytes) -> SessionOpened:
         """Send CONNECT, and wait for the answer.
 
         Raises:
@@ -56,7 +56,7 @@ class Link:
         # If the write fails, an ERROR may say why.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self.pipe.send(connect)
-        events: list[Told] = []
+        events: list[SessionEvent] = []
         while not events:
             try:
                 data = await self.pipe.receive()
@@ -70,8 +70,8 @@ class Link:
         first, *others = events
         if isinstance(first, Failed):
             raise refusal(first, opening=True)
-        assert isinstance(first, Welcomed)
-        self._heard_at = trio.current_time()
+        assert isinstance(first, SessionOpened)
+        self._received_at = trio.current_time()
         for each in others:  # before any request only an ERROR can arrive
             if isinstance(each, Failed):
                 raise refusal(each, opening=True)
@@ -120,7 +120,7 @@ class Link:
                 return self.end(LinkLost("the connection broke"))
             if not data:
                 return self.end(LinkLost("the broker closed the connection"))
-            self._heard_at = trio.current_time()
+            self._received_at = trio.current_time()
             events = receive_data(data)
             if events:
                 self.receive(events)
@@ -131,7 +131,7 @@ class Link:
                 await event.wait()
             if self._is_paused:
                 self._is_paused = False
-                self._heard_at = trio.current_time()
+                self._received_at = trio.current_time()
 
     def _broken_rule(self) -> BrokerError:
         error = self.session.error
@@ -164,14 +164,14 @@ class Link:
         if not dead_after_s:
             return
         while True:
-            await trio.sleep_until(self._heard_at + dead_after_s)
+            await trio.sleep_until(self._received_at + dead_after_s)
             if self._is_paused:  # reading is paused, so its heart-beats are not seen
-                self._heard_at = trio.current_time()
+                self._received_at = trio.current_time()
                 continue
             # If this client was late, bytes that have arrived meanwhile are read first.
             for _ in range(2):
                 await trio.lowlevel.checkpoint()
-            if trio.current_time() >= self._heard_at + dead_after_s:
+            if trio.current_time() >= self._received_at + dead_after_s:
                 return self.end(
                     LinkLost(f"the broker was silent for {dead_after_s:g} s, longer than its")
                 )

@@ -44,5 +44,5 @@ class DropTeller:
             dropped = count - self._before.get(reason, 0)
             if dropped:
                 destination = "DIAG" if reason == SLOW_LISTENER else ""
-                server.broker.tell_drop(reason, dropped, destination)
+                server.broker.record_drop(reason, dropped, destination)
         self._before = counters

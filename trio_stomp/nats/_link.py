@@ -59,7 +59,7 @@ class Link:
     _wake: trio.Event = field(factory=trio.Event)
     _pings: deque[trio.Event] = field(factory=deque)
     """PINGs without a PONG so far, oldest first."""
-    _has_heard: bool = False
+    _has_received: bool = False
     """Whether the server has sent anything since the last PING."""
     _fault: str = ""
     _reason: NatsError | None = None
@@ -162,7 +162,7 @@ class Link:
         try:
             while True:
                 events = await self._read()
-                self._has_heard = True
+                self._has_received = True
                 self._take(events)
         except NatsError as error:
             self.end(error)
@@ -223,10 +223,10 @@ class Link:
         silent = 0
         while True:
             await trio.sleep(self.options.ping_s)
-            silent = 0 if self._has_heard else silent + 1
+            silent = 0 if self._has_received else silent + 1
             if silent >= SILENT_PINGS or len(self._pings) >= MAX_PINGS:
                 return self.end(Disconnected(f"{self.address} has been silent for too long"))
-            self._has_heard = False
+            self._has_received = False
             self._pings.append(trio.Event())
             self.say(PING)
 

@@ -58,7 +58,7 @@ class Peer:
     _outgoing: trio.MemoryReceiveChannel[Frame]
     _incoming: trio.MemorySendChannel[Frame]
     error: Exception | None = None
-    _is_told: bool = False
+    _is_raised: bool = False
     _is_closing: bool = False
     _has_eof: bool = False
     _reading: trio.CancelScope = field(factory=trio.CancelScope)
@@ -123,8 +123,8 @@ class Peer:
 
     def check(self) -> None:
         """Raise the first error that has not been raised yet."""
-        if self.error is not None and not self._is_told:
-            self._is_told = True
+        if self.error is not None and not self._is_raised:
+            self._is_raised = True
             raise self.error
 
     async def _linger(self) -> None:

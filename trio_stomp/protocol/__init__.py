@@ -10,8 +10,8 @@ from trio_stomp.protocol._client_session import ClientSession as ClientSession
 from trio_stomp.protocol._client_session import Delivered as Delivered
 from trio_stomp.protocol._client_session import Failed as Failed
 from trio_stomp.protocol._client_session import Receipted as Receipted
-from trio_stomp.protocol._client_session import Told as Told
-from trio_stomp.protocol._client_session import Welcomed as Welcomed
+from trio_stomp.protocol._client_session import SessionEvent as SessionEvent
+from trio_stomp.protocol._client_session import SessionOpened as SessionOpened
 from trio_stomp.protocol._events import Acked as Acked
 from trio_stomp.protocol._events import Asked as Asked
 from trio_stomp.protocol._events import Committed as Committed

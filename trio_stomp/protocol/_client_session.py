@@ -38,7 +38,7 @@ from trio_stomp.protocol._options import ProtocolOptions
 from trio_stomp.protocol._states import State
 from trio_stomp.protocol._versions import STOMP_1_0, VERSIONS, Version
 
-_LEAD = re.compile(
+_FIRST = re.compile(
     rb"MESSAGE\nsubscription:([A-Za-z0-9._/+=#@-]{1,200})(?:\nack:([A-Za-z0-9._/+=#@-]{1,200}))?"
     rb"\nmessage-id:([A-Za-z0-9._/+=#@-]{1,200})"
     rb"(?:\nx-stream-offset:([0-9]{1,18})(?:\nx-stream-timestamp:([0-9]{1,18}))?)?(?=\n)"
@@ -47,9 +47,9 @@ _LEAD = re.compile(
 _PLAIN_RECEIPT = re.compile(rb"RECEIPT\nreceipt-id:([A-Za-z0-9._/+=#@-]{1,200})(?=\n)")
 _OWN_FIELDS = (b"\nack:", b"\nx-stream-offset:", b"\nx-stream-timestamp:")
 """Headers that are fields of ``Delivered``. Outside the lead, only the full parser finds them."""
-_LEAD_LINE_BYTES = 256
+_FIRST_BYTES = 256
 """Maximum length of these header lines. With a lower limit on lines the fast path is off."""
-_LEAD_HEADERS = 5
+_FIRST_HEADERS = 5
 _REST_BYTES = 4096
 """Incomplete frames up to this size are searched again with the next bytes. Larger ones go to the
 decoder, which never searches a byte twice."""
@@ -78,8 +78,8 @@ class Delivered:
 
     def headers(self) -> dict[str, str]:
         """Return all headers as a new mapping, with the first of repeated ones."""
-        lead = {"subscription": self.subscription, "message-id": self.message_id}
-        found = {name: text for name, text in lead.items() if text}
+        found_first = {"subscription": self.subscription, "message-id": self.message_id}
+        found = {name: text for name, text in found_first.items() if text}
         if self.ack:
             found["ack"] = self.ack
         if self.offset is not None:
@@ -100,7 +100,7 @@ class Receipted:
 
 
 @value
-class Welcomed:
+class SessionOpened:
     """A CONNECTED: the session is open."""
 
     version: Version
@@ -120,7 +120,7 @@ class Failed:
         return next((text for key, text in self.headers if key == name), None)
 
 
-Told = Delivered | Receipted | Welcomed | Failed
+SessionEvent = Delivered | Receipted | SessionOpened | Failed
 
 
 @define(eq=False)
@@ -155,7 +155,7 @@ class ClientSession:
         self.frames = ClientFrames(self.version)
         self.decoder = FrameDecoder(self.limits, HeadCache(), side=Side.SERVER)
 
-    def receive_data(self, data: bytes) -> list[Told]:
+    def receive_data(self, data: bytes) -> list[SessionEvent]:
         """Return the events of ``data``, in order.
 
         Args:
@@ -164,7 +164,7 @@ class ClientSession:
         Returns:
           Events. Nothing follows a ``Failed`` or an ``error``.
         """
-        events: list[Told] = []
+        events: list[SessionEvent] = []
         decoder = self.decoder
         while self.state is not State.CLOSED:
             opening = self.state is State.OPENING
@@ -188,22 +188,22 @@ class ClientSession:
             data = b""
         return events
 
-    def _receive_plain(self, data: bytes, events: list[Told]) -> tuple[int, bool]:
+    def _receive_plain(self, data: bytes, events: list[SessionEvent]) -> tuple[int, bool]:
         """Decode frames in the form in which this broker writes them.
 
         Returns:
           The position of the first other frame, and whether it is certainly incomplete.
         """
         heads, limits = self._cache.heads, self.limits
-        match_lead, find, add = _LEAD.match, data.find, events.append
+        match_first, find, add = _FIRST.match, data.find, events.append
         needs_ack_header = self.version.acks_by_header
         position, size = 0, len(data)
         while position < size:
             if data[position] == 10:
                 position += 1
                 continue
-            lead = match_lead(data, position)
-            if lead is None:
+            found_first = match_first(data, position)
+            if found_first is None:
                 after = self._receive_receipt(data, position, events)
                 if after < 0:
                     break
@@ -212,7 +212,7 @@ class ClientSession:
             blank = find(b"\n\n", position)
             if blank < 0 or blank - position > limits.max_header_block_bytes:
                 break
-            tail = data[lead.end() : blank]
+            tail = data[found_first.end() : blank]
             head = heads.get(tail) or self._parse_tail(tail)
             if head is None:
                 return position, False
@@ -222,7 +222,7 @@ class ClientSession:
                 return position, True
             if data[end] or end - start > limits.max_body_bytes:
                 return position, False
-            subscription, ack, message_id, offset, stored = lead.groups()
+            subscription, ack, message_id, offset, stored = found_first.groups()
             identity = message_id.decode()
             ack_id = identity
             if needs_ack_header:
@@ -244,7 +244,7 @@ class ClientSession:
             position = end + 1
         return position, find(b"\0", position) < 0
 
-    def _receive_receipt(self, data: bytes, position: int, events: list[Told]) -> int:
+    def _receive_receipt(self, data: bytes, position: int, events: list[SessionEvent]) -> int:
         """Decode a plain RECEIPT at ``position``. Return its end, or -1 if there is none."""
         plain = _PLAIN_RECEIPT.match(data, position)
         blank = data.find(b"\n\n", position) if plain is not None else -1
@@ -263,7 +263,7 @@ class ClientSession:
         """Parse the headers after the broker's own, or return None if they need the full parser."""
         if b"\r" in tail or b"\0" in tail or any(name in tail for name in _OWN_FIELDS):
             return None
-        if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:
+        if tail.count(b"\n") > self.limits.max_headers - _FIRST_HEADERS:
             return None
         try:
             block = MESSAGE.encode() + tail
@@ -273,7 +273,7 @@ class ClientSession:
         self._cache.put(tail, head)
         return head
 
-    def _receive_run(self, run: FrameRun | AckRun, events: list[Told]) -> None:
+    def _receive_run(self, run: FrameRun | AckRun, events: list[SessionEvent]) -> None:
         assert isinstance(run, FrameRun)
         for body in run.bodies:
             if self.state is State.CLOSED:
@@ -283,7 +283,7 @@ class ClientSession:
             except ProtocolError as error:
                 self._refuse(error)
 
-    def _receive_frame(self, head: Head, body: bytes) -> Told:
+    def _receive_frame(self, head: Head, body: bytes) -> SessionEvent:
         command = head.command
         if command == ERROR:
             self.state = State.CLOSED
@@ -300,7 +300,7 @@ class ClientSession:
             "unknown-command", f"the broker sent {command[:40]!r} {when}, where it is not allowed"
         )
 
-    def _welcome(self, head: Head) -> Welcomed:
+    def _welcome(self, head: Head) -> SessionOpened:
         name = head.get("version") or "1.0"
         version = next((each for each in VERSIONS if each.name == name.strip()), None)
         if version is None or version.name not in self.versions:
@@ -316,12 +316,12 @@ class ClientSession:
         self.state = State.OPEN
         self.decoder.use(version.rules, HeadCache())
         roomy = (
-            self.limits.takes_lines_of(_LEAD_LINE_BYTES) and self.limits.max_headers > _LEAD_HEADERS
+            self.limits.takes_lines_of(_FIRST_BYTES) and self.limits.max_headers > _FIRST_HEADERS
         )
         # The fast path does not know the trimming and line ends of STOMP 1.0.
         self._has_fast_way = roomy and version.rules is not V1_0
         self.frames = ClientFrames(version)
-        return Welcomed(version, self.heartbeats, head.headers)
+        return SessionOpened(version, self.heartbeats, head.headers)
 
     def _deliver(self, head: Head, body: bytes) -> Delivered:
         identity = head.get("message-id") or ""

@@ -47,7 +47,7 @@ CONTROL = re.compile(
 )
 
 TOOL = "python -m trio_stomp passwd"
-ANEW = f"remove it, and set the passcode again: {TOOL} add FILE USER"
+REMEDY = f"remove it, and set the passcode again: {TOOL} add FILE USER"
 
 
 @frozen
@@ -96,12 +96,12 @@ def read_hash(text: str) -> Cost:
     found = PHC.fullmatch(text)
     if found is None:
         if text.startswith(ARGON2ID):
-            raise OptionError(f"the argon2id hash is damaged, or not of version 19; {ANEW}")
-        raise OptionError(f"the hash is of another kind than argon2id; {ANEW}")
+            raise OptionError(f"the argon2id hash is damaged, or not of version 19; {REMEDY}")
+        raise OptionError(f"the hash is of another kind than argon2id; {REMEDY}")
     memory_kib, passes, lanes = (int(number) for number in found.groups()[:3])
     salt, hash = (_length(part) for part in found.groups()[3:])
     if salt not in SALT_BYTES or hash not in HASH_BYTES or memory_kib < 8 * lanes:
-        raise OptionError(f"the argon2id hash is damaged, or too short to be safe; {ANEW}")
+        raise OptionError(f"the argon2id hash is damaged, or too short to be safe; {REMEDY}")
     cost = Cost(memory_kib, passes, lanes, salt, hash)
     if (
         memory_kib > MAX_MEMORY_KIB
@@ -111,7 +111,7 @@ def read_hash(text: str) -> Cost:
     ):
         raise OptionError(
             f"the hash costs too much to verify (m={memory_kib},t={passes},p={lanes}; at most "
-            f"m={MAX_MEMORY_KIB}, t={MAX_PASSES}, p={MAX_LANES}, m*t={MAX_WORK_KIB}); {ANEW}"
+            f"m={MAX_MEMORY_KIB}, t={MAX_PASSES}, p={MAX_LANES}, m*t={MAX_WORK_KIB}); {REMEDY}"
         )
     return cost
 
@@ -247,7 +247,7 @@ class PasscodeChecker:
 
     _book: "UserBook"
     _hasher: Hasher | None = None
-    _stand_in: str = field(init=False)
+    _dummy_hash: str = field(init=False)
     _key: bytes = field(init=False, factory=lambda: os.urandom(KEY_BYTES))
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _right: OrderedDict[bytes, None] = field(init=False, factory=OrderedDict)
@@ -255,7 +255,7 @@ class PasscodeChecker:
 
     def __attrs_post_init__(self) -> None:
         costs = Counter(read_hash(text) for text in self._book.users.values() if is_hashed(text))
-        self._stand_in = _stand_in(costs)
+        self._dummy_hash = _dummy_hash(costs)
         if not costs:
             self._hasher = None
         elif self._hasher is None:
@@ -311,7 +311,7 @@ class PasscodeChecker:
 
     def _check(self, user: bytes, stored: str | None, given: bytes) -> bool:
         """Check a passcode, with the same steps for known and unknown users."""
-        expected = self._stand_in if stored is None else stored
+        expected = self._dummy_hash if stored is None else stored
         if self._hasher is None:
             return self._is_same(expected, given) and stored is not None
         mark = self._mark(user, expected.encode(), given)
@@ -320,7 +320,7 @@ class PasscodeChecker:
         if is_hashed(expected):
             is_right = self._verify(self._hasher, expected, given) and stored is not None
         else:
-            self._verify(self._hasher, self._stand_in, given)
+            self._verify(self._hasher, self._dummy_hash, given)
             is_right = self._is_same(expected, given)
         if is_right:
             self._remember(mark)
@@ -362,7 +362,7 @@ class PasscodeChecker:
                 self._right.popitem(last=False)
 
 
-def _stand_in(costs: Counter[Cost]) -> str:
+def _dummy_hash(costs: Counter[Cost]) -> str:
     """Return a dummy hash for unknown users, which no known passcode matches."""
     if not costs:
         return os.urandom(KEY_BYTES).hex()

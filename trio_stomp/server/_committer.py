@@ -239,7 +239,7 @@ class StoreCommitter:
             try:
                 found = await trio.to_thread.run_sync(self._look_at, wanted, limiter=self._readers)
             except Exception as error:
-                _tell_unreadable(error)
+                _log_unreadable(error)
                 continue
             self.call_soon(partial(self._retain, found))
 
@@ -261,7 +261,7 @@ class StoreCommitter:
             try:
                 found = await trio.to_thread.run_sync(self.store.capacity, limiter=self._readers)
             except Exception as error:
-                _tell_unreadable(error)
+                _log_unreadable(error)
             else:
                 if found != self._capacity:
                     self._capacity = found
@@ -300,12 +300,12 @@ class StoreCommitter:
                 wanted.read, self.store, wanted.max_bytes, limiter=self._readers
             )
         except Exception as error:
-            _tell_unreadable(error)
+            _log_unreadable(error)
             await trio.sleep(RETRY_S)
         self.call_soon(partial(wanted.take, found))
 
 
-def _tell_unreadable(error: Exception) -> None:
+def _log_unreadable(error: Exception) -> None:
     if isinstance(error, StoreError):
         logger.error("the store cannot be read: %s", error)
     else:

@@ -148,7 +148,7 @@ class Dispatcher:
         _guarded(self.broker.end_turn, now)
         _guarded(self.end_turn, now)
         if self.committer is not None:
-            self._tell_store(self.committer)
+            self._submit_records(self.committer)
         slept_s = self.clock.slept_s
         self.alarm.set(self.broker.timers.next_due - slept_s)
         dirty = self.outboxes.dirty
@@ -162,7 +162,7 @@ class Dispatcher:
                 outbox.break_off()
                 outbox.on_close(CloseReason.INTERNAL_ERROR)
 
-    def _tell_store(self, committer: StoreCommitter) -> None:
+    def _submit_records(self, committer: StoreCommitter) -> None:
         log = self.broker.log
         assert log is not None
         turn = log.take()

@@ -178,8 +178,8 @@ class Server:
             pages=self.pages,
             resume=self.dispatcher.resume,
             relieve=Relief(self.connections, broker, self.outboxes, self.dispatcher).relieve,
-            tell_late=self._tell_late,
-            tell_login=self._tell_login,
+            report_late=self._report_late,
+            report_failed_login=self._report_failed_login,
             authenticator=self.authenticator,
             tls=self.tls,
             rules=lambda: self.broker.authorizer.rules,
@@ -409,7 +409,7 @@ class Server:
     def _on_unsent(self, delivery: Delivery) -> None:
         self.dispatcher.call_soon(lambda now: self.broker.unsent(delivery, now))
 
-    def _tell_late(self, client: Client, outbox: Outbox, late_s: float) -> None:
+    def _report_late(self, client: Client, outbox: Outbox, late_s: float) -> None:
         self.outboxes.touched.add(outbox)
 
         def tell(_: float) -> None:
@@ -422,7 +422,7 @@ class Server:
 
         self.dispatcher.call_soon(tell)
 
-    def _tell_login(self, client: Client, code: str) -> None:
+    def _report_failed_login(self, client: Client, code: str) -> None:
         def tell(_: float) -> None:
             self.broker.events.tell("auth", client, reason=code)
 

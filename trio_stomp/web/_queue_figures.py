@@ -72,8 +72,8 @@ class QueueCount:
         held = list(map(add, depths, unacked))
         self._fullest.add(
             [
-                (count, (queues[index].name, Filling(depths[index], unacked[index], takers)))
-                for index, (count, takers) in enumerate(zip(held, consumers, strict=True))
+                (count, (queues[index].name, Filling(depths[index], unacked[index], recipients)))
+                for index, (count, recipients) in enumerate(zip(held, consumers, strict=True))
                 if count > self._fullest.least
             ]
         )

@@ -90,18 +90,18 @@ def test_figures_of_a_destination_are_those_of_its_queue_and_all_its_subscribers
 
 
 def test_events_that_are_kept_need_no_subscriber(bench: Bench) -> None:
-    bench.broker.tell_drop("test", 1)
+    bench.broker.record_drop("test", 1)
     assert bench.broker.take_events() == []
     stream = bench.broker.keep_events(1_000_000, 60.5, 0)
     assert (stream.name, stream.max_bytes, stream.max_age_ms) == ("/stream/DIAG", 1_000_000, 60_500)
-    bench.broker.tell_drop("test", 1)
+    bench.broker.record_drop("test", 1)
     assert [event.reason for event in bench.broker.take_events()] == ["test"]
 
 
 def test_a_drop_is_told_of_once(bench: Bench) -> None:
     bench.reader("DIAG/event/drop")
     bench.broker.take_events()
-    bench.broker.tell_drop("test", 3, "/topic/a")
+    bench.broker.record_drop("test", 3, "/topic/a")
     (event,) = bench.broker.take_events()
     assert (event.name, event.destination, event.reason, event.detail) == (
         *("drop", "/topic/a"),

@@ -402,11 +402,11 @@ class Chaos:
     async def act(self) -> None:
         """Have all actors act."""
         variant = self.variant
-        async with trio.open_nursery() as takers:
+        async with trio.open_nursery() as recipients:
             for number in range(variant.consumers):
-                takers.start_soon(self.consume, f"consumer{number}")
+                recipients.start_soon(self.consume, f"consumer{number}")
             for number in range(variant.readers):
-                takers.start_soon(self.follow, f"reader{number}")
+                recipients.start_soon(self.follow, f"reader{number}")
             async with trio.open_nursery() as producers:
                 for number in range(variant.senders):
                     kind = KINDS[number % len(KINDS)]

@@ -16,10 +16,10 @@ from trio_stomp.protocol import (
     Failed,
     ProtocolOptions,
     Receipted,
+    SessionEvent,
+    SessionOpened,
     State,
-    Told,
     Version,
-    Welcomed,
 )
 
 VERSIONS = (STOMP_1_0, STOMP_1_1, STOMP_1_2)
@@ -30,7 +30,7 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 def opened(version: str = "1.2", limits: FrameLimits | None = None) -> ClientSession:
     session = ClientSession(limits or FrameLimits())
     told = session.receive_data(f"CONNECTED\nversion:{version}\n\n\0".encode())
-    assert [type(each) for each in told] == [Welcomed]
+    assert [type(each) for each in told] == [SessionOpened]
     return session
 
 
@@ -40,7 +40,7 @@ def slow(session: ClientSession) -> ClientSession:
     return session
 
 
-def show(told: list[Told]) -> list[object]:
+def show(told: list[SessionEvent]) -> list[object]:
     shown: list[object] = []
     for each in told:
         if isinstance(each, Delivered):
@@ -166,7 +166,7 @@ def test_the_fast_way_and_the_decoder_understand_the_same(
 ) -> None:
     fast, filtered = opened(version), slow(opened(version))
     expected = filtered.receive_data(data)
-    got: list[Told] = []
+    got: list[SessionEvent] = []
     at = 0
     for cut in cuts:
         got += fast.receive_data(data[at : at + cut])
@@ -185,7 +185,7 @@ def test_bytes_one_by_one(bodies: list[bytes], step: int) -> None:
         for number, body in enumerate(bodies)
     )
     session = opened()
-    got: list[Told] = []
+    got: list[SessionEvent] = []
     for at in range(0, len(data), step):
         got += session.receive_data(data[at : at + step])
     assert [each.body for each in got if isinstance(each, Delivered)] == bodies
@@ -227,7 +227,7 @@ def test_limits_hold_on_the_fast_way_too() -> None:
 def test_connected_negotiates() -> None:
     session = ClientSession(options=ProtocolOptions(5000, 7000))
     (told,) = session.receive_data(b"CONNECTED\nversion:1.1\nheart-beat:3000,6000\na:b\\c\n\n\0\n")
-    assert isinstance(told, Welcomed)
+    assert isinstance(told, SessionOpened)
     assert told.version is STOMP_1_1
     assert (told.heartbeats.send_every_s, told.heartbeats.expect_every_s) == (6.0, 7.0)
     assert ("a", "b\\c") in told.headers  # CONNECTED is never escaped
@@ -239,7 +239,7 @@ def test_what_stands_behind_connected_is_read_by_its_version() -> None:
     told = session.receive_data(
         b"CONNECTED\nversion:1.2\n\n\0MESSAGE\nsubscription:1\nmessage-id:1\nx:a\\cb\n\n\0ERROR\n\n\0"
     )
-    assert [type(each) for each in told] == [Welcomed, Delivered, Failed]
+    assert [type(each) for each in told] == [SessionOpened, Delivered, Failed]
     assert isinstance(told[1], Delivered)
     assert told[1].head.get("x") == "a:b"
 

@@ -99,7 +99,7 @@ def test_who_knows_the_passcode_and_every_check_does_the_same_work(
 
 def test_the_hash_itself_is_no_passcode(checker: PasscodeChecker, hasher: CountingHasher) -> None:
     assert not checker.check("hash", checker._book.users["hash"])
-    assert not checker.check("nobody", checker._stand_in)
+    assert not checker.check("nobody", checker._dummy_hash)
 
 
 def test_the_stand_in_costs_as_most_hashes_of_the_book_do() -> None:
@@ -117,7 +117,7 @@ def test_the_stand_in_costs_as_most_hashes_of_the_book_do() -> None:
 
 def test_stand_ins_are_not_the_same_twice(hasher: CountingHasher) -> None:
     for users in ({}, {"a": hasher.hash("x")}):
-        one, other = (PasscodeChecker(UserBook(users), hasher)._stand_in for _ in range(2))
+        one, other = (PasscodeChecker(UserBook(users), hasher)._dummy_hash for _ in range(2))
         assert one != other
 
 
@@ -127,7 +127,7 @@ def test_a_book_of_plain_text_needs_no_hash(monkeypatch: pytest.MonkeyPatch) -> 
     wanted = [("a", "right"), ("a", "wrong"), ("who", "right"), ("empty", ""), ("who", "")]
     assert [checker.check(*pair) for pair in wanted] == [True, False, False, True, False]
     # Not even what stands in for who is not there.
-    assert not checker.check("who", checker._stand_in)
+    assert not checker.check("who", checker._dummy_hash)
     assert checker.statistics() == PasscodeStatistics(6, 2, 0, 0, 0)
 
 

@@ -23,7 +23,7 @@ class Silent(SimpleNamespace):
         super().__init__(
             client=None,
             outbox=SimpleNamespace(blocked_since=since if stall_s else 0.0),
-            shared=SimpleNamespace(limits=limits, tell_late=lambda client, outbox, by: None),
+            shared=SimpleNamespace(limits=limits, report_late=lambda client, outbox, by: None),
             session=SimpleNamespace(heartbeats=plan),
             websocket=SimpleNamespace(ping=bytes) if ping_s else None,
         )

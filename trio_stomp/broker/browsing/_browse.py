@@ -38,7 +38,7 @@ class Browse:
     Args:
       consumer: The browser.
       queues: The queues, one after the other; None = a step without a queue.
-      tells_end: Send a MESSAGE ``browser:end`` at the end.
+      sends_end: Send a MESSAGE ``browser:end`` at the end.
       newest: The number of the last accepted message at the beginning.
       newest_stored: The last id in the store at the beginning.
       storage: Reads paged messages, if there is a store.
@@ -46,7 +46,7 @@ class Browse:
 
     consumer: Consumer
     queues: Iterator[Queue | None]
-    tells_end: bool
+    sends_end: bool
     newest: int
     newest_stored: int
     storage: "Storage | None"
@@ -109,7 +109,7 @@ class Browse:
             try:
                 queue = next(self.queues)
             except StopIteration:
-                self._tell_end()
+                self._send_end()
                 return None
             if queue is not None:
                 self._walk = Walk(queue, self.newest, self.newest_stored, self.storage)
@@ -134,9 +134,9 @@ class Browse:
             subscription = self.consumer.subscription
             fan_out.event_history.shown(queue.name, subscription, fan_out.messages, accepted)
 
-    def _tell_end(self) -> None:
+    def _send_end(self) -> None:
         self.needs = Need.NOTHING
-        if not self.tells_end:
+        if not self.sends_end:
             return
         subscription = self.consumer.subscription
         rules = subscription.client.rules

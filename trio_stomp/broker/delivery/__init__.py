@@ -6,7 +6,7 @@ Does not handle: the table of destinations and routing; see ``routing``.
 
 from trio_stomp.broker.delivery._above import AnyConsumer as AnyConsumer
 from trio_stomp.broker.delivery._delivery import ASK as ASK
-from trio_stomp.broker.delivery._delivery import MANY_TAKERS as MANY_TAKERS
+from trio_stomp.broker.delivery._delivery import MANY_RECIPIENTS as MANY_RECIPIENTS
 from trio_stomp.broker.delivery._delivery import NEVER as NEVER
 from trio_stomp.broker.delivery._delivery import STALE_GENERATION as STALE_GENERATION
 from trio_stomp.broker.delivery._delivery import Delivery as Delivery

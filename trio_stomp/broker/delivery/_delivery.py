@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NEVER = float("inf")
 """The expiry time of a message without a TTL."""
-MANY_TAKERS = 1024
+MANY_RECIPIENTS = 1024
 """A run with more copies than this is delivered in pieces."""
 STALE_GENERATION = -1
 """The ``generation`` of a destination whose subscribers must be looked up."""
@@ -51,7 +51,7 @@ class Destination:
     bindings: int = 0
     """The number of bindings, which put each message into a queue of their own."""
     is_crowded: bool = False
-    """A topic with more than MANY_TAKERS subscribers."""
+    """A topic with more than MANY_RECIPIENTS subscribers."""
     cost: int = 0
     """Bytes of tables charged while the destination is in use; then 0."""
     quota: "Quota | None" = None
@@ -60,7 +60,7 @@ class Destination:
     idle_since: int = 0
     """Its place among the destinations that may be idle; 0 = it is in use."""
     exact: "dict[Member, None]" = field(factory=dict)
-    is_asked: bool = False
+    is_request: bool = False
     """Messages are requests to the broker that take long to answer."""
     reserved: bool = False
     private: bool = False
@@ -121,7 +121,7 @@ class Destination:
     def is_large(self, count: int) -> bool:
         """Return whether a run of ``count`` messages must be delivered or answered in pieces."""
         copies = len(self.subscribers) if self.kind is Kind.DIAG else self.bindings
-        return self.is_crowded or copies * count > MANY_TAKERS or self.is_asked
+        return self.is_crowded or copies * count > MANY_RECIPIENTS or self.is_request
 
     def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
         """Return the expiry time of a message by the broker's clock, or NEVER."""
@@ -130,7 +130,7 @@ class Destination:
             expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
         return expires_at
 
-    def takers(self, publication: "Publication") -> "Sequence[Member]":
+    def recipients(self, publication: "Publication") -> "Sequence[Member]":
         """Return the subscribers that match a publication."""
         if not self.filtered:
             return self.subscribers

@@ -303,11 +303,11 @@ class Explainer:
             return
         queue = queue_of(destination)
         if queue is None:
-            takers = some(self.destinations.takers_count(destination), "subscriber")
+            recipients = some(self.destinations.recipients_count(destination), "subscriber")
         else:
-            takers = some(len(queue.consumers), "consumer")
+            recipients = some(len(queue.consumers), "consumer")
         yield (
-            f"{name}: {takers}, {destination.enqueued} sent, {destination.delivered} delivered,"
+            f"{name}: {recipients}, {destination.enqueued} sent, {destination.delivered} delivered,"
             f" {destination.dropped} dropped, {destination.expired} expired"
         )
         prefix = f"{name}: " if is_one_of_many else ""

@@ -101,9 +101,9 @@ class Tracer:
                 if trace.session == client.session_id or (
                     isinstance(event, FrameRun) and trace.destination == event.head.destination
                 ):
-                    self._tell_event(trace, client, event)
+                    self._trace_event(trace, client, event)
 
-    def _tell_event(self, trace: Trace, client: "Client", event: Event) -> None:
+    def _trace_event(self, trace: Trace, client: "Client", event: Event) -> None:
         if not isinstance(event, FrameRun):
             text = excerpt_of(event) or type(event).__name__.encode()
             self.tell(trace, client, IN, text, None)

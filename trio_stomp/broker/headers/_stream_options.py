@@ -36,7 +36,7 @@ class StreamOptions:
       until: The offset before which reading ends; None = no end.
       epoch: The required epoch of the stream; "" = any.
       delay_ms: The delay of the first replayed message.
-      is_asked: Whether any of these headers is present.
+      is_given: Whether any of these headers is present.
     """
 
     start: Start = Start.NEXT
@@ -44,10 +44,10 @@ class StreamOptions:
     until: int | None = None
     epoch: str = ""
     delay_ms: int = 0
-    is_asked: bool = False
+    is_given: bool = False
 
 
-NOTHING_ASKED = StreamOptions()
+NO_STREAM_OPTIONS = StreamOptions()
 
 
 ID_MARK = ".S"
@@ -64,7 +64,7 @@ _ID = re.compile(rf".+{re.escape(ID_MARK)}-([0-9]{{1,20}})")
 
 
 def parse_stream_options(headers: Headers) -> StreamOptions:
-    """Return the options in a SUBSCRIBE's headers: ``NOTHING_ASKED`` if there are none.
+    """Return the options in a SUBSCRIBE's headers: ``NO_STREAM_OPTIONS`` if there are none.
 
     Raises:
       ProtocolError: A value is invalid.
@@ -76,11 +76,11 @@ def parse_stream_options(headers: Headers) -> StreamOptions:
             for field, value in meaning(name, text):
                 found.setdefault(field, value)
     if not found:
-        return NOTHING_ASKED
+        return NO_STREAM_OPTIONS
     if "delay_ms" in found:
         # A delay of the replay implies a replay.
         found.setdefault("start", Start.FIRST)
-    return StreamOptions(**found, is_asked=True)
+    return StreamOptions(**found, is_given=True)
 
 
 _Found = tuple[tuple[str, Any], ...]

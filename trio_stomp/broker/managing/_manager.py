@@ -201,7 +201,7 @@ class Manager:
         queue = self.find(name)
         queue.is_paused = False
         self.queues.mark(queue)
-        self.queues.note_quiet(queue)
+        self.queues.note_idle(queue)
 
     def find(self, name: str) -> Queue:
         """Return the queue with this name.

@@ -17,7 +17,7 @@ def remove(walk: "Walk", messages: "list[Message]") -> None:
     for message in messages:
         queue.waiting.take(message.level, message)
     queue.release_all(messages)
-    queue.host.note_quiet(queue)
+    queue.host.note_idle(queue)
 
 
 def _remove_paged(queue: "Queue", level: int, messages: "list[Message]") -> None:
@@ -38,7 +38,7 @@ def _remove_paged(queue: "Queue", level: int, messages: "list[Message]") -> None
     if paged.count <= 0:
         queue.forget_paged(level)
     host.finish_all([message.stored for message in messages])
-    host.note_quiet(queue)
+    host.note_idle(queue)
 
 
 def note_end(

@@ -74,7 +74,7 @@ class Acknowledger:
                 self.settle(unacked, event, now)
         return is_stored
 
-    def is_much(self, client: Client, event: Acked) -> bool:
+    def is_large(self, client: Client, event: Acked) -> bool:
         """Return whether a ``Settlement`` must settle ``event`` in pieces."""
         if event.negative and len(event.ids) > MANY_NACKS:
             return True

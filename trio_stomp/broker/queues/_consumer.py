@@ -98,7 +98,7 @@ class Consumer:
     options: SubscribeOptions
     fan_out: FanOut
     selector: "Selector | None" = None
-    always_tell_redelivered: bool = False
+    always_sends_redelivered: bool = False
     queues: "dict[Source, None]" = field(factory=dict)
     unacked: dict[int, Unacked] = field(factory=dict)
     excused: dict[int, None] = field(factory=dict)
@@ -121,7 +121,7 @@ class Consumer:
     """Times, each with the number of the first delivery since."""
     count_left: int = field(init=False)
     bytes_left: int = field(init=False)
-    says_ack: bool = field(init=False)
+    has_ack: bool = field(init=False)
     """Whether MESSAGEs have an ``ack`` header."""
     repeats_number: bytes = field(init=False)
     """For stream readers: the bytes between the offset in ``ack`` and in ``message-id``."""
@@ -133,8 +133,8 @@ class Consumer:
         self.bytes_left = self.options.prefetch_bytes if self.tracks else AUTO_BATCH_BYTES
         self.repeats_number = b""
         self.subscription.client.acks_up_to |= self.ack == CLIENT
-        self.says_ack = self.ack != AUTO and self.subscription.client.version.acks_by_header
-        if self.says_ack:
+        self.has_ack = self.ack != AUTO and self.subscription.client.version.acks_by_header
+        if self.has_ack:
             # The prefix ends with the tag of the ack header. The message id has the same value.
             self.repeats_number = b"\nmessage-id:%b-" % self.subscription.tag.encode()
 
@@ -345,8 +345,8 @@ class Consumer:
 
     def _encode(self, messages: list[Message], first: int) -> list[bytes]:
         tails = [b""]
-        wire, says_ack, names = self.subscription.wire, self.says_ack, self.fan_out.names
-        lead = b"\nmessage-id:" if says_ack else b""
+        wire, has_ack, names = self.subscription.wire, self.has_ack, self.fan_out.names
+        lead = b"\nmessage-id:" if has_ack else b""
         in_memory, in_store = lead + names.in_memory, lead + names.in_store
         last: Head | None = None
         block, is_plain = b"", False
@@ -354,20 +354,20 @@ class Consumer:
             head, body = message.publication.head, message.body
             if head is not last:
                 block = message_blocks(head)[wire]
-                is_plain = head.content_length >= 0 and not self.always_tell_redelivered
+                is_plain = head.content_length >= 0 and not self.always_sends_redelivered
                 last = head
             message.deliveries += 1
             name, id = in_store if message.stored else in_memory, message.number
             if is_plain and message.deliveries == 1:  # the usual case, in one step
-                if says_ack:
+                if has_ack:
                     tails.append(b"%d%b%d%b%b\0\n" % (number, name, id, block, body))
                 else:
                     tails.append(b"%b%d%b%b\0\n" % (name, id, block, body))
                 continue
-            lead = b"%d%b%d" % (number, name, id) if says_ack else b"%b%d" % (name, id)
+            lead = b"%d%b%d" % (number, name, id) if has_ack else b"%b%d" % (name, id)
             if message.deliveries > 1:
                 lead += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
-            elif self.always_tell_redelivered:
+            elif self.always_sends_redelivered:
                 lead += b"\nredelivered:false"
             if head.content_length >= 0:
                 tails.append(b"%b%b%b\0\n" % (lead, block, body))

@@ -36,7 +36,7 @@ GONE, PASSED, CUT = 0, 1, 2
 """Results of an offer: the message left the queue; it stays; the time ran out."""
 WEIGHT = 64
 """Work between two looks at the clock."""
-ASKED_WEIGHT = 4
+CHECK_WEIGHT = 4
 """Work for a message, and for a selector. Each character of the selector adds 1."""
 CONSUMERS_A_WEIGHT = 8
 """Consumers that a scan skips for 1 unit of work."""
@@ -331,9 +331,9 @@ class FilteredMessages:
             is_here = owner in self._members and positions.get(owner, 0) < message.number
             if is_here and owner.wants(message):
                 return ready.index(owner)
-            self._weight += ASKED_WEIGHT
+            self._weight += CHECK_WEIGHT
             return -1
-        self._weight += ASKED_WEIGHT + len(ready) // CONSUMERS_A_WEIGHT
+        self._weight += CHECK_WEIGHT + len(ready) // CONSUMERS_A_WEIGHT
         for offset in range(len(ready)):
             chosen = (self.index + offset) % len(ready)
             consumer = ready[chosen]
@@ -344,7 +344,7 @@ class FilteredMessages:
                     self._assign(group, consumer)
                 return chosen
             selector = consumer.selector
-            self._weight += ASKED_WEIGHT + (len(selector.text) if selector is not None else 0)
+            self._weight += CHECK_WEIGHT + (len(selector.text) if selector is not None else 0)
             if self._look_at_clock():
                 for each in range(offset + 1):
                     passed = ready[(self.index + each) % len(ready)]

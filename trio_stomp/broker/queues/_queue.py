@@ -142,7 +142,7 @@ class Queue:
         self.arriving -= count
         self.size -= size
         if not self.consumers:
-            self.host.note_quiet(self)
+            self.host.note_idle(self)
 
     def put_all(self, level: int, messages: list[Message], size: int) -> None:
         """Accept messages of one level, from ``level_of``, that fit and have been charged."""
@@ -172,7 +172,7 @@ class Queue:
         self.waiting.loaded(level, messages, size)
         if is_last:
             self.forget_paged(level)
-            self.host.note_quiet(self)
+            self.host.note_idle(self)
         for message in messages:
             self._watch_expiry(message.publication)
         self.host.mark(self)
@@ -255,7 +255,7 @@ class Queue:
             self._update_has_selectors()
         if self.consumers:
             self.host.mark(self)
-        self.host.note_quiet(self)
+        self.host.note_idle(self)
 
     def _forget_passed(self) -> None:
         if self.passed is not None:
@@ -413,7 +413,7 @@ class Queue:
         if (stake := publication.stake) is not None:
             self.host.memory.give_stored(size + stake.each, stake.quota)
         if not self.consumers:
-            self.host.note_quiet(self)
+            self.host.note_idle(self)
         if message.stored:
             self.host.finish(message.stored)
 

@@ -52,7 +52,7 @@ class QueueHost(Protocol[QueueT]):
     def is_over(self) -> bool:
         """Return whether the time for handing out in this turn is up."""
 
-    def note_quiet(self, queue: QueueT) -> None:
+    def note_idle(self, queue: QueueT) -> None:
         """Note that a queue without consumers shrank: it may be idle."""
 
     def watch_acks(self, consumer: "Consumer", first: int, count: int, due: float) -> None:

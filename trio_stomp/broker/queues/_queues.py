@@ -198,7 +198,7 @@ class QueueBook:
             self.end_messages(queue, self._lose, now)
             self.forget(destination)
             destination.queue = None
-            self.destinations.note_quiet(destination)
+            self.destinations.note_idle(destination)
 
     def end_messages(
         self, queue: Queue, on_orphan: Callable[[Message, float], None], now: float
@@ -364,9 +364,9 @@ class QueueBook:
         self.urgent.update(dict.fromkeys(gone))
         return bool(gone) or any(each in self.ending and each.unacked for each in source.consumers)
 
-    def note_quiet(self, queue: Queue) -> None:
+    def note_idle(self, queue: Queue) -> None:
         """Note that a queue without consumers shrank: it may be idle."""
-        self.destinations.note_quiet(queue.destination)
+        self.destinations.note_idle(queue.destination)
 
     def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
         """Time out deliveries that are not acknowledged by ``due``."""

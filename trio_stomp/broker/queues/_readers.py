@@ -15,7 +15,7 @@ from trio_stomp.broker.queues._queue import Queue
 
 PAGE_BYTES = 256 * 1024
 """The approximate bytes of bodies in one page."""
-MOST_ASKED = 16
+MAX_READERS = 16
 """Consumers of a queue considered for the charge."""
 MANY = 1024
 """Above this many users over quota, users that are within it again are removed."""
@@ -95,7 +95,7 @@ class Readers:
 
 
 def _readers(queue: Queue) -> Iterator[Quota | None]:
-    return (each.subscription.quota for each in islice(queue.consumers, MOST_ASKED))
+    return (each.subscription.quota for each in islice(queue.consumers, MAX_READERS))
 
 
 def _is_busy(queue: Queue) -> bool:

@@ -7,7 +7,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota, noop
 from trio_stomp.broker.delivery import (
-    MANY_TAKERS,
+    MANY_RECIPIENTS,
     STALE_GENERATION,
     BrokerPolicies,
     Client,
@@ -31,11 +31,11 @@ from trio_stomp.broker.names import (
     classify,
     is_reserved,
 )
-from trio_stomp.broker.routing._idle import Quiet
-from trio_stomp.broker.routing._lent_takers import LentTakers
+from trio_stomp.broker.routing._idle import IdleDestinations
 from trio_stomp.broker.routing._quotas import no_names
+from trio_stomp.broker.routing._recipients import recipients_of, sorting
+from trio_stomp.broker.routing._shared_recipients import SharedRecipients
 from trio_stomp.broker.routing._table_costs import destination_cost, no_table_memory
-from trio_stomp.broker.routing._takers import sorting, takers_of
 
 LOOKING = -2
 """The ``generation`` of a destination whose subscribers are being looked up in pieces."""
@@ -75,17 +75,17 @@ class Destinations:
     """
     leaving: dict[Client, None] = field(factory=dict)
     """Clients whose subscriptions end over several turns. Look-ups skip them."""
-    _quiet: Quiet = field(factory=Quiet)
+    _idle: IdleDestinations = field(factory=IdleDestinations)
     _destinations: dict[str, Destination] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
     turns: Turns = field(factory=Turns)
-    lent: LentTakers = field(init=False)
+    lent: SharedRecipients = field(init=False)
     _generation: int = 0
     _is_looking: bool = False
     """A long list is being looked up in pieces. One at a time, to bound memory."""
 
     def __attrs_post_init__(self) -> None:
-        self.lent = LentTakers(self.memory)
+        self.lent = SharedRecipients(self.memory)
 
     def __len__(self) -> int:
         return len(self._destinations)
@@ -144,8 +144,8 @@ class Destinations:
         """
         if destination.generation == self._generation:
             return True
-        is_long = len(destination.exact) + len(self._wildcards) > MANY_TAKERS
-        if is_long and self.takers_count(destination) > MANY_TAKERS:
+        is_long = len(destination.exact) + len(self._wildcards) > MANY_RECIPIENTS
+        if is_long and self.recipients_count(destination) > MANY_RECIPIENTS:
             return False
         self._look_up(destination)
         return True
@@ -168,7 +168,7 @@ class Destinations:
 
     def _refreshing(self, destination: Destination) -> Work:
         since, destination.generation = self._generation, LOOKING
-        takers = yield from sorting(
+        recipients = yield from sorting(
             self._tables(destination),
             is_topic=destination.kind is Kind.TOPIC,
             leaves=bool(self.leaving),
@@ -178,12 +178,12 @@ class Destinations:
         if destination.generation >= 0 or not self.has(destination):
             return  # looked up at once meanwhile, or forgotten
         is_right = destination.generation == LOOKING
-        self.lent.lend(destination, takers)
+        self.lent.lend(destination, recipients)
         destination.generation = since if is_right else STALE_GENERATION
-        if takers.is_crowded and is_right and since == self._generation:
-            self.lent.last = takers
+        if recipients.is_crowded and is_right and since == self._generation:
+            self.lent.last = recipients
 
-    def takers_count(self, destination: Destination) -> int:
+    def recipients_count(self, destination: Destination) -> int:
         """Return the number of subscribers.
 
         If the list is out of date, members that subscribe twice count twice.
@@ -249,15 +249,15 @@ class Destinations:
             destination = self._destinations[name]
             del destination.exact[member]
             self._outdate(destination)
-            self.note_quiet(destination)
+            self.note_idle(destination)
         else:
             self._wildcards.remove(pattern, member)
             self.note_change()
 
-    def note_quiet(self, destination: Destination) -> None:
+    def note_idle(self, destination: Destination) -> None:
         """Note that a destination may be idle: it lost subscribers, messages or its last value."""
         if self._destinations.get(destination.name) is destination:
-            self._quiet.note(destination)
+            self._idle.note(destination)
 
     def detached(
         self, name: str, pattern: Pattern | None, quota: Quota | None = None
@@ -303,8 +303,8 @@ class Destinations:
         self.memory.force_table(destination.cost, quota)
         if quota is not None:
             quota.destinations += 1
-        self._quiet.note(destination)
-        destination.is_asked = name in (EXPLAIN, LEFT)
+        self._idle.note(destination)
+        destination.is_request = name in (EXPLAIN, LEFT)
         destination.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
         self.configure(destination)
         return destination
@@ -320,7 +320,7 @@ class Destinations:
                 continue  # the broker's own, created for an event meanwhile
             if not destination.is_unused:
                 return
-            self._quiet.discard(destination)
+            self._idle.discard(destination)
             self._remove(destination)
 
     def _remove(self, destination: Destination) -> None:
@@ -346,13 +346,13 @@ class Destinations:
 
     def _look_up(self, destination: Destination) -> None:
         found = [member for table in self._tables(destination) for member in table]
-        takers, is_topic = self.lent.last, destination.kind is Kind.TOPIC
-        if takers is None or not is_topic or takers.found != found:
+        recipients, is_topic = self.lent.last, destination.kind is Kind.TOPIC
+        if recipients is None or not is_topic or recipients.found != found:
             has_wild, leaves = len(found) > len(destination.exact), bool(self.leaving)
-            takers = takers_of(found, is_topic=is_topic, has_wild=has_wild, leaves=leaves)
-            if is_topic and takers.found is not None:
-                self.lent.last = takers
-        self.lent.lend(destination, takers)
+            recipients = recipients_of(found, is_topic=is_topic, has_wild=has_wild, leaves=leaves)
+            if is_topic and recipients.found is not None:
+                self.lent.last = recipients
+        self.lent.lend(destination, recipients)
         destination.generation = self._generation
 
     def _evict(self, name: str, cost: int) -> None:
@@ -407,7 +407,7 @@ class Destinations:
         """
         wanted = min(MAX_FORGOTTEN, self.policies.max_destinations // 10)
         for _ in range(MAX_LOOKED):
-            destination = self._quiet.take(quota)
+            destination = self._idle.take(quota)
             if destination is None:
                 return False
             if destination.is_idle:

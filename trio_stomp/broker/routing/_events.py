@@ -80,7 +80,7 @@ class BrokerEvents:
             return
         self.pending.append(event)
 
-    def tell_slow(self, slow: list[tuple[Subscription, int]]) -> None:
+    def record_slow(self, slow: list[tuple[Subscription, int]]) -> None:
         """Record events for slow subscribers and the number of messages that each lost."""
         for subscription, lost in slow:
             client, destination = subscription.client, subscription.destination

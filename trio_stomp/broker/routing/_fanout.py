@@ -23,7 +23,7 @@ from trio_stomp.broker.delivery import (
     lifetime_rule,
     turn_away,
 )
-from trio_stomp.broker.routing._foresight import Foreseen
+from trio_stomp.broker.routing._transaction_matches import MatchesByName
 from trio_stomp.frames import message_blocks, message_tails
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class FanOut:
     """Slow subscribers and the number of messages that each lost, for the broker's next steps."""
     extra_lines: bytes = b""
     """Header lines that the dialect adds to each MESSAGE that is not a redelivery."""
-    foreseen: Foreseen = field(factory=dict)
+    matches_by_name: MatchesByName = field(factory=dict)
     """Results of selectors for the SEND of a transaction that is being carried out."""
 
     def to_all(self, publication: Publication) -> int:
@@ -85,7 +85,7 @@ class FanOut:
             others: Sequence[Member] = destination.filtered
         else:
             others = destination.subscribers
-        if self.foreseen:
+        if self.matches_by_name:
             others = self.among(others, publication)
         encoded: list[Delivery | None] = [None, None, one]
         give = self.give
@@ -103,8 +103,8 @@ class FanOut:
 
     def among(self, members: "Sequence[Member]", publication: Publication) -> "Sequence[Member]":
         """Return ``members`` without those whose selector is known to refuse the publication."""
-        foreseen = self.foreseen.get(publication.destination.name)
-        return members if foreseen is None else foreseen.among(members, publication)
+        matches_by_name = self.matches_by_name.get(publication.destination.name)
+        return members if matches_by_name is None else matches_by_name.among(members, publication)
 
     def in_turn(self, publication: Publication) -> bool:
         """Deliver each message to one subscriber of a work queue, round-robin.
@@ -120,11 +120,11 @@ class FanOut:
     def turns(self, publication: Publication) -> "list[tuple[Member, list[bytes]]]":
         """Return the members of a work queue whose turn it is, with the bodies for each."""
         destination, bodies = publication.destination, publication.bodies
-        if self.foreseen:
+        if self.matches_by_name:
             candidates = self.among(destination.subscribers, publication)
             members: Sequence[Member] = [each for each in candidates if each.wants(publication)]
         else:
-            members = destination.takers(publication)
+            members = destination.recipients(publication)
         count, first = len(members), destination.rotation
         if count:
             destination.rotation += len(bodies)

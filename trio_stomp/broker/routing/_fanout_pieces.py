@@ -223,7 +223,7 @@ class FanOutInPieces:
         """Record the subscribers of a publication. The sender's next frames wait for it."""
         destination, fan_out = publication.destination, self.fan_out
         filtered: Sequence[Member] = destination.filtered
-        if fan_out.foreseen:
+        if fan_out.matches_by_name:
             filtered = fan_out.among(filtered, publication)
         self.begun.append(
             Share(fan_out, self.destinations, publication, destination.direct, filtered)

@@ -17,7 +17,7 @@ def _in_order() -> "SortedKeyList[Destination, int]":
 
 
 @define(eq=False, repr=False)
-class Quiet:
+class IdleDestinations:
     """All idle destinations, and some that are in use again."""
 
     _all: "SortedKeyList[Destination, int]" = field(factory=_in_order)

@@ -46,7 +46,7 @@ class Lines:
     destinations: "Destinations"
     busy: "dict[str, Destination]" = field(factory=dict)
     """The topics that have a line, by name."""
-    _errands: "dict[Client | None, _Errands]" = field(factory=dict)
+    _queued_parcels: "dict[Client | None, _ClientParcels]" = field(factory=dict)
 
     def until_free(self, names: Iterable[str]) -> Work:
         """Wait until none of these topics has a line."""
@@ -121,9 +121,9 @@ class Lines:
           begin: As of ``Parcel``.
           cost: As of ``Parcel``.
         """
-        errands = self._errands.get(client)
+        errands = self._queued_parcels.get(client)
         if errands is None:
-            errands = self._errands[client] = _Errands(self, client)
+            errands = self._queued_parcels[client] = _ClientParcels(self, client)
             self.turns.carry_out(errands)
         parcel = Parcel(destination, begin, cost)
         self.memory.force_kept(cost)
@@ -143,7 +143,7 @@ class Lines:
         if not destination.line:
             destination.line = None
             del self.busy[destination.name]
-            self.destinations.note_quiet(destination)
+            self.destinations.note_idle(destination)
 
     def finished(self, parcel: Parcel) -> None:
         """Remove a parcel that was sent or dropped."""
@@ -153,22 +153,22 @@ class Lines:
 
     def end(self, client: "Client | None") -> None:
         """Forget a client without waiting publications."""
-        del self._errands[client]
+        del self._queued_parcels[client]
         self.turns.awaken()
 
     def has(self, client: "Client | None") -> bool:
         """Return whether a publication of a client waits in a line."""
-        return client in self._errands
+        return client in self._queued_parcels
 
     def until_sent(self, client: "Client") -> Work:
         """Wait until no publication of a client waits in a line."""
-        while client in self._errands:
+        while client in self._queued_parcels:
             self.turns.stop(Stop.BLOCKED)
             yield
 
 
 @define(eq=False, repr=False)
-class _Errands:
+class _ClientParcels:
     """The waiting publications of one client, in order. A ``Work``."""
 
     lines: Lines

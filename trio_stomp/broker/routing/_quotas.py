@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trio_stomp.broker.delivery import Client
 
-MIN_KNOWN = 1024
+FIRST_SWEEP = 1024
 """The number of quotas at which unused ones are first searched."""
 KINDS = ("user", "network")
 HEADER = CHARGED.decode().rstrip(":")
@@ -48,7 +48,7 @@ class Quotas:
     refused: int = 0
     """ERRORs because of a full quota since the start, forgotten quotas included."""
     _quotas: dict[tuple[str, str], Quota] = field(factory=dict)
-    _sweep_at: int = MIN_KNOWN
+    _sweep_at: int = FIRST_SWEEP
 
     def __len__(self) -> int:
         return len(self._quotas)
@@ -125,7 +125,7 @@ class Quotas:
         for key, quota in list(self._quotas.items()):
             if quota.is_unused and quota not in present:
                 del self._quotas[key]
-        self._sweep_at = max(MIN_KNOWN, 2 * len(self._quotas))
+        self._sweep_at = max(FIRST_SWEEP, 2 * len(self._quotas))
 
 
 def beyond_quota(code: str, text: str) -> ProtocolError:

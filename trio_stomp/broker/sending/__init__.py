@@ -8,8 +8,8 @@ from trio_stomp.broker.sending._dead_letters import send_dead as send_dead
 from trio_stomp.broker.sending._due import DueSender as DueSender
 from trio_stomp.broker.sending._duplicates import SEEN as SEEN
 from trio_stomp.broker.sending._duplicates import Duplicates as Duplicates
-from trio_stomp.broker.sending._left_behind import LeftBehind as LeftBehind
-from trio_stomp.broker.sending._left_behind import read_question as read_question
+from trio_stomp.broker.sending._leftover_requests import LeftoverRequests as LeftoverRequests
+from trio_stomp.broker.sending._leftover_requests import read_question as read_question
 from trio_stomp.broker.sending._postponed import Postponed as Postponed
 from trio_stomp.broker.sending._publisher import Publisher as Publisher
 from trio_stomp.broker.sending._scheduler import SCHEDULED as SCHEDULED

@@ -22,7 +22,7 @@ from trio_stomp.broker.queues import (
     cost_alone,
     without_covered,
 )
-from trio_stomp.broker.routing import FanOut, Foresight, no_table_memory
+from trio_stomp.broker.routing import FanOut, TransactionMatches, no_table_memory
 from trio_stomp.broker.sending._publisher import Publisher
 from trio_stomp.broker.sending._room import Needs
 from trio_stomp.broker.sending._temporary import is_orphan
@@ -90,7 +90,7 @@ class Put:
 class Planned:
     """The sums of a transaction's actions."""
 
-    foresight: Foresight
+    transaction_matches: TransactionMatches
     rights: "Rights | None" = None
     """The rights of its client when it was planned."""
     names: dict[str, None] = field(factory=dict)
@@ -161,7 +161,7 @@ class Planner:
                 yield from self._plan(client, action, planned, now)
             if index % STEP == STEP - 1 or planned.copies > MANY_COPIES:
                 yield
-        planned.is_long = planned.foresight.is_of_one or planned.copies > MANY_COPIES
+        planned.is_long = planned.transaction_matches.is_of_one or planned.copies > MANY_COPIES
         making_room: Work | None = iter(())
         while making_room is not None:
             yield from making_room
@@ -253,7 +253,7 @@ class Planner:
             if destination.kind is not Kind.QUEUE:
                 if destination.kind in (Kind.TOPIC, Kind.WORK):
                     planned.topics[name] = None
-                yield from planned.foresight.ask(action.head, each, destination)
+                yield from planned.transaction_matches.ask(action.head, each, destination)
             elif not is_orphan(client, destination):
                 planned.heads[each] = None
                 queue = self.queues.open(name, client.quota)

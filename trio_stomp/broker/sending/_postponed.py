@@ -9,7 +9,7 @@ from attrs import define, field
 from trio_stomp.broker.delivery import Subscription
 from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, unmatched
 from trio_stomp.broker.queues import cost_alone
-from trio_stomp.broker.routing import SelectorResults, asking, asks_many, remind, results_of
+from trio_stomp.broker.routing import SelectorResults, asking, is_long_choice, remind, results_of
 from trio_stomp.broker.topics import NOBODY
 
 if TYPE_CHECKING:
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from trio_stomp.base import MemoryBudget
     from trio_stomp.broker.delivery import Client, Member, Publication, Work
     from trio_stomp.broker.durability import Log
-    from trio_stomp.broker.routing import Destinations, Foreseen, Foresight, Lines, OutcomeWork
+    from trio_stomp.broker.routing import (
+        Destinations,
+        Lines,
+        MatchesByName,
+        OutcomeWork,
+        TransactionMatches,
+    )
     from trio_stomp.broker.sending._to_topic import TopicSender
     from trio_stomp.broker.topics import LastValueOwner
 
@@ -39,7 +45,7 @@ class Postponed:
     destinations: "Destinations"
     lines: "Lines"
     to_topics: "TopicSender"
-    foresight: "Foresight | None" = None
+    transaction_matches: "TransactionMatches | None" = None
     """The evaluated selectors of the COMMIT that is being carried out."""
     remembered: int = 0
     """Number of selector results held."""
@@ -53,7 +59,7 @@ class Postponed:
             destination.line is not None
             or not self.destinations.refresh_few(destination)
             or self.to_topics.fan_out.is_large(destination, publication.bodies)
-            or asks_many(destination)
+            or is_long_choice(destination)
         ):
             self.send_behind(publication, asked, keeper)
             return NOTHING
@@ -67,7 +73,7 @@ class Postponed:
         self, publication: "Publication", asked: str, keeper: "LastValueOwner"
     ) -> Iterator[None]:
         yield from self.looking_up(publication)
-        if asks_many(publication.destination):
+        if is_long_choice(publication.destination):
             yield from asking([(publication.destination, publication.head)])
         self.to_topics.show(publication, asked, keeper, self.lines.turns.now)
         yield from self.to_topics.in_pieces.rest()
@@ -115,8 +121,8 @@ class Postponed:
                 publication=publication,
                 asked=asked,
                 keeper=keeper,
-                foreseen=fan_out.foreseen,
-                foresight=self.foresight,
+                matches_by_name=fan_out.matches_by_name,
+                transaction_matches=self.transaction_matches,
                 is_safe=is_safe,
             )
             if unseen.counts or destination.durables:
@@ -151,8 +157,8 @@ class Unseen:
       publication: The messages.
       asked: Their effect on the last value: ``set``, ``remove``, or "" for none.
       keeper: The owner of the last value.
-      foreseen: Selector results of a transaction.
-      foresight: The selector results of its COMMIT; None = not part of one.
+      matches_by_name: Selector results of a transaction.
+      transaction_matches: The selector results of its COMMIT; None = not part of one.
       is_safe: Something has been written to the store so far.
     """
 
@@ -160,8 +166,8 @@ class Unseen:
     publication: "Publication"
     asked: str
     keeper: "LastValueOwner"
-    foreseen: "Foreseen"
-    foresight: "Foresight | None"
+    matches_by_name: "MatchesByName"
+    transaction_matches: "TransactionMatches | None"
     is_safe: bool
     members: "Sequence[Member]" = ()
     """The subscribers to examine when it is written."""
@@ -179,7 +185,7 @@ class Unseen:
     @property
     def counts(self) -> bool:
         """Return whether the RECEIPT reports the number of matching subscribers."""
-        return self.foresight is None or self.foresight.is_of_one
+        return self.transaction_matches is None or self.transaction_matches.is_of_one
 
     def pieces(self) -> "OutcomeWork":
         """Implement ``PiecewiseRun.pieces``: write it as a part of a large COMMIT."""
@@ -217,8 +223,8 @@ class Unseen:
 
     def _hold(self, members: "Sequence[Member]") -> None:
         """Keep the results of selectors until the commit, if there is room for them."""
-        if self.foresight is not None:
-            self.foresight.hold()
+        if self.transaction_matches is not None:
+            self.transaction_matches.hold()
             return
         answers = results_of(members, self.publication.head)
         if self.postponed.remember(len(answers)):
@@ -227,8 +233,8 @@ class Unseen:
             self._must_ask = True
 
     def _release(self) -> None:
-        if self.foresight is not None:
-            self.foresight.release()
+        if self.transaction_matches is not None:
+            self.transaction_matches.release()
         self.postponed.remember(-len(self._answers))
         self._answers = {}
 
@@ -265,9 +271,9 @@ class Unseen:
         remind(self._answers, self.publication.head)
         if self.asked:
             to_topics.last_values.keep(self.publication, self.asked, self.keeper)
-        to_topics.fan_out.foreseen = self.foreseen
+        to_topics.fan_out.matches_by_name = self.matches_by_name
         try:
             to_topics.distribute(self.publication, now)
         finally:
-            to_topics.fan_out.foreseen = {}
+            to_topics.fan_out.matches_by_name = {}
             self._release()

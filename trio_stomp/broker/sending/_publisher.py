@@ -34,13 +34,13 @@ from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import QueueBook
 from trio_stomp.broker.routing import (
     FEW_SELECTORS,
-    Asker,
     Begun,
     Destinations,
     FanOut,
     FanOutInPieces,
     Lines,
     ManyCopies,
+    SelectorEvaluator,
 )
 from trio_stomp.broker.sending._duplicates import Duplicates
 from trio_stomp.broker.sending._postponed import Postponed
@@ -71,7 +71,7 @@ class Publisher:
     temporary: Temporary
     authorizer: Authorizer
     duplicates: Duplicates
-    asker: Asker
+    selector_evaluator: SelectorEvaluator
     """Evaluates many selectors in pieces before anything is sent."""
     lines: Lines
     """The lines in front of topics."""
@@ -174,7 +174,7 @@ class Publisher:
                 # In a crowd, selectors are evaluated at delivery. The store needs results before.
                 asks = self.log is not None or not destination.is_crowded
                 if asks and len(destination.filtered) > FEW_SELECTORS:
-                    self.asker.ask(head, ((destination, head),))
+                    self.selector_evaluator.ask(head, ((destination, head),))
                 if destination.queue is None:
                     self._make_queues(client, (destination,))
                 if may_push_out(destination):
@@ -195,7 +195,7 @@ class Publisher:
         if client is None:
             self.destinations.refresh_few(destination)
         else:
-            may_wait = not self.asker.must_not_wait
+            may_wait = not self.selector_evaluator.must_not_wait
             self.in_pieces.look_up(head, (destination,), may_wait=may_wait)
 
     def _send_composite(
@@ -212,14 +212,14 @@ class Publisher:
         bodies = run.bodies
         quota = self.quota_of(client)
         destinations = [self.destinations.ensure(name, quota) for name in plan.names]
-        may_wait = client is not None and not self.asker.must_not_wait
+        may_wait = client is not None and not self.selector_evaluator.must_not_wait
         self.in_pieces.look_up(run.head, destinations, may_wait=may_wait)
         parts = list(zip(destinations, plan.renamed, strict=True))
         if client is not None:
             self.check_copies(destinations, plan.options, bodies)
             if any(destination.line is not None for destination in destinations):
                 raise NotYet(self.lines.until_free(plan.names))
-            self.asker.ask(head, parts)
+            self.selector_evaluator.ask(head, parts)
             self._make_queues(client, destinations)
         survives = any(destination.stores(plan.options) for destination in destinations)
         each = self.to_queues.stored_each(quota, (head,)) if survives else 0
@@ -256,14 +256,14 @@ class Publisher:
             raise ManyCopies
 
     def _make_queues(self, client: Client, destinations: Iterable[Destination]) -> None:
-        if not self.asker.must_not_wait:
+        if not self.selector_evaluator.must_not_wait:
             self.queues.make(client, [r for r in destinations if not is_orphan(client, r)])
 
     def _make_room(
         self, client: Client, parts: list[tuple[Destination, Head]], bodies: list[bytes], now: float
     ) -> None:
         """Raise ``NotYet`` if very many messages must leave, by policy, for those that are sent."""
-        if not self.asker.must_not_wait:
+        if not self.selector_evaluator.must_not_wait:
             needs = Needs(client, client.quota, now)
             for destination, head in parts:
                 needs.add(destination, head, bodies)
@@ -462,12 +462,12 @@ class Publisher:
 
     def check_question(self, destination: Destination, bodies: list[bytes]) -> None:
         """Raise ``ProtocolError`` if a body is an invalid request to the broker."""
-        if destination.is_asked:
+        if destination.is_request:
             self.to_topics.check(destination.name, bodies)
 
     def _send_to_topic(self, publication: Publication, now: float) -> SendOutcome:
         """Send to a topic, now or once stored, and return the outcome."""
-        if publication.destination.is_asked and publication.sender is not None:
+        if publication.destination.is_request and publication.sender is not None:
             self.to_topics.check(publication.destination.name, publication.bodies)
         to_topics, asked = self.to_topics, ""
         if publication.options is not None or publication.destination.retain != "header":

@@ -202,7 +202,7 @@ class Scheduler:
         """Return when a message is sent next, in ms since 1970 by the present wall clock."""
         return item.due_ms if item.is_by_day else self.wall.ms(item.due_s)
 
-    def judge_anew(self, now: float) -> None:
+    def follow_wall_clock(self, now: float) -> None:
         """Re-evaluate all CRON schedules, a few in each turn, after the wall clock was set."""
         for item in self._by_cron:
             self.timers.call_at(now, partial(self._fit, item))

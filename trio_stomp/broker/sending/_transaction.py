@@ -12,7 +12,7 @@ from trio_stomp.broker.durability import AtomicGroup, Callback, Log
 from trio_stomp.broker.headers import IN_MEMORY, MEMORY, NOTHING, SendOutcome, combined
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Acknowledger, Overflow, QueueBook, Settlement, claim_all
-from trio_stomp.broker.routing import Foreseen, Foresight
+from trio_stomp.broker.routing import MatchesByName, TransactionMatches
 from trio_stomp.broker.sending._planned import MANY_COPIES, Planned, Planner, Put
 from trio_stomp.broker.sending._publisher import Publisher
 from trio_stomp.broker.sending._revealing import Revealing
@@ -62,7 +62,7 @@ class TransactionCommitter:
         Raises:
           ProtocolError: an action is not allowed, or does not fit. Nothing has been carried out.
         """
-        planned = Planned(foresight=Foresight(self.overflow.memory, is_of_one))
+        planned = Planned(transaction_matches=TransactionMatches(self.overflow.memory, is_of_one))
         try:
             actions = [
                 each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
@@ -84,12 +84,12 @@ class TransactionCommitter:
                     )
                     yield from work
                     return
-                with self.publisher.asker.at_once():
+                with self.publisher.selector_evaluator.at_once():
                     tell(self._commit_together(log, client, actions, planned, now))
             elif planned.copies > MANY_COPIES or planned.is_large(self.publisher.fan_out):
                 yield from self._do_in_pieces(client, actions, planned, now, tell)
             else:
-                with self.publisher.asker.at_once():
+                with self.publisher.selector_evaluator.at_once():
                     tell(self._do(client, actions, planned, now))
         except RemoteError as error:
             error.receipt_id = error.receipt_id or event.receipt
@@ -97,7 +97,7 @@ class TransactionCommitter:
             yield from self.acknowledger.narrowing(client, acks)
             raise
         finally:
-            planned.foresight.release()
+            planned.transaction_matches.release()
 
     def _do_in_pieces(
         self,
@@ -196,7 +196,7 @@ class TransactionCommitter:
             log.end_whole(whole)
             lines.turns.first = None
             were_awaited = lines.close(topics)
-        if is_written and planned.foresight.is_of_one:
+        if is_written and planned.transaction_matches.is_of_one:
             tell(outcomes[0] if len(outcomes) == 1 else combined(outcomes))
         elif is_written:
             is_stored = any(each.stored == log.stored.stored for each in outcomes)
@@ -229,12 +229,12 @@ class TransactionCommitter:
 
     def _goes_on(self, log: Log, whole: AtomicGroup, planned: Planned, work: Work) -> bool:
         """Do a piece of ``work``, which writes to ``whole``. Return False at its end."""
-        publisher = self.publisher
-        publisher.to_topics.is_atomic, publisher.postponed.foresight = True, planned.foresight
+        postponed, to_topics = self.publisher.postponed, self.publisher.to_topics
+        to_topics.is_atomic, postponed.transaction_matches = True, planned.transaction_matches
         try:
             return log.does_part(whole, work)
         finally:
-            publisher.to_topics.is_atomic, publisher.postponed.foresight = False, None
+            to_topics.is_atomic, postponed.transaction_matches = False, None
 
     def _keep_room(self, client: Client, planned: Planned) -> "list[Destination]":
         """Reserve the room for all its messages, and return its topics."""
@@ -257,13 +257,18 @@ class TransactionCommitter:
     ) -> Generator[None, None, list[SendOutcome]]:
         """Send a run in pieces, and return the outcome for each destination."""
         put.release(self.overflow.memory, client.quota)
-        foreseen, outcomes = planned.foresight.about(run.head), []
+        matches_by_name, outcomes = planned.transaction_matches.about(run.head), []
         if put.later:
             outcomes.append(self._schedule(client, put, now))
         for destination, head in put.parts:
             yield from self.publisher.destinations.refreshing(destination)
             begun = self._send_part(
-                client, destination=destination, head=head, put=put, foreseen=foreseen, now=now
+                client,
+                destination=destination,
+                head=head,
+                put=put,
+                matches_by_name=matches_by_name,
+                now=now,
             )
             outcomes.append(begun | (yield from self.publisher.in_pieces.rest()))
             if destination.kind is not Kind.QUEUE:
@@ -301,7 +306,7 @@ class TransactionCommitter:
         head: Head,
         put: Put,
         *,
-        foreseen: Foreseen,
+        matches_by_name: MatchesByName,
         now: float,
     ) -> SendOutcome:
         """Send a run to one of its destinations, and return the outcome."""
@@ -309,7 +314,7 @@ class TransactionCommitter:
         # Its subscribers may have come and gone.
         destination = publisher.destinations.find(destination.name) or destination
         publisher.destinations.refresh_few(destination)
-        publisher.fan_out.foreseen = foreseen
+        publisher.fan_out.matches_by_name = matches_by_name
         publisher.duplicates.is_promised = memory.is_promised = True  # its room was reserved
         try:
             return publisher.send_on(
@@ -322,7 +327,7 @@ class TransactionCommitter:
                 now=now,
             )
         finally:
-            publisher.fan_out.foreseen = {}
+            publisher.fan_out.matches_by_name = {}
             publisher.duplicates.is_promised = memory.is_promised = False
 
     def _do(
@@ -343,13 +348,13 @@ class TransactionCommitter:
         return outcome
 
     def _send(self, client: Client, run: FrameRun, planned: Planned, now: float) -> SendOutcome:
-        publisher, foresight = self.publisher, planned.foresight
-        publisher.fan_out.foreseen = foresight.about(run.head)
-        publisher.postponed.foresight = foresight
+        publisher, transaction_matches = self.publisher, planned.transaction_matches
+        publisher.fan_out.matches_by_name = transaction_matches.about(run.head)
+        publisher.postponed.transaction_matches = transaction_matches
         try:
             return publisher.send(client, run, now, now)[1]
         finally:
-            publisher.fan_out.foreseen, publisher.postponed.foresight = {}, None
+            publisher.fan_out.matches_by_name, publisher.postponed.transaction_matches = {}, None
 
     def _commit_together(
         self,

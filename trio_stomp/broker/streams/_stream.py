@@ -206,10 +206,10 @@ class Stream:
         while self._dropped <= newest:
             run = self._runs[self._dropped]
             is_old = 0 < self.max_age_ms < now_ms - run.written_ms
-            is_much = self.window_bytes > limit or self.memory.is_short
+            is_large = self.window_bytes > limit or self.memory.is_short
             # Keep the newest run for waiting readers, whatever its size.
-            is_much = is_much and self._dropped < newest
-            if not is_much and (not is_old or dropped >= most):
+            is_large = is_large and self._dropped < newest
+            if not is_large and (not is_old or dropped >= most):
                 break
             # Free the run now. Freeing all when the lists are cut would take long.
             self._runs[self._dropped] = self._runs[newest]

@@ -91,7 +91,7 @@ class Subscriptions:
             event.headers, event.destination, kind, self.dialect, client.client_id
         )
         stream_options = parse_stream_options(event.headers)
-        if kind is Kind.STREAM or stream_options.is_asked:
+        if kind is Kind.STREAM or stream_options.is_given:
             kind = self._as_stream(client, event, targets, options)
         self._check_targets(client, event, targets, kind, options)
         # A browser has nothing to acknowledge, whatever its ack header says.
@@ -181,11 +181,11 @@ class Subscriptions:
         options: SubscribeOptions,
     ) -> Subscription:
         selector = self.selectors.compile(options.selector) if options.selector else None
-        says_ack = ack != AUTO and client.version.acks_by_header
-        lead = b"ack" if says_ack else b"message-id"
-        says_tag = says_ack or kind is Kind.STREAM or not consumes(kind, ack, options)
+        has_ack = ack != AUTO and client.version.acks_by_header
+        lead = b"ack" if has_ack else b"message-id"
+        has_tag = has_ack or kind is Kind.STREAM or not consumes(kind, ack, options)
         shown = event.destination if event.id is None and client.version.needs_id else event.id
-        prefix = subscription_prefix(shown, tag if says_tag else "", client.rules, lead=lead)
+        prefix = subscription_prefix(shown, tag if has_tag else "", client.rules, lead=lead)
         return Subscription(
             client,
             key=key,
@@ -301,7 +301,7 @@ class Subscriptions:
             consumer = Consumer(subscription, ack, options, self.fan_out, subscription.selector)
             consumer.lent = subscription.client.lent
             subscription.client.takes_unasked |= ack == AUTO
-            consumer.always_tell_redelivered = self.dialect.redelivered_always
+            consumer.always_sends_redelivered = self.dialect.redelivered_always
             subscription.consumer = consumer
             if kind is Kind.QUEUE:
                 if options.browser:

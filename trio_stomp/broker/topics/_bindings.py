@@ -38,10 +38,10 @@ from trio_stomp.broker.routing import (
     Destinations,
     FanOut,
     asking,
-    asks_many,
     beyond_quota,
     force_selector,
     id_cost,
+    is_long_choice,
     no_table_memory,
     release_selector,
     targets_cost,
@@ -413,7 +413,7 @@ class Bindings:
         if origin.destination.kind is not Kind.WORK:
             return
         destination = self.destinations.open(origin.destination.name)
-        if asks_many(destination):
+        if is_long_choice(destination):
             self.queues.carry_out(self._handing_on(destination, message, now))
         else:
             self._give_or_park(destination, message, now)
@@ -424,9 +424,9 @@ class Bindings:
 
     def _give_or_park(self, destination: Destination, message: Message, now: float) -> None:
         origin = message.publication
-        takers = destination.takers(origin)
-        if takers:
-            self._give(destination, takers[destination.rotation % len(takers)], message)
+        recipients = destination.recipients(origin)
+        if recipients:
+            self._give(destination, recipients[destination.rotation % len(recipients)], message)
         elif destination.ttl_s:
             self.stale.park(origin.with_bodies(destination, [message.body]), now)
         else:
@@ -438,7 +438,7 @@ class Bindings:
         With very many selectors, return True and pass it on, or give it back, in later turns.
         """
         destination = self.destinations.open(message.publication.destination.name)
-        if asks_many(destination):
+        if is_long_choice(destination):
             self.queues.carry_out(self._passing_on(binding, destination, message, delay_s, now))
             return True
         return self._pass_to_another(binding, destination, message)
@@ -458,7 +458,8 @@ class Bindings:
     def _pass_to_another(
         self, binding: Binding, destination: Destination, message: Message
     ) -> bool:
-        others = [each for each in destination.takers(message.publication) if each is not binding]
+        recipients = destination.recipients(message.publication)
+        others = [each for each in recipients if each is not binding]
         if not others:
             return False
         binding.queue.release(message)

@@ -98,7 +98,7 @@ class InitialDelivery:
         return Browse(
             consumer,
             queues=self.queues.reach.reached(consumer.subscription.targets),
-            tells_end=options.browser_end,
+            sends_end=options.browser_end,
             newest=self.queues.accepted,
             newest_stored=storage.log.next_id - 1 if storage is not None else 0,
             storage=storage,

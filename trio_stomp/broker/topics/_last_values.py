@@ -222,7 +222,7 @@ class LastValues:
     def _forget(self, destination: Destination) -> None:
         """Remove a destination from those with a last value."""
         self.owners.pop(destination.name, None)
-        self.destinations.note_quiet(destination)
+        self.destinations.note_idle(destination)
 
 
 @define(eq=False, repr=False)
@@ -240,7 +240,7 @@ class _Replacing:
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         self.destination.retained_id = self.id
-        self.destinations.note_quiet(self.destination)
+        self.destinations.note_idle(self.destination)
 
 
 def _cost(publication: Publication) -> int:

@@ -350,7 +350,7 @@ class StaleQueue:
         parked.due = parked.first.publication.ends_at
         self._due.add((parked.due, name))
 
-    def judge_anew(self) -> None:
+    def follow_wall_clock(self) -> None:
         """Recompute all expiry times after the wall clock was set."""
         for parked in self._parked.values():
             parked.due = parked.first.publication.ends_at

@@ -11,7 +11,7 @@ from trio_stomp.base import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker import internal_error
 from trio_stomp.protocol import Opened, Refused, State
 from trio_stomp.server.connection._deadlines import Deadlines
-from trio_stomp.server.connection._farewell import say_farewell
+from trio_stomp.server.connection._farewell import send_farewell
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
 from trio_stomp.server.connection._login import log_in
@@ -98,7 +98,7 @@ class Connection:
                         await self._read()
                     finally:
                         await self._disconnect()
-                    await say_farewell(link, self.lifecycle, self.reader.close_reply)
+                    await send_farewell(link, self.lifecycle, self.reader.close_reply)
                 finally:
                     # The nursery is about to close: no writer may be started in it any more.
                     self._nursery = None

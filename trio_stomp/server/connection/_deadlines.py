@@ -186,4 +186,4 @@ class Deadlines:
         link = self.link
         self._late_since = self.reader.last_received
         self.heartbeats_missed += 1
-        link.shared.tell_late(link.client, link.outbox, late_s)
+        link.shared.report_late(link.client, link.outbox, late_s)

@@ -24,7 +24,7 @@ _NOT_WAITED_FOR = frozenset(
 )
 
 
-async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> None:
+async def send_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> None:
     """Send the last frames, and give the peer time to read them (R09).
 
     Closing a socket with unread input makes the kernel send a reset, which discards what the peer

@@ -32,7 +32,7 @@ async def log_in(
                 error.excerpt = excerpt(f"CONNECT{lines}".encode())
                 lifecycle.fail(error)
                 link.session.close()
-                link.shared.tell_login(link.client, error.code)
+                link.shared.report_failed_login(link.client, error.code)
                 return passed
             event = evolve(event, identity=identity)
             deadlines.expires_at = identity.expires_at

@@ -50,8 +50,8 @@ class ConnectionShared:
       pages: Answers plain HTTP requests.
       relieve: Frees memory that is held without being used. Takes the current time.
       resume: Makes the dispatcher resume delivery to a client.
-      tell_late: Reports a late heart-beat to the diagnostics, with the delay in seconds.
-      tell_login: Reports a failed login to the diagnostics, with the code of the ERROR.
+      report_late: Reports a late heart-beat to the diagnostics, with the delay in seconds.
+      report_failed_login: Reports a failed login to the diagnostics, with the code of the ERROR.
       authenticator: Identifies clients.
       tls: Encrypts connections; None = there is no certificate.
       rules: Returns the access rules in force.
@@ -64,8 +64,8 @@ class ConnectionShared:
     pages: Pages
     resume: "Callable[[Client], None]"
     relieve: Callable[[float], None]
-    tell_late: "Callable[[Client, Outbox, float], None]"
-    tell_login: "Callable[[Client, str], None]"
+    report_late: "Callable[[Client, Outbox, float], None]"
+    report_failed_login: "Callable[[Client, str], None]"
     authenticator: "Authenticator"
     tls: "TlsBox | None"
     rules: "Callable[[], AccessRules | None]"

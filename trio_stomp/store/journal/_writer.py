@@ -105,8 +105,8 @@ class Writer:
     ) -> None:
         tail = self._tail
         self._write(batch, self.commit + len(turns), len(turns))
-        is_much = tail.segment.end - tail.synced > MAX_UNSYNCED_BYTES
-        if is_tied or is_much or not turns or any(turn.is_urgent for turn in turns):
+        is_large = tail.segment.end - tail.synced > MAX_UNSYNCED_BYTES
+        if is_tied or is_large or not turns or any(turn.is_urgent for turn in turns):
             self.sync()
         else:
             self._unsynced += records

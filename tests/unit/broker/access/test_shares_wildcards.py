@@ -90,8 +90,8 @@ def test_who_is_here_is_judged_again_in_pieces():
 
 def test_behind_a_topics_line_a_wildcard_is_judged_in_pieces_too():
     desk = judged("/topic/a.**")
-    takers = [desk.actor() for _ in range(30)]
-    for taker in takers:
+    recipients = [desk.actor() for _ in range(30)]
+    for taker in recipients:
         for number in range(100):
             taker.subscribes("/topic/a.big", str(number))
     desk.settles()

@@ -6,7 +6,7 @@ from trio_stomp.base._errors import ProtocolError
 from trio_stomp.broker.headers._stream_options import (
     MAX_DELAY_MS,
     MAX_OFFSET,
-    NOTHING_ASKED,
+    NO_STREAM_OPTIONS,
     Start,
     StreamOptions,
     parse_stream_options,
@@ -14,8 +14,8 @@ from trio_stomp.broker.headers._stream_options import (
 
 
 def test_a_subscribe_that_says_nothing_of_streams_asks_for_none():
-    assert parse_stream_options((("id", "0"), ("ack", "client"))) is NOTHING_ASKED
-    assert not NOTHING_ASKED.is_asked
+    assert parse_stream_options((("id", "0"), ("ack", "client"))) is NO_STREAM_OPTIONS
+    assert not NO_STREAM_OPTIONS.is_given
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_subscribe_that_says_nothing_of_streams_asks_for_none():
     ],
 )
 def test_a_start_is_told_in_many_ways(name, text, start, value):
-    assert parse_stream_options(((name, text),)) == StreamOptions(start, value, is_asked=True)
+    assert parse_stream_options(((name, text),)) == StreamOptions(start, value, is_given=True)
 
 
 @pytest.mark.parametrize(("text", "offset"), [("b7.3.S-00", 0), ("b7.3.S-041", 41)])
@@ -86,12 +86,12 @@ def test_of_a_repeated_header_the_first_counts():
         ("x-stream-epoch", "a"),
         ("x-stream-epoch", "b"),
     )
-    assert parse_stream_options(headers) == StreamOptions(Start.OFFSET, 3, 10, "a", is_asked=True)
+    assert parse_stream_options(headers) == StreamOptions(Start.OFFSET, 3, 10, "a", is_given=True)
 
 
 def test_who_says_only_when_the_replay_begins_wants_all_of_it():
     told = parse_stream_options((("replay-delay", "250"),))
-    assert told == StreamOptions(Start.FIRST, delay_ms=250, is_asked=True)
+    assert told == StreamOptions(Start.FIRST, delay_ms=250, is_given=True)
     longest = parse_stream_options((("replay-delay", str(MAX_DELAY_MS)),))
     assert longest.delay_ms == MAX_DELAY_MS
     told = parse_stream_options((("replay-delay", "250"), ("from-seq", "-1")))
@@ -100,4 +100,4 @@ def test_who_says_only_when_the_replay_begins_wants_all_of_it():
 
 def test_an_end_alone_leaves_the_start_at_what_comes_next():
     told = parse_stream_options((("x-stream-until", "9"),))
-    assert told == StreamOptions(Start.NEXT, until=9, is_asked=True)
+    assert told == StreamOptions(Start.NEXT, until=9, is_given=True)

@@ -61,7 +61,7 @@ def test_a_message_keeps_its_id_and_every_delivery_says_what_number_it_is(versio
 def test_a_dialect_may_want_to_hear_redelivered_false_too(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client")
-    actor.consumer().always_tell_redelivered = True
+    actor.consumer().always_sends_redelivered = True
     actor.sends(Q, "a")
     [frame] = actor.reads()
     assert frame.get("redelivered") == "false"

@@ -304,7 +304,7 @@ def test_what_a_forgotten_destination_counted_stays_in_the_totals():
 
 def _take_all_idle(core: Core) -> None:
     """What becomes idle is noted anew."""
-    while core.broker.destinations._quiet.take() is not None:
+    while core.broker.destinations._idle.take() is not None:
         pass
 
 
@@ -342,7 +342,7 @@ def test_a_queue_that_is_idle_again_can_be_forgotten(act: Callable[[Core], None]
     destination = core.broker.destinations.find_current("/queue/a")
     assert destination is not None
     assert destination.is_idle
-    assert destination in core.broker.destinations._quiet._all
+    assert destination in core.broker.destinations._idle._all
 
 
 def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
@@ -354,7 +354,7 @@ def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
     destination = core.broker.destinations.find_current("a")
     assert destination is not None
     assert destination.is_idle
-    assert destination in core.broker.destinations._quiet._all
+    assert destination in core.broker.destinations._idle._all
 
 
 def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
@@ -367,9 +367,9 @@ def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
     for number in range(40):
         sender.sends(f"/new/{number}")
     assert all(destinations.find_current(f"/t/{number}") is not None for number in range(8))
-    assert not any(destination.name.startswith("/t/") for destination in destinations._quiet._all)
+    assert not any(destination.name.startswith("/t/") for destination in destinations._idle._all)
     holder.unsubscribes("3")
-    assert destinations.find_current("/t/3") in destinations._quiet._all
+    assert destinations.find_current("/t/3") in destinations._idle._all
     for number in range(40, 80):
         sender.sends(f"/new/{number}")
     assert destinations.find_current("/t/3") is None
@@ -379,13 +379,13 @@ def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
 def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at(core: Core) -> None:
     reader = core.reader("a.*", ack="client")
     reader.unsubscribes()
-    quiet = core.broker.destinations._quiet._all
+    quiet = core.broker.destinations._idle._all
     assert all(
         core.broker.destinations.find_current(destination.name) is destination
         for destination in quiet
     )
     for number in range(100):
-        core.broker.destinations.note_quiet(Destination(f"{number}", Kind.TOPIC))
+        core.broker.destinations.note_idle(Destination(f"{number}", Kind.TOPIC))
     assert len(quiet) <= len(core.broker.destinations)
 
 
@@ -432,13 +432,13 @@ def test_every_idle_route_is_among_those_to_be_looked_at(is_stored: bool) -> Non
         if step % 7 == 0:
             # As if all had been looked at: those in use are taken out.
             for destination in [
-                destination for destination in destinations._quiet._all if not destination.is_idle
+                destination for destination in destinations._idle._all if not destination.is_idle
             ]:
-                destinations._quiet.discard(destination)
+                destinations._idle.discard(destination)
         assert [
             destination.name
             for destination in destinations
-            if destination.is_idle and destination not in destinations._quiet._all
+            if destination.is_idle and destination not in destinations._idle._all
         ] == []
 
 

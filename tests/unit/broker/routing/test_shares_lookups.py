@@ -8,14 +8,14 @@ from tests.support.core import Actor, Bench, run_of
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable, new_bodies
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.delivery import MANY_TAKERS, Member, Work
+from trio_stomp.broker.delivery import MANY_RECIPIENTS, Member, Work
 from trio_stomp.broker.routing import _destinations
-from trio_stomp.broker.routing._lent_takers import MAX_ENTRIES, LentTakers
-from trio_stomp.broker.routing._takers import Takers, sorting, takers_of
+from trio_stomp.broker.routing._recipients import Recipients, recipients_of, sorting
+from trio_stomp.broker.routing._shared_recipients import MAX_ENTRIES, SharedRecipients
 from trio_stomp.diag._records import destination_record
 from trio_stomp.protocol import Committed, Subscribed
 
-MANY = MANY_TAKERS + 300
+MANY = MANY_RECIPIENTS + 300
 TOPIC = "/topic/a.b"
 
 
@@ -23,12 +23,12 @@ TOPIC = "/topic/a.b"
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if very many are sorted in one step, and have pieces be many."""
 
-    def checked(found: list[Member], **how: bool) -> Takers:
-        assert len(found) <= MANY_TAKERS, "in one step"
-        return takers_of(found, **how)
+    def checked(found: list[Member], **how: bool) -> Recipients:
+        assert len(found) <= MANY_RECIPIENTS, "in one step"
+        return recipients_of(found, **how)
 
-    monkeypatch.setattr(_destinations, "takers_of", checked)
-    monkeypatch.setattr("trio_stomp.broker.routing._takers.STEP", 8)
+    monkeypatch.setattr(_destinations, "recipients_of", checked)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.STEP", 8)
 
 
 def crowd(desk: Clocked | ClockedDurable, count: int = MANY, *places: str) -> Actor:
@@ -109,7 +109,7 @@ def test_statistics_look_nobody_up(desk: Clocked):
     crowd(desk)
     destination = desk.broker.destinations.ensure(TOPIC)
     assert destination_record(destination, desk.broker.statistics())["subscribers"] == MANY
-    assert desk.broker.destinations.takers_count(destination) == MANY
+    assert desk.broker.destinations.recipients_count(destination) == MANY
 
 
 def test_work_queues_of_very_many(desk: Clocked):
@@ -160,7 +160,7 @@ def test_one_looks_up_at_a_time(desk: Clocked):
 def test_somebody_may_look_up_at_once_meanwhile(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
     reader, sender = crowd(desk), desk.actor()
     looked_at(desk, sender)
-    monkeypatch.setattr(_destinations, "takers_of", takers_of)
+    monkeypatch.setattr(_destinations, "recipients_of", recipients_of)
     destination = desk.broker.destinations.find_current(TOPIC)
     assert destination is not None
     before = destination.subscribers
@@ -194,13 +194,13 @@ def test_those_who_leave_are_passed_over(desk: Clocked):
     assert new_bodies(leaver) == []
 
 
-def run(work: Work) -> Takers:
+def run(work: Work) -> Recipients:
     while True:
         try:
             next(work)
         except StopIteration as end:
-            takers: Takers = end.value
-            return takers
+            recipients: Recipients = end.value
+            return recipients
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -219,7 +219,7 @@ def test_the_same_are_found_as_at_once(seed: int, is_topic: bool):
     tables: list[list[Member]] = [[], members[:70]]
     tables += [chance.sample(members, 40) for _ in range(seed)]  # twice, and in no order
     found = [each for table in tables for each in table]
-    wanted = takers_of(found, is_topic=is_topic, has_wild=True, leaves=seed % 2 > 0)
+    wanted = recipients_of(found, is_topic=is_topic, has_wild=True, leaves=seed % 2 > 0)
     calls: list[int] = []
 
     def collect() -> None:
@@ -267,7 +267,7 @@ def test_topics_of_the_same_share_one_list(bench: Bench):
 @pytest.mark.parametrize("alike", [True, False])
 def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike: bool):
     most = 10_000
-    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_ENTRIES", most)
+    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MAX_ENTRIES", most)
     desk = Bench()
     reader, single, sender = topics(desk, 500, 100, alike=alike)
     lent = desk.broker.destinations.lent
@@ -284,8 +284,8 @@ def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike:
 
 
 def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_ENTRIES", 1000)
-    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MOST_GIVEN_UP", 3)
+    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MAX_ENTRIES", 1000)
+    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MOST_GIVEN_UP", 3)
     desk = Bench()
     topics(desk, 50, 100, alike=False)
     lent = desk.broker.destinations.lent
@@ -295,8 +295,8 @@ def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_bound_follows_the_memory():
-    assert LentTakers(MemoryBudget(1024 << 20)).max_size == MAX_ENTRIES
-    assert LentTakers(MemoryBudget(64 << 20)).max_size * 8 == 2 << 20
+    assert SharedRecipients(MemoryBudget(1024 << 20)).max_size == MAX_ENTRIES
+    assert SharedRecipients(MemoryBudget(64 << 20)).max_size * 8 == 2 << 20
 
 
 def test_a_destination_that_is_forgotten_has_no_list(bench: Bench):
@@ -326,7 +326,7 @@ def test_a_shared_list_counts_until_its_last_user_has_gone():
 
 
 def test_a_list_that_is_in_use_is_not_given_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_ENTRIES", 400)
+    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MAX_ENTRIES", 400)
     desk = Bench()
     routes = desk.broker.destinations
     reader = desk.actor()

@@ -6,7 +6,7 @@ from tests.support.core import Actor, Bench, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import AccessRules
 from trio_stomp.broker.delivery._delivery import NEVER, Publication
-from trio_stomp.broker.routing import _foresight
+from trio_stomp.broker.routing import _transaction_matches
 from trio_stomp.broker.rules._rules import Action, Rule
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed
@@ -78,10 +78,10 @@ def test_selectors_are_asked_about_a_commit_in_pieces_before_any_of_it_is_seen(
     assert desk.memory.kept_bytes == 0
 
 
-def test_a_commit_to_more_takers_than_are_remembered_is_done_all_the_same(
+def test_a_commit_to_more_recipients_than_are_remembered_is_done_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(_foresight, "MAX_FORESEEN", 3 * ASKED)
+    monkeypatch.setattr(_transaction_matches, "MAX_REMEMBERED", 3 * ASKED)
     desk = Clocked()
     actors = asked(desk)
     busy = desk.actor()
@@ -162,7 +162,9 @@ def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another
     asked(desk)
     destination = desk.broker.destinations.open(TOPIC)
     told, other = (run_of(TOPIC, ["x"], (("k", k),)).head for k in "vw")
-    said = _foresight.Matches(told, _foresight.Evaluated(destination.filtered), [])
+    said = _transaction_matches.Matches(
+        told, _transaction_matches.Evaluated(destination.filtered), []
+    )
     assert (
         said.among(destination.filtered, Publication(destination, told, [b"x"], 0.0, NEVER)) == []
     )

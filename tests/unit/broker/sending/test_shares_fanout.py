@@ -6,12 +6,12 @@ from tests.support.core import Actor, OutboxFake, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.base._errors import ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker.delivery import MANY_TAKERS
+from trio_stomp.broker.delivery import MANY_RECIPIENTS
 from trio_stomp.broker.sending._duplicates import Duplicates
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
 
 TOPIC = "/topic/t"
-MANY = MANY_TAKERS + 176
+MANY = MANY_RECIPIENTS + 176
 STEP = 4
 """So that they are many more pieces than fit into a turn."""
 
@@ -79,7 +79,7 @@ def test_what_a_turn_gives_to_very_many_is_bounded(desk: Clocked, destination: s
 @pytest.mark.parametrize("no_local", ["false", "true"])
 def test_without_much_to_do_it_is_done_at_once(monkeypatch: pytest.MonkeyPatch, no_local: str):
     monkeypatch.setattr("trio_stomp.broker.routing._fanout_pieces.STEP", MANY)
-    monkeypatch.setattr("trio_stomp.broker.routing._takers.STEP", MANY)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.STEP", MANY)
     desk = Clocked(policies=BrokerPolicies(explain_events=0))
     reader = crowd(desk, no_local=no_local)
     busy = desk.actor()
@@ -181,7 +181,7 @@ def test_a_reader_that_is_too_slow_loses_it(desk: Clocked, monkeypatch: pytest.M
 NAMES = tuple(f"/topic/n{number}" for number in range(30))
 
 
-def test_a_composite_send_looks_for_its_takers_and_gives_to_them_in_pieces():
+def test_a_composite_send_looks_for_its_recipients_and_gives_to_them_in_pieces():
     desk = Clocked(dialect="apollo")
     reader = crowd(desk, "/topic/*")
     sender = desk.actor()
@@ -304,7 +304,7 @@ def test_a_commit_gives_each_of_its_messages_in_pieces(desk: Clocked):
     assert receipt(busy)["receipt-id"] == "done"
 
 
-def test_a_commit_to_new_topics_looks_for_takers_in_pieces():
+def test_a_commit_to_new_topics_looks_for_recipients_in_pieces():
     desk = Clocked(dialect="apollo")
     reader = crowd(desk, "/topic/*")
     busy = desk.actor()

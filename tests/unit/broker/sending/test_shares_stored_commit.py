@@ -83,8 +83,8 @@ def test_what_a_turn_writes_and_what_it_reveals_is_bounded(
 
     monkeypatch.setattr(Storage, "arrive", counted)
     desk = ClockedDurable(is_prompt=False)
-    takers = durables(desk, 3)
-    copies = len(takers) if name == TOPIC else 1
+    recipients = durables(desk, 3)
+    copies = len(recipients) if name == TOPIC else 1
     taker = desk.actor()
     taker.subscribes("/queue/q")
     busy, light = desk.actor(), desk.actor()
@@ -110,7 +110,7 @@ def test_what_a_turn_writes_and_what_it_reveals_is_bounded(
     assert max(b - a for a, b in pairwise(there)) <= MOST + 1
     settles(desk)
     if name == TOPIC:
-        for actor in takers:
+        for actor in recipients:
             given = actor.bodies()
             assert given == ALL[: len(given)] != []
     else:
@@ -121,8 +121,8 @@ def test_what_a_turn_writes_and_what_it_reveals_is_bounded(
 def test_nobody_sees_a_half_of_it():
     desk = ClockedDurable(is_prompt=False)
     names = ("/queue/a", "/queue/b", TOPIC)
-    takers = [desk.actor() for _ in names]
-    for taker, name in zip(takers, names, strict=True):
+    recipients = [desk.actor() for _ in names]
+    for taker, name in zip(recipients, names, strict=True):
         taker.subscribes(name)
     busy, other = desk.actor(), desk.actor()
     busy.does(Committed(puts(*names), b"done"))
@@ -132,12 +132,12 @@ def test_nobody_sees_a_half_of_it():
         desk.answers()
         if not any(seen):
             other.sends(TOPIC, "other")
-        before, seen = seen, [len(taker.outbox.log) for taker in takers]
+        before, seen = seen, [len(taker.outbox.log) for taker in recipients]
         if desk.broker.durability.has_more:
             assert not any(seen)
         assert not any(before) or seen >= before
-    assert [texts(taker.writes()) for taker in takers[:2]] == [ALL[0::3], ALL[1::3]]
-    mine = texts(takers[2].writes())
+    assert [texts(taker.writes()) for taker in recipients[:2]] == [ALL[0::3], ALL[1::3]]
+    mine = texts(recipients[2].writes())
     assert mine[: len(ALL[2::3])] == ALL[2::3] or mine[-len(ALL[2::3]) :] == ALL[2::3]
 
 

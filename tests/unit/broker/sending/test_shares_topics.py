@@ -1,4 +1,4 @@
-"""A COMMIT to topics of many takers: in pieces, and nothing of others comes between."""
+"""A COMMIT to topics of many recipients: in pieces, and nothing of others comes between."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def runs(*names: str, mark: str = "", **headers: str) -> list[FrameRun]:
     ]
 
 
-def takers(desk: Clocked | ClockedDurable, *names: str, count: int = TAKERS) -> list[Actor]:
+def recipients(desk: Clocked | ClockedDurable, *names: str, count: int = TAKERS) -> list[Actor]:
     actors = [desk.actor() for _ in range(count)]
     for actor in actors:
         for place, name in enumerate(names or (TOPIC,)):
@@ -71,7 +71,7 @@ def at_rest(desk: Clocked) -> None:
 
 @pytest.mark.parametrize("names", [(TOPIC,), ("/topic/u", TOPIC), ("/topic/u,/topic/t",)])
 def test_what_a_turn_gives_out_of_a_commit_is_bounded(desk: Clocked, names: tuple[str, ...]):
-    actors = takers(desk)
+    actors = recipients(desk)
     busy, light = desk.actor(), desk.actor()
     busy.does(Committed(runs(*names), b"done"), run_of("/queue/b", ["behind"]))
     given = [sum(len(actor.outbox.log) for actor in actors)]
@@ -90,7 +90,7 @@ def test_what_a_turn_gives_out_of_a_commit_is_bounded(desk: Clocked, names: tupl
 
 
 def test_what_others_send_to_its_topics_comes_before_or_behind_it(desk: Clocked):
-    actors = takers(desk)
+    actors = recipients(desk)
     busy, one, two = desk.actor(), desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"), run_of(TOPIC, ["last"]))
     one.sends(TOPIC, "before")
@@ -113,7 +113,7 @@ def test_what_others_send_to_its_topics_comes_before_or_behind_it(desk: Clocked)
 
 
 def test_commits_to_the_same_topics_follow_each_other(desk: Clocked):
-    actors = takers(desk, "/topic/t", "/topic/u", count=20)
+    actors = recipients(desk, "/topic/t", "/topic/u", count=20)
     one, two, small = desk.actor(), desk.actor(), desk.actor()
     for mark in "ab":
         one.does(Committed(runs("/topic/t", "/topic/u", mark=mark), mark.encode()))
@@ -144,7 +144,7 @@ def test_commits_to_the_same_topics_follow_each_other(desk: Clocked):
     [(TOPIC, True), ("/topic/*", True), ("/topic/other", False), ("/other/*", False)],
 )
 def test_who_subscribes_meanwhile_gets_no_half_of_it(desk: Clocked, destination: str, waits: bool):
-    takers(desk)
+    recipients(desk)
     busy, late = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
     begun(desk, busy)
@@ -158,7 +158,7 @@ def test_who_subscribes_meanwhile_gets_no_half_of_it(desk: Clocked, destination:
 
 def test_a_wildcard_waits_for_more_topics_than_it_is_compared_with(desk: Clocked, monkeypatch):
     monkeypatch.setattr("trio_stomp.broker.routing._lines.MANY_NAMES", 1)
-    takers(desk, TOPIC, "/topic/u")
+    recipients(desk, TOPIC, "/topic/u")
     busy, late = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC, "/topic/u"), b"done"))
     begun(desk, busy)
@@ -170,7 +170,7 @@ def test_a_wildcard_waits_for_more_topics_than_it_is_compared_with(desk: Clocked
 
 
 def test_a_subscribe_that_waited_and_is_refused_tells_so(desk: Clocked):
-    takers(desk)
+    recipients(desk)
     busy, late = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
     late.subscribes("/topic/mine")
@@ -183,7 +183,7 @@ def test_a_subscribe_that_waited_and_is_refused_tells_so(desk: Clocked):
 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_taker_that_leaves_half_way_gets_no_more(desk: Clocked, is_lost: bool):
-    leaver, *others = takers(desk)
+    leaver, *others = recipients(desk)
     busy = desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
     begun(desk, busy)
@@ -204,7 +204,7 @@ def test_a_taker_that_leaves_half_way_gets_no_more(desk: Clocked, is_lost: bool)
 @pytest.mark.parametrize("how", ["lost", "refused"])
 def test_whoever_goes_in_the_middle_of_its_commit_has_all_of_it_done(how: str):
     desk = Clocked(book={"/queue/a": DestinationPolicy(ack_timeout_ms=1000)})
-    actors = takers(desk)
+    actors = recipients(desk)
     busy, next_one = desk.actor(), desk.actor()
     busy.subscribes("/queue/a", ack="client-individual")
     next_one.sends("/queue/a", "acked", "nacked", "kept")
@@ -258,7 +258,7 @@ def test_what_a_commit_to_queues_acknowledges_stays_so(how: str):
 
 def test_an_ack_that_waits_for_the_rest_of_its_commit_does_not_time_out():
     desk = Clocked(book={"/queue/a": DestinationPolicy(ack_timeout_ms=50, backoff_s=())})
-    takers(desk)
+    recipients(desk)
     busy, other = desk.actor(), desk.actor()
     begun_with_ack(desk, busy, other)
     desk.passes(1)
@@ -269,7 +269,7 @@ def test_an_ack_that_waits_for_the_rest_of_its_commit_does_not_time_out():
 
 def test_what_a_commit_refuses_comes_back_in_order():
     desk = Clocked(book={"/queue/a": DestinationPolicy(backoff_s=())})
-    takers(desk)
+    recipients(desk)
     busy, other = desk.actor(), desk.actor()
     busy.subscribes("/queue/a", ack="client-individual", prefetch_count="3")
     other.sends("/queue/a", *"abcdef")
@@ -286,7 +286,7 @@ def test_what_a_commit_refuses_comes_back_in_order():
 
 
 def test_a_queue_is_seen_with_the_last_of_a_topic(desk: Clocked):
-    takers(desk)
+    recipients(desk)
     busy, reader = desk.actor(), desk.actor()
     reader.subscribes("/queue/q")
     busy.does(Committed([run_of("/queue/q", ["first"]), *runs(f"{TOPIC},/queue/q")], b"done"))
@@ -321,7 +321,7 @@ def test_members_of_a_work_queue_have_a_commit_in_turn(desk: Clocked, selector: 
 
 
 def test_what_is_due_meanwhile_comes_behind_it_and_is_charged(desk: Clocked):
-    actors = takers(desk)
+    actors = recipients(desk)
     busy, other = desk.actor(), desk.actor()
     other.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="10000")
     desk.settles()
@@ -338,7 +338,7 @@ def test_what_is_due_meanwhile_comes_behind_it_and_is_charged(desk: Clocked):
 
 def test_what_the_store_answers_meanwhile_comes_behind_it():
     desk = ClockedDurable(is_prompt=False)
-    actors = takers(desk)
+    actors = recipients(desk)
     keeper = desk.actor()
     keeper.does(Subscribed("d", TOPIC, "client", (("durable-subscription-name", "d"),), None))
     while desk.turns or desk.broker.has_more:
@@ -360,7 +360,7 @@ def test_what_the_store_answers_meanwhile_comes_behind_it():
 def test_a_bug_in_what_comes_behind_is_its_end_alone(
     desk: Clocked, monkeypatch: pytest.MonkeyPatch
 ):
-    actors = takers(desk)
+    actors = recipients(desk)
     busy, other = desk.actor(), desk.actor()
     for body in ("bad", "good"):
         other.sends(TOPIC, body, AMQ_SCHEDULED_DELAY="10000")
@@ -392,7 +392,7 @@ def test_a_bug_in_what_comes_behind_is_its_end_alone(
 
 def test_a_commit_of_much_may_schedule_and_tell_ids():
     desk = Clocked(book={"/topic/**": DestinationPolicy(dedup_window=1000)})
-    actors = takers(desk)
+    actors = recipients(desk)
     busy = desk.actor()
     once = [
         run_of(TOPIC, [f"{n}"], (("n", f"{n}"), ("x-dedup-id", f"id{n // 2}")))
@@ -410,7 +410,7 @@ def test_a_commit_of_much_may_schedule_and_tell_ids():
 
 def test_a_commit_of_ids_that_there_is_no_memory_for_does_nothing():
     desk = Clocked(book={"/topic/**": DestinationPolicy(dedup_window=1000)})
-    actors = takers(desk)
+    actors = recipients(desk)
     busy = desk.actor()
     desk.memory.limit_bytes = 0
     desk.memory.force_table(-desk.memory.tables_bytes + desk.memory.tables_room - 4096)
@@ -426,7 +426,7 @@ def test_a_commit_of_ids_that_there_is_no_memory_for_does_nothing():
 def test_a_commit_that_schedules_for_when_nobody_lives_does_nothing(
     desk: Clocked, runs_before: int
 ):
-    [taker] = takers(desk, count=1)
+    [taker] = recipients(desk, count=1)
     busy = desk.actor()
     never = run_of(TOPIC, ["x"], (("AMQ_SCHEDULED_TIME", "631152000000"),))
     soon = run_of(TOPIC, ["x"], (("AMQ_SCHEDULED_DELAY", "1"),))
@@ -459,7 +459,7 @@ def test_a_topic_without_subscribers_is_not_forgotten_in_the_middle():
 def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(
     desk: Clocked, monkeypatch: pytest.MonkeyPatch
 ):
-    takers(desk)
+    recipients(desk)
     busy, other = desk.actor(), desk.actor()
     begun_with_ack(desk, busy, other)
     other.sends(TOPIC, "waits")
@@ -474,7 +474,7 @@ def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(
 
 
 def test_who_waits_for_a_topic_and_is_lost_has_sent_all_the_same(desk: Clocked):
-    actors = takers(desk)
+    actors = recipients(desk)
     busy, other = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
     begun(desk, busy)

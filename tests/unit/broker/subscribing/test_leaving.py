@@ -709,9 +709,9 @@ class Crowd:
             assert len(peer.messages()) == count
             assert peer.outbox.swallowed == 0
         for body, members in self.works.items():
-            takers = [peer for peer in self.expected if body in peer.bodies()]
-            assert len(takers) == bool(members)
-            assert set(takers) <= members
+            recipients = [peer for peer in self.expected if body in peer.bodies()]
+            assert len(recipients) == bool(members)
+            assert set(recipients) <= members
         total = sum(len(peer.messages()) for peer in self.expected)
         assert self.core.broker.fan_out.delivered == total
 

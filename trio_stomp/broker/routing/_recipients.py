@@ -9,7 +9,7 @@ from typing import cast
 from attrs import define
 
 from trio_stomp.broker.delivery import (
-    MANY_TAKERS,
+    MANY_RECIPIENTS,
     AnyBinding,
     Destination,
     Member,
@@ -24,7 +24,7 @@ _number = attrgetter("number")
 
 
 @define(eq=False, repr=False)
-class Takers:
+class Recipients:
     """The subscribers of a ``Destination``. Destinations with the same subscribers share it.
 
     Args:
@@ -62,11 +62,13 @@ class Takers:
         )
 
 
-NO_TAKERS = Takers()
+NO_TAKERS = Recipients()
 """The subscribers of a destination before they are looked up."""
 
 
-def takers_of(found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bool) -> Takers:
+def recipients_of(
+    found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bool
+) -> Recipients:
     """Sort the subscribers of a destination.
 
     Args:
@@ -82,17 +84,17 @@ def takers_of(found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bo
             members = list(dict.fromkeys(members))  # a composite SUBSCRIBE may match twice
     if leaves:
         members = [each for each in members if not each.is_leaving]
-    takers = Takers(found if len(found) > FEW_TAKERS else None)
-    takers.is_crowded = is_topic and len(found) > MANY_TAKERS
-    subscribers = takers.subscribers = tuple(members)
-    filtered = takers.filtered = tuple([each for each in subscribers if not each.is_direct])
+    recipients = Recipients(found if len(found) > FEW_TAKERS else None)
+    recipients.is_crowded = is_topic and len(found) > MANY_RECIPIENTS
+    subscribers = recipients.subscribers = tuple(members)
+    filtered = recipients.filtered = tuple([each for each in subscribers if not each.is_direct])
     # Bindings are never direct, so without filtered members all are subscriptions.
     direct = tuple([each for each in subscribers if each.is_direct]) if filtered else subscribers
-    takers.direct = cast("tuple[Subscription, ...]", direct)
+    recipients.direct = cast("tuple[Subscription, ...]", direct)
     bindings = [each for each in filtered if not isinstance(each, Subscription)]
-    takers.durables = tuple([each for each in bindings if each.durable])
-    takers.bindings = len(bindings) if is_topic else 0
-    return takers
+    recipients.durables = tuple([each for each in bindings if each.durable])
+    recipients.bindings = len(bindings) if is_topic else 0
+    return recipients
 
 
 def sorting(
@@ -100,15 +102,15 @@ def sorting(
     *,
     is_topic: bool,
     leaves: bool,
-    like: Takers | None,
+    like: Recipients | None,
     collect_young: Callable[[], None],
-) -> Generator[None, None, Takers]:
+) -> Generator[None, None, Recipients]:
     """Sort very many subscribers of a destination in pieces. They may come and go meanwhile.
 
     Args:
       tables: The tables of members. A member may occur twice.
-      is_topic: As for ``takers_of``.
-      leaves: As for ``takers_of``.
+      is_topic: As for ``recipients_of``.
+      leaves: As for ``recipients_of``.
       like: The subscribers of another destination, which are returned if they are the same.
       collect_young: ``Turns.collect_young``.
     """
@@ -117,7 +119,7 @@ def sorting(
     direct: list[Subscription] = []
     filtered: list[Member] = []
     durables: list[AnyBinding] = []
-    takers = Takers(found, subscribers, direct, filtered, durables)
+    recipients = Recipients(found, subscribers, direct, filtered, durables)
     collect_young()  # before these lists are long
     for index, table in enumerate(tables):
         found.extend(table)
@@ -140,10 +142,10 @@ def sorting(
         filtered += guarded
         bindings = [each for each in guarded if not isinstance(each, Subscription)]
         durables += [each for each in bindings if each.durable]
-        takers.bindings += len(bindings) if is_topic else 0
+        recipients.bindings += len(bindings) if is_topic else 0
         yield
-    takers.is_crowded = is_topic
-    return takers
+    recipients.is_crowded = is_topic
+    return recipients
 
 
 def _in_runs(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.routing._takers import FEW_TAKERS, NO_TAKERS, Takers
+from trio_stomp.broker.routing._recipients import FEW_TAKERS, NO_TAKERS, Recipients
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
@@ -20,7 +20,7 @@ MOST_GIVEN_UP = 256
 
 
 @define(eq=False, repr=False)
-class LentTakers:
+class SharedRecipients:
     """The lists of subscribers that destinations use, except short ones.
 
     If 1,000 subscribers take 100,000 topics, each topic would have a list of 1,000. Therefore
@@ -29,10 +29,10 @@ class LentTakers:
     """
 
     memory: MemoryBudget
-    last: Takers | None = None
+    last: Recipients | None = None
     """The list looked up last. The next one may be the same."""
     size: int = 0
-    _lent: "OrderedDict[Destination, Takers]" = field(factory=OrderedDict)
+    _lent: "OrderedDict[Destination, Recipients]" = field(factory=OrderedDict)
     """The list of each destination, the oldest first."""
 
     def __len__(self) -> int:
@@ -43,24 +43,24 @@ class LentTakers:
         """Return the limit of entries in all lists. The lists of one turn may exceed it."""
         return min(MAX_ENTRIES, self.memory.limit_bytes // ENTRY_SHARE)
 
-    def lend(self, destination: "Destination", takers: Takers) -> None:
+    def lend(self, destination: "Destination", recipients: Recipients) -> None:
         """Set the list of ``destination``."""
         self.take_back(destination)
-        takers.lend(destination)
-        if takers.size > FEW_TAKERS:
-            if not takers.users:
-                self.size += takers.size
-            takers.users += 1
-            self._lent[destination] = takers
+        recipients.lend(destination)
+        if recipients.size > FEW_TAKERS:
+            if not recipients.users:
+                self.size += recipients.size
+            recipients.users += 1
+            self._lent[destination] = recipients
 
     def take_back(self, destination: "Destination") -> None:
         """Remove the list of ``destination``, which is out of date or forgotten."""
         NO_TAKERS.lend(destination)
-        takers = self._lent.pop(destination, None)
-        if takers is not None:
-            takers.users -= 1
-            if not takers.users:
-                self.size -= takers.size
+        recipients = self._lent.pop(destination, None)
+        if recipients is not None:
+            recipients.users -= 1
+            if not recipients.users:
+                self.size -= recipients.size
 
     def end_turn(self) -> None:
         """Give up the oldest lists above the limit. Between turns none is in use."""

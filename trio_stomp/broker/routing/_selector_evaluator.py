@@ -22,7 +22,7 @@ FEW_SELECTORS = 16
 
 
 @define(eq=False, repr=False)
-class Asker:
+class SelectorEvaluator:
     """Evaluates selectors before a SEND. They remember the result, so the fan-out is fast.
 
     Nothing is sent before all are evaluated. So each sender's order is kept, and other senders do
@@ -86,7 +86,7 @@ def asking(parts: "Sequence[tuple[Destination, Head]]") -> Work:
         remind(answers, block)
 
 
-def asks_many(destination: "Destination") -> bool:
+def is_long_choice(destination: "Destination") -> bool:
     """Return whether the choice of a work queue's member must be made in pieces."""
     return destination.kind is Kind.WORK and len(destination.filtered) > FEW_SELECTORS
 

@@ -27,7 +27,7 @@ Row = dict[str, object]
 
 
 @define(eq=False, repr=False)
-class LeftBehind:
+class LeftoverRequests:
     """Lists users' scheduled messages, last values and quotas, in pages. Changes nothing."""
 
     scheduler: Scheduler

@@ -6,7 +6,7 @@ from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import Work
-from trio_stomp.broker.routing._asker import FEW_SELECTORS
+from trio_stomp.broker.routing._selector_evaluator import FEW_SELECTORS
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trio_stomp.broker.delivery import Destination, Member, Publication
 
-MAX_FORESEEN = 256 * 1024
+MAX_REMEMBERED = 256 * 1024
 """Limit of matching subscribers remembered for a transaction. The others are evaluated during the
 fan-out, where this costs less than their deliveries."""
 PLACE_BYTES = 8
@@ -30,23 +30,23 @@ class Evaluated:
     _gone: "set[Member]" = field(factory=set)
     _come: "list[Member]" = field(factory=list)
 
-    def present(self, takers: "list[Member]", now: "Sequence[Member]") -> "list[Member]":
-        """Return ``takers`` brought up to date.
+    def present(self, recipients: "list[Member]", now: "Sequence[Member]") -> "list[Member]":
+        """Return ``recipients`` brought up to date.
 
         Args:
-          takers: Subscribers whose selectors match.
+          recipients: Subscribers whose selectors match.
           now: The present filtered subscribers.
 
         Returns:
-          The ``takers`` that are still subscribed, and all subscribers since.
+          The ``recipients`` that are still subscribed, and all subscribers since.
         """
         if now is self.members:
-            return takers
+            return recipients
         if now is not self._now:
             before, after = set(self.members), set(now)
             self._now, self._gone = now, before - after
             self._come = [each for each in now if each not in before]
-        return [each for each in takers if each not in self._gone] + self._come
+        return [each for each in recipients if each not in self._gone] + self._come
 
 
 @define(eq=False, repr=False)
@@ -55,7 +55,7 @@ class Matches:
 
     head: Head
     asked: Evaluated
-    takers: "list[Member]"
+    recipients: "list[Member]"
 
     def among(self, members: "Sequence[Member]", publication: "Publication") -> "Sequence[Member]":
         """Return ``members`` without those whose selector refuses.
@@ -65,25 +65,25 @@ class Matches:
         destination, head = publication.destination, publication.head
         if head is not self.head and head.headers != self.head.headers:
             return members  # another message sent meanwhile, such as a dead letter
-        for member in self.takers:
+        for member in self.recipients:
             if member.selector is not None:
                 member.selector.remember(head, truth=True)
-        present = self.asked.present(self.takers, destination.filtered)
+        present = self.asked.present(self.recipients, destination.filtered)
         return present if members is destination.filtered else [*destination.direct, *present]
 
 
-Foreseen = dict[str, Matches]
+MatchesByName = dict[str, Matches]
 """Results for one header block, by destination."""
 
 
 @define(eq=False, repr=False)
-class Foresight:
+class TransactionMatches:
     """The results of selectors for the header blocks of one transaction."""
 
     memory: MemoryBudget
     is_of_one: bool = False
     """The transaction is a single SEND, whose RECEIPT reports the number of matches."""
-    _said: dict[Head, Foreseen] = field(factory=dict)
+    _said: dict[Head, MatchesByName] = field(factory=dict)
     _asked: dict[str, Evaluated] = field(factory=dict)
     """The subscribers last evaluated, by destination."""
     _count: int = 0
@@ -103,25 +103,25 @@ class Foresight:
         if (
             len(members) <= FEW_SELECTORS
             or destination.name in results
-            or self._count >= MAX_FORESEEN
+            or self._count >= MAX_REMEMBERED
         ):
             return
-        takers: list[Member] = []
+        recipients: list[Member] = []
         for member in members:
             selector = member.selector
             if selector is None or selector.matches(delivered):
-                takers.append(member)
+                recipients.append(member)
             yield
-        count = len(takers)
+        count = len(recipients)
         asked = self._asked.get(destination.name)
         if asked is None or asked.members is not members:
             asked = self._asked[destination.name] = Evaluated(members)
             count += len(members)
-        results[destination.name] = Matches(delivered, asked, takers)
+        results[destination.name] = Matches(delivered, asked, recipients)
         self.memory.force_kept(PLACE_BYTES * count)
         self._count += count
 
-    def about(self, head: Head) -> Foreseen:
+    def about(self, head: Head) -> MatchesByName:
         """Return the results for ``head``."""
         return self._said.get(head, {})
 
