@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "stomp://127.0.0.1:61613"
 URL_VARIABLE = "TRIO_STOMP_URL"
+LOGIN_VARIABLE = "TRIO_STOMP_LOGIN"
 CA_FILE_VARIABLE = "TRIO_STOMP_CA_FILE"
 PASSCODE_VARIABLE = "TRIO_STOMP_PASSCODE"
 MAX_SECRET_BYTES = 64 * 1024
@@ -125,7 +126,8 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         "--login",
         metavar="USER",
         default="",
-        help=f"the passcode is taken from --passcode-file, {PASSCODE_VARIABLE}, or asked for",
+        help=f"user name (default: {LOGIN_VARIABLE}, or none); the passcode is taken from "
+        f"--passcode-file, {PASSCODE_VARIABLE}, or asked for",
     )
     section.add_argument(
         "--passcode-file", metavar="FILE", default="", help="file with the passcode"
@@ -204,14 +206,15 @@ def read_access(given: argparse.Namespace) -> Access:
         if not token.isascii() or not token.isprintable() or " " in token:
             raise OptionError(f"--token-file {given.token_file}: its first line is not a token")
         return Access(token=token)
-    if not given.login:
+    login = given.login or os.environ.get(LOGIN_VARIABLE, "")
+    if not login:
         if given.passcode_file:
             raise OptionError("--passcode-file needs the user name: give --login as well")
         return Access()
     if given.passcode_file:
-        return Access(given.login, read_secret(given.passcode_file, "--passcode-file"))
+        return Access(login, read_secret(given.passcode_file, "--passcode-file"))
     passcode = os.environ.get(PASSCODE_VARIABLE)
-    return Access(given.login, ask_passcode(given.login) if passcode is None else passcode)
+    return Access(login, ask_passcode(login) if passcode is None else passcode)
 
 
 def is_loopback(host: str) -> bool:

@@ -39,6 +39,8 @@ GROUPS = (
         (
             ("send", "send a message, a file, or a message for each line"),
             ("subscribe", "print messages as they arrive, or from a stream's past"),
+            ("request", "send a request and print its answer"),
+            ("reply", "answer requests, with a text or by a command"),
             ("bench", "measure deliveries a second and their latency"),
         ),
     ),
@@ -66,28 +68,22 @@ GROUPS = (
     ("the shell", (("completion", "print a completion script for a shell"),)),
 )
 
-ALIASES = {"pub": "send", "sub": "subscribe"}
-OTHERS = {
-    "publish": "send",
-    "produce": "send",
-    "consume": "subscribe",
-    "listen": "subscribe",
-    "stats": "top",
-    "queues": "ls queues",
-    "list_queues": "ls queues",
-    "connections": "ls connections",
-    "list_connections": "ls connections",
-    "purge_queue": "purge",
-    "delete_queue": "purge",
-    "close_connection": "close",
-    "browse": "peek",
-    "status": "health",
-    "users": "passwd",
-    "start": "serve",
+ALIASES = {"pub": "send", "sub": "subscribe", "req": "request"}
+COMMON = {
+    "--url": True,
+    "--ca-file": True,
+    "--insecure-tls": False,
+    "--login": True,
+    "--passcode-file": True,
+    "--token-file": True,
+    "--json": False,
 }
-"""Command names of other brokers' tools, with ours."""
-MANAGING = ("ls", "show", "peek", "purge", "move", "pause", "resume", "close", "dlq")
-"""Commands of the management interface, which have a folder of their own."""
+"""Options that may stand before the command of a tool, and whether a value follows."""
+FOLDERS = {
+    "_messages": ("send", "subscribe", "request", "reply"),
+    "_manage": ("ls", "show", "peek", "purge", "move", "pause", "resume", "close", "dlq"),
+}
+"""Commands whose module is in a folder."""
 VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\
@@ -148,7 +144,10 @@ def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
       OptionError: there is no such command.
       SystemExit: help or the version was printed.
     """
-    first, rest = (argv[0], argv[1:]) if argv else ("", argv)
+    at = _leading(argv)
+    if at and at >= len(argv):
+        raise OptionError(f"a command is missing after {argv[0].partition('=')[0]}")
+    first, rest = (argv[at], [*argv[:at], *argv[at + 1 :]]) if argv else ("", argv)
     if first == "help" and rest:
         first, rest = rest[0], ["--help"]
     if first in ("-h", "--help", "help"):
@@ -161,8 +160,19 @@ def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     # Options, or words of stompica: name=value.
     if not first or first.startswith("-") or "=" in first:
         return "serve", argv
-    meant = f"; did you mean {OTHERS[first]}?" if first in OTHERS else near(first, names())
+    # Imported here, so that only a typing error costs the time.
+    from trio_stomp.cli._hints import command_hint
+
+    meant = command_hint(first, rest[:1]) or near(first, names())
     raise OptionError(f"unknown command {first[:80]!r}{meant} ({PROGRAM} --help lists all)")
+
+
+def _leading(argv: Sequence[str]) -> int:
+    """Return how many words are common options of tools, before the command."""
+    at = 0
+    while at < len(argv) and (name := argv[at].partition("=")[0]) in COMMON:
+        at += 1 + (COMMON[name] and name == argv[at])
+    return at
 
 
 def _print_and_end(text: str) -> NoReturn:
@@ -177,7 +187,7 @@ def names() -> list[str]:
 
 def module_of(name: str) -> str:
     """Return the module of a command."""
-    folder = "._manage" if name in MANAGING else ""
+    folder = "".join(f".{folder}" for folder, those in FOLDERS.items() if name in those)
     return f"trio_stomp.cli.commands{folder}._{name}"
 
 

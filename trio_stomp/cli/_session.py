@@ -1,7 +1,8 @@
 """A tool's session with the broker: connect, work, and report errors in one line."""
 
 import argparse
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TypeVar
@@ -24,6 +25,7 @@ from trio_stomp.client import (
     ConnectFailed,
     LinkLost,
     NotAuthorized,
+    ReconnectPolicy,
     open_client,
 )
 
@@ -32,6 +34,15 @@ T = TypeVar("T")
 HEARTBEAT_S = 10.0
 MAX_OUTGOING_BYTES = 1 << 40
 """The client's limit of unsent bytes. It is high because tools limit them themselves."""
+
+
+def add_reconnect(parser: argparse.ArgumentParser) -> None:
+    """Add ``--reconnect``."""
+    parser.add_argument(
+        "--reconnect",
+        action="store_true",
+        help="connect again whenever the connection breaks, instead of ending",
+    )
 
 
 def opener(
@@ -53,7 +64,7 @@ def opener(
         token=access.token or None,
         client_id=client_id,
         ssl_context=tls_context(given, address),
-        reconnect=None,
+        reconnect=ReconnectPolicy() if getattr(given, "reconnect", False) else None,
         # The reader of our output may pause, and nothing is sent meanwhile.
         heart_beat=(0, HEARTBEAT_S),
         max_outgoing_bytes=MAX_OUTGOING_BYTES,
@@ -83,41 +94,58 @@ def run_session(
     address, opened = read_address(given), opener(given, client_id=client_id)
 
     async def main() -> T:
-        async with opened() as client:
-            return await work(client)
+        async with opened() as client, trio.open_nursery() as nursery:
+            nursery.start_soon(_report, client, address)
+            result = await work(client)
+            nursery.cancel_scope.cancel()
+        return result
 
     try:
         return trio.run(main)
-    except ClientError as error:
-        raise CannotDo(f"{_explained(error, address)}{note()}") from None
-    except OptionError as error:
-        raise OptionError(f"{error}{note()}") from None
-    except BaseExceptionGroup as group:
-        raise _blame(group, partial(_explained, address=address), note) from None
+    except (ClientError, OptionError, BaseExceptionGroup) as error:
+        raise _blame(error, partial(_explained, address=address), note) from None
+
+
+async def _report(client: Client, address: Address) -> None:
+    """Write to standard error that the connection broke, and that there is one again."""
+    is_lost = False
+    async for event in client.events:
+        if event.kind == "reconnecting" and not is_lost:
+            is_lost = True
+            cause = "" if event.error is None else f": {printable(str(event.error))}"
+            sys.stderr.write(f"{address.netloc}: the connection broke{cause}; connecting again\n")
+        elif event.kind == "connected" and is_lost:
+            is_lost = False
+            sys.stderr.write(f"{address.netloc}: connected again\n")
+        sys.stderr.flush()
 
 
 def _blame(
-    group: BaseExceptionGroup[BaseException],
+    error: BaseException,
     text_of: Callable[[ClientError], str],
     note: Callable[[], str],
 ) -> BaseException:
-    """Return the one error to report of several."""
-    leaves = list(_leaves(group))
-    for kind in (KeyboardInterrupt, BrokenPipeError, CannotDo, OptionError):
+    """Return the one error to report of a group."""
+    leaves = list(_leaves(error))
+    for kind in (KeyboardInterrupt, BrokenPipeError, CannotDo):
         if found := next((each for each in leaves if isinstance(each, kind)), None):
             return found
+    for each in leaves:
+        if isinstance(each, OptionError):
+            return OptionError(f"{each}{note()}")
     if all(isinstance(each, ClientError) for each in leaves):
         first = leaves[0]
         assert isinstance(first, ClientError)
         return CannotDo(f"{text_of(first)}{note()}")
-    return group
+    return error
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> "list[BaseException]":
-    found: list[BaseException] = []
-    for each in group.exceptions:
-        found += _leaves(each) if isinstance(each, BaseExceptionGroup) else [each]
-    return found
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
 
 
 def _explained(error: ClientError, address: Address) -> str:

@@ -30,8 +30,8 @@ class CannotDo(Exception):
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line with the remedy, and never quote a possible secret.
 
-    Options may stand between positional arguments. Plain argparse would treat an optional
-    positional argument as missing at the first option.
+    Options may stand anywhere: before a command, and between positional arguments. Plain argparse
+    would treat an optional positional argument as missing at the first option.
     """
 
     def parse_known_args(  # type: ignore[override]
@@ -41,25 +41,34 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Implement ``ArgumentParser.parse_known_args``."""
         words = sys.argv[1:] if args is None else list(args)
-        if any(_may_be_left_out(action) for action in self._actions):
-            words = self._options_first(words)
-        return super().parse_known_args(words, namespace)
+        return super().parse_known_args(self._sorted(words), namespace)
 
-    def _options_first(self, words: Sequence[str]) -> list[str]:
-        """Return the words with the options and their values first."""
+    def _sorted(self, words: Sequence[str]) -> list[str]:
+        """Return the words with the options and their values first, or behind the command."""
+        has_commands = any(isinstance(each, argparse._SubParsersAction) for each in self._actions)
+        if has_commands and (not words[:1] or words[0] in self._option_string_actions):
+            return list(words)
+        known = dict(_options(self))
         options: list[str] = []
         others: list[str] = []
+        unknown: list[str] = []
         rest = iter(words)
         for word in rest:
+            name = word.partition("=")[0] if word.startswith("--") else word[:2]
             if word == "--":
                 others += rest
             elif word == "-" or not word.startswith("-") or self._is_number(word):
                 others.append(word)
             else:
                 options.append(word)
-                action = self._option_string_actions.get(word)
-                if action is not None and action.nargs is None:
+                if name not in known:
+                    unknown.append(word)
+                elif name == word and known[name].nargs is None:
                     options += islice(rest, 1)
+        if has_commands:
+            return [*others[:1], *options, *(["--"] if others[1:] else ()), *others[1:]]
+        if unknown:
+            self.error(UNKNOWN + " ".join(unknown))
         return [*options, "--", *others] if others else options
 
     def _is_number(self, word: str) -> bool:
@@ -78,6 +87,7 @@ class Parser(argparse.ArgumentParser):
         raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
 
     def _unknown(self, words: Sequence[str]) -> str:
+        words = [word for word in words if word != "--"]
         flags = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
         if not flags:
             return f"{words[0][:80]!r} is an unexpected argument (see --help)"
@@ -87,20 +97,21 @@ class Parser(argparse.ArgumentParser):
                 f"{flags[0]} is not an option: every user of the machine can see a passcode on "
                 "the command line; use TRIO_STOMP_PASSCODE or --passcode-file"
             )
-        return f"{UNKNOWN}{flags[0][:80]}{near(flags[0], _flags(self))} (--help lists all)"
+        # Imported here, so that only a typing error costs the time.
+        from trio_stomp.cli._hints import option_hint
+
+        ours = dict(_options(self))
+        hints = (f"{flag[:80]}{option_hint(flag, ours)}" for flag in dict.fromkeys(flags[:4]))
+        return f"{UNKNOWN}{'; '.join(hints)} (--help lists all)"
 
 
-def _may_be_left_out(action: argparse.Action) -> bool:
-    return not action.option_strings and action.nargs in ("?", "*", "+")
-
-
-def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
     """Yield all options of a parser and of its commands."""
     for action in parser._actions:
-        yield from action.option_strings
+        yield from ((flag, action) for flag in action.option_strings)
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                yield from _flags(command)
+                yield from _options(command)
 
 
 def make_tool_parser(name: str, description: str, epilog: str = "") -> Parser:

@@ -38,7 +38,7 @@ from tests.support.tool_fakes import (
 from tests.support.tool_fakes import told as told
 from trio_stomp._version import __version__
 from trio_stomp.base._errors import OptionError
-from trio_stomp.cli import _connect_options, _http_get, _main, main
+from trio_stomp.cli import _connect_options, _hints, _http_get, _main, main
 from trio_stomp.cli._connect_options import (
     Access,
     Address,
@@ -61,7 +61,8 @@ from trio_stomp.cli._tool import (
     show_table,
     size_in_bytes,
 )
-from trio_stomp.cli.commands import _completion, _health, _send
+from trio_stomp.cli.commands import _completion, _health
+from trio_stomp.cli.commands._messages import _send
 from trio_stomp.client import ConnectFailed
 from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker
@@ -106,12 +107,14 @@ def test_the_version_has_many_names(word: str, capsys: pytest.CaptureFixture[str
     assert (caught.value.code, capsys.readouterr().out) == (0, f"trio-stomp {__version__}\n")
 
 
-@pytest.mark.parametrize(("word", "name"), [("pub", "send"), ("sub", "subscribe")])
+@pytest.mark.parametrize(
+    ("word", "name"), [("pub", "send"), ("sub", "subscribe"), ("req", "request")]
+)
 def test_what_others_call_it(word: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([word, "--help"])
     assert capsys.readouterr().out.startswith(f"usage: trio-stomp {name} ")
-    ours = {*_main.OTHERS.values(), *_main.ALIASES.values()}
+    ours = {*_hints.COMMANDS.values(), *_main.ALIASES.values()}
     assert {each.partition(" ")[0] for each in ours} <= set(_main.names())
 
 
@@ -151,6 +154,13 @@ def test_what_needs_no_broker_imports_none(line: str, code: int, heavy: set[str]
         ("publish", "; did you mean send?"),
         ("stats", "; did you mean top?"),
         ("list_queues", "; did you mean ls queues?"),
+        ("list queues", "; did you mean ls queues?"),
+        ("context add", "; set TRIO_STOMP_URL, TRIO_STOMP_LOGIN and TRIO_STOMP_PASSCODE"),
+        ("--json --url=x", "a command is missing after --json"),
+        ("send -t a -m b", "-t: the destination is an argument without an option; -m: the body is"),
+        ("send -u a b", "-u: the user is --login, the passcode in TRIO_STOMP_PASSCODE"),
+        ("subscribe -C1 d", "unrecognized arguments: -C1: that is --count here"),
+        ("health -C 1", "health: unrecognized arguments: -C (--help lists all)"),
         ("serve --port=x", "port is 'x', but must be a whole number"),
         ("--port=x", "port is 'x', but must be a whole number"),
         ("port=x", "port is 'x', but must be a whole number"),
@@ -194,6 +204,14 @@ def test_what_needs_no_broker_imports_none(line: str, code: int, heavy: set[str]
         ("send d --lines --json", "--lines and --json exclude each other"),
         ("send d --file nix", "--file nix cannot be read: No such file or directory"),
         ("send d b -H x", "-H 'x' is not a header; write name:value"),
+        ("send d b --count 2 --lines", "BODY, --file and --lines exclude each other"),
+        ("send d --count 2 --lines", "--count repeats one message, but there is one for each line"),
+        ("send d b -v", "-v and --format are for answers: give --request as well"),
+        ("request d b -v --json", "--json, --format and -v exclude each other"),
+        ("subscribe d --browse --reconnect", "--browse and --reconnect exclude each other"),
+        ("reply d x --command y", "FORMAT and --command exclude each other"),
+        ("reply d --command nothing-like-that", "there is no program 'nothing-like-that'"),
+        ("reply d --command '", "--command: no closing quotation"),
         ("subscribe", "the following arguments are required: DESTINATION"),
         ("subscribe d --from never", "--from is 'never', but must be first, last, next"),
         ("subscribe d --ack maybe", "invalid choice: 'maybe'"),

@@ -31,16 +31,18 @@ from trio_stomp.cli import _session, main
 from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
 from trio_stomp.cli._tool import CannotDo
-from trio_stomp.cli.commands import _bench, _schedules, _send, _subs
+from trio_stomp.cli.commands import _bench, _schedules, _subs
 from trio_stomp.cli.commands._manage._dlq import dead_letters_of, deliveries
-from trio_stomp.cli.commands._subscribe import Printer, start_of
+from trio_stomp.cli.commands._messages import _pipeline
+from trio_stomp.cli.commands._messages._printer import Printer
+from trio_stomp.cli.commands._messages._subscribe import start_of
+from trio_stomp.cli.commands._messages._template import Filling, Template
 from trio_stomp.client import (
     AuthenticationError,
     BrokerError,
     ClientError,
     ConnectFailed,
     LinkLost,
-    Message,
     NotAuthorized,
     open_client,
 )
@@ -221,7 +223,7 @@ def test_what_cannot_be_read_or_sent_is_refused(told: Told) -> None:
 def test_little_is_on_its_way_where_messages_are_large(
     tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_send, "BYTES_AT_ONCE", 10)
+    monkeypatch.setattr(_pipeline, "BYTES_AT_ONCE", 10)
     file = tmp_path / "lines"
     file.write_text("x" * 100 + "\nshort\nshort\n\n" + "y" * 70_000)
     out = told("send", "/topic/s8", "--lines", "--file", str(file))
@@ -231,7 +233,7 @@ def test_little_is_on_its_way_where_messages_are_large(
 def test_what_cannot_be_sent_ends_it(
     tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_send, "AT_ONCE", 1)
+    monkeypatch.setattr(_pipeline, "AT_ONCE", 1)
     file = tmp_path / "lines"
     lines = [{"body": "a"}, {"headers": {"a": "\0"}}, {"body": "never"}]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -277,7 +279,7 @@ def test_a_wrong_login_is_one_line(tmp_path: Path, told: Told) -> None:
         ([ClientError("a"), ClientError("b")], CannotDo, "a!"),
         ([ClientError("a"), KeyboardInterrupt()], KeyboardInterrupt, ""),
         ([ClientError("a"), BrokenPipeError()], BrokenPipeError, ""),
-        ([OptionError("o"), ClientError("a")], OptionError, "o"),
+        ([OptionError("o"), ClientError("a")], OptionError, "o!"),
         ([ClientError("a"), RuntimeError("a bug")], BaseExceptionGroup, ""),
         ([LinkLost("gone"), BaseExceptionGroup("", [LinkLost("x")])], CannotDo, "h: gone; try"),
     ],
@@ -374,7 +376,7 @@ def test_who_prints_listens_for_signals_already(
         order.append("listens")
         return listen(*signals)
 
-    def printing(printer: Printer, message: Message) -> None:
+    def printing(printer: Printer, message: Filling) -> None:
         order.append("prints")
         show(printer, message)
 
@@ -415,8 +417,8 @@ def test_a_terminal_is_not_driven_by_a_body(
 
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
-    printer = Printer(as_json=False)
-    printer.show(Fake())  # type: ignore[arg-type]
+    printer = Printer(Template.parse("{body}", ""))
+    printer.show(Fake())
     assert out.getvalue() == "a\tb\n\\x1b[31m\\xff\n"
     assert not printer.is_done
 

@@ -2,20 +2,17 @@
 
 import argparse
 import re
-import signal
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 
 import trio
-from attrs import define
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._lines import add_headers, line_of, read_headers
-from trio_stomp.cli._session import run_session
+from trio_stomp.cli._lines import add_headers, read_headers
+from trio_stomp.cli._session import add_reconnect, run_session
 from trio_stomp.cli._tool import (
     CANNOT,
     WELL,
@@ -23,10 +20,12 @@ from trio_stomp.cli._tool import (
     add_json,
     count,
     make_tool_parser,
-    printable,
     seconds,
 )
-from trio_stomp.client import Client, Message, Subscription
+from trio_stomp.cli.commands._messages._printer import Printer, add_printing, printer_of
+from trio_stomp.cli.commands._messages._signals import end_at_signal
+from trio_stomp.cli.commands._messages._template import HELP
+from trio_stomp.client import Client, Subscription
 
 NAME = "subscribe"
 ACKS = ("client-individual", "auto", "client")
@@ -36,15 +35,21 @@ MAX_DESTINATIONS = 100
 OFFSET = re.compile(r"\d{1,19}")
 WALL = re.compile(r"@(\d{1,12}(?:\.\d{1,6})?)")
 
-EPILOG = """\
+EPILOG = f"""\
 Bodies are printed, a line for each; with --json whole messages, a line for each, which
-`send --json` takes. A message is acknowledged when it has been printed; with --ack auto the broker
-considers it done once it is sent. Messages that were not printed return to the broker.
+`send --json` takes; with -v, -vv or --format as wanted. A message is acknowledged when it has been
+printed; with --ack auto the broker considers it done once it is sent. Messages that were not
+printed return to the broker.
 
 --from reads a stream (docs/use/streams.md): first, last or next message, a number = that offset,
 @SECONDS since 1970, or a time like 2026-11-21T12:00:00Z. --browse lists a queue's messages
 without consuming them.
 
+With --reconnect it goes on after a restart of the broker: queues and durable subscriptions deliver
+again what was not acknowledged, streams continue after the last message, topics miss what was sent
+meanwhile.
+
+{HELP}
 Ctrl-C ends it in order. The exit code is 0, or 1 if fewer messages than --count arrived.
 """
 
@@ -64,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
         headers["browser"] = "true"
     if len(given.destinations) > MAX_DESTINATIONS:
         raise OptionError(f"subscribe: more than {MAX_DESTINATIONS} destinations; use a wildcard")
-    printer = Printer(as_json=given.json, wanted=given.count)
+    if given.browse and given.reconnect:
+        raise OptionError("subscribe: --browse and --reconnect exclude each other; give one")
+    printer = printer_of(given, given.count)
     run_session(given, partial(_read, given, headers, printer))
     return WELL if given.count is None or printer.count >= given.count else CANNOT
 
@@ -92,48 +99,6 @@ def start_of(text: str) -> str:
     return f"timestamp={max(at.timestamp(), 0):.6f}"
 
 
-@define
-class Printer:
-    """Prints messages to standard output.
-
-    Args:
-      wanted: The number of messages after which to stop; None = unlimited.
-    """
-
-    as_json: bool
-    wanted: int | None = None
-    count: int = 0
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether the wanted number of messages has arrived."""
-        return self.wanted is not None and self.count >= self.wanted
-
-    def show(self, message: Message) -> None:
-        """Print a message and flush the output.
-
-        Raises:
-          BrokenPipeError: the reader has closed the pipe.
-        """
-        out = sys.stdout
-        if self.as_json:
-            out.write(line_of(message.destination, message.headers, message.body) + "\n")
-            out.flush()
-        elif out.isatty():
-            text = message.body.decode(errors="backslashreplace")
-            out.write("\n".join(map(_harmless, text.split("\n"))) + "\n")
-            out.flush()
-        else:
-            out.flush()
-            out.buffer.write(message.body + b"\n")
-            out.buffer.flush()
-        self.count += 1
-
-
-def _harmless(line: str) -> str:
-    return "\t".join(map(printable, line.split("\t")))
-
-
 async def _read(
     given: argparse.Namespace, headers: dict[str, str], printer: Printer, client: Client
 ) -> None:
@@ -149,6 +114,8 @@ async def _read(
                         prefetch=wanted,
                         headers=headers,
                         selector=given.selector,
+                        durable=given.durable,
+                        on_stale="ignore",
                     )
                 )
                 for name in given.destinations
@@ -157,20 +124,11 @@ async def _read(
                 scope.deadline = trio.current_time() + given.seconds
             async with trio.open_nursery() as watchers:
                 # First, because a reader of the output may stop this program at the first line.
-                await watchers.start(_end_at_signal, scope.cancel)
+                await watchers.start(end_at_signal, scope.cancel)
                 async with trio.open_nursery() as printers:
                     for subscription in subscriptions:
                         printers.start_soon(_print, subscription, printer, scope.cancel)
                 scope.cancel()
-
-
-async def _end_at_signal(
-    end: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        await anext(signals)
-        end()
 
 
 async def _print(subscription: Subscription, printer: Printer, end: Callable[[], None]) -> None:
@@ -204,10 +162,17 @@ def make_parser() -> Parser:
         "--selector", metavar="S", help="only matching messages, as in type = 'car'"
     )
     parser.add_argument(
+        "--durable",
+        metavar="NAME",
+        help="make a durable subscription: the broker keeps messages while this is away",
+    )
+    parser.add_argument(
         "--browse",
         action="store_true",
         help="list a queue's messages without consuming them, and end",
     )
+    add_printing(parser)
+    add_reconnect(parser)
     add_headers(parser, "SUBSCRIBE")
     add_json(parser, "print a JSON message on each line")
     add_access(parser)

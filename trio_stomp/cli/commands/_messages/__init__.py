@@ -1,0 +1,1 @@
+"""The commands that send and receive messages."""

@@ -1,0 +1,224 @@
+"""``trio-stomp send`` and ``request``: send messages, and print what is answered."""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from attrs import define, field
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._lines import Outgoing, add_headers, read_headers
+from trio_stomp.cli._progress import progress
+from trio_stomp.cli._session import add_reconnect, run_session
+from trio_stomp.cli._tool import (
+    WELL,
+    Parser,
+    add_json,
+    add_progress,
+    count,
+    make_tool_parser,
+    printable,
+    seconds,
+)
+from trio_stomp.cli.commands._messages._pipeline import exchange_all
+from trio_stomp.cli.commands._messages._printer import Printer, add_printing, printer_of
+from trio_stomp.cli.commands._messages._source import each_line, open_source, paced, single
+from trio_stomp.cli.commands._messages._template import HELP
+from trio_stomp.client import Client, Message
+
+SEND, REQUEST = "send", "request"
+TIMEOUT_S = 10.0
+
+TEXTS = {
+    SEND: "Send a message, a file, or a message for each line.",
+    REQUEST: "Send a request, and print its answer.",
+}
+INPUT = """\
+Without BODY, --file or --lines the body is read from standard input. With --json, standard input
+(or FILE) has a message on each line: {"destination": "/queue/a", "headers": {"type": "x"}, "body":
+"text"}, or "body_base64" for bytes, as printed by `subscribe --json`. DESTINATION and -H are the
+defaults of all lines.
+"""
+EPILOGS = {
+    SEND: f"""\
+{INPUT}
+A message counts as sent when the broker has confirmed it. The output shows the RECEIPT: stored (in
+memory, in the journal), matched (the number of subscribers), duplicate; and a hint if there is no
+subscriber and the name resembles that of a queue. With --json each RECEIPT is a line of JSON. An
+error in the middle says how many messages were confirmed. --request is the command `request`.
+""",
+    REQUEST: f"""\
+{INPUT}
+The answer comes to a temporary queue of this connection, named in the header reply-to; `reply`
+and all libraries can send it. It is printed as by `subscribe`. The exit code is 1 if an answer
+does not come in time.
+
+{HELP}""",
+}
+
+
+def main(argv: Sequence[str], name: str = SEND) -> int:
+    """Run ``send`` or ``request``, and return the exit code.
+
+    Raises:
+      OptionError: an option or file is wrong; the text is one line for the operator.
+      CannotDo: the broker cannot be reached, or refuses, or an answer did not come.
+    """
+    given = make_parser(name).parse_args(list(argv))
+    headers = read_headers(given.headers)
+    if given.persistent:
+        headers.setdefault("persistent", "true")
+    _check(given, name)
+    is_stream = _is_stream(given)
+    is_single = not is_stream and given.count is None
+    tally = Tally(as_json=given.json, is_single=is_single, is_shown=not given.request)
+    printer = printer_of(given, None) if given.request else None
+    with ExitStack() as stack:
+        source = open_source(given, stack)
+        tell = stack.enter_context(progress(name, wanted=given.progress if is_stream else False))
+        if is_stream:
+            messages = each_line(given, headers, source, tell)
+        else:
+            messages = single(given, headers, source)
+        if given.interval is not None:
+            messages = paced(messages, given.interval)
+
+        async def work(client: Client) -> None:
+            if printer is None:
+                await exchange_all(messages, lambda each: _send(client, each), tally.note)
+            else:
+                await exchange_all(
+                    messages,
+                    lambda each: _request(client, each, given.timeout),
+                    lambda _, answer: printer.show(answer),
+                )
+
+        try:
+            run_session(given, work, partial(_so_far, tally, printer))
+        except KeyboardInterrupt:
+            tally.show()
+            raise
+    tally.show()
+    return WELL
+
+
+async def _send(client: Client, message: Outgoing) -> Mapping[str, str]:
+    receipt = await client.send(message.destination, message.body, headers=message.headers)
+    return receipt.headers
+
+
+async def _request(client: Client, message: Outgoing, timeout_s: float) -> Message:
+    return await client.request(
+        message.destination, message.body, headers=message.headers, timeout_s=timeout_s
+    )
+
+
+def _so_far(tally: "Tally", printer: Printer | None) -> str:
+    if printer is None:
+        return tally.confirmed()
+    return f" ({printer.count} answers came before that)" if printer.count else ""
+
+
+def _check(given: argparse.Namespace, name: str) -> None:
+    if given.body is not None and (given.file or given.lines):
+        raise OptionError(f"{name}: BODY, --file and --lines exclude each other; give one of them")
+    if given.lines and given.json:
+        raise OptionError(f"{name}: --lines and --json exclude each other; give one of them")
+    if given.count is not None and _is_stream(given):
+        raise OptionError(f"{name}: --count repeats one message, but there is one for each line")
+    if not given.destination and (given.lines or not _is_stream(given)):
+        raise OptionError(f"{name}: DESTINATION is missing")
+    if (given.verbose or given.format is not None) and not given.request:
+        raise OptionError(f"{name}: -v and --format are for answers: give --request as well")
+
+
+def _is_stream(given: argparse.Namespace) -> bool:
+    """Return whether there is a message for each line."""
+    return given.lines or (given.json and given.body is None)
+
+
+@define
+class Tally:
+    """Counts the messages that the broker confirmed, and prints the result.
+
+    Args:
+      as_json: Whether to print a line of JSON for each RECEIPT.
+      is_single: Whether there is only one message, reported in full.
+      is_shown: Whether to print the total.
+    """
+
+    as_json: bool
+    is_single: bool
+    is_shown: bool = True
+    count: int = 0
+    evidence: Counter[str] = field(factory=Counter)
+
+    def note(self, message: Outgoing, receipt: Mapping[str, str]) -> None:
+        """Count a confirmed message."""
+        self.count += 1
+        if self.as_json:
+            print(json.dumps({"destination": message.destination, "receipt": dict(receipt)}))
+        elif self.is_single:
+            details = ", ".join(f"{name} {text}" for name, text in receipt.items())
+            print(printable(f"sent to {message.destination}{': ' if details else ''}{details}"))
+        else:
+            self.evidence.update(
+                f"{name} {text}"
+                for name, text in receipt.items()
+                if name in ("stored", "matched", "hint")
+            )
+            self.evidence.update(name for name in receipt if name == "duplicate")
+
+    def confirmed(self) -> str:
+        """Return a text about the confirmed messages, to add to an error."""
+        return "" if self.is_single else f" ({self.count} messages were confirmed before that)"
+
+    def show(self) -> None:
+        """Print the total, unless messages or answers were printed one by one."""
+        if self.as_json or self.is_single or not self.is_shown:
+            return
+        details = ", ".join(
+            f"{count} {printable(what)}" for what, count in self.evidence.most_common(9)
+        )
+        print(f"{self.count} sent{': ' if details else ''}{details}")
+
+
+def make_parser(name: str = SEND) -> Parser:
+    """Return the parser of the arguments after ``send`` or ``request``."""
+    parser = make_tool_parser(name, TEXTS[name], EPILOGS[name])
+    parser.add_argument("destination", nargs="?", metavar="DESTINATION")
+    parser.add_argument("body", nargs="?", metavar="BODY", help="a text; - = standard input")
+    parser.add_argument("--file", default="", metavar="FILE", help="file with the body")
+    parser.add_argument(
+        "--lines", action="store_true", help="send each line of FILE or standard input as a message"
+    )
+    parser.add_argument("--count", type=count, metavar="N", help="send the message N times")
+    parser.add_argument(
+        "--interval", type=seconds, metavar="SECONDS", help="time between two messages (default: 0)"
+    )
+    parser.add_argument("--persistent", action="store_true", help="send persistent messages")
+    if name == SEND:
+        parser.add_argument(
+            "--request", action="store_true", help="wait for an answer to each, and print it"
+        )
+    else:
+        parser.set_defaults(request=True)
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help=f"time limit of each request (default: {TIMEOUT_S:g})",
+    )
+    add_printing(parser)
+    add_headers(parser, "each message")
+    answers = "RECEIPT" if name == SEND else "answer"
+    add_json(parser, f"read a JSON message from each line, and print the {answers} of each")
+    add_progress(parser)
+    add_reconnect(parser)
+    add_access(parser)
+    return parser
