@@ -235,6 +235,9 @@ SESSION = Table(
         Field("websockets", BIGINT, "connections of these over WebSocket"),
         Field("stomp_connected", BIGINT, "STOMP sessions"),
         Field("subscriptions", BIGINT, "subscriptions of all clients"),
+        Field("received_total", BIGINT, "messages sent to a destination"),
+        Field("delivered_total", BIGINT, "copies delivered to subscribers, DIAG messages too"),
+        Field("dropped_total", BIGINT, "messages or copies dropped, for all reasons"),
     ),
     headers=(
         ("clients", "clients"),

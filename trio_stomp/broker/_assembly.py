@@ -203,6 +203,10 @@ class BrokerAssembly:
         """Record an event for messages that were dropped."""
         self.events.tell("drop", destination=destination, reason=reason, detail=f"{count}")
 
+    def losing(self, since: float) -> dict[str, str]:
+        """Return the destination that lost most messages since a time, by reason, if known."""
+        return self.event_history.losing(since)
+
     def has_subscribers(self, name: str) -> bool:
         """Return whether the broker's own topic ``name`` has subscribers."""
         return bool(self.destinations.own(name).subscribers)

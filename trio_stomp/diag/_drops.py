@@ -26,13 +26,17 @@ class DropTeller:
     """
 
     _before: dict[str, int] = field(factory=dict)
+    _told_at: float = float("-inf")
 
-    def tell(self, server: "Server", lost_by_listeners: int) -> None:
+    def tell(self, server: "Server", lost_by_listeners: int, now: float) -> None:
         """Publish a ``drop`` event for each reason whose counter has grown.
+
+        It names the destination that lost most, if the broker keeps a history of events.
 
         Args:
           server: The server.
           lost_by_listeners: The number of DIAG messages that slow subscribers lost.
+          now: Seconds of the broker's clock.
         """
         statistics = server.broker.statistics()
         counters = {
@@ -40,9 +44,13 @@ class DropTeller:
             SLOW_LISTENER: lost_by_listeners,
             EVENTS_LOST: statistics.lost_events,
         }
-        for reason, count in counters.items():
-            dropped = count - self._before.get(reason, 0)
-            if dropped:
-                destination = "DIAG" if reason == SLOW_LISTENER else ""
-                server.broker.record_drop(reason, dropped, destination)
-        self._before = counters
+        grown = {
+            reason: dropped
+            for reason, count in counters.items()
+            if (dropped := count - self._before.get(reason, 0))
+        }
+        if grown:
+            places = {**server.broker.losing(self._told_at), SLOW_LISTENER: "DIAG"}
+            for reason, dropped in grown.items():
+                server.broker.record_drop(reason, dropped, places.get(reason, ""))
+        self._before, self._told_at = counters, now

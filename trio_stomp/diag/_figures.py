@@ -11,7 +11,15 @@ import trio
 from attrs import define, field, frozen
 
 from trio_stomp.base import LOOKS, slices
-from trio_stomp.broker import Binding, Histogram, ParkedDestination, Queue, Statistics, Subscription
+from trio_stomp.broker import (
+    Binding,
+    Census,
+    Histogram,
+    ParkedDestination,
+    Queue,
+    Statistics,
+    Subscription,
+)
 from trio_stomp.diag._drops import with_server
 from trio_stomp.diag._process import PauseMeter, TaskMeter, open_files, process_record
 from trio_stomp.diag._records import (
@@ -125,8 +133,13 @@ class Figures:
 
     def session_and_stale(self) -> tuple[Record, Record]:
         """Return the fields of these two tables, from one census."""
-        statistics, census = self.server.broker.statistics(), self.server.census()
-        return session_record(statistics, census), stale_record(statistics, census)
+        census = self.server.census()
+        return self.session(census), stale_record(self.server.broker.statistics(), census)
+
+    def session(self, census: Census) -> Record:
+        """Return the fields of the table ``session``."""
+        dropped = sum(self.drops().values())
+        return session_record(self.server.broker.statistics(), census, dropped)
 
     def drops(self) -> dict[str, int]:
         """Return the messages dropped since the start, by reason. Each figure only grows."""

@@ -289,13 +289,16 @@ def _durable_fields(binding: AnyBinding | None) -> Record:
     return {"name": name, "client_id": client_id, "owner": binding.owner}
 
 
-def session_record(statistics: Statistics, census: Census) -> Record:
-    """Return the fields of the table ``session``."""
+def session_record(statistics: Statistics, census: Census, dropped: int) -> Record:
+    """Return the fields of the table ``session``; ``dropped`` is the sum over all reasons."""
     return {
         "clients": census.clients,
         "websockets": census.websockets,
         "stomp_connected": len(statistics.clients),
         "subscriptions": statistics.subscriptions,
+        "received_total": statistics.messages.received,
+        "delivered_total": statistics.messages.delivered,
+        "dropped_total": dropped,
     }
 
 

@@ -34,7 +34,6 @@ from trio_stomp.diag._records import (
     event_record,
     latency_record,
     queue_record,
-    session_record,
     stages,
     stale_record,
     websocket_record,
@@ -158,7 +157,7 @@ class Reporter:
         dispatcher = server.dispatcher
         turns, dispatcher.turn_times = dispatcher.turn_times, Histogram()
         self.figures.end_interval(turns)
-        self._drops.tell(server, self.stream.lost)
+        self._drops.tell(server, self.stream.lost, now)
         heard = {table for table in _schema.REPORTED if self._is_heard(table.topic)}
         self._pauses.turn(_schema.PROCESS in heard)
         # A new subscriber first gets full lists.
@@ -170,7 +169,7 @@ class Reporter:
         census = server.census() if heard & _WITH_CENSUS else Census()
         statistics = server.broker.statistics()
         if _schema.SESSION in heard:
-            self._publish(_schema.SESSION, session_record(statistics, census), ts, now)
+            self._publish(_schema.SESSION, self.figures.session(census), ts, now)
         if _schema.STALE in heard:
             self._publish(_schema.STALE, stale_record(statistics, census), ts, now)
         if _schema.PROCESS in heard:

@@ -108,3 +108,19 @@ def test_a_drop_is_told_of_once(bench: Bench) -> None:
         *("test", "3"),
     )
     assert bench.broker.take_events() == []
+
+
+def test_the_place_of_most_losses_is_known_for_each_reason_since_a_time(bench: Bench) -> None:
+    history = bench.broker.event_history
+    for now, reason, place, count in (
+        (1.0, "no-subscriber", "/topic/old", 99),
+        (2.0, "no-subscriber", "/topic/a", 2),
+        (2.0, "no-subscriber", "/topic/b", 3),
+        (3.0, "no-subscriber", "/topic/a", 2),
+        (3.0, "queue-full", "/queue/q", 1),
+    ):
+        history.now = now
+        history.lost(reason, place, count=count)
+    assert bench.broker.losing(2.0) == {"no-subscriber": "/topic/a", "queue-full": "/queue/q"}
+    assert bench.broker.losing(1.0)["no-subscriber"] == "/topic/old"
+    assert bench.broker.losing(4.0) == {}

@@ -896,6 +896,22 @@ async def test_drops_are_told_once_for_each_reason() -> None:
     assert told(paper.messages()) == [("drop", "", "no-subscriber", "1")]
 
 
+async def test_a_drop_names_the_destination_that_lost_most_in_its_interval() -> None:
+    server, reporter, paper = listened("DIAG/event/drop")
+    drops, history = server.broker.fan_out.drops, server.broker.event_history
+    losses = {1.0: ("/topic/few", 1), 2.0: ("/topic/many", 3), 3.0: ("/topic/few", 1)}
+    for now, (name, count) in losses.items():
+        history.now = now
+        history.lost("no-subscriber", name, count=count)
+        drops.no_subscriber += count
+        if now > 1:
+            run_interval(reporter, now + 0.5)
+    assert told(paper.messages()) == [
+        ("drop", "/topic/many", "no-subscriber", "4"),
+        ("drop", "/topic/few", "no-subscriber", "1"),
+    ]
+
+
 async def test_what_a_slow_listener_misses_does_not_feed_itself() -> None:
     server, reporter, slow = listened("DIAG*", slow_consumer="drop-newest")
     paper = listen(server, "DIAG/event/drop", "DIAG/event/slow")

@@ -5,8 +5,9 @@ Losses have a ring of their own, so that heavy traffic does not push them out. B
 """
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -59,6 +60,8 @@ class DeliveryReason(StrEnum):
 
 MAX_SCATTERED = 256
 """Limit of numbers in one event that are not consecutive. It bounds the event's memory."""
+MAX_LOOKED = 1_000
+"""Losses that are looked at for the destinations of one interval."""
 SAME_S = 0.002
 """Times that differ by less are equal: the store keeps milliseconds."""
 
@@ -226,6 +229,18 @@ class EventHistory:
                 rule=rule,
             )
         )
+
+    def losing(self, since: float) -> dict[str, str]:
+        """Return the destination that lost most messages since a time, by reason.
+
+        It looks at the newest ``MAX_LOOKED`` losses only.
+        """
+        counts: dict[str, Counter[str]] = {}
+        for event in islice(reversed(self.trouble), MAX_LOOKED):
+            if event.at < since:
+                break
+            counts.setdefault(event.reason, Counter())[event.destination] += event.count
+        return {reason: places.most_common(1)[0][0] for reason, places in counts.items()}
 
 
 def lifetime_rule(publication: "Publication") -> str:
