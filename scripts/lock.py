@@ -15,9 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILES: Mapping[str, tuple[str, ...]] = {
     "requirements-dev.txt": ("dev",),
-    "requirements-image.txt": ("security", "jms", "metrics", "cluster"),
+    "requirements-image.txt": (),
 }
-"""The extras of the packages in each file."""
+"""The extras of the packages in each file, beside what everybody gets."""
 OLDEST_PYTHON = "3.11"
 
 

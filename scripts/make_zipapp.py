@@ -1,13 +1,14 @@
 """Make one file that runs the broker anywhere with Python 3.11 or newer: ``python trio-stomp.pyz``.
 
-It holds the package and what its core needs, which is all written in Python; extras (hashed
-passcodes, selectors, databases) are libraries that a file cannot hold.
+It holds the package and those of its dependencies that are written in Python. Hashed passcodes and
+tokens need compiled libraries, which a file cannot hold.
 """
 
 import argparse
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipapp
 from pathlib import Path
 
@@ -17,6 +18,17 @@ from trio_stomp.cli import main
 sys.exit(main())
 """
 ROOT = Path(__file__).resolve().parent.parent
+COMPILED = ("argon2-cffi", "cryptography", "pyjwt")
+"""Dependencies that are left out: they are compiled, or need one that is."""
+FASTER = "msgpack"
+"""A dependency that is compiled, and also works without that."""
+
+
+def wanted() -> list[str]:
+    """Return the dependencies that the file holds, as pip takes them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    dependencies: list[str] = project["dependencies"]
+    return [each for each in dependencies if not each.startswith(COMPILED)]
 
 
 def make(target: Path) -> None:
@@ -29,7 +41,10 @@ def make(target: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
         inside = Path(directory)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
-        subprocess.run([*pip, "--target", directory, str(ROOT)], check=True)
+        subprocess.run([*pip, "--target", directory, *wanted()], check=True)
+        subprocess.run([*pip, "--target", directory, "--no-deps", str(ROOT)], check=True)
+        for library in (inside / FASTER).glob("*.so"):
+            library.unlink()
         built = [str(each.relative_to(inside)) for each in inside.rglob("*.so")]
         if built:
             raise ValueError(f"not written in Python alone: {', '.join(built)}")

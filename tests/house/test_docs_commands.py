@@ -105,6 +105,9 @@ NOT_RUN = {
     ("inside/performance.md", "TRIO_STOMP_COMPILE=1 pip install"): (
         "two minutes; scripts/check.py compiles a copy and runs the tests in it"
     ),
+    ("inside/performance.md", "python scripts/wheels.py"): (
+        "minutes; tests/house/test_packaging.py runs it"
+    ),
     ("operate/operations.md", "digest=$(docker"): "it needs Docker; hadolint reads the Dockerfile",
     ("operate/durability.md", "python -m trio_stomp --store-url postgresql:"): (
         "it needs a PostgreSQL: tests/unit/store/test_sql_postgresql.py starts one"

@@ -1,7 +1,9 @@
-"""What carries the broker elsewhere: unit files, the image, the one-file program, the wheel."""
+"""What carries the broker elsewhere: unit files, the image, the one-file program, the wheels."""
 
+import importlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,7 +22,11 @@ PATIENCE_S = 120
 
 def run(*command: str, **more: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **more
+        command,
+        **{"timeout": PATIENCE_S, **more},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -110,15 +116,67 @@ def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:
     assert broker.returncode == 0
 
 
+# Loaded when it is needed.
+LATE = {"argon2", "cronsim", "cryptography", "jwt", "lark", "msgpack", "rich", "shtab"}
+LATE |= {"sqlalchemy", "trio_websocket"}
+
+
+def test_a_broker_listens_before_it_loads_what_few_clients_need() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "trio_stomp", "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as broker:
+        assert broker.stderr is not None
+        loaded = set()
+        for line in broker.stderr:
+            loaded.add(line.rpartition("|")[2].strip())
+            if "listening on" in line:
+                break
+        broker.terminate()
+        broker.stderr.read()
+    assert "trio" in loaded
+    assert loaded & LATE == set()
+
+
+def test_an_sdist_can_be_built_from_itself_and_is_the_same(tmp_path: Path) -> None:
+    wheels = importlib.import_module("wheels")
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    sdist = wheels.build(ROOT, first, "sdist")
+    again = wheels.build(wheels.unpacked(sdist, tmp_path), second, "sdist")
+    assert sdist.name == again.name
+    assert sdist.read_bytes() == again.read_bytes()
+
+
+@pytest.mark.full
+def test_the_wheels_of_a_release_run_where_nothing_else_is_installed(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler: the compiled wheel is NOT built")
+    made = run(sys.executable, str(ROOT / "scripts" / "wheels.py"), str(tmp_path), timeout=1200)
+    assert made.returncode == 0, made.stderr
+    kinds = ("*.tar.gz", "*-manylinux*.whl", "*-py3-none-any.whl")
+    (_, _, pure) = files = [file for kind in kinds for file in tmp_path.glob(kind)]
+    assert set(files) == set(tmp_path.iterdir())
+    uvx = shutil.which("uvx")
+    if uvx is not None:
+        told = run(uvx, "--from", str(pure), "trio-stomp", "--version", cwd=tmp_path)
+        assert told.stdout.startswith("trio-stomp "), told.stderr
+
+
 def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
     made = run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(ROOT)
     )
     assert made.returncode == 0, made.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
     package = ROOT / "trio_stomp"
     sources = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
     assert sources - set(names) == set()
     assert any(name.startswith("trio_stomp/web/static/") for name in names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"trio_stomp"}
+    (about,) = (name for name in names if name.endswith("/METADATA"))
+    links = re.findall(r"\]\(([^)]+)\)", archive.read(about).decode())
+    assert [link for link in links if not link.startswith("https://")] == []

@@ -190,7 +190,7 @@ async def _upgraded(
         import trio_websocket
     except ImportError:
         raise OptionError(
-            "ws:// and wss:// need trio-websocket: pip install 'trio-stomp[client]'"
+            "ws:// and wss:// need trio-websocket: pip install trio-websocket"
         ) from None
     raised: BaseExceptionGroup[BaseException] | None = None
     try:

@@ -170,9 +170,7 @@ def default_hasher() -> Hasher:
     try:
         from argon2 import PasswordHasher
     except ImportError:
-        raise OptionError(
-            "hashed passcodes need argon2-cffi: pip install 'trio-stomp[security]'"
-        ) from None
+        raise OptionError("hashed passcodes need argon2-cffi: pip install argon2-cffi") from None
     return PasswordHasher()
 
 

@@ -99,7 +99,7 @@ class TokenVerifier:
             import cryptography  # noqa: F401  # without it PyJWT supports no public keys
             from jwt import PyJWS
         except ImportError as error:
-            raise OptionError(f"tokens: {error}: pip install 'trio-stomp[security]'") from None
+            raise OptionError(f"tokens: {error}: pip install 'pyjwt[crypto]'") from None
         if not (key_file or jwks_file):
             raise OptionError("tokens need a key: set token_key_file or token_jwks_file")
         if not user_claim:

@@ -1,7 +1,7 @@
 """``/metrics``: the broker's counters in the formats of Prometheus and OpenMetrics.
 
 The broker keeps plain integers for its own use, which are read here on request, so metrics cost
-nothing per message. Needs prometheus-client (the extra ``metrics``).
+nothing per message. Needs prometheus-client.
 
 Destinations, queues and connections are read in pieces, each once. The figures of one item are of
 the same moment, and so is its part of the totals; those of two items may be some moments apart.

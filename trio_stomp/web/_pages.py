@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trio_stomp.server import Server
 
 _NO_LIBRARY = (
-    "/metrics needs prometheus-client on the broker's side: pip install 'trio-stomp[metrics]'\n"
+    "/metrics needs prometheus-client on the broker's side: pip install prometheus-client\n"
 )
 
 

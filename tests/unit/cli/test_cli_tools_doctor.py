@@ -351,7 +351,7 @@ def test_libraries_tell_what_they_bring(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else name)
     found = {each.name: each for each in check_libraries()}
     assert found["rich"].status == WARN
-    assert found["rich"].remedy == "if you want it: pip install 'trio-stomp[cli]'"
+    assert found["rich"].remedy == "if you want it: pip install rich"
     assert found["lark"] == Finding(OK, "lark", "selectors")
 
 

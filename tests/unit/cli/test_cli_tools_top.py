@@ -366,4 +366,4 @@ def test_what_is_no_terminal_gets_no_screen(broker: ThreadedBroker) -> None:
 
 def test_without_rich_it_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert "pip install 'trio-stomp[cli]'; or use --json" in told("top", "--once", code=1)
+    assert "pip install rich; or use --json" in told("top", "--once", code=1)

@@ -142,7 +142,7 @@ async def test_without_the_library_it_says_what_to_do(monkeypatch: pytest.Monkey
         add_all(dial)
         reply = ask(dial, "/metrics")
         assert reply.status == 501
-        assert "pip install 'trio-stomp[metrics]'" in reply.text
+        assert "pip install prometheus-client" in reply.text
         assert ask(dial, "/metrics", "HEAD").body == b""
         assert ask(dial, "/varz").status == 200
 

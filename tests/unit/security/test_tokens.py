@@ -599,7 +599,7 @@ def test_without_its_libraries_it_says_what_to_install(
     for missing in ("jwt", "cryptography"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, missing, None)
-            with pytest.raises(OptionError, match=rf"{missing}.*'trio-stomp\[security\]'"):
+            with pytest.raises(OptionError, match=rf"{missing}.*'pyjwt\[crypto\]'"):
                 TokenVerifier.load(key_file=write(SECRET))
 
 

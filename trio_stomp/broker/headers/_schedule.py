@@ -247,7 +247,7 @@ def _check_cron(schedule: Schedule) -> None:
         raise ProtocolError(
             "unsupported",
             f"{CRON}: this broker was installed without cron; its operator adds it with"
-            " pip install 'trio-stomp[jms]'",
+            " pip install cronsim",
             reason=CloseReason.UNSUPPORTED,
         ) from None
     rule = "must be five fields: minute, hour, day of month, month, day of week (0 = Sunday)"

@@ -219,7 +219,7 @@ class SelectorCompiler:
                 raise ProtocolError(
                     "unsupported",
                     "selector: this broker was installed without selectors; its operator adds"
-                    " them with pip install 'trio-stomp[jms]'",
+                    " them with pip install lark",
                     reason=CloseReason.UNSUPPORTED,
                 ) from None
             self._parsers[hyphens] = Lark(

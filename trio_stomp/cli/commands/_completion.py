@@ -41,9 +41,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         shtab = importlib.import_module("shtab")
     except ModuleNotFoundError:
-        raise CannotDo(
-            "this needs shtab, which is not installed: pip install 'trio-stomp[cli]'"
-        ) from None
+        raise CannotDo("this needs shtab, which is not installed: pip install shtab") from None
     parser = whole_parser()
     _mark_files(parser, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
     print(shtab.complete(parser, shell=given.shell, root_prefix="trio_stomp"))

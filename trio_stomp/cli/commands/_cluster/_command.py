@@ -184,7 +184,7 @@ def _run(
     given: argparse.Namespace,
     act: "Callable[[argparse.Namespace, ClusterNames, JetStream], Awaitable[T]]",
 ) -> T:
-    # Imported late: other commands do without, and the extra may be missing.
+    # Imported late: other commands do without.
     from trio_stomp.cluster import ClusterNames
     from trio_stomp.config import ClusterOptions
     from trio_stomp.nats import JetStream, NatsError, NoResponders, open_client

@@ -37,19 +37,19 @@ CLOCK_UNSYNCHRONIZED = 5
 A_DAY_S = 24 * 3600.0
 
 LIBRARIES = (
-    ("rich", "cli", "progress bars, and `top`"),
-    ("shtab", "cli", "completion in the shell"),
-    ("trio_websocket", "client", "ws:// and wss:// in the tools and the Trio client"),
-    ("lark", "jms", "selectors"),
-    ("cronsim", "jms", "AMQ_SCHEDULED_CRON"),
-    ("argon2", "security", "hashed passcodes"),
-    ("jwt", "security", "bearer tokens"),
-    ("sqlalchemy", "sql", "messages in a database"),
-    ("psycopg", "postgresql", "messages in PostgreSQL"),
-    ("prometheus_client", "metrics", "/metrics for Prometheus"),
-    ("pyspark", "spark", "the analysis of the DIAG stream"),
+    ("rich", "rich", "progress bars, and `top`"),
+    ("shtab", "shtab", "completion in the shell"),
+    ("trio_websocket", "trio-websocket", "ws:// and wss:// in the tools and the Trio client"),
+    ("lark", "lark", "selectors"),
+    ("cronsim", "cronsim", "AMQ_SCHEDULED_CRON"),
+    ("argon2", "argon2-cffi", "hashed passcodes"),
+    ("jwt", "'pyjwt[crypto]'", "bearer tokens"),
+    ("sqlalchemy", "'trio-stomp[sql]'", "messages in a database"),
+    ("psycopg", "'trio-stomp[postgresql]'", "messages in PostgreSQL"),
+    ("prometheus_client", "prometheus-client", "/metrics for Prometheus"),
+    ("pyspark", "'trio-stomp[spark]'", "the analysis of the DIAG stream"),
 )
-"""Optional modules, with the extra that installs each and its use."""
+"""Modules that a broker starts without, with what pip installs for each and its use."""
 
 
 @frozen
@@ -246,9 +246,9 @@ def java_version(text: str) -> int | None:
 
 def check_libraries() -> Iterator[Finding]:
     """Check which optional libraries are installed."""
-    for module, extra, brings in LIBRARIES:
+    for module, package, brings in LIBRARIES:
         if importlib.util.find_spec(module) is not None:
             yield Finding(OK, module, brings)
         else:
-            remedy = f"if you want it: pip install 'trio-stomp[{extra}]'"
+            remedy = f"if you want it: pip install {package}"
             yield Finding(WARN, module, f"not installed; it provides {brings}", remedy)

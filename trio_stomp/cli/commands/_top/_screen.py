@@ -20,7 +20,7 @@ def open_console(*, is_live: bool) -> Any:  # noqa: ANN401
         console = importlib.import_module("rich.console").Console(highlight=False)
     except ModuleNotFoundError:
         raise CannotDo(
-            "this needs rich, which is not installed: pip install 'trio-stomp[cli]'; or use --json"
+            "this needs rich, which is not installed: pip install rich; or use --json"
         ) from None
     if is_live and not console.is_terminal:
         raise CannotDo("standard output is not a terminal; use --once, or --json")
