@@ -16,6 +16,7 @@ the nodes. In each round each fault happens once:
     machine    the owner is killed with the server that leads the log
     leader     the server that leads the log is killed
     engine     all servers are killed at once
+    replace    a server is replaced by a new one: no fault, but work that must not be noticed
 
 Then what was killed is started again until all nodes are up to date, and at the end all queues are
 drained. The promises are
@@ -77,6 +78,7 @@ class Faults:
             "machine": self._machine,
             "leader": lambda _: cluster.leader().kill(),
             "engine": lambda _: self._engine(),
+            "replace": lambda _: cluster.replace(self.random.randrange(3)),
         }
 
     def prepare(self) -> None:
@@ -90,8 +92,10 @@ class Faults:
         self.ledger.life += 1
         stop = threading.Event()
         clients = self._clients(stop)
-        lost = {"standby": (owner + 1) % 3, "leader": -1, "engine": -1}.get(kind, owner)
-        pulse = Pulse([port for number, port in enumerate(cluster.ports) if number != lost])
+        others = {"standby": (owner + 1) % 3, "leader": None, "engine": None, "replace": None}
+        lost = others.get(kind, owner)
+        spared = [port for number, port in enumerate(cluster.ports) if number != lost]
+        pulse = Pulse(spared)
         for each in (*clients, pulse):
             each.start()
         time.sleep(self.random.uniform(LOAD_S / 2, LOAD_S))

@@ -13,10 +13,11 @@ from typing import IO
 
 import trio
 from _crash.broker import ENVIRONMENT, ROOT, NotReady, free_port
+from attrs import evolve
 
 from _cluster.wire import Wire
-from trio_stomp.cluster import ClusterNames, ask_nodes
-from trio_stomp.nats import Address, JetStream, NatsOptions, open_client
+from trio_stomp.cluster import ClusterNames, ask_nodes, vacate
+from trio_stomp.nats import Address, JetStream, NatsError, NatsOptions, open_client
 
 LOG = "stomp_log_00"
 READY_S = 60.0
@@ -27,6 +28,8 @@ ROLES = "owner", "standby"
 """Of nodes that are up to date."""
 ASK_S = 0.5
 LOOK_S = 0.05
+SYSTEM = "system", "system"
+"""Login and passcode of the servers' own account."""
 
 
 class Machine:
@@ -77,6 +80,8 @@ class Cluster:
         self._routes = [free_port() for _ in range(count)]
         self.ports = [free_port() for _ in range(count)]
         self.folder = folder
+        self._made = 0
+        """Servers that there were."""
         self.servers = [self._server(number) for number in range(count)]
         self.wires = [[Wire(port) for port in self.engine_ports] for _ in range(count)]
         """The wires of each node, one to each server."""
@@ -98,19 +103,60 @@ class Cluster:
         return ",".join(f"nats://127.0.0.1:{wire.port}" for wire in self.wires[number])
 
     def _server(self, number: int) -> Machine:
+        """Return a new server at the ports of a number, with a name and directory of its own."""
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self._routes)
         port, route = self.engine_ports[number], self._routes[number]
-        conf = self.folder / f"s{number}.conf"
+        name = f"s{self._made}"
+        self._made += 1
+        conf = self.folder / f"{name}.conf"
         conf.write_text(
-            f"server_name: s{number}\n"
+            f"server_name: {name}\n"
             f'listen: "127.0.0.1:{port}"\n'
-            f'jetstream {{ store_dir: "{self.folder}/s{number}", sync_interval: always }}\n'
+            f'jetstream {{ store_dir: "{self.folder}/{name}", sync_interval: always }}\n'
             # No addresses are told: nodes must not find a way around their wires.
             f'cluster {{ name: engine, listen: "127.0.0.1:{route}", routes: [{routes}], '
             "no_advertise: true }\n"
+            # Who has the servers forget one that is gone needs their own account.
+            f"accounts {{ SYS {{ users: [{{ user: {SYSTEM[0]}, password: {SYSTEM[1]} }}] }}\n"
+            "  ALL { jetstream: enabled, users: [{ user: all, password: all }] } }\n"
+            "system_account: SYS\nno_auth_user: all\n"
         )
-        log = self.folder / f"s{number}.log"
-        return Machine(f"s{number}", (nats_server(), "-c", str(conf)), log)
+        return Machine(name, (nats_server(), "-c", str(conf)), self.folder / f"{name}.log")
+
+    def replace(self, number: int) -> None:
+        """Replace a server by a new one: add it, move all streams to it, and remove the other.
+
+        Raises:
+          OptionError: The streams cannot be moved.
+          NatsError: The servers do not answer.
+        """
+        former, port = self.servers[number], self.engine_ports[number]
+        self.engine_ports[number], self._routes[number] = free_port(), free_port()
+        new = self._server(number)
+        new.start()
+        for wires in self.wires:
+            wires[number].target = self.engine_ports[number]
+        try:
+            trio.run(self._vacate, port, former)
+        finally:
+            self.servers.append(new)  # to be killed with the others at the end
+        self.servers.remove(former)
+        self.servers.insert(number, self.servers.pop())
+        shutil.rmtree(self.folder / former.name)
+
+    async def _vacate(self, port: int, server: Machine) -> None:
+        """Leave a server, stop it in order, and have the others forget it."""
+        others = [Address("127.0.0.1", each) for each in self.engine_ports]
+        async with open_client(NatsOptions([*others, Address("127.0.0.1", port)])) as client:
+            await client.wait_until_connected()
+            await vacate(JetStream(client), ClusterNames("stomp"), server.name, READY_S)
+        server.send(signal.SIGTERM)
+        system = [evolve(each, login=SYSTEM[0], passcode=SYSTEM[1]) for each in others]
+        async with open_client(NatsOptions(system)) as client:
+            await client.wait_until_connected()
+            with trio.fail_after(READY_S):
+                while not await _forgets(JetStream(client), server.name):  # noqa: ASYNC110
+                    await trio.sleep(LOOK_S)
 
     def start(self) -> None:
         """Start what does not run, and wait until each node is ready for clients.
@@ -186,6 +232,15 @@ class Cluster:
         """Kill everything."""
         for machine in (*self.nodes, *self.servers):
             machine.kill()
+
+
+async def _forgets(jetstream: JetStream, server: str) -> bool:
+    """Have the servers forget one that is gone. Return False if they have not noticed yet."""
+    try:
+        await jetstream.call("SERVER.REMOVE", {"peer": server})
+    except NatsError:
+        return False
+    return True
 
 
 def nats_server() -> str:

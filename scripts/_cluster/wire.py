@@ -15,7 +15,8 @@ class Wire:
     """
 
     def __init__(self, target: int) -> None:
-        self._target = target
+        self.target = target
+        """The port; another one is used by later connections."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._passes = threading.Event()
@@ -48,7 +49,7 @@ class Wire:
                 near.close()
                 continue
             try:
-                far = socket.create_connection(("127.0.0.1", self._target))
+                far = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
                 near.close()
                 continue

@@ -1,4 +1,4 @@
-"""The short form of the faults of a cluster: an owner is killed, and one is paused, under load."""
+"""The short form of the faults of a cluster: owners end or pause, a server is replaced."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,16 @@ from tests.support.scripts import run_script
 pytestmark = pytest.mark.foreign
 
 
-def test_nothing_is_lost_or_repeated_when_owners_end_or_pause(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_repeated_when_owners_end_or_pause_or_servers_leave(
+    tmp_path: Path,
+) -> None:
     nats_server()  # or the test is skipped
     found = tmp_path / "found.json"
     done = run_script(
-        "cluster_faults", "--rounds", "1", "--only", "owner,pause", "--json", str(found)
+        "cluster_faults", "--rounds", "1", "--only", "owner,pause,replace", "--json", str(found)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(found.read_text())
     assert summary["first_violations"] == []
     assert summary["receipted"] > 1000
-    assert set(summary["silence"]) == {"owner", "pause"}
+    assert set(summary["silence"]) == {"owner", "pause", "replace"}

@@ -26,6 +26,8 @@ RETRY_S = 0.2
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _NODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OTHER_CONFIG = 10058
+_CLUSTER, _FORMAT = "trio_stomp.cluster", "trio_stomp.format"
+"""Keys in the metadata of the streams."""
 
 
 @frozen
@@ -152,7 +154,7 @@ def _streams(names: ClusterNames, replicas: int) -> Iterator[dict[str, object]]:
         "storage": "file",
         "num_replicas": replicas,
         "discard": "new",
-        "metadata": {"trio_stomp.cluster": names.cluster, "trio_stomp.format": FORMAT},
+        "metadata": {_CLUSTER: names.cluster, _FORMAT: FORMAT},
     }
     yield {**usual, "name": names.log, "subjects": [names.log_subject.decode()]}
     yield {**usual, "name": names.snapshots, "subjects": [names.snapshot_subject.decode()]}
@@ -196,14 +198,28 @@ def _cannot_place(
     )
 
 
+def belongs_to(stream: StreamInfo, names: ClusterNames) -> bool:
+    """Return whether a stream is one of a cluster."""
+    return _metadata(stream).get(_CLUSTER) == names.cluster
+
+
+def _metadata(stream: StreamInfo) -> Mapping[str, object]:
+    found = stream.config.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
 def _check_stream(found: StreamInfo, config: Mapping[str, object]) -> None:
-    name, wanted, metadata = config["name"], config["metadata"], found.config.get("metadata")
+    name, wanted, metadata = config["name"], config["metadata"], _metadata(found)
     assert isinstance(wanted, dict)
-    ours = {key: metadata.get(key) if isinstance(metadata, dict) else None for key in wanted}
-    if ours != wanted:
+    if metadata.get(_CLUSTER) != wanted[_CLUSTER]:
         raise OptionError(
-            f"the stream {name} is of another application, cluster or version: choose another "
+            f"the stream {name} is of another application or cluster: choose another "
             "cluster_name, or delete the stream if it is not needed"
+        )
+    if metadata.get(_FORMAT) != FORMAT:
+        raise OptionError(
+            f"the stream {name} has format {metadata.get(_FORMAT)}, but this version of trio_stomp "
+            f"reads and writes format {FORMAT}: install the version of the other nodes here"
         )
     if found.config.get("num_replicas") != config["num_replicas"]:
         raise OptionError(

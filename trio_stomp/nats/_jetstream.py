@@ -95,6 +95,30 @@ class JetStream:
         """Return a stream's state. Raises as ``call``."""
         return _stream_info(await self.call(f"STREAM.INFO.{name}"))
 
+    async def streams(self) -> list[StreamInfo]:
+        """Return all streams, with their states. Raises as ``call``."""
+        found: list[StreamInfo] = []
+        while True:
+            answer = await self.call("STREAM.LIST", {"offset": len(found)})
+            page = answer.get("streams") or ()
+            assert isinstance(page, Sequence)
+            found += map(_stream_info, page)
+            if not page or len(found) >= _number(answer, "total"):
+                return found
+
+    async def step_down(self, name: str) -> None:
+        """Have the leader of a stream leave its place to another server. Raises as ``call``."""
+        await self.call(f"STREAM.LEADER.STEPDOWN.{name}")
+
+    async def remove_peer(self, name: str, server: str) -> None:
+        """Replace a server of a stream by another that does not have it.
+
+        Raises:
+          JetStreamError: There is no such server, or no other one.
+          NatsError: As ``call``.
+        """
+        await self.call(f"STREAM.PEER.REMOVE.{name}", {"peer": server})
+
     async def create_stream(self, config: Mapping[str, object]) -> StreamInfo:
         """Create a stream with ``config["name"]``, or return the existing one with this config.
 

@@ -196,6 +196,25 @@ def open_unused(target: str, stack: ExitStack) -> "View":
     return view
 
 
+async def vacate(
+    given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream"
+) -> dict[str, list[str]]:
+    """Move the cluster's streams away from a server of NATS. Return the servers of each.
+
+    Raises:
+      CannotDo: The cluster has no streams.
+      OptionError: There is no other server that can take them.
+      StoreError: Replicas are not current in time.
+      NatsError: There is no answer.
+    """
+    from trio_stomp.cluster import vacate
+
+    found = await vacate(jetstream, names, given.server, given.timeout)
+    if not found:
+        raise CannotDo(f"there is no cluster {names.cluster}")
+    return {stream: list(servers) for stream, servers in found.items()}
+
+
 async def move_in(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> Row:
     """Fill a new cluster from ``given.view``, and return what it has.
 

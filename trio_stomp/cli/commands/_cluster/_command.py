@@ -26,6 +26,7 @@ from trio_stomp.cli.commands._cluster._ask import (
     look,
     move_in,
     open_unused,
+    vacate,
     verify,
 )
 from trio_stomp.store import StoreError
@@ -43,7 +44,8 @@ EPILOG = """\
 It asks the nodes through the servers of NATS, so it needs --cluster with the same addresses and
 credentials as a node. move makes another node the owner, with less than half a second of silence.
 drain does so, too, and keeps the node from becoming the owner until it is started again; then stop
-it with SIGTERM. verify compares the nodes' copies. import fills a new cluster, before its nodes
+it with SIGTERM. verify compares the nodes' copies. vacate moves the streams from one server of
+NATS to others, so that it can be stopped for good. import fills a new cluster, before its nodes
 start, with the directory or database of a broker that was alone and is stopped.
 docs/operate/cluster.md describes clusters.
 """
@@ -73,6 +75,7 @@ def make_parser() -> Parser:
         "move": "make another node the owner",
         "drain": "keep a node from being the owner, before work on its machine",
         "verify": "compare the states of all nodes",
+        "vacate": "move all streams away from a server of NATS that leaves",
         "import": "fill a new cluster from the store of a broker that was alone",
     }
     for name, command in add_commands(parser, texts).items():
@@ -84,6 +87,11 @@ def make_parser() -> Parser:
         elif name == "verify":
             add(
                 "--timeout", type=float, default=60.0, metavar="S", help="longest wait for a digest"
+            )
+        elif name == "vacate":
+            add("server", help="its server_name")
+            add(
+                "--timeout", type=float, default=60.0, metavar="S", help="longest wait for a stream"
             )
         elif name == "import":
             add("source", metavar="DIR|URL", help="its --data-dir or --store-url")
@@ -168,6 +176,16 @@ def _verify(given: argparse.Namespace) -> int:
     return WELL if are_equal else CANNOT
 
 
+def _vacate(given: argparse.Namespace) -> int:
+    found = _run(given, vacate)
+    if given.json:
+        show_json(found)
+        return WELL
+    show_table([(stream, ", ".join(servers)) for stream, servers in found.items()], "stream", "on")
+    print(f"{given.server} has nothing of the cluster: stop it, then have the servers forget it")
+    return WELL
+
+
 def _import(given: argparse.Namespace) -> int:
     with ExitStack() as stack:
         given.view = open_unused(given.source, stack)
@@ -219,5 +237,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "move": _move,
     "drain": _drain,
     "verify": _verify,
+    "vacate": _vacate,
     "import": _import,
 }
