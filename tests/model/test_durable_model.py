@@ -63,7 +63,7 @@ class Sent:
 
 
 @define(eq=False)
-class Asked:
+class Request:
     """A receipt that a client waits for."""
 
     id: str
@@ -79,7 +79,7 @@ class Member:
 
     actor: Actor
     name: str
-    asked: list[Asked] = field(factory=list)
+    asked: list[Request] = field(factory=list)
     mine: dict[str, tuple[Received, Sent]] = field(factory=dict)
     ids: set[str] = field(factory=set)
     newest: dict[tuple[str, str], int] = field(factory=dict)
@@ -384,7 +384,7 @@ class DurableModel(RuleBasedStateMachine):
         begins: bool = False,
     ) -> str:
         self.count += 1
-        member.asked.append(Asked(f"r{self.count}", sent, acked or [], begins))
+        member.asked.append(Request(f"r{self.count}", sent, acked or [], begins))
         return f"r{self.count}"
 
     def holder(self, who: int) -> Member:

@@ -43,9 +43,9 @@ from trio_stomp.protocol import (
     STOMP_1_2,
     Acked,
     Committed,
+    Disconnected,
     Event,
     HeartbeatPlan,
-    Left,
     Opened,
     Subscribed,
     Unsubscribed,
@@ -366,7 +366,7 @@ class Peer:
 
     def leaves(self, receipt: bytes | None = None) -> None:
         """DISCONNECT."""
-        self.does(Left(receipt))
+        self.does(Disconnected(receipt))
 
     def is_gone(self, reason: CloseReason = CloseReason.CONNECTION_LOST) -> None:
         """The connection has ended."""

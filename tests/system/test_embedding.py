@@ -189,11 +189,11 @@ async def test_a_gap_is_told_before_what_follows_it_even_if_that_is_lost_again()
     send, receive = trio.open_memory_channel[ServerEvent](1)
     feed = EventFeed(send)
     for _ in range(3):
-        feed.tell(ServerEvent("stop"))
+        feed.put(ServerEvent("stop"))
     receive.receive_nowait()
-    feed.tell(ServerEvent("connect"))
+    feed.put(ServerEvent("connect"))
     assert receive.receive_nowait() == ServerEvent("lost", count=2)
-    feed.tell(ServerEvent("disconnect"))
+    feed.put(ServerEvent("disconnect"))
     assert receive.receive_nowait() == ServerEvent("lost", count=1)
     assert feed.lost == 4
 
@@ -212,13 +212,13 @@ async def test_events_of_the_core_that_are_not_told() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](9)
     feed = EventFeed(send)
     for name in ("drop", "auth", "slow", "config", "trace"):
-        feed.hear(BrokerEvent(name))
-    feed.hear(BrokerEvent("unsubscribe", destination="/never"))
+        feed.on_event(BrokerEvent(name))
+    feed.on_event(BrokerEvent("unsubscribe", destination="/never"))
     assert receive.receive_nowait().kind == "subscription-stop"
     assert feed._subscriptions == {}
     feed.close()
     feed.close()
-    feed.hear(BrokerEvent("connect"))
+    feed.on_event(BrokerEvent("connect"))
     with pytest.raises(trio.EndOfChannel):
         receive.receive_nowait()
 

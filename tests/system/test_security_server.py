@@ -569,7 +569,7 @@ async def test_strangers_are_not_believed_to_be_proxies() -> None:
 async def test_failed_logins_are_events(users: str) -> None:
     async with open_dial(passwd_file=users, **QUIET) as dial:
         await dial.start()
-        dial.server.broker.events.are_kept = True
+        dial.server.broker.events.are_stored = True
         told = []
         dial.server.dispatcher.end_turn = lambda now: told.extend(dial.server.broker.events.take())
         await refused(await dial.open(), "authentication-failed", login="alice")

@@ -60,7 +60,7 @@ class Acking:
         """Send the RECEIPTs of ACKs or NACKs that were applied, as soon as they are stored."""
         if is_stored and self.log is not None:
             client.acked = self.log.turn
-        if self.event_history.is_kept:
+        if self.event_history.is_recording:
             self.event_history.acknowledged(client, event)
         for _, name in event.receipts:
-            self.durability.tell(client, encode_receipt(name), name)
+            self.durability.reply(client, encode_receipt(name), name)

@@ -192,7 +192,7 @@ class BrokerAssembly:
           max_age_s: The limit of age, in seconds; 0 = none.
           window_bytes: The limit in memory; 0 = the default.
         """
-        self.events.are_kept = True
+        self.events.are_stored = True
         return self.streams.open(DIAG_STREAM, max_bytes, round(max_age_s * 1000), window_bytes)
 
     def take_events(self) -> list[BrokerEvent]:
@@ -201,7 +201,7 @@ class BrokerAssembly:
 
     def record_drop(self, reason: str, count: int, destination: str = "") -> None:
         """Record an event for messages that were dropped."""
-        self.events.tell("drop", destination=destination, reason=reason, detail=f"{count}")
+        self.events.record("drop", destination=destination, reason=reason, detail=f"{count}")
 
     def losing(self, since: float) -> dict[str, str]:
         """Return the destination that lost most messages since a time, by reason, if known."""
@@ -222,7 +222,7 @@ class BrokerAssembly:
         self.timers = Timers(self.wall)
         self.deferred = DeferredEvents(memory)
         self.event_history = EventHistory(policies.explain_events)
-        noted = self.event_history if self.event_history.is_kept else None
+        noted = self.event_history if self.event_history.is_recording else None
         self.duplicates = Duplicates(
             lambda name: self.book.policy_for(name).dedup_window, memory, self.log
         )

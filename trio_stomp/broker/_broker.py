@@ -37,11 +37,11 @@ from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
     Acked,
-    Asked,
     Committed,
+    Disconnected,
     Event,
-    Left,
     Opened,
+    Queried,
     Received,
     Refused,
     Subscribed,
@@ -187,7 +187,7 @@ class Broker(BrokerAssembly):
                     return
                 self.refuse(client, error.without_traceback(), now)
             if self.fan_out.slow:
-                self._settle_slow(now, tells=True)
+                self._settle_slow(now, records=True)
 
     def use_policies(self, book: PolicyBook) -> None:
         """Apply new policies, also to existing destinations.
@@ -231,7 +231,7 @@ class Broker(BrokerAssembly):
             self.queues.pump(now)
             self._is_cut = turns.is_over()
         while self.fan_out.slow:
-            self._settle_slow(now, tells=True)
+            self._settle_slow(now, records=True)
             # Hand out their messages now: there may be no other turn.
             self.queues.pump(now)
         self.destinations.lent.end_turn()
@@ -280,7 +280,7 @@ class Broker(BrokerAssembly):
             if client in self.clients:
                 del self.clients[client]
                 detail = f"from {client.remote}"
-                self.events.tell("disconnect", client, reason=reason.text, detail=detail)
+                self.events.record("disconnect", client, reason=reason.text, detail=detail)
             client.outbox = self._null_outbox
         finally:
             forgotten()
@@ -343,7 +343,7 @@ class Broker(BrokerAssembly):
             self.fan_out.to_all(Publication(destination, head, [body], now, NEVER))
             if self.fan_out.slow:
                 # No events: an event about a lost event would be lost again, in each turn.
-                self._settle_slow(now, tells=False)
+                self._settle_slow(now, records=False)
         return self.fan_out.drops.slow_consumer - lost_before
 
     def statistics(self) -> Statistics:
@@ -356,7 +356,7 @@ class Broker(BrokerAssembly):
         """Carry out the effects up to a stored commit number."""
         self.durability.committed(number, now)
         if self.fan_out.slow:
-            self._settle_slow(now, tells=True)
+            self._settle_slow(now, records=True)
 
     def uncommitted(self, error: str, now: float) -> None:
         """Withdraw records that the store refused, and send an ERROR to their senders."""
@@ -395,7 +395,7 @@ class Broker(BrokerAssembly):
     def _giving(self, client: Client, event: Event, giving: Giving) -> Work:
         """Return the work of a fan-out in pieces, which ends with the RECEIPTs of the run."""
         assert isinstance(event, FrameRun)
-        giving.tell = partial(self.receipts.of_run, client, event, len(event.bodies))
+        giving.on_done = partial(self.receipts.of_run, client, event, len(event.bodies))
         return giving.pieces()
 
     def _block(
@@ -439,8 +439,8 @@ class Broker(BrokerAssembly):
         if self.durability.must_wait(client, whole):
             self.durability.hold(client, events, at)
         else:
-            tell = partial(self.receipts.of_run, client, run, len(run.bodies))
-            work = self.committer.commit(client, whole, now, tell, is_of_one=True)
+            on_done = partial(self.receipts.of_run, client, run, len(run.bodies))
+            work = self.committer.commit(client, whole, now, on_done, is_of_one=True)
             self.wait_turn(client, work, following, at)
 
     # Other events.
@@ -467,12 +467,12 @@ class Broker(BrokerAssembly):
                 if acked or returned:
                     return self.acknowledger.binding(client, acked, returned)
             case Committed():
-                tell = partial(self.receipts.of_commit, client, event)
-                return self.committer.commit(client, event, now, tell)
-            case Left(receipt):
+                on_done = partial(self.receipts.of_commit, client, event)
+                return self.committer.commit(client, event, now, on_done)
+            case Disconnected(receipt):
                 if not self.durability.holds_leaving(client, event):
                     return self.sessions.leave(client, receipt, now)
-            case Asked(query):
+            case Queried(query):
                 self.sessions.answer(client, query)
             case Refused(error):
                 raise error
@@ -489,10 +489,10 @@ class Broker(BrokerAssembly):
         client.outbox.close(error.reason)
         self.leaving.leave(client, now)
 
-    def _settle_slow(self, now: float, *, tells: bool) -> None:
+    def _settle_slow(self, now: float, *, records: bool) -> None:
         """Record events for slow subscribers, and end the subscriptions of those disconnected."""
         slow, self.fan_out.slow = self.fan_out.slow, []
-        if tells:
+        if records:
             self.events.record_slow(slow)
         for subscription, _ in slow:
             if subscription.client.is_refused:

@@ -83,7 +83,7 @@ class DiagRequests:
             self.fan_out.to_all(with_figures(publication, body, queries))
         return None
 
-    def tell(self, publication: Publication, answer: dict[str, object]) -> None:
+    def reply(self, publication: Publication, answer: dict[str, object]) -> None:
         """Send an answer to ``reply-to``, or to the subscribers of the request's destination."""
         head, options = publication.head, publication.options
         reply_to = options.reply_to if options is not None else ""
@@ -120,7 +120,7 @@ class Answering:
                 answer = yield from answering(body.decode(errors="replace"))
             except ProtocolError:
                 continue  # an invalid scheduled request: there is no sender to get an ERROR
-            answers.tell(self.publication, answer)
+            answers.reply(self.publication, answer)
             yield
         return matched(self.taken)
 

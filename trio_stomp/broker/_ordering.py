@@ -16,7 +16,7 @@ from trio_stomp.broker.durability import Callback, Effect, FrameReply, Log, stor
 from trio_stomp.broker.sending import Publisher
 from trio_stomp.broker.streams import Streams
 from trio_stomp.frames import FrameRun
-from trio_stomp.protocol import Acked, Event, Left
+from trio_stomp.protocol import Acked, Disconnected, Event
 
 
 class SendOrderHost(Protocol):
@@ -81,7 +81,7 @@ class SendOrder:
             work = self.publisher.lines.until_sent(client)
             self.host.wait_turn(client, work, events, received_at)
 
-    def holds_leaving(self, client: Client, event: Left) -> bool:
+    def holds_leaving(self, client: Client, event: Disconnected) -> bool:
         """Hold a DISCONNECT with a RECEIPT until ACKs are stored. Return False if it need not."""
         if self.log is None or event.receipt is None or client.acked <= self.log.committed:
             return False
@@ -96,7 +96,7 @@ class SendOrder:
         self.log.leaving.append((client, reason, forgotten))
         return True
 
-    def tell(self, client: Client, frame: bytes, receipt_id: bytes) -> None:
+    def reply(self, client: Client, frame: bytes, receipt_id: bytes) -> None:
         """Send a RECEIPT as soon as all records of the client are stored."""
         if self.log is None:
             client.outbox.stage_frame(frame)

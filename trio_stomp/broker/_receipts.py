@@ -25,7 +25,7 @@ class Receipts:
         """
         frame = encode_receipt(name, lines)
         if client.awaited:
-            self.durability.tell(client, frame, name)
+            self.durability.reply(client, frame, name)
         else:
             client.outbox.stage_frame(frame)
 

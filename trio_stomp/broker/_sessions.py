@@ -48,7 +48,7 @@ class Sessions:
             answer += [("response-id", request_id), ("receipt-id", request_id)]
         client.outbox.stage_frame(encode_frame("CONNECTED", answer, OPENING))
         detail = f"STOMP {event.version.name} over {client.transport} from {client.remote}"
-        self.events.tell("connect", client, detail=detail)
+        self.events.record("connect", client, detail=detail)
 
     def leave(self, client: Client, receipt: bytes | None, now: float) -> Work | None:
         """Apply a DISCONNECT: end all subscriptions, send the RECEIPT, and close.
@@ -74,7 +74,7 @@ class Sessions:
             client.outbox.stage_frame(encode_receipt(receipt))
         del self.clients[client]
         reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
-        self.events.tell("disconnect", client, reason=reason, detail=detail)
+        self.events.record("disconnect", client, reason=reason, detail=detail)
         # The next session on this connection may have another user.
         client.identity, client.user, client.rights = ANONYMOUS, "", None
         client.quota = None

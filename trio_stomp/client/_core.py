@@ -22,7 +22,7 @@ from trio_stomp.client._errors import (
 )
 from trio_stomp.client._link import Link
 from trio_stomp.client._message import Message
-from trio_stomp.client._pipe import Way, open_pipe
+from trio_stomp.client._pipe import Endpoint, open_pipe
 from trio_stomp.client._reconnect import ReconnectPolicy
 from trio_stomp.client._subscription import Subscription
 from trio_stomp.frames import FrameLimits
@@ -68,7 +68,7 @@ class ClientEvent:
 class CoreOptions:
     """The options of a client's connections, as ``open_client`` takes them."""
 
-    way: Way
+    endpoint: Endpoint
     headers: Callable[[], tuple[tuple[str, str], ...]] = field(repr=False)
     protocol: ProtocolOptions
     limits: FrameLimits
@@ -289,7 +289,7 @@ class Core:
         with scope:
             try:
                 connect = session.connect(options.headers())
-                async with open_pipe(options.way, options.versions, most) as pipe:
+                async with open_pipe(options.endpoint, options.versions, most) as pipe:
                     link = Link(
                         pipe,
                         session=session,
@@ -303,11 +303,11 @@ class Core:
                     self._take_up(link, welcomed)
                     return await link.run()
             except LinkLost as error:
-                return ConnectFailed(f"no session at {options.way.address}: {error}")
+                return ConnectFailed(f"no session at {options.endpoint.address}: {error}")
             except StompError as error:
                 return error
         return ConnectFailed(
-            f"no session at {options.way.address} within {options.connect_timeout_s:g} s"
+            f"no session at {options.endpoint.address} within {options.connect_timeout_s:g} s"
         )
 
     def _take_up(self, link: Link, welcomed: SessionOpened) -> None:

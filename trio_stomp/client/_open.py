@@ -10,7 +10,7 @@ from attrs import frozen
 from trio_stomp.base import OptionError, sole
 from trio_stomp.client._client import Client
 from trio_stomp.client._core import Core, CoreOptions
-from trio_stomp.client._pipe import Connector, way_to
+from trio_stomp.client._pipe import Connector, parse_endpoint
 from trio_stomp.client._reconnect import ReconnectPolicy
 from trio_stomp.frames import FrameLimits
 from trio_stomp.protocol import STOMP_1_0, STOMP_1_1, STOMP_1_2, ClientSession, ProtocolOptions
@@ -76,10 +76,10 @@ async def open_client(
       OptionError: an argument is wrong.
       ClientError: connecting failed, or an error ended the client later.
     """
-    way = way_to(where, ssl_context)
-    build = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
+    peer = parse_endpoint(where, ssl_context)
+    build = _connect_headers(_Login(login, passcode, token), host or peer.host, client_id, headers)
     options = CoreOptions(
-        way,
+        peer,
         headers=build,
         protocol=ProtocolOptions(*_milliseconds(heart_beat)),
         limits=limits or FrameLimits(),

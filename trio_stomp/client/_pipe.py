@@ -24,7 +24,7 @@ _SUBPROTOCOLS = {"1.2": "v12.stomp", "1.1": "v11.stomp", "1.0": "v10.stomp"}
 
 
 @frozen
-class Way:
+class Endpoint:
     """The address of the broker, and how to connect to it.
 
     Args:
@@ -47,14 +47,14 @@ class Way:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def way_to(where: str | Connector, ssl_context: ssl.SSLContext | None = None) -> Way:
+def parse_endpoint(where: str | Connector, ssl_context: ssl.SSLContext | None = None) -> Endpoint:
     """Parse an address.
 
     Raises:
       OptionError: it is invalid; it is not quoted if it may hold a secret.
     """
     if not isinstance(where, str):
-        return Way("localhost", connector=where, ssl_context=ssl_context)
+        return Endpoint("localhost", connector=where, ssl_context=ssl_context)
     if "@" in where:
         raise OptionError(
             "the url contains credentials: pass them as login= and passcode=, or token="
@@ -75,7 +75,7 @@ def way_to(where: str | Connector, ssl_context: ssl.SSLContext | None = None) ->
         raise OptionError(f"{where!r}: only ws:// and wss:// have a path")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "") if is_websocket else ""
     port = _PORTS[scheme] if port is None else port
-    return Way(host, port, scheme in _SECRET, path, ssl_context=ssl_context)
+    return Endpoint(host, port, scheme in _SECRET, path, ssl_context=ssl_context)
 
 
 class Pipe(Protocol):
@@ -133,7 +133,7 @@ class WebSocketPipe:
 
 @asynccontextmanager
 async def open_pipe(
-    way: Way, versions: tuple[str, ...], max_message_bytes: int
+    endpoint: Endpoint, versions: tuple[str, ...], max_message_bytes: int
 ) -> AsyncIterator[Pipe]:
     """Connect for the block, and close at its end without waiting.
 
@@ -141,28 +141,30 @@ async def open_pipe(
       ConnectFailed: the broker cannot be reached.
       OptionError: trio-websocket is not installed.
     """
-    stream = await _dial(way)
+    stream = await _dial(endpoint)
     try:
-        if not way.path:
+        if not endpoint.path:
             yield StreamPipe(stream)
             return
-        async with _upgraded(way, stream, versions, max_message_bytes) as pipe:
+        async with _upgraded(endpoint, stream, versions, max_message_bytes) as pipe:
             yield pipe
     finally:
         await trio.aclose_forcefully(stream)
 
 
-async def _dial(way: Way) -> trio.abc.Stream:
-    with _raising_connect_failed(way):
-        if way.connector is not None:
-            return await way.connector()
-        stream = await trio.open_tcp_stream(way.host, way.port)
-        if not way.is_secret:
+async def _dial(endpoint: Endpoint) -> trio.abc.Stream:
+    with _raising_connect_failed(endpoint):
+        if endpoint.connector is not None:
+            return await endpoint.connector()
+        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+        if not endpoint.is_secret:
             return stream
     try:
-        context = way.ssl_context or ssl.create_default_context()
-        secret = trio.SSLStream(stream, context, server_hostname=way.host, https_compatible=True)
-        with _raising_connect_failed(way):
+        context = endpoint.ssl_context or ssl.create_default_context()
+        secret = trio.SSLStream(
+            stream, context, server_hostname=endpoint.host, https_compatible=True
+        )
+        with _raising_connect_failed(endpoint):
             await secret.do_handshake()
     except BaseException:
         await trio.aclose_forcefully(stream)
@@ -171,20 +173,20 @@ async def _dial(way: Way) -> trio.abc.Stream:
 
 
 @contextmanager
-def _raising_connect_failed(way: Way) -> Iterator[None]:
+def _raising_connect_failed(endpoint: Endpoint) -> Iterator[None]:
     try:
         yield
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, ssl.CertificateError) as e:
         cause = e.__cause__ if isinstance(e, trio.BrokenResourceError) and e.__cause__ else e
         if isinstance(cause, ssl.SSLCertVerificationError):
             untrusted = f"its certificate is not trusted: {cause.verify_message}"
-            raise ConnectFailed(f"no connection to {way.address}: {untrusted}") from cause
-        raise ConnectFailed(f"no connection to {way.address}: {cause}") from e
+            raise ConnectFailed(f"no connection to {endpoint.address}: {untrusted}") from cause
+        raise ConnectFailed(f"no connection to {endpoint.address}: {cause}") from e
 
 
 @asynccontextmanager
 async def _upgraded(
-    way: Way, stream: trio.abc.Stream, versions: tuple[str, ...], max_message_bytes: int
+    endpoint: Endpoint, stream: trio.abc.Stream, versions: tuple[str, ...], max_message_bytes: int
 ) -> AsyncIterator[Pipe]:
     try:
         import trio_websocket
@@ -198,8 +200,8 @@ async def _upgraded(
             connection = await trio_websocket.wrap_client_stream(
                 nursery,
                 stream,  # type: ignore[arg-type]
-                way.host if way.port in (0, 80, 443) else way.address,
-                way.path,
+                endpoint.host if endpoint.port in (0, 80, 443) else endpoint.address,
+                endpoint.path,
                 subprotocols=[_SUBPROTOCOLS[name] for name in reversed(versions)],
                 max_message_size=max_message_bytes,
                 receive_buffer_size=READ_BYTES,
@@ -215,4 +217,6 @@ async def _upgraded(
         raise sole(other)
     status = getattr(sole(refused) if refused else None, "status_code", None)
     what = f"it answered {status}" if status else "it closed the connection"
-    raise ConnectFailed(f"no WebSocket at {way.address}{way.path.partition('?')[0]}: {what}")
+    raise ConnectFailed(
+        f"no WebSocket at {endpoint.address}{endpoint.path.partition('?')[0]}: {what}"
+    )

@@ -18,7 +18,7 @@ def with_server(drops: Mapping[str, int], server: "Server") -> dict[str, int]:
 
 
 @define(eq=False)
-class DropTeller:
+class DropReporter:
     """Compares the counters of dropped messages with those of the last interval.
 
     Handles: drops that are too frequent for an event each.
@@ -26,9 +26,9 @@ class DropTeller:
     """
 
     _before: dict[str, int] = field(factory=dict)
-    _told_at: float = float("-inf")
+    _reported_at: float = float("-inf")
 
-    def tell(self, server: "Server", lost_by_listeners: int, now: float) -> None:
+    def report(self, server: "Server", lost_by_listeners: int, now: float) -> None:
         """Publish a ``drop`` event for each reason whose counter has grown.
 
         It names the destination that lost most, if the broker keeps a history of events.
@@ -50,7 +50,7 @@ class DropTeller:
             if (dropped := count - self._before.get(reason, 0))
         }
         if grown:
-            places = {**server.broker.losing(self._told_at), SLOW_LISTENER: "DIAG"}
+            places = {**server.broker.losing(self._reported_at), SLOW_LISTENER: "DIAG"}
             for reason, dropped in grown.items():
                 server.broker.record_drop(reason, dropped, places.get(reason, ""))
-        self._before, self._told_at = counters, now
+        self._before, self._reported_at = counters, now

@@ -22,7 +22,7 @@ from trio_stomp.broker import (
     queue_of,
 )
 from trio_stomp.diag._changes import Changes, Touched, destination_mark
-from trio_stomp.diag._drops import DropTeller
+from trio_stomp.diag._drops import DropReporter
 from trio_stomp.diag._figures import Figures
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.diag._process import PauseMeter
@@ -81,7 +81,7 @@ class Reporter:
     figures: Figures = field(init=False)
     """The same figures for requests between intervals."""
     _started: float = field(factory=trio.current_time)
-    _drops: DropTeller = field(factory=DropTeller)
+    _drops: DropReporter = field(factory=DropReporter)
     _pauses: PauseMeter = field(factory=PauseMeter)
     _events: deque[BrokerEvent] = field(factory=deque)
     _jobs: deque[Iterator[None]] = field(factory=deque)
@@ -157,38 +157,40 @@ class Reporter:
         dispatcher = server.dispatcher
         turns, dispatcher.turn_times = dispatcher.turn_times, Histogram()
         self.figures.end_interval(turns)
-        self._drops.tell(server, self.stream.lost, now)
-        heard = {table for table in _schema.REPORTED if self._is_heard(table.topic)}
-        self._pauses.turn(_schema.PROCESS in heard)
+        self._drops.report(server, self.stream.lost, now)
+        subscribed = {table for table in _schema.REPORTED if self._has_subscribers(table.topic)}
+        self._pauses.turn(_schema.PROCESS in subscribed)
         # A new subscriber first gets full lists.
-        self._changes = {table: each for table, each in self._changes.items() if table in heard}
-        if not heard:
+        self._changes = {
+            table: each for table, each in self._changes.items() if table in subscribed
+        }
+        if not subscribed:
             return
         wall_now = self.wall()
         ts = timestamp(wall_now)
-        census = server.census() if heard & _WITH_CENSUS else Census()
+        census = server.census() if subscribed & _WITH_CENSUS else Census()
         statistics = server.broker.statistics()
-        if _schema.SESSION in heard:
+        if _schema.SESSION in subscribed:
             self._publish(_schema.SESSION, self.figures.session(census), ts, now)
-        if _schema.STALE in heard:
+        if _schema.STALE in subscribed:
             self._publish(_schema.STALE, stale_record(statistics, census), ts, now)
-        if _schema.PROCESS in heard:
+        if _schema.PROCESS in subscribed:
             self._publish(_schema.PROCESS, self.figures.process(now), ts, now)
         if not self._jobs:
             # Otherwise the last interval's lists are still being published: skip those of this one.
             # Connections use Trio's clock, which stops while the machine is suspended.
             awake = now - server.clock.slept_s
-            self._plan_connections(heard, buffers_record(server, census), ts, awake, wall_now)
-            if _schema.QUEUE in heard:
+            self._plan_connections(subscribed, buffers_record(server, census), ts, awake, wall_now)
+            if _schema.QUEUE in subscribed:
                 self._jobs.append(self._list_queues(ts, now))
-            if heard & _OF_ROUTES:
-                self._jobs.append(self._list_routes(heard & _OF_ROUTES, ts, now))
+            if subscribed & _OF_ROUTES:
+                self._jobs.append(self._list_routes(subscribed & _OF_ROUTES, ts, now))
 
     def _plan_connections(
-        self, heard: set[Table], buffers: Record, ts: str, now: float, wall_now: float
+        self, subscribed: set[Table], buffers: Record, ts: str, now: float, wall_now: float
     ) -> None:
         connections = self.server.connections
-        tables = heard & {_schema.CONNECTION, _schema.WS}
+        tables = subscribed & {_schema.CONNECTION, _schema.WS}
         if not tables:
             return
         if not all(table in self._changes for table in tables):
@@ -305,11 +307,11 @@ class Reporter:
             items: list[str] = []
             listed = things[part * MAX_ITEMS : (part + 1) * MAX_ITEMS]
             for some in slices(listed, RECORDS):
-                if not self._is_heard(table.topic):
+                if not self._has_subscribers(table.topic):
                     return
                 items.append(encode_items([describe(each) for each in some]))
                 yield
-            if not self._is_heard(table.topic):
+            if not self._has_subscribers(table.topic):
                 return
             page: Record = {"part": part + 1, "parts": parts, "full": full, **(beside or {})}
             self._publish(table, page, ts, self._now, items=items)
@@ -320,10 +322,10 @@ class Reporter:
         ts = timestamp(self.wall())
         for _ in range(min(len(events), MAX_TURN_EVENTS)):
             event = events.popleft()
-            if self._is_heard(_schema.EVENT.topic + event.name):
+            if self._has_subscribers(_schema.EVENT.topic + event.name):
                 self._publish(_schema.EVENT, event_record(event), ts, now, interval_s=0.0)
 
-    def _is_heard(self, topic: str) -> bool:
+    def _has_subscribers(self, topic: str) -> bool:
         return self.stream.log is not None or self.server.broker.has_subscribers(topic)
 
     def _publish(

@@ -70,14 +70,14 @@ def encode_frame(
     return b"%b\n%b\n%b\0\n" % (command.encode(), b"".join(lines), body)
 
 
-def encode_receipt(receipt_id: bytes, evidence: bytes = b"") -> bytes:
+def encode_receipt(receipt_id: bytes, result_lines: bytes = b"") -> bytes:
     """Return an encoded RECEIPT.
 
     Args:
       receipt_id: The id, escaped for this session.
-      evidence: Encoded header lines with the result of the frame.
+      result_lines: Encoded header lines with the result of the frame.
     """
-    return b"RECEIPT\nreceipt-id:%b\n%b\n\0\n" % (receipt_id, evidence)
+    return b"RECEIPT\nreceipt-id:%b\n%b\n\0\n" % (receipt_id, result_lines)
 
 
 def subscription_prefix(

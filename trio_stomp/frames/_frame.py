@@ -76,7 +76,7 @@ class Head:
     """The encoding for the store; set by the core."""
     cost: int = 0
     """Bytes to charge for it; set by ``head_cost``."""
-    kept: int = 0
+    waiting_count: int = 0
     """Number of waiting messages that share it and its charge; counted by the core."""
     payer: "Quota | None" = field(default=None, repr=False)
     """The quota that is charged for it while messages wait: that of the first one."""

@@ -92,7 +92,7 @@ class Puller:
     _inbox: bytes = field(factory=lambda: b"_INBOX." + secrets.token_hex(11).encode())
     _subscription: Subscription = field(init=False)
     _arrived: list[Message] = field(factory=list)
-    _asked: int = 0
+    _requested: int = 0
     """Requested messages that have not arrived."""
     _error: NatsError | None = None
     _news: trio.Event = field(factory=trio.Event)
@@ -138,7 +138,7 @@ class Puller:
 
     def _ask(self) -> None:
         """Request another window if at most half of one is outstanding."""
-        if self._asked > self.window // 2:
+        if self._requested > self.window // 2:
             return
         order = {
             "batch": self.window,
@@ -148,14 +148,14 @@ class Puller:
         }
         payload = json.dumps(order).encode()
         self.client.publish(self.next_subject, payload, reply=self._inbox)
-        self._asked += self.window
+        self._requested += self.window
 
     def _take(self, messages: list[Message]) -> None:
         for message in messages:
             if message.headers.startswith(_STATUS) and not message.payload:
                 self._take_status(parse_headers(message.headers))
             else:
-                self._asked -= 1
+                self._requested -= 1
                 self._arrived.append(message)
         self._news.set()
 
@@ -165,7 +165,7 @@ class Puller:
             return
         unsent = headers.fields.get(b"Nats-Pending-Messages", b"")
         if unsent.isdigit():
-            self._asked -= int(unsent)
+            self._requested -= int(unsent)
         elif headers.status == UNAVAILABLE:
             self._error = NoResponders(f"{self.next_subject.decode()}: there is no such consumer")
         else:

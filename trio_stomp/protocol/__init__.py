@@ -13,11 +13,11 @@ from trio_stomp.protocol._client_session import Receipted as Receipted
 from trio_stomp.protocol._client_session import SessionEvent as SessionEvent
 from trio_stomp.protocol._client_session import SessionOpened as SessionOpened
 from trio_stomp.protocol._events import Acked as Acked
-from trio_stomp.protocol._events import Asked as Asked
 from trio_stomp.protocol._events import Committed as Committed
+from trio_stomp.protocol._events import Disconnected as Disconnected
 from trio_stomp.protocol._events import Event as Event
-from trio_stomp.protocol._events import Left as Left
 from trio_stomp.protocol._events import Opened as Opened
+from trio_stomp.protocol._events import Queried as Queried
 from trio_stomp.protocol._events import Received as Received
 from trio_stomp.protocol._events import Refused as Refused
 from trio_stomp.protocol._events import Subscribed as Subscribed

@@ -90,14 +90,14 @@ class Committed:
 
 
 @value
-class Asked:
+class Queried:
     """The DIAG command of stompica: a query about the broker, allowed before CONNECT too."""
 
     query: str
 
 
 @value
-class Left:
+class Disconnected:
     """DISCONNECT, the last event of a session."""
 
     receipt: bytes | None
@@ -121,7 +121,7 @@ Event = (
     | Acked
     | Received
     | Committed
-    | Asked
-    | Left
+    | Queried
+    | Disconnected
     | Refused
 )

@@ -23,11 +23,11 @@ from trio_stomp.frames import (
 )
 from trio_stomp.protocol._events import (
     Acked,
-    Asked,
     Committed,
+    Disconnected,
     Event,
-    Left,
     Opened,
+    Queried,
     Received,
     Refused,
 )
@@ -108,7 +108,7 @@ class ServerSession:
           data: The next bytes from the client, in any pieces.
 
         Returns:
-          Events. Nothing follows a ``Refused`` or a ``Left`` that ends the session.
+          Events. Nothing follows a ``Refused`` or a ``Disconnected`` that ends the session.
         """
         events: list[Event] = []
         decoder = self.decoder
@@ -284,7 +284,7 @@ class ServerSession:
             self.decoder.use(OPENING, self.codecs.opening)
         else:
             self.state = State.CLOSED
-        return Left(frame.receipt)
+        return Disconnected(frame.receipt)
 
     def _ask(self, frame: Frame) -> Event:
         if not self.may_ask:
@@ -294,7 +294,7 @@ class ServerSession:
                 " SUBSCRIBE to the DIAG topics instead",
                 reason=CloseReason.UNSUPPORTED,
             )
-        return Asked(frame.body.decode(errors="replace"))
+        return Queried(frame.body.decode(errors="replace"))
 
     def _refuse_unconnected(self, frame: Frame) -> Event:
         raise ProtocolError(

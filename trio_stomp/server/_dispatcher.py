@@ -15,7 +15,7 @@ from trio_stomp.broker import Broker, Client, Histogram, internal_error
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import StoreCommitter
-from trio_stomp.server.io import Batch, Control, Gone, Inbox, Item, OutboxShared
+from trio_stomp.server.io import Batch, ConnectionEnd, Control, Inbox, Item, OutboxShared
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ class Dispatcher:
             if self.outboxes.strained != strained:
                 source.throttle_next_read()
             return item.frames
-        if type(item) is Gone:
+        if type(item) is ConnectionEnd:
             client, release = item.source.client, item.source.release
             subscriptions = client.subscriptions
             before = len(subscriptions)

@@ -72,27 +72,27 @@ class EventFeed:
     _subscriptions: dict[str, int] = field(factory=dict)
     """The number of subscriptions by destination, bounded by the broker's limits."""
 
-    def hear(self, event: BrokerEvent) -> None:
+    def on_event(self, event: BrokerEvent) -> None:
         """Process an event of the core, within its turn. Does not raise."""
         if event.name == "subscribe":
             many = self._subscriptions.get(event.destination, 0) + 1
             self._subscriptions[event.destination] = many
             if many == 1:
-                self.tell(ServerEvent("subscription-start", destination=event.destination))
+                self.put(ServerEvent("subscription-start", destination=event.destination))
         elif event.name == "unsubscribe":
             many = self._subscriptions.pop(event.destination, 1) - 1
             if many:
                 self._subscriptions[event.destination] = many
             else:
-                self.tell(ServerEvent("subscription-stop", destination=event.destination))
+                self.put(ServerEvent("subscription-stop", destination=event.destination))
         elif event.name == "connect":
             who = event.session_id, event.user
-            self.tell(ServerEvent("connect", *who, detail=event.detail))
+            self.put(ServerEvent("connect", *who, detail=event.detail))
         elif event.name == "disconnect":
             who = event.session_id, event.user
-            self.tell(ServerEvent("disconnect", *who, reason=event.reason, detail=event.detail))
+            self.put(ServerEvent("disconnect", *who, reason=event.reason, detail=event.detail))
 
-    def tell(self, event: ServerEvent) -> None:
+    def put(self, event: ServerEvent) -> None:
         """Put an event into the channel if it has room, or count it as lost."""
         if self.channel is None:
             return

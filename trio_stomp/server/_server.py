@@ -412,21 +412,21 @@ class Server:
     def _report_late(self, client: Client, outbox: Outbox, late_s: float) -> None:
         self.outboxes.touched.add(outbox)
 
-        def tell(_: float) -> None:
-            self.broker.events.tell(
+        def record(_: float) -> None:
+            self.broker.events.record(
                 "heartbeat",
                 client,
                 reason="late",
                 detail=f"late_ms:{late_s * 1000:.0f}",
             )
 
-        self.dispatcher.call_soon(tell)
+        self.dispatcher.call_soon(record)
 
     def _report_failed_login(self, client: Client, code: str) -> None:
-        def tell(_: float) -> None:
-            self.broker.events.tell("auth", client, reason=code)
+        def record(_: float) -> None:
+            self.broker.events.record("auth", client, reason=code)
 
-        self.dispatcher.call_soon(tell)
+        self.dispatcher.call_soon(record)
 
     async def reconfigure(
         self,

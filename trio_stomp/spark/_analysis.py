@@ -97,8 +97,8 @@ def is_new(is_first: Column, after_s: int) -> Column:
     It does if the data contain the broker's start, or if the item appeared when the broker had been
     heard for a while.
     """
-    heard_s = F.unix_seconds("bucket") - F.unix_seconds("begin")
-    return is_first & (F.col("is_whole") | (heard_s >= max(after_s, NEW_S)))
+    age_s = F.unix_seconds("bucket") - F.unix_seconds("begin")
+    return is_first & (F.col("is_whole") | (age_s >= max(after_s, NEW_S)))
 
 
 def whole_boots(process: DataFrame) -> DataFrame:
@@ -112,8 +112,8 @@ def unheard(process: DataFrame, width_s: int) -> DataFrame:
     order = Window.partitionBy("broker_id").orderBy("bucket")
     gone = F.unix_seconds("bucket") - F.unix_seconds(F.lag("bucket").over(order))
     hole = F.when(gone > 3 * width_s, gone - width_s).otherwise(0)
-    heard = process.select("broker_id", bucket(width_s)).distinct()
-    return heard.select("broker_id", "bucket", F.sum(hole).over(order).alias("unheard_s"))
+    reported = process.select("broker_id", bucket(width_s)).distinct()
+    return reported.select("broker_id", "bucket", F.sum(hole).over(order).alias("unheard_s"))
 
 
 def increases(

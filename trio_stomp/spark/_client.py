@@ -206,14 +206,14 @@ class Connection:
         Raises:
           StreamAway: the broker closed, or sent nothing but heart-beats for ``timeout_s``.
         """
-        heard = time.monotonic()
+        last_frame_at = time.monotonic()
         while data := self._socket.recv(READ_BYTES):
             if frames := self._splitter.feed(data):
                 yield frames
             # The caller's own time is not silence of the broker, but heart-beats alone are.
             if frames or data.strip(b"\r\n"):
-                heard = time.monotonic()
-            elif time.monotonic() - heard > self._timeout_s:
+                last_frame_at = time.monotonic()
+            elif time.monotonic() - last_frame_at > self._timeout_s:
                 raise StreamAway(f"{self._name} sent no frame for {self._timeout_s:g} s")
         raise StreamAway(f"{self._name} closed the connection")
 
@@ -329,8 +329,8 @@ class Replay:
                 patience.wait(error)
 
     def _replay(self, connection: Connection) -> Iterator[list[Message]]:
-        asked = subscription(self._stream_address, self._epoch, self._hi)
-        connection.send("SUBSCRIBE", asked | {"x-stream-offset": f"offset={self._at}"})
+        headers = subscription(self._stream_address, self._epoch, self._hi)
+        connection.send("SUBSCRIBE", headers | {"x-stream-offset": f"offset={self._at}"})
         for frames in connection.messages():
             ending = frames.pop() if is_end(*frames[-1]) else None
             if messages := list(numbered(frames)):

@@ -80,13 +80,13 @@ class Results:
         starts: Sequence[Mapping[str, Any]] = self["starts"]
         if not starts:
             return begin, end
-        heard, silent = min(row["first"] for row in starts), max(row["last"] for row in starts)
-        if 2 * (silent - heard) >= end - begin:
+        begun, ended = min(row["first"] for row in starts), max(row["last"] for row in starts)
+        if 2 * (ended - begun) >= end - begin:
             return begin, end
         # Whole columns, also of the coarse plots.
         width = timedelta(seconds=self.thresholds.coarse_s)
-        after = begin + ((silent - begin) // width + 1) * width
-        return begin + (heard - begin) // width * width, min(after, end)
+        after = begin + ((ended - begin) // width + 1) * width
+        return begin + (begun - begin) // width * width, min(after, end)
 
     def clock(self, moment: datetime) -> str:
         """Format a time with the precision that the span of the data needs."""
@@ -171,16 +171,16 @@ def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
 
 def _keep_widths(out: Path, limits: Thresholds) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    said = {name: getattr(limits, name) for name in WIDTHS}
-    (out / WIDTHS_FILE).write_text(json.dumps(said) + "\n", encoding="utf-8")
+    widths = {name: getattr(limits, name) for name in WIDTHS}
+    (out / WIDTHS_FILE).write_text(json.dumps(widths) + "\n", encoding="utf-8")
 
 
 def _kept_widths(out: Path) -> dict[str, int]:
     try:
-        said = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
+        widths = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:  # results of an older version, with the widths of the thresholds
         return {}
-    return {name: int(said[name]) for name in WIDTHS}
+    return {name: int(widths[name]) for name in WIDTHS}
 
 
 def _plain(row: Row) -> Row:

@@ -134,12 +134,12 @@ def records(raw: DataFrame, table: Table, *kept: str) -> DataFrame:
     The row of an item repeats the common fields of its message. A message without items yields no
     row, unless it has common fields, which would be lost: then one row with nulls.
     """
-    said = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
+    parsed = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
     item = "m"
     if table.is_list:
         # Not ``explode``: to leave out empty lists first, Spark would parse each body three times.
-        said = said.select("*", F.posexplode_outer("m.items").alias("pos", "item"))
-        said = said if table.beside else said.where("pos IS NOT NULL")
+        parsed = parsed.select("*", F.posexplode_outer("m.items").alias("pos", "item"))
+        parsed = parsed if table.beside else parsed.where("pos IS NOT NULL")
         item = "item"
     own = {field.name for field in table.fields}
     from_raw = {field.name for field in RAW}
@@ -160,7 +160,7 @@ def records(raw: DataFrame, table: Table, *kept: str) -> DataFrame:
             F.coalesce(F.col(f"m.{name}"), F.col(name)) if name in from_raw else F.col(f"m.{name}")
         )
 
-    return said.select(*(value(field).alias(field.name) for field in columns(table)), *kept)
+    return parsed.select(*(value(field).alias(field.name) for field in columns(table)), *kept)
 
 
 def read_table(spark: SparkSession, root: Path | str, kind: str) -> DataFrame:

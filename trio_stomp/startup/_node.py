@@ -38,7 +38,7 @@ from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, serve_one
-from trio_stomp.startup._storage import teller
+from trio_stomp.startup._storage import progress_reporter
 from trio_stomp.store import JournalStore
 from trio_stomp.store._options import JOURNAL
 from trio_stomp.store.tools import open_view
@@ -255,7 +255,7 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
             stop_serving=host.stop_serving,
             address=", ".join((*host.handle.addresses, *host.handle.tls_addresses)),
             version=__version__,
-            progress=teller(JOURNAL),
+            progress=progress_reporter(JOURNAL),
             lease=lease,
             on_renewed=host.wake,
             stop_s=server.drain_s + GRACE_S + PATIENCE_S,
@@ -268,7 +268,7 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
             try:
                 await node.run()
             finally:
-                host.handle.feed.tell(ServerEvent("stop"))
+                host.handle.feed.put(ServerEvent("stop"))
             tasks.cancel_scope.cancel()
         snapshots.close()
 

@@ -131,13 +131,13 @@ async def serve_one(
         if opened is not None:
             await _restore(server, *opened)
         server.diagnostics.begin()
-        server.broker.events.listener = embedding.feed.hear
+        server.broker.events.listener = embedding.feed.on_event
         unused.pop_all()
     try:
         await server.run(entrances, handle, lambda: task_status.started(handle))
     finally:
         if embedding.store is None:  # else a node goes on
-            embedding.feed.tell(ServerEvent("stop"))
+            embedding.feed.put(ServerEvent("stop"))
 
 
 async def _reload(
@@ -171,7 +171,7 @@ async def _use(
         security.use(access)
         server.memory.limit_bytes = settings.server.max_memory_bytes
         server.broker.use_policies(book)
-        server.broker.events.tell("config")
+        server.broker.events.record("config")
 
     await server.reconfigure(access.accounts, access.rules, apply, access.revoked)
 

@@ -37,7 +37,7 @@ async def open_store(
     store = given
     if store is None:
         store = _journal(settings) if kind == JOURNAL else _sql(settings)
-    recovered = await trio.to_thread.run_sync(store.recover, teller(kind))
+    recovered = await trio.to_thread.run_sync(store.recover, progress_reporter(kind))
     for line in recovered.damage:
         logger.error("%s: %s", kind, line)
     for line in recovered.notes:
@@ -56,15 +56,15 @@ def _sql(settings: Settings) -> Store:
     return SqlStore(settings.store.store_url)
 
 
-def teller(kind: str) -> Callable[[int, int], None]:
+def progress_reporter(kind: str) -> Callable[[int, int], None]:
     """Return a function that logs progress if the recovery takes long."""
-    told = time.monotonic()
+    reported_at = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
-        nonlocal told
+    def report(done: int, total: int) -> None:
+        nonlocal reported_at
         now = time.monotonic()
-        if now - told >= PROGRESS_S and total:
-            told = now
+        if now - reported_at >= PROGRESS_S and total:
+            reported_at = now
             logger.info("reading the %s: %d of %d MB", kind, done >> 20, total >> 20)
 
-    return tell
+    return report

@@ -11,13 +11,13 @@ from trio_stomp.base._memory import MemoryBudget
 from trio_stomp.frames import OPENING, AckRun, Frame, FrameLimits, FrameRun
 from trio_stomp.protocol import (
     Acked,
-    Asked,
     Codecs,
     Committed,
+    Disconnected,
     Event,
-    Left,
     Opened,
     ProtocolOptions,
+    Queried,
     Received,
     Refused,
     ServerSession,
@@ -105,7 +105,7 @@ def feed(codecs: Codecs, may_ask: bool, chunks: Iterable[bytes]) -> list[tuple[o
             check(not is_over, f"after the end: {event!r}")
             said += flat(event)
             is_end = isinstance(event, Refused) and not codecs.survives_errors
-            is_over = is_end or (isinstance(event, Left) and not codecs.reopens)
+            is_over = is_end or (isinstance(event, Disconnected) and not codecs.reopens)
     session.close()
     check_equal(codecs.memory.used_bytes, 0, "memory held by a closed session")
     return said
@@ -139,9 +139,9 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
             return [("subscribed", *told, event.receipt)]
         case Unsubscribed():
             return [("unsubscribed", event.id, event.destination, event.receipt)]
-        case Left():
+        case Disconnected():
             return [("left", event.receipt)]
-        case Asked():
+        case Queried():
             return [("asked", event.query)]
     raise AssertionError(f"unknown event: {event!r}")
 

@@ -20,11 +20,11 @@ from trio_stomp.broker.routing._events import MAX_PENDING
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     Acked,
-    Asked,
     Committed,
+    Disconnected,
     HeartbeatPlan,
-    Left,
     Opened,
+    Queried,
     Received,
     Refused,
     Subscribed,
@@ -94,7 +94,7 @@ def test_disconnect_is_answered_last_and_what_follows_is_ignored(core: Core):
     peer.subscribes("a")
     peer.does(
         run_of("a", ["before"], receipts=[(1, b"r1")]),
-        Left(b"r2"),
+        Disconnected(b"r2"),
         run_of("a", ["after"]),
     )
     peer.sends("a", "later")
@@ -132,7 +132,7 @@ def test_an_error_closes_with_the_reason_of_its_rule():
     peer = Core().peer()
     peer.does(Refused(ProtocolError("x", "y", reason=CloseReason.UNSUPPORTED)))
     assert peer.outbox.closed is CloseReason.UNSUPPORTED
-    peer.does(Refused(ProtocolError("again", "z")), Asked("session"), Left(b"r"))
+    peer.does(Refused(ProtocolError("again", "z")), Queried("session"), Disconnected(b"r"))
     assert peer.error().get("code") == "x"
 
 
@@ -240,10 +240,10 @@ def test_events_of_a_turn_are_bounded_and_the_rest_is_counted(core: Core):
     core.peer().subscribes("DIAG/event/x")
     events = core.broker.events
     for number in range(MAX_PENDING + 5):
-        events.tell("x", detail=str(number))
+        events.record("x", detail=str(number))
     assert events.lost == 5
     assert [event.detail for event in events.take()] == [str(n) for n in range(MAX_PENDING)]
-    events.tell("x")
+    events.record("x")
     assert len(events.take()) == 1
     assert events.lost == 5
 
@@ -303,7 +303,7 @@ async def test_no_call_is_a_checkpoint():
             Opened(VERSIONS["1.0"], NO_HEARTBEATS, ()),
             Subscribed("0", "a*", "auto", (), b"r"),
             Subscribed("1", "#w", "auto", (), None),
-            Asked("stale"),
+            Queried("stale"),
             run_of("#w", "abc"),
             run_of("DIAG/x", ["session"]),
             Unsubscribed("1", None, None),

@@ -9,7 +9,7 @@ from tests.support.durable_fakes import DurableBench
 from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker.durability import _log as log_module
-from trio_stomp.protocol import Left, Subscribed, Unsubscribed
+from trio_stomp.protocol import Disconnected, Subscribed, Unsubscribed
 
 Q = "/queue/q"
 
@@ -136,7 +136,7 @@ def test_stored_sends_and_acks_are_not_held(core: DurableBench) -> None:
     [
         Subscribed("1", "/topic/t", "auto", (("destination", "/topic/t"),), b"2"),
         Unsubscribed("0", None, b"2"),
-        Left(b"2"),
+        Disconnected(b"2"),
     ],
 )
 def test_whatever_else_a_client_says_waits_for_what_it_sent(
@@ -153,7 +153,7 @@ def test_whatever_else_a_client_says_waits_for_what_it_sent(
 def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
     reader, (got,) = core.unacknowledged(Q, "a")
     reader.acks(got)
-    reader.does(Left(b"1"))
+    reader.does(Disconnected(b"1"))
     assert reader.frames() == []
     core.answers()
     assert told(reader.frames()) == ["RECEIPT 1"]
@@ -167,7 +167,7 @@ def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored(
     sender.sends(Q, "a")
     (got,) = reader.reads()
     reader.acks(got)
-    reader.does(Left(b"1"))
+    reader.does(Disconnected(b"1"))
     assert told(reader.frames()) == ["RECEIPT 1"]
 
 
@@ -181,7 +181,7 @@ def test_disconnect_after_an_ack_survives_failures_before_and_after(core: Durabl
     core.fails()
     core.answers()
     reader.acks(second)
-    reader.does(Left(b"1"))
+    reader.does(Disconnected(b"1"))
     core.turn()
     core.fails()
     assert reader.frames() == []
@@ -210,7 +210,7 @@ def test_other_clients_do_not_wait(core: DurableBench) -> None:
     (got,) = other.reads()
     stores(sender, "a")
     other.sends("/topic/t", "y", receipts=[(1, b"1")])
-    other.does(Unsubscribed("0", None, b"2"), Left(b"3"))
+    other.does(Unsubscribed("0", None, b"2"), Disconnected(b"3"))
     assert told(other.frames())[-3:] == ["RECEIPT 1", "RECEIPT 2", "RECEIPT 3"]
     assert got.text == "x"
 
@@ -402,7 +402,7 @@ def test_without_a_store_nobody_waits() -> None:
     stores(actor, "a", receipt=b"1")
     frames = actor.frames()
     assert told(frames) == ["RECEIPT 1", "a"]
-    actor.does(actor.acked(frames[1], receipts=[(1, b"2")]), Left(b"3"))
+    actor.does(actor.acked(frames[1], receipts=[(1, b"2")]), Disconnected(b"3"))
     assert told(actor.frames()) == ["RECEIPT 2", "RECEIPT 3"]
     core.ends()
 
@@ -473,7 +473,7 @@ def test_disconnect_waits_for_no_number_that_a_failure_has_made_void(core: Durab
     core.turn()
     core.fails()
     core.answers()
-    reader.does(Left(b"1"))
+    reader.does(Disconnected(b"1"))
     assert told(reader.frames()) == ["RECEIPT 1"]
 
 

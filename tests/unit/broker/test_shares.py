@@ -12,7 +12,7 @@ from trio_stomp.broker.names._sorted_names import CHUNK_SIZE, SortedNames
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.routing._table_costs import JOIN_BYTES
 from trio_stomp.frames import FrameRun
-from trio_stomp.protocol import Committed, Left, Subscribed, Unsubscribed
+from trio_stomp.protocol import Committed, Disconnected, Subscribed, Unsubscribed
 
 MANY = 1_500
 WILD = "/queue/z*"
@@ -379,7 +379,7 @@ def test_a_session_that_ends_on_a_socket_that_stays_ends_in_pieces():
     for number in range(100):
         reader.subscribes(f"/topic/{number}", f"{number}")
     desk.settles()
-    reader.does(Left(b"bye"))
+    reader.does(Disconnected(b"bye"))
     assert reader.client in desk.broker.clients
     other.sends("/queue/q", "other")
     desk.settles()
@@ -394,7 +394,7 @@ def test_a_session_that_ends_and_whose_connection_is_lost_meanwhile_ends_once():
     for number in range(100):
         reader.subscribes(f"/topic/{number}", f"{number}")
     desk.settles()
-    reader.does(Left(b"bye"))
+    reader.does(Disconnected(b"bye"))
     desk.broker.refuse(reader.client, internal_error(), desk.now)
     desk.broker.leaving.finish(desk.now)
     del desk.broker.clients[reader.client]
@@ -455,7 +455,7 @@ def test_a_session_ends_with_its_temporary_destinations():
     reader = desk.actor("1.1")
     reader.subscribes("/temp-queue/mine")
     assert reader.client.temporary
-    reader.does(Left(None))
+    reader.does(Disconnected(None))
     desk.settles()
     assert not reader.client.temporary
 

@@ -816,7 +816,7 @@ async def test_a_bug_in_the_statistics_does_not_end_the_broker(
     reporter.tick(0.0)
     assert "statistics of this interval are incomplete" in caplog.text
     caplog.clear()
-    server.broker.events.tell("drop", reason="test")
+    server.broker.events.record("drop", reason="test")
     reporter.end_turn(0.0)
     assert "events or statistics are incomplete" in caplog.text
     reporter.wall = wall
@@ -933,7 +933,7 @@ async def test_many_events_of_a_turn_are_spread_over_the_next(
     server, reporter, paper = listened("DIAG/event/subscribe")
     paper.messages()
     for number in range(25):
-        server.broker.events.tell("subscribe", destination=f"/topic/{number}")
+        server.broker.events.record("subscribe", destination=f"/topic/{number}")
     counts = []
     for _ in range(4):
         reporter.end_turn(0.0)
@@ -946,7 +946,7 @@ async def test_many_events_of_a_turn_are_spread_over_the_next(
 
 async def test_an_event_that_nobody_hears_any_more_takes_no_offset() -> None:
     server, reporter, paper = listened("DIAG/event/drop")
-    server.broker.events.tell("drop", reason="test")
+    server.broker.events.record("drop", reason="test")
     leave(server, paper)
     reporter.end_turn(0.0)
     assert reporter.stream.next_offset == 0

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.core import Core, Peer, ttl_core
 from trio_stomp.broker import Census
-from trio_stomp.protocol import Asked
+from trio_stomp.protocol import Queried
 
 CENSUS = Census(
     clients=5,
@@ -127,7 +127,7 @@ def test_the_diag_command_is_answered_before_connect_too(
         answer = answer.replace('connected":3', 'connected":4').replace(
             "connected-size:3", "connected-size:4"
         )
-    stranger.does(Asked(query))
+    stranger.does(Queried(query))
     (frame,) = stranger.frames()
     assert frame.command == "DIAG"
     assert frame.get("content-type") == "text/plain"
@@ -139,7 +139,7 @@ def test_the_diag_command_is_answered_before_connect_too(
 def test_another_query_is_an_error(core: Core, query: str):
     stranger = core.peer(opens=False)
     stranger.outbox.version = "1.0"
-    stranger.does(Asked(query))
+    stranger.does(Queried(query))
     assert stranger.error().get("code") == "unknown-query"
     assert (stranger.error().get("message") or "").startswith("Invalid message!")
     assert repr(query) in (stranger.error().get("message") or "")
@@ -167,12 +167,12 @@ def test_subs_lists_at_most_4000_bytes_in_order():
     for number, length in enumerate([999, 999, 999, 1000]):
         peer.subscribes(str(number) * length, str(number))
     asker = core.peer()
-    asker.does(Asked("subs"))
+    asker.does(Queried("subs"))
     listed = asker.frames()[0].text.removeprefix("subs:")
     assert len(listed) == 4000
     assert listed.count(",") == 3
     peer.subscribes("x", "4")
-    asker.does(Asked("subs"))
+    asker.does(Queried("subs"))
     assert asker.frames()[1].text == asker.frames()[0].text
 
 
@@ -181,11 +181,11 @@ def test_the_list_counts_bytes_not_characters():
     peer, asker = core.peer(), core.peer()
     for number in range(5):
         peer.subscribes(f"{number}" + "é" * 500, str(number))
-    asker.does(Asked("subs"))
+    asker.does(Queried("subs"))
     assert asker.frames()[0].text.count("é") == 1500
 
 
 def test_subs_of_nobody():
     asker = Core().peer()
-    asker.does(Asked("subs"))
+    asker.does(Queried("subs"))
     assert asker.frames()[0].text == "subs:"

@@ -19,13 +19,13 @@ from trio_stomp.protocol import (
     STOMP_1_1,
     STOMP_1_2,
     Acked,
-    Asked,
     Codecs,
     Committed,
+    Disconnected,
     Event,
-    Left,
     Opened,
     ProtocolOptions,
+    Queried,
     Received,
     Refused,
     ServerSession,
@@ -121,7 +121,7 @@ def test_each_command_in_each_state_is_an_event_or_a_refusal(state: State, comma
     events = session.receive_data(command.encode() + lines + b"\n\0")
     assert len(events) == 1
     refused = isinstance(events[0], Refused)
-    assert (session.state is State.CLOSED) is (refused or isinstance(events[0], Left))
+    assert (session.state is State.CLOSED) is (refused or isinstance(events[0], Disconnected))
     action = TABLE.get((state, command), Action.REFUSE_UNKNOWN)
     assert refused is (action.name.startswith("REFUSE") or action is Action.ASK)
 
@@ -305,7 +305,7 @@ def test_what_is_pipelined_behind_connect_is_read_by_its_version(
         assert subscribed == Subscribed("s" + text, "/a", "auto", headers, receipt)
         assert isinstance(run, FrameRun)
         assert (run.head.get("x"), run.bodies) == (text, [b"hi"])
-        assert left == Left(b"9")
+        assert left == Disconnected(b"9")
         assert session.state is State.CLOSED
 
 
@@ -422,7 +422,7 @@ def test_a_1_0_subscribe_may_have_a_body_which_is_ignored() -> None:
     events = open_session(STOMP_1_0).receive_data(
         b"SUBSCRIBE\ndestination:/a\ncontent-length:9\n\nbody\0DISCONNECT\n\n\0"
     )
-    assert [type(event) for event in events] == [Subscribed, Left]
+    assert [type(event) for event in events] == [Subscribed, Disconnected]
 
 
 @pytest.mark.covers("R01")
@@ -436,7 +436,7 @@ def test_each_event_tells_the_receipt_asked_for(version: Version, command: bytes
         ((place, receipt),) = event.receipts
         assert place == 1
     else:
-        assert isinstance(event, Subscribed | Unsubscribed | Left)
+        assert isinstance(event, Subscribed | Unsubscribed | Disconnected)
         assert event.receipt is not None
         receipt = event.receipt
     # The text is the same after unescaping; 1.0 has no escapes.
@@ -958,7 +958,7 @@ def test_a_session_may_be_opened_again_behind_disconnect() -> None:
     assert (subscribed.id, again.id) == ("s:", "s\\c")
     assert ack == ("id", None, False, True, b"1", None)
     assert last_ack == ("message-id", None, False, True, b"1", None)
-    assert (left, begun, end) == (Left(b"d"), ("received", b"b"), Left(None))
+    assert (left, begun, end) == (Disconnected(b"d"), ("received", b"b"), Disconnected(None))
 
 
 @pytest.mark.parametrize("frame", [b"SEND\ndestination:/a\n\n\0", b"ACK\nid:1\n\n\0"])
@@ -966,7 +966,7 @@ def test_between_two_sessions_nothing_but_connect_is_allowed(frame: bytes) -> No
     for data in ([b"DISCONNECT\n\n\0" + frame], [b"DISCONNECT\n\n\0", frame]):
         session = open_session(codecs=seed_codecs())
         events = [event for chunk in data for event in session.receive_data(chunk)]
-        assert plain(events) == [Left(None), ("not-connected", None)]
+        assert plain(events) == [Disconnected(None), ("not-connected", None)]
         assert session.state is State.OPENING
 
 
@@ -1027,7 +1027,7 @@ def test_an_excerpt_is_short() -> None:
 def test_nothing_follows_disconnect(version: Version) -> None:
     session = open_session(version)
     frames = b"DISCONNECT\nreceipt:1\n\n\0DISCONNECT\nreceipt:1\n\n\0SEND\ndestination:/a\n\n\0\x01"
-    assert session.receive_data(frames) == [Left(b"1")]
+    assert session.receive_data(frames) == [Disconnected(b"1")]
     assert session.receive_data(frames) == []
     session = open_session(version)
     session.receive_data(b"DISCONNECT\n\n\0")
@@ -1043,10 +1043,10 @@ def test_diag_is_answered_before_and_behind_connect_to_those_who_may_ask(version
     session = make_session(may_ask=True)
     question = b"DIAG\n\nsession\0"
     events = session.receive_data(question * 2 + b"\n" + connect(version) + question)
-    assert events[:2] == [Asked("session"), Asked("session")]
+    assert events[:2] == [Queried("session"), Queried("session")]
     assert isinstance(events[2], Opened)
-    assert events[3:] == [Asked("session")]
-    assert session.receive_data(b"DIAG\n\n\xff\0") == [Asked("�")]
+    assert events[3:] == [Queried("session")]
+    assert session.receive_data(b"DIAG\n\n\xff\0") == [Queried("�")]
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -1087,7 +1087,7 @@ def test_any_stream_means_the_same_however_it_is_cut(
             if isinstance(event, Refused):
                 assert is_seed
                 assert event.error.is_survivable
-            assert is_seed or not isinstance(event, Left)
+            assert is_seed or not isinstance(event, Disconnected)
         for event in events:
             if isinstance(event, Refused):
                 assert event.error.code in SESSION_CODES

@@ -106,9 +106,9 @@ class Host:
         """Wait until so much has been told."""
         await eventually(lambda: len(self.told) == count)
 
-    def send(self, text: str, *, is_kept: bool = False) -> None:
+    def send(self, text: str, *, must_retry: bool = False) -> None:
         """A turn that stores something that somebody waits for."""
-        self.log.write(Keep(text, "."), is_kept=is_kept)
+        self.log.write(Keep(text, "."), must_retry=must_retry)
         self.turn()
 
 
@@ -386,7 +386,7 @@ async def test_what_was_submitted_during_a_failure_is_withdrawn_with_it(
     host.store.faults += [StoreUnavailable(FULL)]
     await hang_in_an_append(host)
     host.send("b")
-    host.send("c", is_kept=True)
+    host.send("c", must_retry=True)
     host.store.go_on()
     await eventually(lambda: host.told)
     host.send("d")

@@ -12,9 +12,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_stomp import CloseReason
 from trio_stomp.frames import FrameRun, Head
-from trio_stomp.protocol import Event, Left
+from trio_stomp.protocol import Disconnected, Event
 from trio_stomp.server import ServerLimits
-from trio_stomp.server.io._inbox import Batch, Control, Gone, Inbox
+from trio_stomp.server.io._inbox import Batch, ConnectionEnd, Control, Inbox
 
 if TYPE_CHECKING:
     from trio_stomp.server.io._source import Source
@@ -51,9 +51,9 @@ def take_all(inbox: Inbox) -> list[Any]:
 
 async def test_what_goes_in_comes_out_in_order() -> None:
     inbox = inbox_of()
-    items: list[Batch | Gone | Control] = [
+    items: list[Batch | ConnectionEnd | Control] = [
         batch(1, 10),
-        Gone(NOBODY, CloseReason.CLIENT_CLOSED),
+        ConnectionEnd(NOBODY, CloseReason.CLIENT_CLOSED),
         batch(2, 20),
         Control(print),
     ]
@@ -202,7 +202,7 @@ async def test_if_the_dispatcher_is_dead_nobody_waits_for_it() -> None:
             inbox.abandon()
         await put()
         with pytest.raises(trio.BrokenResourceError):
-            await inbox.put(Gone(NOBODY, CloseReason.CLIENT_CLOSED))
+            await inbox.put(ConnectionEnd(NOBODY, CloseReason.CLIENT_CLOSED))
         inbox.wake()
     assert broken == 4
 
@@ -210,7 +210,7 @@ async def test_if_the_dispatcher_is_dead_nobody_waits_for_it() -> None:
 async def test_dropping_if_the_operator_chose_so() -> None:
     inbox = inbox_of(max_input_queue_size=10, input_overflow="drop")
     await inbox.put_batch(batch(10))
-    left = Left(b"bye")
+    left = Disconnected(b"bye")
     events: list[Event] = [sends(3), left, sends(4)]
     with trio.fail_after(1):
         await inbox.put_batch(Batch(NOBODY, events, 8, 100, 0.0))
@@ -227,7 +227,7 @@ async def test_what_takes_no_room_never_waits_for_it() -> None:
     inbox = inbox_of(max_input_queue_size=1)
     await inbox.put_batch(batch(5))
     with trio.fail_after(1):
-        await inbox.put(Gone(NOBODY, CloseReason.CLIENT_CLOSED))
+        await inbox.put(ConnectionEnd(NOBODY, CloseReason.CLIENT_CLOSED))
         await inbox.put(Control(print))
     assert len(take_all(inbox)) == 3
 

@@ -273,7 +273,7 @@ class Authorizer:
 
     def _denied(self, client: Client, action: Action, name: str) -> ProtocolError:
         self.denied += 1
-        self.events.tell(
+        self.events.record(
             "auth", client, destination=name, reason="not-authorized", detail=action.value
         )
         user = client.identity.name or ANONYMOUS_NAME

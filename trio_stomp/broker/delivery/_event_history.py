@@ -85,7 +85,7 @@ class EventHistory:
         self.trouble = deque(maxlen=self.capacity)
 
     @property
-    def is_kept(self) -> bool:
+    def is_recording(self) -> bool:
         """Return whether events are recorded."""
         return self.capacity > 0
 
@@ -197,7 +197,7 @@ class EventHistory:
 
     def lost(
         self,
-        fate: LossReason | str,
+        reason: LossReason | str,
         destination: str,
         *,
         count: int = 1,
@@ -209,7 +209,7 @@ class EventHistory:
         """Record messages that did not reach a subscriber.
 
         Args:
-          fate: A ``LossReason``, or the value of a ``DeadLetterReason``.
+          reason: A ``LossReason``, or the value of a ``DeadLetterReason``.
           destination: The name of the destination.
           count: The number of messages.
           session: The session that they did not reach; "" = any.
@@ -220,7 +220,7 @@ class EventHistory:
         self.trouble.append(
             Lost(
                 self.now,
-                reason=str(fate),
+                reason=str(reason),
                 destination=destination,
                 session=session,
                 count=count,

@@ -78,12 +78,12 @@ class Entry:
     """A record of a turn.
 
     Args:
-      is_kept: It must be retried if the store fails.
+      must_retry: It must be retried if the store fails.
       size: Bytes of its bodies, plus overhead.
     """
 
     record: Record
-    is_kept: bool
+    must_retry: bool
     size: int
 
 
@@ -184,12 +184,12 @@ class AtomicGroup:
     """Records that are stored all or none.
 
     Args:
-      is_kept: They must be retried if the store fails.
+      must_retry: They must be retried if the store fails.
       done: Ids of finished messages.
       size: Bytes of all records.
     """
 
-    is_kept: bool
+    must_retry: bool
     records: list[Record] = field(factory=list)
     done: list[int] = field(factory=list)
     size: int = 0
@@ -202,4 +202,4 @@ class AtomicGroup:
         if not records:
             return None
         record = Atomic(records) if len(records) > 1 else records[0]  # type: ignore[arg-type]
-        return Entry(record, self.is_kept, self.size)
+        return Entry(record, self.must_retry, self.size)

@@ -177,7 +177,7 @@ class Log:
         received_ms: int,
         expires_ms: int,
         transient: bool = False,
-        is_kept: bool = False,
+        must_retry: bool = False,
     ) -> int:
         """Write messages, and return the id of the first.
 
@@ -189,7 +189,7 @@ class Log:
           received_ms: When they were received, in ms since 1970.
           expires_ms: When they expire, in ms since 1970; 0 = never.
           transient: They need not survive a restart.
-          is_kept: Retry if the store fails, because no sender can be refused.
+          must_retry: Retry if the store fails, because no sender can be refused.
         """
         if not self._is_identified:
             self.identify()
@@ -204,14 +204,14 @@ class Log:
             expires_ms=expires_ms,
             transient=transient,
         )
-        self.write(record, is_kept=is_kept, size=sum(map(len, bodies)))
+        self.write(record, must_retry=must_retry, size=sum(map(len, bodies)))
         return first
 
     def write(
         self,
         record: Record,
         *,
-        is_kept: bool = True,
+        must_retry: bool = True,
         size: int = 0,
         is_urgent: bool = True,
         is_free: bool = False,
@@ -220,7 +220,7 @@ class Log:
 
         Args:
           record: The record.
-          is_kept: Retry if the store fails.
+          must_retry: Retry if the store fails.
           size: The bytes of its bodies.
           is_urgent: Do not delay the append.
           is_free: Do not make it part of the atomic group.
@@ -236,7 +236,7 @@ class Log:
             self._bound.records.append(record)
             self._bound.size += size
         else:
-            ledger.entries.append(Entry(record, is_kept, size))
+            ledger.entries.append(Entry(record, must_retry, size))
 
     def keep(self, key: str, text: str) -> None:
         """Write a setting."""
@@ -277,19 +277,19 @@ class Log:
         self._open.delivered.extend(ids)
 
     @contextmanager
-    def atomically(self, *, is_kept: bool = True) -> Iterator[None]:
+    def atomically(self, *, must_retry: bool = True) -> Iterator[None]:
         """Make the records written inside the context one atomic group: stored all or none.
 
         A nested group is part of the outer one, unless only the inner one must be retried.
 
         Args:
-          is_kept: Retry if the store fails.
+          must_retry: Retry if the store fails.
         """
         outer = self._bound
-        if outer is not None and (outer.is_kept or not is_kept):
+        if outer is not None and (outer.must_retry or not must_retry):
             yield
             return
-        group = self._bound = AtomicGroup(is_kept)
+        group = self._bound = AtomicGroup(must_retry)
         first = len(self._open.effects)
         try:
             yield
@@ -297,7 +297,7 @@ class Log:
             self._bound = outer
             if len(self._open.effects) > first:
                 self._open.wholes[first] = len(self._open.effects)
-            if is_kept and not group.records:
+            if must_retry and not group.records:
                 self._open.done.extend(group.done)  # ends of messages need no group
             elif (entry := group.entry()) is not None:
                 self._open.entries.append(entry)
@@ -328,7 +328,7 @@ class Log:
         and offsets reach the store in order.
         """
         assert self._whole is None
-        whole = self._whole = AtomicGroup(is_kept=False, place=Entry(Atomic(()), False, 0))
+        whole = self._whole = AtomicGroup(must_retry=False, place=Entry(Atomic(()), False, 0))
         self._open.entries.append(whole.place)  # type: ignore[arg-type]
         return whole
 
@@ -467,7 +467,7 @@ class Log:
             again.done += ledger.done
             again.delivered += ledger.delivered
         for entry in entries:
-            if entry.is_kept and not isinstance(entry.record, Append):
+            if entry.must_retry and not isinstance(entry.record, Append):
                 again.entries.append(entry)
                 again.old_size += entry.size
         withdrawn = self._part(again, effects)

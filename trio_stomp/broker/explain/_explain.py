@@ -211,7 +211,7 @@ class Explainer:
             found = yield from chosen(events, lambda event: is_of(event, accepted))
             if found:
                 return (yield from of_queue(found, accepted, self)), found
-            if not self.event_history.is_kept:
+            if not self.event_history.is_recording:
                 return [FORGETFUL], []
             return ["nothing is known of a message of that id, or not any more"], []
         number = number_in(claim, accepted)
@@ -234,7 +234,7 @@ class Explainer:
                 f" subscribed to {subscription.destination}",
                 "/stream/DIAG can be read again",
             ]
-        if not self.event_history.is_kept:
+        if not self.event_history.is_recording:
             return [FORGETFUL]
         if number < (yield from self._first_known(events, newest)):
             return [

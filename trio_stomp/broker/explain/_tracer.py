@@ -106,13 +106,13 @@ class Tracer:
     def _trace_event(self, trace: Trace, client: "Client", event: Event) -> None:
         if not isinstance(event, FrameRun):
             text = excerpt_of(event) or type(event).__name__.encode()
-            self.tell(trace, client, IN, text, None)
+            self.publish(trace, client, IN, text, None)
             return
         block = quote("SEND", event.head.headers)
         for body in event.bodies:
-            self.tell(trace, client, IN, block, body)
+            self.publish(trace, client, IN, block, body)
 
-    def tell(
+    def publish(
         self, trace: Trace, client: "Client", direction: str, block: bytes, body: bytes | None
     ) -> None:
         """Publish one frame: direction (IN or OUT), header block without secrets, and any body."""
@@ -126,7 +126,7 @@ class Tracer:
             text = f"{text} | {len(body)} bytes {shown}".rstrip()
         line = f"{direction} {text}"
         self.log(f"trace {client.session_id} {line}")
-        self.events.tell("trace", client, destination=trace.destination, detail=line)
+        self.events.record("trace", client, destination=trace.destination, detail=line)
 
     def _end(self, is_meant: Callable[[Trace], bool]) -> None:
         for trace in [each for each in self.traces if is_meant(each)]:
@@ -193,7 +193,7 @@ class TracingOutbox:
         for tail in delivery.tails[1:]:
             block, _, body = (prefix + tail).partition(b"\n\n")
             direction = OUT if is_taken else f"{OUT} NOT SENT:"
-            self.tracer.tell(
+            self.tracer.publish(
                 self.trace, self.client, direction, excerpt(block), body[: -len(FRAME_END)]
             )
         return is_taken
@@ -203,7 +203,9 @@ class TracingOutbox:
         self.inner.stage_frame(frame)
         block, _, body = frame.partition(b"\n\n")
         if block.strip():
-            self.tracer.tell(self.trace, self.client, OUT, excerpt(block), body[: -len(FRAME_END)])
+            self.tracer.publish(
+                self.trace, self.client, OUT, excerpt(block), body[: -len(FRAME_END)]
+            )
 
     def drop_oldest(self, size: int) -> int:
         """Implement ``Outbox.drop_oldest``."""

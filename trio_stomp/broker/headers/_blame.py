@@ -2,7 +2,7 @@
 
 from trio_stomp.broker.headers._error_frame import quote
 from trio_stomp.frames import FrameRun
-from trio_stomp.protocol import Acked, Committed, Event, Left, Subscribed, Unsubscribed
+from trio_stomp.protocol import Acked, Committed, Disconnected, Event, Subscribed, Unsubscribed
 
 
 def excerpt_of(event: Event) -> bytes:
@@ -26,6 +26,6 @@ def receipt_of(event: Event) -> bytes | None:
         return next((receipt for index, receipt in event.receipts if index == 1), None)
     if isinstance(event, Acked):
         return event.receipts[0][1] if event.receipts else None
-    if isinstance(event, Subscribed | Unsubscribed | Left | Committed):
+    if isinstance(event, Subscribed | Unsubscribed | Disconnected | Committed):
         return event.receipt
     return None

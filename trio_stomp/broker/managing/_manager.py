@@ -218,9 +218,9 @@ class Manager:
             )
         return queue
 
-    def tell(self, event: str, queue: str, user: str, detail: str) -> None:
+    def record(self, event: str, queue: str, user: str, detail: str) -> None:
         """Publish the event of an operation, with its user."""
-        self.authorizer.events.tell(
+        self.authorizer.events.record(
             event, destination=queue, reason="operator", detail=detail, user=user
         )
 

@@ -45,8 +45,8 @@ class Groups:
         """Forget the groups of all other consumers, which are no longer served."""
         self._keep(lambda owner: owner in consumers)
 
-    def _keep(self, is_kept: "Callable[[Consumer], bool]") -> None:
-        for group in [each for each, owner in self.owners.items() if not is_kept(owner)]:
+    def _keep(self, stays: "Callable[[Consumer], bool]") -> None:
+        for group in [each for each, owner in self.owners.items() if not stays(owner)]:
             self._forget(group)
 
     def _forget(self, group: str) -> None:

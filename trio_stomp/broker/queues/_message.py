@@ -67,14 +67,14 @@ def charge(
       False if there is no room; then nothing is charged.
     """
     cost = size + MESSAGE_OVERHEAD_BYTES * count
-    if head.kept:
+    if head.waiting_count:
         if not memory.take_kept(cost, quota):
             return False
     else:
         if not memory.take_kept(cost + (head.cost or head_cost(head)), quota):
             return False
         head.payer = quota
-    head.kept += count
+    head.waiting_count += count
     return True
 
 
@@ -83,10 +83,10 @@ def force(
 ) -> None:
     """Charge messages as ``charge``, whether or not there is room."""
     cost = size + MESSAGE_OVERHEAD_BYTES * count
-    if not head.kept:
+    if not head.waiting_count:
         cost += head.cost or head_cost(head)
         head.payer = quota
-    head.kept += count
+    head.waiting_count += count
     memory.force_kept(cost, quota)
 
 
@@ -94,8 +94,8 @@ def refund(
     memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
 ) -> None:
     """Undo ``charge`` or ``force`` for some messages."""
-    head.kept -= count
-    if not head.kept:
+    head.waiting_count -= count
+    if not head.waiting_count:
         memory.give_kept(head.cost, head.payer)
         head.payer = None
     memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * count, quota)

@@ -406,8 +406,8 @@ class Queue:
         # ``refund`` inline, because this runs for each ACK.
         publication = message.publication
         head = publication.head
-        head.kept -= 1
-        if not head.kept:
+        head.waiting_count -= 1
+        if not head.waiting_count:
             self._release_head(head)
         self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES, publication.quota)
         if (stake := publication.stake) is not None:
@@ -436,8 +436,8 @@ class Queue:
                     since, quota = size, publication.quota
             if stake is not None:
                 stored += own + stake.each
-            head.kept -= 1
-            if not head.kept:
+            head.waiting_count -= 1
+            if not head.waiting_count:
                 self._release_head(head)
             size += own + MESSAGE_OVERHEAD_BYTES
         memory.give_kept(size - since, quota)

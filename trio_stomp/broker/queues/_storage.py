@@ -111,12 +111,18 @@ class Storage:
     ) -> None:
         """Write charged messages to the log. They enter the queue when they are stored."""
         sender = origin.sender if origin.is_stored else None
-        is_kept, transient = sender is None, not origin.is_stored
+        must_retry, transient = sender is None, not origin.is_stored
         quota = origin.quota
         head = _line(quota) + head_lines(origin.head)
         stake = Stake(quota, stored_cost(len(head), 1, 0))
         first = self._put(
-            queue.place, origin, bodies, level, head=head, is_kept=is_kept, transient=transient
+            queue.place,
+            origin,
+            bodies,
+            level,
+            head=head,
+            must_retry=must_retry,
+            transient=transient,
         )
         queue.expect(len(bodies), size)
         self.memory.force_stored(size + stake.each * len(bodies), quota)
@@ -183,8 +189,8 @@ class Storage:
         """
         line = b"" if owner is None else owner_line(owner)
         head = line + head_lines(origin.head)
-        is_kept = origin.sender is None
-        return self._put(place, origin, bodies, PRIORITY_DEFAULT, head=head, is_kept=is_kept)
+        must_retry = origin.sender is None
+        return self._put(place, origin, bodies, PRIORITY_DEFAULT, head=head, must_retry=must_retry)
 
     def _put(
         self,
@@ -194,7 +200,7 @@ class Storage:
         level: int,
         *,
         head: bytes,
-        is_kept: bool,
+        must_retry: bool,
         transient: bool = False,
     ) -> int:
         ends_at = origin.ends_at
@@ -206,7 +212,7 @@ class Storage:
             received_ms=self.wall.ms(origin.received_at),
             expires_ms=0 if ends_at == NEVER else self.wall.ms(ends_at),
             transient=transient,
-            is_kept=is_kept,
+            must_retry=must_retry,
         )
 
     def _is_deep(self, queue: Queue, origin: Publication) -> bool:

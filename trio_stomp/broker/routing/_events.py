@@ -37,14 +37,14 @@ class BrokerEvents:
     destinations: Destinations
     pending: list[BrokerEvent] = field(factory=list)
     lost: int = 0
-    are_kept: bool = False
+    are_stored: bool = False
     """Events are kept in a stream, even without subscribers."""
     event_history: EventHistory | None = None
     """Records events for ``explain``."""
     listener: Callable[[BrokerEvent], None] | None = None
     """A callback of the embedding program, called at once. It must not raise."""
 
-    def tell(
+    def record(
         self,
         name: str,
         client: Client | None = None,
@@ -73,7 +73,7 @@ class BrokerEvents:
             )
         if self.listener is not None:
             self.listener(event)
-        if not self.are_kept and not self.destinations.own(DIAG_EVENT + name).subscribers:
+        if not self.are_stored and not self.destinations.own(DIAG_EVENT + name).subscribers:
             return
         if len(self.pending) >= MAX_PENDING:
             self.lost += 1
@@ -84,8 +84,8 @@ class BrokerEvents:
         """Record events for slow subscribers and the number of messages that each lost."""
         for subscription, lost in slow:
             client, destination = subscription.client, subscription.destination
-            self.tell("slow", client, destination=destination, reason="outbox-full")
-            self.tell(
+            self.record("slow", client, destination=destination, reason="outbox-full")
+            self.record(
                 "drop", client, destination=destination, reason="slow-consumer", detail=f"{lost}"
             )
 
@@ -101,7 +101,7 @@ def hint_at(events: BrokerEvents | None, publication: "Publication") -> None:
     # The run is already counted, so the counts are equal for the first run only.
     is_first = destination.enqueued == len(publication.bodies)
     if is_first and events is not None and (hint := hint_of(destination.name)):
-        events.tell(
+        events.record(
             "hint",
             publication.sender,
             destination=destination.name,

@@ -298,7 +298,7 @@ class FanOut:
 
     def note(
         self,
-        fate: LossReason,
+        reason: LossReason,
         destination: Destination,
         count: int,
         session: str = "",
@@ -306,7 +306,9 @@ class FanOut:
     ) -> None:
         """Record messages that a subscriber does not get, for ``explain``."""
         if self.event_history is not None and not destination.reserved:
-            self.event_history.lost(fate, destination.name, count=count, session=session, rule=rule)
+            self.event_history.lost(
+                reason, destination.name, count=count, session=session, rule=rule
+            )
 
     def _disconnect(self, subscription: Subscription) -> int:
         """End a slow subscriber's connection and return the number of messages lost."""

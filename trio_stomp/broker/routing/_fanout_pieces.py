@@ -143,7 +143,7 @@ class Giving:
     lines: Lines
     shares: list[PiecewiseRun]
     outcomes: list[SendOutcome]
-    tell: Callable[[SendOutcome], None] = _to_nobody
+    on_done: Callable[[SendOutcome], None] = _to_nobody
     """Called with the outcome, at the end."""
 
     def pieces(self) -> Work:
@@ -159,9 +159,9 @@ class Giving:
         finally:
             were_awaited = self.lines.close(destinations)
         if len(self.outcomes) == 1:
-            self.tell(found[0] | self.outcomes[0])
+            self.on_done(found[0] | self.outcomes[0])
         else:
-            self.tell(combined([*found, *self.outcomes]))
+            self.on_done(combined([*found, *self.outcomes]))
         if were_awaited:
             self.lines.turns.stop(Stop.BEHIND)
             yield

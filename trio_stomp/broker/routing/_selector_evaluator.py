@@ -32,7 +32,7 @@ class SelectorEvaluator:
     turns: Turns = field(factory=Turns)
     must_not_wait: bool = False
     """The current SEND has begun and must finish in this call."""
-    _asked: Head | None = None
+    _evaluated: Head | None = None
     """The header block for which all selectors were evaluated in this turn. It is sent next."""
 
     def ask(self, head: Head, parts: "Sequence[tuple[Destination, Head]]") -> None:
@@ -45,13 +45,13 @@ class SelectorEvaluator:
         Raises:
           NotYet: The sender's share of the turn ended first.
         """
-        evaluated, self._asked = self._asked, None
+        evaluated, self._evaluated = self._evaluated, None
         if evaluated is head or self.must_not_wait:
             return
         work = self._asking(head, parts)
         if not self.turns.finishes(work):
             raise NotYet(work)
-        self._asked = None
+        self._evaluated = None
 
     @contextmanager
     def at_once(self) -> "Iterator[None]":
@@ -64,7 +64,7 @@ class SelectorEvaluator:
 
     def _asking(self, head: Head, parts: "Sequence[tuple[Destination, Head]]") -> Work:
         yield from asking(parts)
-        self._asked = head
+        self._evaluated = head
 
 
 def asking(parts: "Sequence[tuple[Destination, Head]]") -> Work:

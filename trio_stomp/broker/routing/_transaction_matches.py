@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_REMEMBERED = 256 * 1024
 """Limit of matching subscribers remembered for a transaction. The others are evaluated during the
 fan-out, where this costs less than their deliveries."""
-PLACE_BYTES = 8
+ENTRY_BYTES = 8
 """Bytes of one subscriber in a list."""
 
 
@@ -54,7 +54,7 @@ class Matches:
     """The subscribers whose selectors match a header block."""
 
     head: Head
-    asked: Evaluated
+    evaluated: Evaluated
     recipients: "list[Member]"
 
     def among(self, members: "Sequence[Member]", publication: "Publication") -> "Sequence[Member]":
@@ -68,7 +68,7 @@ class Matches:
         for member in self.recipients:
             if member.selector is not None:
                 member.selector.remember(head, truth=True)
-        present = self.asked.present(self.recipients, destination.filtered)
+        present = self.evaluated.present(self.recipients, destination.filtered)
         return present if members is destination.filtered else [*destination.direct, *present]
 
 
@@ -83,8 +83,8 @@ class TransactionMatches:
     memory: MemoryBudget
     is_of_one: bool = False
     """The transaction is a single SEND, whose RECEIPT reports the number of matches."""
-    _said: dict[Head, MatchesByName] = field(factory=dict)
-    _asked: dict[str, Evaluated] = field(factory=dict)
+    _results: dict[Head, MatchesByName] = field(factory=dict)
+    _evaluated: dict[str, Evaluated] = field(factory=dict)
     """The subscribers last evaluated, by destination."""
     _count: int = 0
     _holders: int = 1
@@ -98,7 +98,7 @@ class TransactionMatches:
           delivered: The header block that the subscribers get.
           destination: The destination.
         """
-        results = self._said.setdefault(head, {})
+        results = self._results.setdefault(head, {})
         members = destination.filtered
         if (
             len(members) <= FEW_SELECTORS
@@ -113,17 +113,17 @@ class TransactionMatches:
                 recipients.append(member)
             yield
         count = len(recipients)
-        asked = self._asked.get(destination.name)
-        if asked is None or asked.members is not members:
-            asked = self._asked[destination.name] = Evaluated(members)
+        evaluated = self._evaluated.get(destination.name)
+        if evaluated is None or evaluated.members is not members:
+            evaluated = self._evaluated[destination.name] = Evaluated(members)
             count += len(members)
-        results[destination.name] = Matches(delivered, asked, recipients)
-        self.memory.force_kept(PLACE_BYTES * count)
+        results[destination.name] = Matches(delivered, evaluated, recipients)
+        self.memory.force_kept(ENTRY_BYTES * count)
         self._count += count
 
     def about(self, head: Head) -> MatchesByName:
         """Return the results for ``head``."""
-        return self._said.get(head, {})
+        return self._results.get(head, {})
 
     def hold(self) -> None:
         """Count one more user."""
@@ -133,5 +133,5 @@ class TransactionMatches:
         """Count one user less. The last one returns the memory."""
         self._holders -= 1
         if not self._holders:
-            self.memory.give_kept(PLACE_BYTES * self._count)
+            self.memory.give_kept(ENTRY_BYTES * self._count)
             self._count = 0

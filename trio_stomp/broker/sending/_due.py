@@ -47,7 +47,7 @@ class DueSender:
         """
         publisher = self.publisher
         is_bound = survives and publisher.log is not None
-        binding = publisher.atomic(is_kept=True) if is_bound else nullcontext()
+        binding = publisher.atomic(must_retry=True) if is_bound else nullcontext()
         with publisher.to_topics.last_values.left_by(owner), binding:
             return publisher.send_for(run, quota, now)
 

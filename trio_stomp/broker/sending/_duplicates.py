@@ -88,7 +88,7 @@ class Duplicates:
             return
         seen_id = self._enter(destination, name, 0, quota)
         if log is not None and is_stored:
-            place, is_kept = SEEN + destination.name, client is None
+            place, must_retry = SEEN + destination.name, client is None
             seen_id.stored = log.put(
                 place,
                 head=b"",
@@ -96,7 +96,7 @@ class Duplicates:
                 level=0,
                 received_ms=0,
                 expires_ms=0,
-                is_kept=is_kept,
+                must_retry=must_retry,
             )
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if log is not None and client is not None and log.is_awaited_by(client):

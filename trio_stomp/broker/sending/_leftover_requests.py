@@ -109,14 +109,18 @@ def read_question(question: str) -> tuple[str, str | None, int]:
     Raises:
       ProtocolError: It is not a valid request.
     """
-    asked: object = {}
+    request: object = {}
     try:
         if question.strip():
-            asked = json.loads(question) if len(question) <= MAX_QUESTION_CHARS else None
+            request = json.loads(question) if len(question) <= MAX_QUESTION_CHARS else None
     except ValueError:
-        asked = None
-    if isinstance(asked, Mapping):
-        what, user, after = asked.get("what", SCHEDULES), asked.get("user"), asked.get("after", 0)
+        request = None
+    if isinstance(request, Mapping):
+        what, user, after = (
+            request.get("what", SCHEDULES),
+            request.get("user"),
+            request.get("after", 0),
+        )
         is_known = what in (SCHEDULES, LAST_VALUES, QUOTAS) and isinstance(user, str | None)
         if is_known and type(after) is int and 0 <= after <= MAX_NUMBER:
             return what, user, after

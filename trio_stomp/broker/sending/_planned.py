@@ -123,7 +123,7 @@ class Planned:
         Raises:
           ProtocolError: it does not.
         """
-        charged = sum(head_cost(head) for head in self.heads if not head.kept)
+        charged = sum(head_cost(head) for head in self.heads if not head.waiting_count)
         each = to_queues.stored_each(quota, self.heads) if self.survives else 0
         self.stored = overflow.check(
             self.wanted, charged, later=self.later, name=self.scheduled, quota=quota, each=each

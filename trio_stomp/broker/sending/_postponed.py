@@ -51,7 +51,7 @@ class Postponed:
     """Number of selector results held."""
 
     def see(
-        self, publication: "Publication", asked: str, keeper: "LastValueOwner", now: float
+        self, publication: "Publication", change: str, keeper: "LastValueOwner", now: float
     ) -> SendOutcome:
         """Publish a topic's messages, now or after earlier ones, and return the outcome."""
         destination = publication.destination
@@ -61,21 +61,23 @@ class Postponed:
             or self.to_topics.fan_out.is_large(destination, publication.bodies)
             or is_long_choice(destination)
         ):
-            self.send_behind(publication, asked, keeper)
+            self.send_behind(publication, change, keeper)
             return NOTHING
-        return self.to_topics.show(publication, asked, keeper, now)
+        return self.to_topics.show(publication, change, keeper, now)
 
-    def send_behind(self, publication: "Publication", asked: str, keeper: "LastValueOwner") -> None:
+    def send_behind(
+        self, publication: "Publication", change: str, keeper: "LastValueOwner"
+    ) -> None:
         """Publish the broker's own messages behind those that are sent to their topic in pieces."""
-        self.put(publication, partial(self._show, publication, asked, keeper))
+        self.put(publication, partial(self._show, publication, change, keeper))
 
     def _show(
-        self, publication: "Publication", asked: str, keeper: "LastValueOwner"
+        self, publication: "Publication", change: str, keeper: "LastValueOwner"
     ) -> Iterator[None]:
         yield from self.looking_up(publication)
         if is_long_choice(publication.destination):
             yield from asking([(publication.destination, publication.head)])
-        self.to_topics.show(publication, asked, keeper, self.lines.turns.now)
+        self.to_topics.show(publication, change, keeper, self.lines.turns.now)
         yield from self.to_topics.in_pieces.rest()
         yield
 
@@ -96,13 +98,13 @@ class Postponed:
         cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
         self.lines.put(publication.sender, publication.destination, begin, cost)
 
-    def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> SendOutcome:
+    def store(self, log: "Log", publication: "Publication", change: str, now: float) -> SendOutcome:
         """Publish a topic's messages of which something must be stored first.
 
         Args:
           log: The log.
           publication: The messages.
-          asked: Their effect on the last value: ``set``, ``remove``, or "" for none.
+          change: Their effect on the last value: ``set``, ``remove``, or "" for none.
           now: Seconds of the broker's clock.
 
         Returns:
@@ -111,15 +113,15 @@ class Postponed:
         to_topics, destination = self.to_topics, publication.destination
         self.destinations.refresh(destination)
         fan_out, last_values = to_topics.fan_out, to_topics.last_values
-        keeper = last_values.keeper(publication) if asked else NOBODY
-        is_kept = bool(asked) and last_values.store(publication, asked, keeper)
+        keeper = last_values.keeper(publication) if change else NOBODY
+        is_stored_change = bool(change) and last_values.store(publication, change, keeper)
         offset = to_topics.append(publication, now) if destination.stream is not None else NOTHING
-        is_safe = publication.is_stored and (is_kept or offset is not NOTHING)
+        is_safe = publication.is_stored and (is_stored_change or offset is not NOTHING)
         if is_safe or to_topics.is_atomic or destination.durables:
             unseen = Unseen(
                 self,
                 publication=publication,
-                asked=asked,
+                change=change,
                 keeper=keeper,
                 matches_by_name=fan_out.matches_by_name,
                 transaction_matches=self.transaction_matches,
@@ -135,8 +137,8 @@ class Postponed:
             if unseen.is_safe or to_topics.is_atomic:
                 return unseen.wait(log) | offset
         publication.is_stored = False
-        if asked:
-            last_values.keep(publication, asked, keeper)
+        if change:
+            last_values.keep(publication, change, keeper)
         return self.see(publication, "", NOBODY, now) | offset
 
     def remember(self, count: int) -> bool:
@@ -155,7 +157,7 @@ class Unseen:
     Args:
       postponed: Its owner.
       publication: The messages.
-      asked: Their effect on the last value: ``set``, ``remove``, or "" for none.
+      change: Their effect on the last value: ``set``, ``remove``, or "" for none.
       keeper: The owner of the last value.
       matches_by_name: Selector results of a transaction.
       transaction_matches: The selector results of its COMMIT; None = not part of one.
@@ -164,7 +166,7 @@ class Unseen:
 
     postponed: Postponed
     publication: "Publication"
-    asked: str
+    change: str
     keeper: "LastValueOwner"
     matches_by_name: "MatchesByName"
     transaction_matches: "TransactionMatches | None"
@@ -269,8 +271,8 @@ class Unseen:
         to_topics = self.postponed.to_topics
         self.postponed.look_up(self.publication)
         remind(self._answers, self.publication.head)
-        if self.asked:
-            to_topics.last_values.keep(self.publication, self.asked, self.keeper)
+        if self.change:
+            to_topics.last_values.keep(self.publication, self.change, self.keeper)
         to_topics.fan_out.matches_by_name = self.matches_by_name
         try:
             to_topics.distribute(self.publication, now)

@@ -292,7 +292,7 @@ class Publisher:
         # All parts become visible together.
         is_atomic = log is not None and any(destination.stores(options) for destination, _ in parts)
         try:
-            with self.atomic(is_kept=client is None) if is_atomic else nullcontext():
+            with self.atomic(must_retry=client is None) if is_atomic else nullcontext():
                 return [
                     self.send_on(
                         client,
@@ -332,12 +332,12 @@ class Publisher:
             self.behalf = before
 
     @contextmanager
-    def atomic(self, *, is_kept: bool = False) -> Iterator[None]:
+    def atomic(self, *, must_retry: bool = False) -> Iterator[None]:
         """Group everything sent inside into one atomic unit, which becomes visible when stored."""
         assert self.log is not None
         before, self.to_topics.is_atomic = self.to_topics.is_atomic, True
         try:
-            with self.log.atomically(is_kept=is_kept):
+            with self.log.atomically(must_retry=must_retry):
                 yield
         finally:
             self.to_topics.is_atomic = before
@@ -392,7 +392,7 @@ class Publisher:
         survives = (
             self.to_topics.is_atomic or destination.stores(options)
         ) and not destination.private
-        with log.atomically(is_kept=client is None) if log and survives else nullcontext():
+        with log.atomically(must_retry=client is None) if log and survives else nullcontext():
             taken, outcome = self.send_to(
                 client,
                 destination=destination,
@@ -469,18 +469,18 @@ class Publisher:
         """Send to a topic, now or once stored, and return the outcome."""
         if publication.destination.is_request and publication.sender is not None:
             self.to_topics.check(publication.destination.name, publication.bodies)
-        to_topics, asked = self.to_topics, ""
+        to_topics, change = self.to_topics, ""
         if publication.options is not None or publication.destination.retain != "header":
-            asked = to_topics.last_values.asked(publication)
+            change = to_topics.last_values.change_of(publication)
         if publication.destination.kind is Kind.STREAM:
             self.questions.answer(publication, now)
             return NOTHING
-        if self.log is not None and (publication.is_stored or asked or to_topics.is_atomic):
-            return self.postponed.store(self.log, publication, asked, now)
-        keeper = to_topics.last_values.keeper(publication) if asked else NOBODY
+        if self.log is not None and (publication.is_stored or change or to_topics.is_atomic):
+            return self.postponed.store(self.log, publication, change, now)
+        keeper = to_topics.last_values.keeper(publication) if change else NOBODY
         if publication.sender is None:
-            return self.postponed.see(publication, asked, keeper, now)
-        return to_topics.show(publication, asked, keeper, now)
+            return self.postponed.see(publication, change, keeper, now)
+        return to_topics.show(publication, change, keeper, now)
 
     def _note_volatile(self, destination: Destination) -> None:
         if not self.volatile:

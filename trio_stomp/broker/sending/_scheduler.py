@@ -153,11 +153,11 @@ class Scheduler:
         if schedule is None:
             return
         if progress is None:
-            told_ms = schedule.first_due(run.received_ms)
-            due_s = self.wall.stored_s(told_ms, run.ids[0])
+            stored_due_ms = schedule.first_due(run.received_ms)
+            due_s = self.wall.stored_s(stored_due_ms, run.ids[0])
         else:
-            told_ms = progress.due_ms
-            due_s = self.wall.clock_s(told_ms + self.wall.set_ms - progress.set_ms)
+            stored_due_ms = progress.due_ms
+            due_s = self.wall.clock_s(stored_due_ms + self.wall.set_ms - progress.set_ms)
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.waiting += len(run.bodies)
         sent_head = _unscheduled(head)
@@ -166,7 +166,7 @@ class Scheduler:
             bodies=run.bodies,
             schedule=schedule,
             cost=cost,
-            due_ms=told_ms,
+            due_ms=stored_due_ms,
             due_s=due_s,
             ids=run.ids,
         )
@@ -181,14 +181,14 @@ class Scheduler:
         if item in self._by_cron:
             self.timers.call_at(0.0, partial(self._fit, item))
 
-    def end(self, client: Client, asked: Removal) -> SendOutcome:
+    def end(self, client: Client, removal: Removal) -> SendOutcome:
         """Cancel the messages that a client names and may cancel. Return the number as outcome.
 
         Raises:
           NotYet: there are many. They are cancelled in pieces.
         """
         if self._ended is None or self._ended[0] is not client:
-            work = self._ending(client, asked)
+            work = self._ending(client, removal)
             if not self.turns.finishes(work):
                 raise NotYet(work)
         assert self._ended is not None
@@ -242,14 +242,14 @@ class Scheduler:
         item.first, item.numbers = numbers[0], numbers
         self.jobs.add(item)
 
-    def _ending(self, client: Client, asked: Removal) -> Work:
+    def _ending(self, client: Client, removal: Removal) -> Work:
         count = 0
-        for item in self.jobs.beginning_at(asked.first):
-            if item.first > asked.last:
+        for item in self.jobs.beginning_at(removal.first):
+            if item.first > removal.last:
                 break
             numbers, when = item.numbers, self.due_ms(item)
-            begin, end = bisect_left(numbers, asked.first), bisect_right(numbers, asked.last)
-            is_meant = begin < end and item.timer and asked.begin_ms <= when <= asked.end_ms
+            begin, end = bisect_left(numbers, removal.first), bisect_right(numbers, removal.last)
+            is_meant = begin < end and item.timer and removal.begin_ms <= when <= removal.end_ms
             if is_meant and self.authorizer.may_end(client, item.owner, self._names(item)):
                 count += end - begin
                 if end - begin == len(numbers):

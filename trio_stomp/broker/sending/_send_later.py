@@ -64,7 +64,7 @@ class SendLater:
         if name:
             duplicates.check_room(quota, destination, name)
         survives = log is not None and (is_atomic or destination.stores(plan.options))
-        with nullcontext() if log is None else log.atomically(is_kept=client is None):
+        with nullcontext() if log is None else log.atomically(must_retry=client is None):
             scheduled = bodies[:1] if name else bodies
             job = self.scheduler.keep(
                 client,

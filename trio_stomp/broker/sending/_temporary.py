@@ -78,18 +78,18 @@ class Temporary:
                 return made
         return name
 
-    def consumed_name(self, client: Client, said: str, pattern: Pattern | None) -> str:
+    def consumed_name(self, client: Client, header: str, pattern: Pattern | None) -> str:
         """Return the public name of a destination that ``client`` subscribes to.
 
         Raises:
           ProtocolError: it is private to another client, or a wildcard of temporary names.
         """
-        if pattern is not None and said.startswith(tuple(_PUBLIC)):
+        if pattern is not None and header.startswith(tuple(_PUBLIC)):
             raise ProtocolError(
                 "invalid-wildcard",
-                f"destination:{said[:80]} is temporary, which is subscribed to by its full name",
+                f"destination:{header[:80]} is temporary, which is subscribed to by its full name",
             )
-        name = self.public_name(client, said)
+        name = self.public_name(client, header)
         for public in _PUBLIC.values():
             if name.startswith(public) and name not in client.temporary.values():
                 raise ProtocolError(

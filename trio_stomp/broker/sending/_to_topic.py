@@ -45,18 +45,18 @@ class TopicSender:
     is_atomic: bool = False
 
     def show(
-        self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
+        self, publication: Publication, change: str, keeper: LastValueOwner, now: float
     ) -> SendOutcome:
         """Publish messages to a topic now, and return the outcome.
 
         Args:
           publication: The messages.
-          asked: Their effect on the last value: ``set``, ``remove``, or "" for none.
+          change: Their effect on the last value: ``set``, ``remove``, or "" for none.
           keeper: The owner of the last value.
           now: The time, in seconds of the broker's clock.
         """
-        if asked:
-            self.last_values.keep(publication, asked, keeper)
+        if change:
+            self.last_values.keep(publication, change, keeper)
         if publication.destination.stream is None:
             return self.distribute(publication, now)
         offset = self.append(publication, now)

@@ -44,7 +44,7 @@ class TransactionCommitter:
         client: Client,
         event: Committed,
         now: float,
-        tell: Callable[[SendOutcome], None],
+        on_done: Callable[[SendOutcome], None],
         *,
         is_of_one: bool = False,
         last: Callable[[], None] = noop,
@@ -55,7 +55,7 @@ class TransactionCommitter:
           client: The client.
           event: The COMMIT.
           now: The time, in seconds of the broker's clock.
-          tell: Called with the outcome.
+          on_done: Called with the outcome.
           is_of_one: It is a single SEND, whose RECEIPT has more headers than a COMMIT's.
           last: Called at the end of the record in the store, if it is written in pieces.
 
@@ -79,18 +79,18 @@ class TransactionCommitter:
                         actions=actions,
                         planned=planned,
                         now=now,
-                        tell=tell,
+                        on_done=on_done,
                         last=last,
                     )
                     yield from work
                     return
                 with self.publisher.selector_evaluator.at_once():
-                    tell(self._commit_together(log, client, actions, planned, now))
+                    on_done(self._commit_together(log, client, actions, planned, now))
             elif planned.copies > MANY_COPIES or planned.is_large(self.publisher.fan_out):
-                yield from self._do_in_pieces(client, actions, planned, now, tell)
+                yield from self._do_in_pieces(client, actions, planned, now, on_done)
             else:
                 with self.publisher.selector_evaluator.at_once():
-                    tell(self._do(client, actions, planned, now))
+                    on_done(self._do(client, actions, planned, now))
         except RemoteError as error:
             error.receipt_id = error.receipt_id or event.receipt
             acks = [action for action in event.actions if isinstance(action, Acked)]
@@ -105,7 +105,7 @@ class TransactionCommitter:
         actions: Sequence[FrameRun | Acked],
         planned: Planned,
         now: float,
-        tell: Callable[[SendOutcome], None],
+        on_done: Callable[[SendOutcome], None],
     ) -> Work:
         """Carry out many actions that are not stored, isolated from other clients.
 
@@ -140,7 +140,7 @@ class TransactionCommitter:
                 claim.give_back(now)
             self.queues.thaw(frozen)
             were_awaited = lines.close(topics)
-        tell(outcome)
+        on_done(outcome)
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
             yield
@@ -154,7 +154,7 @@ class TransactionCommitter:
         *,
         planned: Planned,
         now: float,
-        tell: Callable[[SendOutcome], None],
+        on_done: Callable[[SendOutcome], None],
         last: Callable[[], None],
     ) -> Work:
         """Write many actions to the store as one record. They become visible after the commit.
@@ -197,10 +197,10 @@ class TransactionCommitter:
             lines.turns.first = None
             were_awaited = lines.close(topics)
         if is_written and planned.transaction_matches.is_of_one:
-            tell(outcomes[0] if len(outcomes) == 1 else combined(outcomes))
+            on_done(outcomes[0] if len(outcomes) == 1 else combined(outcomes))
         elif is_written:
             is_stored = any(each.stored == log.stored.stored for each in outcomes)
-            tell(log.stored if is_stored else NOTHING)
+            on_done(log.stored if is_stored else NOTHING)
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
             yield

@@ -122,7 +122,7 @@ class Subscriptions:
         client.subscriptions[key] = subscription
         client.tags[tag.encode()] = subscription
         self._all[subscription] = None
-        self.events.tell("subscribe", client, destination=event.destination)
+        self.events.record("subscribe", client, destination=event.destination)
         return self._begin(subscription, kind, options, event.receipt, now)
 
     def _check_targets(
@@ -252,9 +252,9 @@ class Subscriptions:
           ProtocolError: one is invalid, or private to another connection.
         """
         targets: list[Target] = []
-        for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
-            pattern = compile_pattern(said, self.dialect.wildcards)
-            targets.append((self.temporary.consumed_name(client, said, pattern), pattern))
+        for name in resolve(event.destination, self.dialect, routing_of(event.headers)):
+            pattern = compile_pattern(name, self.dialect.wildcards)
+            targets.append((self.temporary.consumed_name(client, name, pattern), pattern))
         return targets
 
     def _as_stream(
@@ -364,4 +364,4 @@ class Subscriptions:
         subscription.consumer = subscription.binding = None
         self.initial_delivery.end(subscription)
         refund(self.memory, subscription)
-        self.events.tell("unsubscribe", client, destination=subscription.destination)
+        self.events.record("unsubscribe", client, destination=subscription.destination)

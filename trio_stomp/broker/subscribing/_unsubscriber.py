@@ -43,8 +43,8 @@ class Unsubscriber:
                     self.subscriptions.end(each, now)
                 self._receipt(client, event)
                 return
-            said = event.destination or "what it names"
-            what = said if event.id is None else f"id:{event.id[:60]}"
+            label = event.destination or "what it names"
+            what = label if event.id is None else f"id:{event.id[:60]}"
             besides = f", and {unknown(name, event.destination)}" if name else ""
             raise ProtocolError(
                 "unknown-subscription", f"{what} is no subscription of this connection{besides}"
@@ -64,12 +64,12 @@ class Unsubscriber:
           ProtocolError: the name is ambiguous, or belongs to another user.
         """
         aliases = self.dialect.destination_aliases
-        said = event.destination
-        if said is None or (aliases and said.startswith(DSUB)):
+        name_in_header = event.destination
+        if name_in_header is None or (aliases and name_in_header.startswith(DSUB)):
             meant = self.bindings.durables.meant(name)
         else:
-            targets = resolve(said, self.dialect, routing_of(event.headers))
-            meant = self.bindings.durables.meant(name, said, targets)
+            targets = resolve(name_in_header, self.dialect, routing_of(event.headers))
+            meant = self.bindings.durables.meant(name, name_in_header, targets)
         if len(meant) > 1:
             # The user's own ones take precedence over those of other users.
             own = [binding for binding in meant if binding.owner == client.identity.name]

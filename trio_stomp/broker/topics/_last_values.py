@@ -77,22 +77,22 @@ class LastValues:
         owner = sender.identity if sender is not None else self._owner
         return LastValueOwner(owner, self.authorizer.changes)
 
-    def asked(self, publication: Publication) -> str:
+    def change_of(self, publication: Publication) -> str:
         """Return a message's effect on the last value: ``set``, ``remove``, or "" for none."""
         destination, options = publication.destination, publication.options
-        said = options.retain if options is not None else ""
+        retain = options.retain if options is not None else ""
         if destination.kind is not Kind.TOPIC or destination.private:
             return ""
         if destination.retain == "always":
-            return said or RETAIN_SET
-        return said if destination.retain == "header" else ""
+            return retain or RETAIN_SET
+        return retain if destination.retain == "header" else ""
 
-    def store(self, publication: Publication, asked: str, keeper: LastValueOwner) -> bool:
+    def store(self, publication: Publication, change: str, keeper: LastValueOwner) -> bool:
         """Write a change of a last value to the store.
 
         Args:
           publication: The messages.
-          asked: The change, as ``asked`` returns it.
+          change: The change, as ``change_of`` returns it.
           keeper: The owner. Gets the id of the stored value.
 
         Returns:
@@ -100,12 +100,12 @@ class LastValues:
         """
         assert self.storage is not None
         destination, log = publication.destination, self.storage.log
-        keeps = publication.is_stored and asked == RETAIN_SET
+        keeps = publication.is_stored and change == RETAIN_SET
         if not keeps and not destination.retained_id:
             return False
         sender = publication.sender if publication.is_stored or log.is_atomic else None
         before = destination.retained_id
-        with log.atomically(is_kept=sender is None):
+        with log.atomically(must_retry=sender is None):
             if destination.retained_id:
                 log.finish(destination.retained_id)
                 destination.retained_id = 0
@@ -118,11 +118,11 @@ class LastValues:
             log.when_safe(_Replacing(sender, self.destinations, destination, before))
         return publication.is_stored
 
-    def keep(self, publication: Publication, asked: str, keeper: LastValueOwner) -> None:
+    def keep(self, publication: Publication, change: str, keeper: LastValueOwner) -> None:
         """Set a topic's last value to the last message, or remove it."""
         destination = publication.destination
         self._release(destination)
-        if asked == RETAIN_SET:
+        if change == RETAIN_SET:
             last_value = Publication(
                 destination,
                 publication.head,
@@ -178,8 +178,8 @@ class LastValues:
           targets: What the subscription names.
           newest: The newest value when it began. Later ones reach it as ordinary messages.
         """
-        for index, (said, pattern) in enumerate(targets):
-            for name in self._names(said, pattern):
+        for index, (target, pattern) in enumerate(targets):
+            for name in self._names(target, pattern):
                 owner = self.owners.get(name) if name is not None else None
                 is_given = owner is not None and owner.number <= newest
                 yield name if name and is_given and not _reach(targets[:index], name) else None
@@ -250,5 +250,5 @@ def _cost(publication: Publication) -> int:
 def _reach(targets: Sequence[Target], name: str) -> bool:
     """Return whether any of ``targets`` matches ``name``."""
     return any(
-        said == name if pattern is None else matches(pattern, name) for said, pattern in targets
+        target == name if pattern is None else matches(pattern, name) for target, pattern in targets
     )

@@ -18,7 +18,7 @@ from trio_stomp.server.connection._login import log_in
 from trio_stomp.server.connection._opening import Opening
 from trio_stomp.server.connection._reader import Reader
 from trio_stomp.server.connection._shared import ConnectionShared
-from trio_stomp.server.io import Batch, Gone, Outbox
+from trio_stomp.server.io import Batch, ConnectionEnd, Outbox
 from trio_stomp.transport import WebSocketCodec, Wire
 
 if TYPE_CHECKING:
@@ -307,5 +307,5 @@ class Connection:
                 await inbox.put_batch(Batch(self, [], 0, 0, trio.current_time()))
             released = lifecycle.disconnect(error)
             async with self.link.shared.disconnect_slots:
-                await inbox.put(Gone(self, lifecycle.reason))
+                await inbox.put(ConnectionEnd(self, lifecycle.reason))
             await released.wait()

@@ -6,8 +6,8 @@ Does not handle: the meaning of frames.
 
 from trio_stomp.server.io._framing import WebSocketMessages as WebSocketMessages
 from trio_stomp.server.io._inbox import Batch as Batch
+from trio_stomp.server.io._inbox import ConnectionEnd as ConnectionEnd
 from trio_stomp.server.io._inbox import Control as Control
-from trio_stomp.server.io._inbox import Gone as Gone
 from trio_stomp.server.io._inbox import Inbox as Inbox
 from trio_stomp.server.io._inbox import Item as Item
 from trio_stomp.server.io._items import lose_some as lose_some

@@ -28,7 +28,7 @@ class Batch:
 
 
 @value(eq=False, repr=False)
-class Gone:
+class ConnectionEnd:
     """The end of a connection: the last item from it."""
 
     source: Source
@@ -42,7 +42,7 @@ class Control:
     action: Callable[[float], None]
 
 
-Item = Batch | Gone | Control
+Item = Batch | ConnectionEnd | Control
 
 
 @define(eq=False, repr=False)
@@ -102,7 +102,7 @@ class Inbox:
                     raise
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def put(self, item: Gone | Control) -> None:
+    async def put(self, item: ConnectionEnd | Control) -> None:
         """Add an item that does not count against the limits. Checkpoint: always."""
         await self._sender.send(item)
 

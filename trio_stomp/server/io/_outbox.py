@@ -177,7 +177,7 @@ class Outbox:
         else:
             self._staged = remaining
         if waiting:
-            self._throw_away().thrown += waiting
+            self._get_waste().counted += waiting
         return lose(waiting)
 
     async def clear_away(self) -> None:
@@ -337,10 +337,10 @@ class Outbox:
         waiting = self._line()
         waiting.extend(self._staged)
         if len(waiting) > COUNTED_AT_ONCE:
-            self._throw_away().lost = waiting
+            self._get_waste().lost = waiting
         elif waiting:
             self.shared.unsent += lose(waiting)
-            self._throw_away().thrown += waiting
+            self._get_waste().counted += waiting
         self._ready = ()
         if self._staged or self._writing:
             self._staged, self._writing = [], []
@@ -364,7 +364,7 @@ class Outbox:
         assert isinstance(self._parts, deque)
         return self._parts
 
-    def _throw_away(self) -> Waste:
+    def _get_waste(self) -> Waste:
         if self._waste is None:
             self._waste = Waste(self._count_unsent)
         return self._waste

@@ -19,12 +19,12 @@ class Waste:
     Args:
       count: Called with numbers of lost messages.
       lost: Items of a lost connection, not yet counted as dropped: counting takes time as well.
-      thrown: Items that are counted but not freed yet: freeing 8 MiB takes milliseconds.
+      counted: Items that are counted but not freed yet: freeing 8 MiB takes milliseconds.
     """
 
     count: Callable[[int], None]
     lost: deque[Item] = field(factory=deque)
-    thrown: list[Item] = field(factory=list)
+    counted: list[Item] = field(factory=list)
 
     async def clear_away(self) -> None:
         """Count and free all items. Checkpoint: after each step. Cancel: the rest stays."""
@@ -32,6 +32,6 @@ class Waste:
             step = range(min(CLEARED_AT_ONCE, len(self.lost)))
             self.count(lose([self.lost.popleft() for _ in step]))
             await trio.lowlevel.checkpoint()
-        while self.thrown:
-            del self.thrown[-CLEARED_AT_ONCE:]
+        while self.counted:
+            del self.counted[-CLEARED_AT_ONCE:]
             await trio.lowlevel.checkpoint()

@@ -133,7 +133,7 @@ def _episodes(results: Results, broker: str) -> Iterator[Finding]:
 
 
 def _consumers(results: Results, broker: str) -> Iterator[Finding]:
-    said = {
+    explanations = {
         "leaking": "more and more are never acknowledged",
         "stuck": "the oldest is never acknowledged",
         "slow": "they are acknowledged late",
@@ -148,7 +148,7 @@ def _consumers(results: Results, broker: str) -> Iterator[Finding]:
         oldest = f", the oldest for {lasting(row['oldest_s'])}" if row["oldest_s"] else ""
         text = (
             f"{during(row, results)}: up to {count(row['unacked_peak'])} messages"
-            f" without ACK{oldest}; {said[verdict]}."
+            f" without ACK{oldest}; {explanations[verdict]}."
         )
         if verdict == "leaking":
             text += f" It grows by {count(row['growth_per_h'])} an hour"

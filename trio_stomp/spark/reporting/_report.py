@@ -155,9 +155,9 @@ class Section:
 
     def _rate(self, column: str, label: str, colour: int) -> Series:
         """Return a line that is 0 if the broker reported nothing, with gaps where it was away."""
-        heard = {row["bucket"]: 0.0 for row in self.rows("load")}
+        reported = {row["bucket"]: 0.0 for row in self.rows("load")}
         received = {row["bucket"]: row[column] for row in self.rows("traffic")}
-        return Series(label, sorted({**heard, **received}.items()), colour)
+        return Series(label, sorted({**reported, **received}.items()), colour)
 
     def _delivery_rows(self) -> list[Row]:
         rows = (row for row in self.rows("latency_by_time") if row["stage"] == "delivery")
@@ -258,9 +258,9 @@ def _hours(results: Results) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    grade, said = finding.grade, GRADES[finding.grade]
+    grade, label = finding.grade, GRADES[finding.grade]
     return (
-        f'<li><span class="sign {grade}" role="img" aria-label="{said}">{SIGNS[grade]}</span>'
+        f'<li><span class="sign {grade}" role="img" aria-label="{label}">{SIGNS[grade]}</span>'
         f"<div><b>{escape(finding.title)}</b><br>{escape(finding.text)}</div></li>"
     )
 

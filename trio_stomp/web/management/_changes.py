@@ -51,7 +51,7 @@ class Change:
 
         def change(_now: float) -> None:
             self.do()
-            self.manager.tell(self.event, self.queue, identity.name, self.detail)
+            self.manager.record(self.event, self.queue, identity.name, self.detail)
 
         try:
             await self.server.dispatcher.call(change)

@@ -195,4 +195,4 @@ class QueueOperation:
         operation.end(now)
         if self.event and operation.done:
             count = f"{operation.done} message{'s' * (operation.done != 1)}{self.detail}"
-            self.manager.tell(self.event, self.queue, user, count)
+            self.manager.record(self.event, self.queue, user, count)

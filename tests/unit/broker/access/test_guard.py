@@ -17,7 +17,7 @@ from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
 from trio_stomp.broker.rules._rights import MAX_CACHED_CHARS
 from trio_stomp.broker.rules._rules import Action, Rule
-from trio_stomp.protocol import NO_HEARTBEATS, Asked, Committed, Opened, Received
+from trio_stomp.protocol import NO_HEARTBEATS, Committed, Opened, Queried, Received
 
 SEND, RECEIVE, BROWSE = Action.SEND, Action.RECEIVE, Action.BROWSE
 CREATE, ADMIN, MONITOR = Action.CREATE, Action.ADMIN, Action.MONITOR
@@ -90,7 +90,7 @@ def subscribes_and_leaves(peer: Peer) -> None:
 
 
 def asks(peer: Peer) -> None:
-    peer.does(Asked("session"))
+    peer.does(Queried("session"))
 
 
 OFFSET = ("x-stream-offset", "first")
@@ -375,7 +375,7 @@ def test_before_connect_the_command_diag_is_answered_only_where_there_are_no_rul
 
 def test_a_denial_is_counted_and_told_of() -> None:
     core = Core(rules=AccessRules())
-    core.broker.events.are_kept = True  # as the DIAG stream does
+    core.broker.events.are_stored = True  # as the DIAG stream does
     peer = core.peer(identity=ALICE)
     core.events()
     peer.sends("/topic/a")
@@ -552,7 +552,7 @@ def test_rules_that_are_taken_away_free_everybody() -> None:
     peer = core.peer(identity=ALICE)
     core.broker.use_rules(None, lambda identity: True, core.now)
     peer.sends("/topic/a")
-    peer.does(Asked("session"))
+    peer.does(Queried("session"))
     assert peer.frames("ERROR") == []
 
 

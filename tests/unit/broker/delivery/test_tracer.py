@@ -141,7 +141,7 @@ def test_traces_of_one_connection_end_each_by_itself(core: Core, ended: int) -> 
     operator, client = core.peer(), core.peer()
     client.subscribes("/topic/t")
     asked = [{"session": "s2"}, *({"session": "s2", "destination": each} for each in ("/x", "/y"))]
-    core.broker.events.are_kept = True
+    core.broker.events.are_stored = True
     for each in asked:
         asks(operator, **each)
     asks(operator, **asked[ended], stop=True)
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_told_as_not_sent(core: Core) -> None:
 
 
 def test_it_is_an_event_too(core: Core) -> None:
-    core.broker.events.are_kept = True
+    core.broker.events.are_stored = True
     operator, client = core.peer(), core.peer()
     asks(operator, session="s2")
     core.events()

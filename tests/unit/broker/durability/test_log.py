@@ -59,8 +59,10 @@ def kinds(records: list[Record]) -> list[type]:
     return [type(record) for record in records]
 
 
-def put(log: Log, *, is_kept: bool = False) -> int:
-    return log.put("queue:q", b"", [b"body"], level=4, received_ms=0, expires_ms=0, is_kept=is_kept)
+def put(log: Log, *, must_retry: bool = False) -> int:
+    return log.put(
+        "queue:q", b"", [b"body"], level=4, received_ms=0, expires_ms=0, must_retry=must_retry
+    )
 
 
 def test_a_turn_in_which_nothing_is_said_is_none() -> None:
@@ -165,7 +167,7 @@ def test_streams_are_not_bound() -> None:
 
 def test_what_must_hold_is_not_bound_to_what_may_be_withdrawn() -> None:
     bench = Bench()
-    with bench.log.atomically(is_kept=False):
+    with bench.log.atomically(must_retry=False):
         put(bench.log)
         with bench.log.atomically():
             bench.log.finish(3)
@@ -183,7 +185,7 @@ def test_a_failure_keeps_what_must_hold_and_withdraws_the_rest() -> None:
     put(bench.log)
     bench.notes("theirs", someone)
     bench.takes()
-    put(bench.log, is_kept=True)
+    put(bench.log, must_retry=True)
     bench.log.finish(9)
     bench.log.hand_out([5])
     bench.notes("ours")
@@ -346,7 +348,9 @@ def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() ->
 def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
     log = Log("memory")
     for _ in range(2):
-        log.put("queue:q", b"", [bytes(1000)], level=4, received_ms=0, expires_ms=0, is_kept=True)
+        log.put(
+            "queue:q", b"", [bytes(1000)], level=4, received_ms=0, expires_ms=0, must_retry=True
+        )
         with log.atomically():
             put(log)
             log.finish(7)
@@ -363,7 +367,7 @@ def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
 def test_what_comes_after_a_failure_is_withdrawn_by_the_next_one() -> None:
     bench = Bench()
     someone, other = client(), client()
-    put(bench.log, is_kept=True)
+    put(bench.log, must_retry=True)
     bench.notes("ours")
     bench.log.finish(1)
     for each in (someone, other):

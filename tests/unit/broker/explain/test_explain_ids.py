@@ -241,15 +241,15 @@ def test_what_the_broker_tells_of_itself_is_never_called_old(core: Core, name: s
 
 def test_only_what_is_older_than_all_that_is_remembered_is_called_so() -> None:
     core = Core(BrokerPolicies(explain_events=10))
-    reader, teller = core.peer(), core.peer()
+    reader, progress_reporter = core.peer(), core.peer()
     reader.subscribes("/topic/t")
-    teller.subscribes("DIAG/session", "d")
+    progress_reporter.subscribes("DIAG/session", "d")
     sender = core.peer()
     for _ in range(5):
         sender.sends("/topic/t", "x")
         core.broker.publish("DIAG/session", b"{}", (), core.now)
-    old, young = ids(reader)[0], ids(teller)[-1]
-    teller.unsubscribes("d")
+    old, young = ids(reader)[0], ids(progress_reporter)[-1]
+    progress_reporter.unsubscribes("d")
     assert OLDER not in asks(core, old)["summary"]
     for _ in range(5):
         sender.sends("/topic/t", "x")

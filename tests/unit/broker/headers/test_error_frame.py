@@ -6,7 +6,7 @@ from tests.support.core import VERSIONS, Core, read_frames, run_of
 from trio_stomp.base._errors import CloseReason, FrameError, ProtocolError
 from trio_stomp.broker import BrokerPolicies, error_frame
 from trio_stomp.broker.headers._error_frame import quote
-from trio_stomp.protocol import Asked, Event, Left, Refused, Subscribed, Unsubscribed
+from trio_stomp.protocol import Disconnected, Event, Queried, Refused, Subscribed, Unsubscribed
 
 
 def read_error(error, version="1.2"):
@@ -99,7 +99,7 @@ FAULTS: dict[str, tuple[Event, list[str]]] = {
     "too-many-subscriptions": (Subscribed("9", "c", "auto", SECRET, b"r9"), ["2", "limit"]),
     "unknown-subscription": (Unsubscribed("9", None, b"r9"), ["id:9", "no subscription"]),
     "destination-mismatch": (Unsubscribed("0", "other", b"r9"), ["id:0", "mine", "other"]),
-    "unknown-query": (Asked("weather"), ["weather", "ws_buffer"]),
+    "unknown-query": (Queried("weather"), ["weather", "ws_buffer"]),
 }
 
 
@@ -114,7 +114,9 @@ def test_a_fault_ends_its_client_and_no_other(code: str, version: str):
     other.subscribes("mine")
     culprit.subscribes("mine", "0")
     culprit.subscribes("wild.*", "1")
-    culprit.does(run_of("mine", ["before"]), event, run_of("mine", ["after"]), Left(b"never"))
+    culprit.does(
+        run_of("mine", ["before"]), event, run_of("mine", ["after"]), Disconnected(b"never")
+    )
     error = culprit.error()
     assert error.get("code") == code
     assert all(word in (error.get("message") or "") for word in words), error

@@ -59,7 +59,7 @@ def test_the_receipt_of_a_message_that_nobody_gets_has_a_hint(
 @pytest.mark.parametrize("ttl_ms", [0, 60_000])
 def test_a_near_miss_is_told_of_once(ttl_ms: int) -> None:
     bench = Bench(policies=BrokerPolicies(ttl_ms=ttl_ms))
-    bench.broker.events.are_kept = True
+    bench.broker.events.are_stored = True
     sender = bench.actor()
     for name in ("queue/x", "queue/x", "/topic/x", "/Queue/y"):
         sender.sends(name, "a", "b")

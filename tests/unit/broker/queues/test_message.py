@@ -64,7 +64,7 @@ def test_a_header_block_is_charged_until_the_last_of_its_messages_has_gone():
     refund(memory, head, 2, 3)
     assert memory.kept_bytes == OVERHEAD + HEAD + 2
     refund(memory, head, 1, 2)
-    assert memory.kept_bytes == memory.used_bytes == head.kept == 0
+    assert memory.kept_bytes == memory.used_bytes == head.waiting_count == 0
     force(memory, head, 1, 1000)
     assert memory.kept_bytes == OVERHEAD + HEAD + 1000 > memory.limit_bytes
     refund(memory, head, 1, 1000)

@@ -256,7 +256,7 @@ def test_a_transaction_that_the_store_refuses_is_not_in_the_stream():
 
 def test_a_stream_that_begins_in_a_transaction_is_there_before_its_messages():
     bench = DurableBench(book=BOOK)
-    with bench.log.atomically(is_kept=False):
+    with bench.log.atomically(must_retry=False):
         stream = bench.broker.streams.open("/stream/x", 0, 0)
         bench.broker.streams.append(stream, Head("SEND", (), -1, "x"), [b"a"], bench.now)
     bench.broker.end_turn(bench.now)

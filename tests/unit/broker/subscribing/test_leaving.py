@@ -124,7 +124,7 @@ def test_nothing_is_for_it_from_the_turn_on_in_which_it_leaves(destination: str)
 
 
 def test_each_end_is_told_in_order_and_the_disconnect_at_last(core: Sliced):
-    core.broker.events.are_kept = True
+    core.broker.events.are_stored = True
     peer = core.loaded()
     peer.subscribes("t")
     core.events()
@@ -397,7 +397,7 @@ def test_a_feed_without_its_maker_serves_those_who_stay(core: Sliced):
 
 
 def test_a_disconnect_is_answered_at_once_and_its_end_is_told_once(core: Sliced):
-    core.broker.events.are_kept = True
+    core.broker.events.are_stored = True
     peer, other = core.loaded(), core.peer()
     peer.subscribes("t")
     peer.leaves(b"bye")
