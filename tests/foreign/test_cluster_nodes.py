@@ -1,10 +1,12 @@
 """Nodes of a cluster on the real engine: the way to the owner, takeovers, what is refused."""
 
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
 
 import pytest
 import trio
@@ -103,6 +105,13 @@ class Cluster:
                 found[node.name] = json.loads(answer.payload)["role"]
         return found
 
+    async def kinds(self) -> list[bytes]:
+        """Return what kind of entry each of the log is, as its bytes say it."""
+        log = JetStream(self.engine)
+        last = (await log.stream("stomp_log_00")).last
+        entries = [await log.message("stomp_log_00", seq=each) for each in range(1, last + 1)]
+        return [entry[12:28] for _, entry in entries]
+
     async def owner(self) -> Node:
         """Return the node that owns the cluster, as soon as one does."""
         roles: dict[str, str] = {}
@@ -146,9 +155,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, nodes: int = 2, **options: object) -> AsyncGenerator[Cluster, None]:
-    """A server of the engine and nodes; all that a test does takes less than 60 s."""
-    with trio.fail_after(60), running_nats(folder) as (server,):
+async def cluster(
+    folder: Path, nodes: int = 2, most_s: float = 60, **options: object
+) -> AsyncGenerator[Cluster, None]:
+    """A server of the engine and nodes, for a test that takes less than ``most_s``."""
+    with trio.fail_after(most_s), running_nats(folder) as (server,):
         async with (
             open_client(NatsOptions([server.address])) as engine,
             trio.open_nursery() as tasks,
@@ -231,17 +242,32 @@ async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Pa
         claim = json.dumps({"holder": "other", "contact": "127.0.0.1 1 secret"}).encode()
         await here.engine.request(b"stomp.lease.00", claim)
         await client.read_to_end()
-        kinds: list[bytes] = []
 
         async def is_owned_again() -> bool:
-            log = JetStream(here.engine)
-            last = (await log.stream("stomp_log_00")).last
-            entries = [await log.message("stomp_log_00", seq=each) for each in range(1, last + 1)]
-            kinds[:] = [entry[12:28] for _, entry in entries]
-            return kinds.count(epoch_entry(0)[12:]) == 2
+            return (await here.kinds()).count(epoch_entry(0)[12:]) == 2
 
         await eventually(is_owned_again)
-        assert end_entry(0)[12:] not in kinds
+        assert end_entry(0)[12:] not in await here.kinds()
+
+
+async def test_a_wall_clock_that_is_set_changes_no_owner_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leases and waits go by clocks that nobody sets; only expiry and schedules go by this one."""
+    day_s, offset_s, now = 86_400.0, [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: now() + offset_s[0])
+    async with cluster(tmp_path) as here:
+        owner, standby = await here.owner(), await here.standby()
+        for number, step_s in enumerate((day_s, -2 * day_s, 0.0)):
+            offset_s[0] = step_s
+            await here.put(standby, b"%d" % number)
+            await trio.sleep(2 * LEASE_S)
+            assert (await here.roles())[owner.name] == "owner"
+        assert (await here.kinds()).count(epoch_entry(0)[12:]) == 1
+        offset_s[0] = -day_s
+        crash(owner)
+        await owner.ended.wait()
+        assert await here.take(standby, 3) == [b"0", b"1", b"2"]
 
 
 async def test_a_hand_over_on_request(tmp_path: Path) -> None:
@@ -328,6 +354,45 @@ async def test_a_log_that_has_grown_is_shortened_and_newcomers_begin_with_a_snap
             crash(node)
             await node.ended.wait()
         assert await here.take(newcomer, 5) == [b"kept", *[b"x" * 3000] * 4]
+
+
+@pytest.mark.parametrize(
+    "snapshots", [10, pytest.param(180, marks=pytest.mark.full)], ids=["some", "as in an hour"]
+)
+async def test_a_log_stays_small_beside_messages_that_nobody_acknowledges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshots: int
+) -> None:
+    monkeypatch.setattr("trio_stomp.cluster._node.CHECK_S", 0.02)
+    monkeypatch.setattr("trio_stomp.cluster._node.LOG_BYTES", 10_000)
+    kept = [token_urlsafe(750).encode() for _ in range(60)]  # hardly to be compressed
+    sizes, firsts = [0], {0}
+    async with cluster(tmp_path, most_s=300) as here, trio.open_nursery() as load:
+        owner, standby = await here.owner(), await here.standby()
+        await here.put(owner, *kept)
+        producer, consumer = await here.client(owner), await here.client(standby)
+        await consumer.send("SUBSCRIBE", {"destination": "/queue/flow", "id": "1", "ack": "client"})
+
+        async def look() -> None:
+            while True:
+                log = await JetStream(here.engine).stream("stomp_log_00")
+                sizes.append(log.size)
+                firsts.add(log.first)
+                await trio.sleep(0.005)
+
+        load.start_soon(look)
+        headers = {**STORED, "destination": "/queue/flow"}
+        while len(firsts) <= snapshots:
+            await producer.publish(
+                "/queue/flow", *[token_urlsafe(400).encode()] * 4, headers=headers
+            )
+            frames = [await consumer.receive() for _ in range(4)]
+            await consumer.send("ACK", {"id": frames[-1]["ack"], "receipt": "r"})
+            assert (await consumer.receive()).command == "RECEIPT"
+            await trio.sleep(0.005)  # a snapshot takes little of the time
+        load.cancel_scope.cancel()
+    assert max(sizes) < 4 * sum(map(len, kept))
+    async with cluster(tmp_path, 0) as here:
+        assert await here.take(await here.start("newcomer"), len(kept)) == kept
 
 
 async def test_the_command_shows_nodes_and_moves_the_cluster(
@@ -467,9 +532,13 @@ async def refused(config: Settings) -> BaseException:
     raise AssertionError("it runs")
 
 
-async def other_application(here: Cluster, name: str) -> None:
+async def create_streams(here: Cluster) -> None:
+    """Create a stream of another application, and one of a newer version of this one."""
     jetstream = JetStream(here.engine)
-    await jetstream.create_stream({"name": name, "subjects": [f"{name}.x"]})
+    await jetstream.create_stream({"name": "other_log_00", "subjects": ["other.x"]})
+    metadata = {"trio_stomp.cluster": "newer", "trio_stomp.format": "2"}
+    config = {"name": "newer_log_00", "subjects": ["newer.x"], "metadata": metadata}
+    await jetstream.create_stream(config)
 
 
 @pytest.mark.parametrize(
@@ -479,6 +548,7 @@ async def other_application(here: Cluster, name: str) -> None:
         ({"node": "a b"}, "'a b', but must be 1 to 64"),
         ({"cluster_name": ""}, "cluster_name is ''"),
         ({"cluster_name": "other"}, "the stream other_log_00 is of another application"),
+        ({"cluster_name": "newer"}, "newer_log_00 has format 2, .* version of the other nodes"),
         ({"cluster_name": "new", "cluster_replicas": 3}, "set cluster_replicas to 1 if the loss"),
         ({"cluster_replicas": 3}, "has 1 replicas, but cluster_replicas is 3"),
         ({"data_dir": ""}, "--data-dir"),
@@ -499,7 +569,7 @@ async def test_what_is_wrong_is_said_at_the_start(
     if options.get("data_dir"):
         options = {"data_dir": str(alone)}
     async with cluster(tmp_path, 1) as here:
-        await other_application(here, "other_log_00")
+        await create_streams(here)
         error = await refused(settings(tmp_path, here.server, "other", **options))
         assert isinstance(error, OptionError)
         with pytest.raises(OptionError, match=says):
