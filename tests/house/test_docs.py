@@ -60,7 +60,7 @@ def first_cells(document: str) -> set[str]:
 def test_every_code_is_documented() -> None:
     codes = set(raised_codes())
     assert len(codes) > 20
-    pages = (read("reference/wire.md"), read("operate/management.md"))
+    pages = (read("reference/wire.md"), read("reference/management.md"))
     assert sorted(codes - set().union(*map(first_cells, pages))) == []
 
 
@@ -78,6 +78,12 @@ def test_the_table_of_options_is_true() -> None:
     script = importlib.import_module("options_table")
     reference = read("reference/configuration.md")
     assert script.updated(reference) == reference, "run: python scripts/options_table.py --write"
+
+
+def test_the_requests_of_the_management_interface_are_documented() -> None:
+    script = importlib.import_module("management_table")
+    page = read("reference/management.md")
+    assert script.page() == page, "run: python scripts/management_table.py --write"
 
 
 def test_every_option_is_documented() -> None:

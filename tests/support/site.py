@@ -12,7 +12,7 @@ from attrs import frozen
 from tests.support.fakes import Dial, open_dial
 from trio_stomp.diag import Reporter
 from trio_stomp.transport import HttpRequest
-from trio_stomp.web import Site, WebOptions, add_pages
+from trio_stomp.web import Core, Site, WebOptions, add_interface, add_pages
 
 T = TypeVar("T")
 QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
@@ -69,12 +69,15 @@ def parse(answer: bytes, method: str = "GET") -> Reply:
 
 
 def add_all(dial: Dial, *, limit: int = 50, data_dir: str = "") -> None:
-    """Let a broker that runs answer the pages of ``add_pages``."""
+    """Let a broker that runs answer all pages."""
     site, diagnostics = dial.server.pages, dial.server.diagnostics
     assert isinstance(site, Site)
     assert isinstance(diagnostics, Reporter)
     options = WebOptions(metrics_destinations=limit)
     add_pages(site, dial.server, diagnostics.figures, options, data_dir)
+    broker = dial.server.broker
+    core = Core(broker.manager, broker.explainer.explain)
+    add_interface(site, dial.server, core, diagnostics.figures)
 
 
 def empty_queues(dial: Dial) -> None:

@@ -11,32 +11,17 @@ import trio
 from tests.support.fakes import MEMORY, Client, Dial, open_dial, until
 from tests.support.files import save
 from tests.support.logins import basic
+from tests.support.management import Interface, ask
 from tests.support.served import Served, served
-from tests.support.site import QUIET, Reply, empty_queues, parse
+from tests.support.site import QUIET, add_all, empty_queues
 from trio_stomp.server.connection._shared import OPERATIONS_AT_ONCE
-from trio_stomp.web import Site, add_operations
 
 Q = "/queue/q"
 ALICE = basic("alice", "wonder-land")
 
 
-async def ask(
-    stream: trio.abc.Stream, method: str, target: str, *headers: tuple[str, str]
-) -> Reply:
-    """Return the answer of the broker, which then closes."""
-    lines = [f"{method} /api/v1/{target} HTTP/1.1"]
-    lines += [f"{name}: {text}" for name, text in ({"Host": "localhost"} | dict(headers)).items()]
-    await stream.send_all(("\r\n".join(lines) + "\r\n\r\n").encode())
-    answer = b""
-    with trio.fail_after(60):
-        while data := bytes(await stream.receive_some(65536)):
-            answer += data
-    await stream.aclose()
-    return parse(answer, method)
-
-
 async def does(broker: Served, method: str, target: str) -> Any:
-    reply = await ask(await broker.stream(), method, target)
+    reply = await Interface(broker).ask(method, target)
     assert reply.status == 200, reply.text
     return reply.json
 
@@ -118,7 +103,7 @@ async def test_errors_are_json_with_a_code_and_change_nothing(
     async with served() as broker:
         client = await broker.connect({})
         await client.publish(Q, b"a", receipt=True)
-        reply = await ask(await broker.stream(), method, target)
+        reply = await Interface(broker).ask(method, target)
         assert (reply.status, reply.headers["content-type"]) == (status, "application/json")
         answer = json.loads(reply.body)
         assert answer["code"] == code
@@ -154,7 +139,7 @@ async def test_each_operation_requires_its_right(tmp_path: Path) -> None:
         bob, carol = basic("bob", "builder"), basic("carol", "singer")
 
         async def status(method: str, target: str, *headers: tuple[str, str]) -> tuple[int, str]:
-            reply = await ask(await broker.stream(), method, target, *headers)
+            reply = await Interface(broker).ask(method, target, *headers)
             return reply.status, json.loads(reply.body).get("code", "")
 
         for method, target in (
@@ -268,9 +253,7 @@ async def managed() -> AsyncIterator[tuple[Dial, Client]]:
     """Yield a broker whose queue has a message and, for a COMMIT without end, hands out nothing."""
     async with open_dial(MEMORY, connect_timeout_s=5.0, **QUIET) as dial:
         await dial.start()
-        site = dial.server.pages
-        assert isinstance(site, Site)
-        add_operations(site, dial.server, dial.server.broker.manager)
+        add_all(dial)
         client = await dial.connect()
         await client.publish(Q, b"a", receipt=True)
         queue = dial.server.broker.queues.find(Q)
@@ -290,7 +273,7 @@ async def test_operations_wait_beyond_the_connect_timeout_and_are_bounded(
     streams = [await dial.stream() for _ in range(OPERATIONS_AT_ONCE)]
     for stream in streams:
         await stream.send_all(PURGE)
-    await trio.sleep(60)
+    await trio.sleep(6)
     reply = await ask(await dial.stream(), "POST", f"purge?queue={Q}")
     assert (reply.status, json.loads(reply.body)["code"]) == (503, "busy")
     await streams[0].aclose()

@@ -32,6 +32,7 @@ from trio_stomp.base._pieces import LOOKS as LOOKS
 from trio_stomp.base._pieces import RECORDS as RECORDS
 from trio_stomp.base._pieces import Greatest as Greatest
 from trio_stomp.base._pieces import Pieces as Pieces
+from trio_stomp.base._pieces import first_by_name as first_by_name
 from trio_stomp.base._pieces import greatest as greatest
 from trio_stomp.base._pieces import slices as slices
 from trio_stomp.base._value import value as value

@@ -74,3 +74,17 @@ def greatest(things: Sequence[T], key: Callable[[T], float], count: int) -> Piec
         best.add([(key(each), each) for each in some])
         yield
     return (yield from best.found())
+
+
+def first_by_name(things: Sequence[T], name: Callable[[T], str], count: int) -> Pieces[list[T]]:
+    """Return the first ``count`` of many things in the order of their names."""
+    runs: list[list[T]] = []
+    for some in slices(things, LOOKS):
+        runs.append(sorted(some, key=name)[:count])
+        yield
+    found: list[T] = []
+    merged = islice(heapq.merge(*runs, key=name), count)
+    while some := list(islice(merged, LOOKS)):
+        found += some
+        yield
+    return found

@@ -48,6 +48,7 @@ from trio_stomp.broker.rules import Decision as Decision
 from trio_stomp.broker.rules import Need as Need
 from trio_stomp.broker.rules import Rule as Rule
 from trio_stomp.broker.rules import built_in_rules as built_in_rules
+from trio_stomp.broker.rules import glob_matches as glob_matches
 from trio_stomp.broker.rules import hides as hides
 from trio_stomp.broker.rules import needs as needs
 from trio_stomp.broker.rules import targets as targets

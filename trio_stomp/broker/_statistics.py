@@ -6,9 +6,9 @@ from typing import Protocol, TypeVar
 from attrs import frozen
 
 from trio_stomp.broker._assembly import BrokerAssembly
-from trio_stomp.broker.delivery import Client, Destination
+from trio_stomp.broker.delivery import Client, Destination, Subscription
 from trio_stomp.broker.queues import queue_of
-from trio_stomp.broker.routing import Destinations, Quotas
+from trio_stomp.broker.routing import Destinations, PolicyBook, Quotas
 from trio_stomp.broker.topics import Binding, ParkedDestination, StaleQueue
 
 T_co = TypeVar("T_co", covariant=True)
@@ -94,6 +94,29 @@ class Statistics:
     _table: Destinations
     _stale_queue: StaleQueue
     _quota_book: Quotas
+    _policies: PolicyBook
+
+    def find(self, name: str) -> Destination | None:
+        """Return the destination of ``name``, if in use."""
+        return self._table.find(name)
+
+    def some_subscribers(
+        self, destination: Destination, start: int, stop: int
+    ) -> list[Subscription | Binding]:
+        """Return the subscribers of a destination from a position to another."""
+        found: list[Subscription | Binding] = []
+        for each in self._table.some_recipients(destination, start, stop):
+            if isinstance(each, Binding) and not each.durable:
+                found += [consumer.subscription for consumer in each.queue.consumers]
+            else:
+                assert isinstance(each, Subscription | Binding)
+                found.append(each)
+        queue = queue_of(destination)
+        if queue is not None:
+            behind = self._table.recipients_count(destination)
+            consumers = queue.consumers[max(0, start - behind) : max(0, stop - behind)]
+            found += [consumer.subscription for consumer in consumers]
+        return found
 
     def parked(self) -> list[ParkedDestination]:
         """Return the destinations with parked messages, at most as many as are ranked."""
@@ -102,6 +125,10 @@ class Statistics:
     def quotas(self) -> list[dict[str, object]]:
         """Return the figures of the largest quotas."""
         return self._quota_book.figures()
+
+    def takes_dead_letters(self, name: str) -> bool:
+        """Return whether dead letters of other queues go to this one."""
+        return self._policies.takes_dead_letters(name)
 
     def parked_at(self, name: str) -> int:
         """Return the number of messages parked at a destination."""
@@ -145,6 +172,7 @@ def statistics(broker: BrokerAssembly) -> Statistics:
         table=broker.destinations,
         stale_queue=broker.stale,
         quota_book=broker.quotas,
+        policies=broker.book,
     )
 
 

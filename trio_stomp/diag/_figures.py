@@ -14,6 +14,7 @@ from trio_stomp.base import LOOKS, slices
 from trio_stomp.broker import (
     Binding,
     Census,
+    Destination,
     Histogram,
     ParkedDestination,
     Queue,
@@ -25,6 +26,7 @@ from trio_stomp.diag._process import PauseMeter, TaskMeter, open_files, process_
 from trio_stomp.diag._records import (
     connection_record,
     connection_state,
+    destination_record,
     durable_record,
     queue_record,
     session_record,
@@ -170,8 +172,22 @@ class Figures:
         return durable_record(thing) if isinstance(thing, Binding) else subscription_record(thing)
 
     def queue(self, thing: Queue | ParkedDestination | None, statistics: Statistics) -> Record:
-        """Return the fields of the table ``queue``, or of the input queue for None."""
-        return queue_record(self.server, thing, statistics, self.server.clock.now())
+        """Return the fields of the table ``queue``, or of the input queue for None.
+
+        Those of a queue are followed by some that are only on pages.
+        """
+        record = queue_record(self.server, thing, statistics, self.server.clock.now())
+        if isinstance(thing, Queue):
+            record["consumers"] = len(thing.consumers)
+            record["paused"] = thing.is_paused
+            record["dead_letters"] = statistics.takes_dead_letters(thing.name)
+            record["enqueued_total"] = thing.enqueued
+            record["acked_total"] = thing.dequeued
+        return record
+
+    def destination(self, thing: Destination, statistics: Statistics) -> Record:
+        """Return the fields of the table ``destination``."""
+        return destination_record(thing, statistics)
 
     def counting(self) -> Generator[None, None, Present]:
         """Count the present connections, in pieces."""

@@ -25,7 +25,7 @@ from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
 from trio_stomp.startup._storage import open_store
 from trio_stomp.store import Recovered, Store
-from trio_stomp.web import Page, Site, add_operations, add_pages, add_views, explain_page
+from trio_stomp.web import Core, Site, add_interface, add_pages
 
 logger = logging.getLogger("trio_stomp")
 
@@ -236,10 +236,9 @@ def _assemble(
     broker.tracer.log = trace_logger().info
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, opened[0] if opened is not None else None)
-    site.pages["/explain"] = Page(partial(explain_page, broker.explainer.explain))
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
-    add_operations(site, server, broker.manager)
-    add_views(site, server, broker.manager, reporter.figures)
+    core = Core(broker.manager, broker.explainer.explain)
+    add_interface(site, server, core, reporter.figures)
     return server
 
 

@@ -6,12 +6,11 @@ Does not handle: reading requests and the upgrade (``transport``), sockets; the 
 dashboard, which it receives like any STOMP client (``static/``).
 """
 
-from trio_stomp.web._explain import explain_page as explain_page
 from trio_stomp.web._options import WebOptions as WebOptions
 from trio_stomp.web._pages import add_pages as add_pages
 from trio_stomp.web._pieces import in_one as in_one
 from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page
 from trio_stomp.web._site import Site as Site
-from trio_stomp.web.management import add_operations as add_operations
-from trio_stomp.web.management import add_views as add_views
+from trio_stomp.web.management import Core as Core
+from trio_stomp.web.management import add_interface as add_interface

@@ -2,14 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from trio_stomp.server import API
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web._health import Disk, Health
 from trio_stomp.web._options import WebOptions
 from trio_stomp.web._pieces import in_one
 from trio_stomp.web._query import NOT_KEPT, Answer, page
 from trio_stomp.web._site import Page, Site
-from trio_stomp.web._tables import Tables
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures
@@ -23,9 +21,7 @@ _NO_LIBRARY = (
 def add_pages(
     site: Site, server: "Server", figures: "Figures", options: WebOptions, data_dir: str = ""
 ) -> None:
-    """Let a site answer ``/metrics``, ``/healthz``, ``/varz``, ``/connz``, ``/subsz``, ``/queuez``.
-
-    All are private: for loopback, and for users who may monitor.
+    """Let a site answer ``/metrics`` and ``/healthz``.
 
     Args:
       site: The site to extend.
@@ -34,19 +30,7 @@ def add_pages(
       options: The options of the pages.
       data_dir: The directory of the store; "" = none. Its disk is measured once, here.
     """
-    tables = Tables(server, figures)
-    for name, build in (
-        ("overview", tables.varz),
-        ("connections", tables.connz),
-        ("subscriptions", tables.subsz),
-        ("queues", tables.queuez),
-    ):
-        site.pages[API + name] = page(build)
     site.pages["/healthz"] = page(in_one(Health(server, figures, Disk(data_dir)).healthz))
-    site.pages["/varz"] = page(tables.varz)
-    site.pages["/connz"] = page(tables.connz)
-    site.pages["/subsz"] = page(tables.subsz)
-    site.pages["/queuez"] = page(tables.queuez)
     site.pages["/metrics"] = _metrics(server, figures, options)
 
 

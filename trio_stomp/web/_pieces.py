@@ -23,10 +23,12 @@ def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], Pieces
     return make
 
 
-def chosen(things: Sequence[T], is_wanted: Callable[[T], bool]) -> Pieces[list[T]]:
-    """Return the wanted items of many."""
+def chosen(
+    things: Sequence[T], is_wanted: Callable[[T], bool], size: int = LOOKS
+) -> Pieces[list[T]]:
+    """Return the wanted items of many. A piece examines ``size`` of them."""
     found: list[T] = []
-    for some in slices(things, LOOKS):
+    for some in slices(things, size):
         found += filter(is_wanted, some)
         yield
     return found

@@ -2,16 +2,15 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from attrs import frozen
 
 from trio_stomp.base import RECORDS, Pieces
-from trio_stomp.server import API
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
-from trio_stomp.web._site import Page
+from trio_stomp.web._site import WATCH, Page, Rights
 
 T = TypeVar("T")
 
@@ -19,103 +18,185 @@ MAX_PARAMETERS = 16
 NOT_KEPT = (("Cache-Control", "no-store"),)
 JSON = (("Content-Type", "application/json"), *NOT_KEPT)
 
+BAD_REQUEST = "bad-request"
+"""The code of a wrong parameter."""
 TOKEN = "access_token"
 """The token of a client that cannot send a header; handled before any page."""
 
 
 @frozen
-class Query:
-    """The parameters of a request, by name. Each may be given once.
+class Parameter:
+    """A parameter of a query: it is parsed by this declaration, and documented by it.
 
     Args:
-      path: The path of the page.
-      parameters: The decoded parameters by name.
+      name: Its name.
+      help: Its meaning, for an error and the description of the interface.
+      is_required: Whether it must be given.
+      most_times: How often it may be given.
     """
 
-    path: str
-    parameters: Mapping[str, str]
+    name: str
+    help: str
+    is_required: bool = False
+    most_times: int = 1
+
+    def refuse(self, _text: str) -> str:
+        """Return the rule that a value breaks, or ""."""
+        return ""
+
+    def schema(self) -> dict[str, object]:
+        """Return the JSON Schema of a value."""
+        return {"type": "string"}
+
+
+@frozen
+class Number(Parameter):
+    """A whole number.
+
+    Args:
+      default: The value if it is not given.
+    """
+
+    default: int = 0
+    least: int = 0
+    most: int = 2**53
+
+    def refuse(self, text: str) -> str:
+        """Implement ``Parameter.refuse``."""
+        # int() accepts signs, spaces, underscores, other scripts and thousands of digits.
+        is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(self.most))
+        if is_whole and self.least <= int(text) <= self.most:
+            return ""
+        return f"must be a whole number from {self.least} to {self.most}"
+
+    def schema(self) -> dict[str, object]:
+        """Implement ``Parameter.schema``."""
+        bounds = {"minimum": self.least, "maximum": self.most}
+        return {"type": "integer", **bounds, "default": self.default}
+
+
+@frozen
+class Word(Parameter):
+    """One of some words.
+
+    Args:
+      choices: The words. The first is the default.
+    """
+
+    choices: Sequence[str] = ()
+
+    def refuse(self, text: str) -> str:
+        """Implement ``Parameter.refuse``."""
+        if text in self.choices:
+            return ""
+        return f"must be one of {', '.join(self.choices)}{_hint(text, self.choices)}"
+
+    def schema(self) -> dict[str, object]:
+        """Implement ``Parameter.schema``."""
+        return {"type": "string", "enum": list(self.choices), "default": self.choices[0]}
+
+
+@frozen
+class Query:
+    """The parameters of a request.
+
+    Args:
+      request: The request.
+      values: The decoded values by name.
+    """
+
+    request: HttpRequest
+    values: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(cls, request: HttpRequest, accepted: Iterable[str]) -> "Query":
+    def of(cls, request: HttpRequest, accepted: Sequence[Parameter]) -> "Query":
         """Parse the query of a request, given the parameters that the page knows.
 
         Raises:
-          HttpError: a parameter is unknown or given twice.
+          HttpError: a parameter is unknown, missing, wrong, or given too often.
         """
         text = request.target.partition("#")[0].partition("?")[2]
-        names = list(accepted)
+        known = {each.name: each for each in accepted}
+        most = max([MAX_PARAMETERS, *[each.most_times for each in accepted]])
         try:
-            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
+            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=most)
         except ValueError:
             raise HttpError(
-                400, f"the query has more than {MAX_PARAMETERS} parameters; leave some out"
+                400, f"the query has more than {most} parameters; leave some out"
             ) from None
-        parameters: dict[str, str] = {}
+        values: dict[str, list[str]] = {}
         for name, value in pairs:
             # Values are not quoted here: the parameter may be a misspelt token.
-            if name not in names and name != TOKEN:
-                raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, names)}")
-            if name in parameters:
-                raise HttpError(400, f"the parameter {name} is given twice; leave one out")
-            parameters[name] = value
-        return cls(request.path, parameters)
+            if name not in known and name != TOKEN:
+                raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, list(known))}")
+            given = values.setdefault(name, [])
+            given.append(value)
+            declared = known.get(name, _TOKEN)
+            if len(given) > declared.most_times:
+                times = "twice" if len(given) == 2 else f"more than {declared.most_times} times"
+                raise HttpError(400, f"the parameter {name} is given {times}; leave one out")
+            if (rule := declared.refuse(value)) != "":
+                raise HttpError(400, f"{name} is {value[:40]!r}, but {rule}")
+        for each in accepted:
+            if each.is_required and not any(values.get(each.name, ())):
+                raise HttpError(400, f"{each.name} is missing; give {each.help}")
+        return cls(request, values)
 
-    def number(self, name: str, default: int, *, least: int, most: int) -> int:
-        """Return a whole number.
+    def number(self, parameter: Number) -> int:
+        """Return a whole number, or its default."""
+        return int(self.text(parameter)) if self.has(parameter) else parameter.default
 
-        Raises:
-          HttpError: it is not a whole number, or out of range.
-        """
-        text = self.parameters.get(name)
-        if text is None:
-            return default
-        # int() accepts signs, spaces, underscores, other scripts and thousands of digits.
-        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
-            raise self._bad(name, f"must be a whole number from {least} to {most}")
-        number = int(text)
-        if not least <= number <= most:
-            raise self._bad(name, f"must be a whole number from {least} to {most}")
-        return number
+    def word(self, parameter: Word) -> str:
+        """Return one of the known words, or the first of them by default."""
+        return self.text(parameter) if self.has(parameter) else parameter.choices[0]
 
-    def word(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of the known words, or the first of them by default.
-
-        Raises:
-          HttpError: the word is unknown.
-        """
-        words = list(choices)
-        text = self.parameters.get(name, words[0])
-        if text not in words:
-            raise self._bad(name, f"must be one of {', '.join(words)}{_hint(text, words)}")
-        return text
-
-    def text(self, name: str) -> str:
+    def text(self, parameter: Parameter) -> str:
         """Return a text, or "" by default."""
-        return self.parameters.get(name, "")
+        return next(iter(self.texts(parameter)), "")
 
-    def _bad(self, name: str, rule: str) -> HttpError:
-        return HttpError(400, f"{name} is {self.parameters[name][:40]!r}, but {rule}")
+    def texts(self, parameter: Parameter) -> Sequence[str]:
+        """Return all values of a parameter that may be given several times."""
+        return self.values.get(parameter.name, ())
+
+    def has(self, parameter: Parameter) -> bool:
+        """Return whether a parameter is given."""
+        return parameter.name in self.values
 
 
+_TOKEN = Parameter(TOKEN, "a token")
+
+Record = dict[str, object]
 Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 """Status, headers and body."""
 
 
-def page(build: Callable[[HttpRequest], Pieces[Answer]]) -> Page:
-    """Return a private page that may raise ``HttpError``, and that omits the body of a HEAD."""
+def page(
+    build: Callable[[HttpRequest], Pieces[Answer]],
+    *,
+    in_json: bool = False,
+    rights: Rights | None = WATCH,
+) -> Page:
+    """Return a page that may raise ``HttpError``, and that omits the body of a HEAD.
+
+    Args:
+      build: Makes the answer.
+      in_json: Errors are JSON with a code, too.
+      rights: The rights that it requires; None = it is public.
+    """
 
     def answer(request: HttpRequest) -> Pieces[bytes]:
         try:
             status, headers, body = yield from build(request)
         except HttpError as error:
-            if request.path.startswith(API):
+            if in_json:
+                error.code = error.code or BAD_REQUEST
                 raise
             # repr() has escaped the peer's text, but it may still hold surrogates.
             status, headers = error.status, (*NOT_KEPT, *error.headers)
             body = f"{error.text}\n".encode(errors="replace")
         return encode_response(status, headers, body, head_only=request.method == "HEAD")
 
-    return Page(answer)
+    return Page(answer, rights)
 
 
 def as_json(record: Mapping[str, object], status: int = 200) -> Answer:
@@ -147,7 +228,7 @@ def as_list(
     return 200, JSON, f"{text[:-2]}{', '.join(items)}]}}\n".encode()
 
 
-def _hint(name: str, names: list[str]) -> str:
+def _hint(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name[:40], names, n=1)
     if near:
         return f"; did you mean {near[0]}?"

@@ -1,11 +1,13 @@
-"""The pages of the port, by path. Those with figures need the right to monitor."""
+"""The pages of the port, by path. Those with figures need a right, mostly that to monitor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
 from trio_stomp.base import Pieces
+from trio_stomp.broker import Action
+from trio_stomp.server import API
 from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._pieces import in_one
 from trio_stomp.web._routes import refuse_method, respond
@@ -15,17 +17,24 @@ if TYPE_CHECKING:
     from trio_stomp.server import WebOperation
 
 
+Rights = Sequence[tuple[Action, str]]
+"""Actions and destinations."""
+WATCH: Rights = ((Action.MONITOR, "DIAG"),)
+PAGE_METHODS = ("GET", "HEAD")
+ADMIN: Rights = ((Action.ADMIN, "DIAG"),)
+
+
 @frozen
 class Page:
     """A page.
 
     Args:
       answer: Makes the answer to a GET or HEAD, in pieces.
-      is_private: Whether it contains figures of the broker.
+      rights: The rights that it requires; None = it is public.
     """
 
     answer: Callable[[HttpRequest], Pieces[bytes]]
-    is_private: bool = True
+    rights: Rights | None = WATCH
 
 
 @define(eq=False, repr=False)
@@ -49,25 +58,30 @@ class Site:
     def __attrs_post_init__(self) -> None:
         # The dashboard is public: it holds no figures, but requests them as a client.
         for path, file in read_files(self.version, self.address).items():
-            self.pages.setdefault(path, Page(in_one(file.answer), is_private=False))
+            self.pages.setdefault(path, Page(in_one(file.answer), None))
 
-    def is_private(self, request: HttpRequest) -> bool:
-        """Return whether the requested page contains figures."""
+    def rights(self, request: HttpRequest) -> Rights | None:
+        """Return the rights that the requested page requires; None = it is public."""
         page = self.pages.get(request.path)
-        return page is not None and page.is_private
+        return None if page is None else page.rights
 
     def operation(self, request: HttpRequest) -> "WebOperation | None":
         """Return the requested operation, or None.
 
         Raises:
-          HttpError: its parameters or the method are wrong.
+          HttpError: the address, the method or a parameter is wrong.
         """
         make = self.operations.get((request.method, request.path))
         if make is not None:
             return make(request)
         methods = [method for method, path in self.operations if path == request.path]
-        if not methods:
+        if request.path in self.pages:
+            methods += PAGE_METHODS
+        if not request.path.startswith(API) or request.method in methods:
             return None
+        if not methods:
+            text = f"there is no {request.path[:80]!r}; GET {API}openapi.json lists the addresses"
+            raise HttpError(404, text, code="no-such-address")
         raise HttpError(
             405,
             f"{request.path} answers {methods[0]} only",
@@ -80,6 +94,6 @@ class Site:
         page = self.pages.get(request.path)
         if page is None:
             return respond(request, unready=self.why_unready())
-        if request.method not in ("GET", "HEAD"):
+        if request.method not in PAGE_METHODS:
             return refuse_method(request)
         return (yield from page.answer(request))

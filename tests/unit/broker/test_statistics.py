@@ -5,7 +5,7 @@ from typing import Any
 from attrs import asdict
 
 from tests.support.core import Bench
-from trio_stomp.broker import BrokerPolicies
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, Subscription
 
 
 class Unlisted(dict):  # type: ignore[type-arg]
@@ -124,3 +124,34 @@ def test_the_place_of_most_losses_is_known_for_each_reason_since_a_time(bench: B
     assert bench.broker.losing(2.0) == {"no-subscriber": "/topic/a", "queue-full": "/queue/q"}
     assert bench.broker.losing(1.0)["no-subscriber"] == "/topic/old"
     assert bench.broker.losing(4.0) == {}
+
+
+def test_dead_letter_queues_are_those_of_policies_and_of_the_default() -> None:
+    bench = Bench(book={"/queue/a": DestinationPolicy(dead_letter="/queue/dead")})
+    figures = bench.broker.statistics()
+    names = ("/queue/dead", "/queue/DLQ.b", "/queue/a", "")
+    assert [figures.takes_dead_letters(name) for name in names] == [True, True, False, False]
+
+
+def test_some_subscribers_of_a_destination_are_found_by_position() -> None:
+    bench = Bench()
+    for number in range(3):
+        bench.reader("/topic/a" if number else "/topic/*")
+    figures = bench.broker.statistics()
+    topic = figures.find("/topic/a")
+    assert topic is not None
+    found = [figures.some_subscribers(topic, start, start + 2) for start in (0, 2, 3)]
+    assert [len(some) for some in found] == [2, 1, 0]
+    assert len({each for some in found for each in some}) == 3
+
+
+def test_the_subscribers_of_a_queue_are_its_consumers(bench: Bench) -> None:
+    acknowledging = bench.reader("/topic/a", ack="client")
+    bench.reader("/queue/q")
+    figures = bench.broker.statistics()
+    for name in ("/topic/a", "/queue/q"):
+        found = figures.find(name)
+        assert found is not None
+        (one,) = figures.some_subscribers(found, 0, 9)
+        assert isinstance(one, Subscription)
+        assert (one.client is acknowledging.client) == (name == "/topic/a")

@@ -11,9 +11,12 @@ from trio_stomp import CloseReason
 from trio_stomp.base import schema as schema
 from trio_stomp.diag import Reporter
 from trio_stomp.transport import HttpError, HttpRequest
-from trio_stomp.web._query import MAX_PARAMETERS, Query
-from trio_stomp.web._tables import CONNECTION_ORDERS, MAX_LIMIT, MAX_OFFSET, QUEUE_ORDERS
+from trio_stomp.web._query import MAX_PARAMETERS, Number, Query, Word
+from trio_stomp.web.management._lists import CONNECTION_ORDERS, QUEUE_FIELDS, QUEUE_ORDERS
+from trio_stomp.web.management._window import LIMIT, OFFSET
 
+FEW = Number("limit", "some", default=7, least=1, most=9)
+SORT = Word("sort", "an order", choices=("a", "b"))
 LISTS = ("/connz", "/subsz", "/queuez")
 PAGES = ("/varz", *LISTS)
 
@@ -84,9 +87,9 @@ def test_no_query_does_more_than_be_refused(text: str) -> None:
 def refusal(text: str) -> HttpError | None:
     """Why a page refuses a query; it takes others for what they are."""
     try:
-        query = Query.of(HttpRequest("GET", f"/connz?{text}", ()), ("limit", "sort"))
-        assert 1 <= query.number("limit", 7, least=1, most=9) <= 9
-        assert query.word("sort", ("a", "b")) in ("a", "b")
+        query = Query.of(HttpRequest("GET", f"/connz?{text}", ()), (FEW, SORT))
+        assert 1 <= query.number(FEW) <= 9
+        assert query.word(SORT) in SORT.choices
     except HttpError as error:
         return error
     return None
@@ -114,7 +117,7 @@ async def test_connections_come_in_pages_of_their_order(dial: Dial) -> None:
         told += [each["session_id"] for each in page["connections"]]
     assert told == sessions
     assert ask(dial, "/connz?offset=7").json["connections"] == []
-    assert ask(dial, f"/connz?offset={MAX_OFFSET}&limit={MAX_LIMIT}").json["count"] == 0
+    assert ask(dial, f"/connz?offset={OFFSET.most}&limit={LIMIT.most}").json["count"] == 0
     for number, client in enumerate(clients):
         await client.publish("/topic/t", *[b"x"] * (number * 3), receipt=bool(number))
     page = ask(dial, "/connz?sort=frames_in&limit=2").json
@@ -280,7 +283,7 @@ async def test_queues_come_fullest_first() -> None:
         assert [each["destination"] for each in page["queues"]] == ["/queue/4", "/queue/3"]
         assert page["input"]["destination"] == "input"
         assert set(page["input"]) == names_of(schema.QUEUE)
-        assert set(page["queues"][0]) == names_of(schema.QUEUE)
+        assert set(page["queues"][0]) == names_of(schema.QUEUE) | set(QUEUE_FIELDS)
         assert ask(dial, "/queuez?state=idle").json["queues"][0]["destination"] == "/queue/idle"
         assert ask(dial, "/queuez?state=waiting").json["total"] == 5
         assert ask(dial, "/queuez?offset=6").json["queues"] == []

@@ -10,6 +10,7 @@ import pytest
 from tests.support.site import parse, whole
 from trio_stomp.transport.http._http import HttpRequest
 from trio_stomp.web import Page, Site, in_one
+from trio_stomp.web._site import WATCH
 from trio_stomp.web._static import TYPES, read_files
 
 NASTY = "\"'><script>alert(1)</script>\\"
@@ -187,16 +188,16 @@ def test_every_file_has_a_type() -> None:
 def test_the_dashboard_is_for_everybody_and_other_pages_as_they_say() -> None:
     page = Page(in_one(lambda request: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"))
     site = Site("", "", str, {"/metrics": page})
-    assert not site.is_private(HttpRequest("GET", "/", ()))
-    assert not site.is_private(HttpRequest("GET", "/static/dashboard.js", ()))
-    assert not site.is_private(HttpRequest("GET", "/nothing", ()))
-    assert site.is_private(HttpRequest("GET", "/metrics?x", ()))
+    assert site.rights(HttpRequest("GET", "/", ())) is None
+    assert site.rights(HttpRequest("GET", "/static/dashboard.js", ())) is None
+    assert site.rights(HttpRequest("GET", "/nothing", ())) is None
+    assert site.rights(HttpRequest("GET", "/metrics?x", ())) == WATCH
     assert asked(site, "/metrics")[2] == "hi"
     assert asked(site, "/metrics", "POST")[0] == 405
 
 
 def test_a_page_of_the_operator_comes_before_ours() -> None:
-    site = Site("", "", str, {"/": Page(in_one(lambda request: b"mine"), is_private=False)})
+    site = Site("", "", str, {"/": Page(in_one(lambda request: b"mine"), None)})
     assert whole(site.respond(HttpRequest("GET", "/", ()))) == b"mine"
 
 

@@ -204,10 +204,14 @@ class PolicyBook:
     locations: Mapping[str, str] = field(factory=dict, eq=False)
     _exact: dict[str, int] = field(init=False, factory=dict, repr=False, eq=False)
     _wild: WildcardTrie[int] = field(init=False, factory=WildcardTrie, repr=False, eq=False)
+    _dead: set[str] = field(init=False, factory=set, repr=False, eq=False)
+    """The dead-letter destinations that policies name."""
 
     def __attrs_post_init__(self) -> None:
         seen: set[str] = set()
-        for index, (text, _) in enumerate(self.policies):
+        for index, (text, policy) in enumerate(self.policies):
+            if policy.dead_letter:
+                self._dead.add(policy.dead_letter)
             if not text or text in seen:
                 rule = "is there twice" if text else "must not be empty"
                 raise OptionError(f"policy {text!r}: pattern is {text!r}, but {rule}")
@@ -232,6 +236,10 @@ class PolicyBook:
     def names(self, name: str) -> bool:
         """Return whether the pattern of a policy is exactly ``name``."""
         return name in self._exact
+
+    def takes_dead_letters(self, name: str) -> bool:
+        """Return whether ``name`` is a dead-letter destination."""
+        return name.startswith(DEAD_LETTERS) or name in self._dead
 
     def policy_for(self, name: str) -> DestinationPolicy:
         """Return the policy of destination ``name``."""

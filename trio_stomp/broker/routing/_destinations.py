@@ -1,7 +1,7 @@
 """The destinations in use, with their subscribers and counters."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from attrs import define, field
 
@@ -191,6 +191,10 @@ class Destinations:
         if destination.generation == self._generation:
             return len(destination.subscribers)
         return sum(map(len, self._tables(destination)))
+
+    def some_recipients(self, destination: Destination, start: int, stop: int) -> "list[Member]":
+        """Return the subscribers from a position to another, one that subscribes twice twice."""
+        return list(islice(chain.from_iterable(self._tables(destination)), start, stop))
 
     def _tables(self, destination: Destination) -> "list[dict[Member, None]]":
         wild = [] if destination.private else self._wildcards.tables(destination.name)

@@ -11,6 +11,7 @@ from trio_stomp.broker.rules._rules import Decision as Decision
 from trio_stomp.broker.rules._rules import Need as Need
 from trio_stomp.broker.rules._rules import Rule as Rule
 from trio_stomp.broker.rules._rules import built_in_rules as built_in_rules
+from trio_stomp.broker.rules._rules import glob_matches as glob_matches
 from trio_stomp.broker.rules._rules import hides as hides
 from trio_stomp.broker.rules._rules import needs as needs
 from trio_stomp.broker.rules._rules import targets as targets

@@ -42,8 +42,9 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
             entropy=secrets.randbits(32),
         )
     pages = link.shared.pages
-    if pages.is_private(request):
-        await admit(link, request, [(Action.MONITOR, WATCHING)])
+    rights = pages.rights(request)
+    if rights is not None:
+        await admit(link, request, rights)
     return await _made(pages.respond(request), link.shared.one_page)
 
 
@@ -112,7 +113,8 @@ async def admit(link: Link, request: HttpRequest, rights: Sequence[tuple[Action,
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
     for action, name in rights:
         if rules is None or not rules.rights(identity).allows(action, name):
-            what = "monitor the broker" if name == WATCHING else f"{action.value} at {name[:80]}"
+            is_watching = action is Action.MONITOR and name == WATCHING
+            what = "monitor the broker" if is_watching else f"{action.value} at {name[:80]}"
             raise HttpError(
                 403, f"this page requires the right to {what} (docs/operate/authorization.md)"
             )

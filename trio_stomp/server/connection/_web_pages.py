@@ -35,8 +35,8 @@ class WebOperation(Protocol):
 class Pages(Protocol):
     """The web floor's interface for the server."""
 
-    def is_private(self, request: HttpRequest) -> bool:
-        """Return whether only clients that may monitor the broker may see the page."""
+    def rights(self, request: HttpRequest) -> "Sequence[tuple[Action, str]] | None":
+        """Return the rights that the page requires; None = it is public."""
 
     def operation(self, request: HttpRequest) -> WebOperation | None:
         """Return the requested operation, or None if the request is for a page.

@@ -1,8 +1,9 @@
-"""The management interface at ``/api/v1``: operations, changes, and views of single things.
+"""The management interface at ``/api/v1``: lists, views, operations and changes.
 
-Handles: their parameters, rights, progress and results.
-Does not handle: what they do to messages (``broker.managing``), lists (``web``).
+Handles: its requests, each with its parameters, rights, errors, progress and result; their
+description as OpenAPI.
+Does not handle: what they do to messages (``broker.managing``).
 """
 
-from trio_stomp.web.management._interface import add_operations as add_operations
-from trio_stomp.web.management._interface import add_views as add_views
+from trio_stomp.web.management._core import Core as Core
+from trio_stomp.web.management._interface import add_interface as add_interface

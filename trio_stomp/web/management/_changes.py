@@ -1,20 +1,21 @@
 """Changes that take one turn: a queue is paused or resumed, a connection closed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import define
 
 from trio_stomp.base import CloseReason, ProtocolError
-from trio_stomp.transport import HttpRequest
 from trio_stomp.web._query import Query
+from trio_stomp.web._site import ADMIN, Rights
+from trio_stomp.web.management._endpoint import FLAG, TEXT, Endpoint
 from trio_stomp.web.management._parameters import (
-    ADMIN,
-    Rights,
+    OF_QUEUES,
+    QUEUE,
+    SESSION,
     as_http,
-    bad_request,
     destination_of,
-    no_session,
+    http_error,
 )
 from trio_stomp.web.management._result import Answering, Record
 
@@ -37,8 +38,7 @@ class Change:
       detail: The detail of the event.
     """
 
-    server: "Server"
-    manager: "Manager"
+    owner: "Changes"
     do: Callable[[], None]
     result: Record
     event: str
@@ -51,57 +51,84 @@ class Change:
 
         def change(_now: float) -> None:
             self.do()
-            self.manager.record(self.event, self.queue, identity.name, self.detail)
+            self.owner.manager.record(self.event, self.queue, identity.name, self.detail)
 
         try:
-            await self.server.dispatcher.call(change)
+            await self.owner.server.dispatcher.call(change)
         except ProtocolError as error:
             raise as_http(error) from None
         await Answering(send).end(self.result)
 
 
-def pause(server: "Server", manager: "Manager", request: HttpRequest) -> Change:
-    """Stop the hand-out of a queue to its consumers."""
-    return _switch(server, manager, request, is_paused=True)
+@define(eq=False, repr=False)
+class Changes:
+    """The changes that take one turn."""
 
+    server: "Server"
+    manager: "Manager"
 
-def resume(server: "Server", manager: "Manager", request: HttpRequest) -> Change:
-    """Continue the hand-out of a queue."""
-    return _switch(server, manager, request, is_paused=False)
-
-
-def _switch(
-    server: "Server", manager: "Manager", request: HttpRequest, *, is_paused: bool
-) -> Change:
-    queue = destination_of(manager, Query.of(request, ("queue",)), "queue")
-    switch = manager.pause if is_paused else manager.resume
-    return Change(
-        server,
-        manager,
-        do=lambda: switch(queue),
-        result={"queue": queue, "paused": is_paused},
-        event="pause" if is_paused else "resume",
-        queue=queue,
-    )
-
-
-def close(server: "Server", manager: "Manager", request: HttpRequest) -> Change:
-    """Close a connection."""
-    session = Query.of(request, ("session",)).text("session")
-    if not session:
-        raise bad_request("session is missing; give the id of a session (GET /connz lists them)")
-
-    def end() -> None:
-        find_connection(server, session).end(
-            ProtocolError(
-                "closed-by-operator",
-                "an operator has closed this connection",
-                reason=CloseReason.CLOSED_BY_OPERATOR,
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        for name, summary, operate in (
+            ("pause", "Stop the hand-out of a queue to its consumers.", self.pause),
+            ("resume", "Continue the hand-out of a queue.", self.resume),
+        ):
+            yield Endpoint(
+                name=name,
+                summary=summary,
+                rights=ADMIN,
+                parameters=(QUEUE,),
+                answer={"queue": TEXT, "paused": FLAG},
+                errors=OF_QUEUES,
+                method="POST",
+                operate=operate,
             )
+        yield Endpoint(
+            name="close",
+            summary="Close a connection. Its client gets an ERROR.",
+            rights=ADMIN,
+            parameters=(SESSION,),
+            answer={"session": TEXT, "closed": FLAG},
+            errors=("no-such-session",),
+            method="POST",
+            operate=self.close,
         )
 
-    result: Record = {"session": session, "closed": True}
-    return Change(server, manager, do=end, result=result, event="close", detail=session)
+    def pause(self, query: Query) -> Change:
+        """Stop the hand-out of a queue to its consumers."""
+        return self._switch(query, "pause", self.manager.pause, is_paused=True)
+
+    def resume(self, query: Query) -> Change:
+        """Continue the hand-out of a queue."""
+        return self._switch(query, "resume", self.manager.resume, is_paused=False)
+
+    def _switch(
+        self, query: Query, event: str, switch: Callable[[str], None], *, is_paused: bool
+    ) -> Change:
+        queue = destination_of(self.manager, query, QUEUE)
+        return Change(
+            self,
+            do=lambda: switch(queue),
+            result={"queue": queue, "paused": is_paused},
+            event=event,
+            queue=queue,
+        )
+
+    def close(self, query: Query) -> Change:
+        """Close a connection."""
+        session = query.text(SESSION)
+
+        def end() -> None:
+            find_connection(self.server, session).end(
+                ProtocolError(
+                    "closed-by-operator",
+                    "an operator has closed this connection",
+                    reason=CloseReason.CLOSED_BY_OPERATOR,
+                )
+            )
+
+        result: Record = {"session": session, "closed": True}
+        return Change(self, do=end, result=result, event="close", detail=session)
 
 
 def find_connection(server: "Server", session: str) -> "Connection":
@@ -113,4 +140,5 @@ def find_connection(server: "Server", session: str) -> "Connection":
     for each in server.connections:
         if each.client.session_id == session:
             return each
-    raise no_session(session)
+    text = f"there is no session {session[:80]!r}; GET /connz lists them"
+    raise http_error("no-such-session", text)

@@ -1,38 +1,55 @@
-"""The addresses of the interface, except for lists."""
+"""All requests of the interface, and the pages that are other addresses of some."""
 
-from functools import partial
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from trio_stomp.server import API
-from trio_stomp.web._query import page
 from trio_stomp.web._site import Site
-from trio_stomp.web.management._changes import close, pause, resume
-from trio_stomp.web.management._operations import messages, move, purge, retry
+from trio_stomp.web.management._changes import Changes
+from trio_stomp.web.management._core import Core
+from trio_stomp.web.management._endpoint import Endpoint
+from trio_stomp.web.management._lists import Lists
+from trio_stomp.web.management._openapi import document
+from trio_stomp.web.management._operations import MessageOperations
+from trio_stomp.web.management._overview import Overview
+from trio_stomp.web.management._subscriptions import SubscriptionLists
 from trio_stomp.web.management._views import Views
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Manager
     from trio_stomp.diag import Figures
     from trio_stomp.server import Server
 
-
-def add_operations(site: Site, server: "Server", manager: "Manager") -> None:
-    """Let a site do what operators request at ``/api/v1``."""
-    for method, make in (
-        ("GET", messages),
-        ("POST", purge),
-        ("POST", move),
-        ("POST", retry),
-        ("POST", pause),
-        ("POST", resume),
-        ("POST", close),
-    ):
-        site.operations[method, API + make.__name__] = partial(make, server, manager)
+PAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "overview": "/varz",
+        "connections": "/connz",
+        "subscriptions": "/subsz",
+        "queues": "/queuez",
+        "explain": "/explain",
+    }
+)
+"""Other addresses of some requests, with the names of NATS's monitoring."""
+EXPLAIN = "explain"
 
 
-def add_views(site: Site, server: "Server", manager: "Manager", figures: "Figures") -> None:
-    """Let a site show single queues and connections at ``/api/v1``."""
-    views = Views(server, manager, figures)
-    site.pages[API + "queue"] = page(views.queue)
-    site.pages[API + "connection"] = page(views.connection)
-    site.pages[API + "explain"] = site.pages["/explain"]
+def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint]:
+    """Return all requests of the interface."""
+    manager = core.manager
+    groups = (
+        Overview(server, figures),
+        Lists(server, figures),
+        SubscriptionLists(server, figures),
+        Views(server, core, figures),
+        MessageOperations(server, manager),
+        Changes(server, manager),
+    )
+    found = [each for group in groups for each in group.endpoints()]
+    return [*found, document(found)]
+
+
+def add_interface(site: Site, server: "Server", core: Core, figures: "Figures") -> None:
+    """Let a site answer the requests of the management interface."""
+    for each in endpoints(server, core, figures):
+        each.add_to(site)
+        if each.name in PAGES:
+            site.pages[PAGES[each.name]] = each.page(in_json=each.name == EXPLAIN)

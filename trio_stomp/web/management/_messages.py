@@ -6,17 +6,31 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.web.management._endpoint import COUNT, FLAG, TEXT, Schema
 from trio_stomp.web.management._result import Record
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager, Message
 
-LISTED, MAX_LISTED = 50, 1_000
-"""Messages in one answer."""
-SHOWN_BYTES = 16 * 1024
-"""Bytes of a body that are shown by default."""
 MAX_SHOWN_BYTES = 16 * 1024 * 1024
 """Bytes of all bodies in one answer."""
+
+BODY: Schema = {"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]}
+MESSAGE: Schema = {
+    "type": "object",
+    "properties": {
+        "message_id": TEXT,
+        "headers": {"type": "object", "additionalProperties": TEXT},
+        "priority": COUNT,
+        "received_ms": COUNT,
+        "deliveries": COUNT,
+        "stored": FLAG,
+        "size": COUNT,
+        "body": TEXT,
+        "body_base64": {**TEXT, "contentEncoding": "base64"},
+    },
+    **BODY,
+}
 
 
 @define(eq=False, repr=False)

@@ -5,7 +5,7 @@ Each is a task of the connection that requested it: it ends when the connection 
 result; otherwise it is the result.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,23 @@ import trio
 from attrs import define
 
 from trio_stomp.base import ProtocolError
-from trio_stomp.broker import Action, Operation, Step
-from trio_stomp.transport import HttpRequest
-from trio_stomp.web._query import Query
-from trio_stomp.web.management._messages import (
-    LISTED,
-    MAX_LISTED,
-    MAX_SHOWN_BYTES,
-    SHOWN_BYTES,
-    MessageList,
+from trio_stomp.broker import Action, Choice, Operation, Step
+from trio_stomp.web._query import Number, Query
+from trio_stomp.web._site import Rights
+from trio_stomp.web.management._endpoint import COUNT, COUNTS, TEXT, Endpoint, Fields
+from trio_stomp.web.management._messages import MAX_SHOWN_BYTES, MESSAGE, MessageList
+from trio_stomp.web.management._parameters import (
+    OF_MOVES,
+    OF_QUEUES,
+    QUEUE,
+    SELECTOR,
+    TO,
+    as_http,
+    destination_of,
+    optional,
 )
-from trio_stomp.web.management._parameters import Rights, as_http, choice_of, destination_of
 from trio_stomp.web.management._result import Answering, Record
+from trio_stomp.web.management._window import OFFSET
 
 if TYPE_CHECKING:
     from trio_stomp.base import Identity
@@ -35,101 +40,144 @@ PROGRESS_S = 0.5
 """Interval of lines about the progress."""
 LATER_S = 0.005
 """Pause of an operation that the queue or the store cannot continue now."""
-MAX_COUNT = 10**15
-MAX_OFFSET = 10**7
+
+ALL = 10**15
+COUNTED = Number("count", "the most messages, oldest first", default=ALL, least=1, most=ALL)
+SHOWN = Number("limit", "the most messages to show", default=50, least=1, most=1_000)
+SHOWN_BYTES = Number(
+    "bytes", "the most bytes of a body to show", default=16 * 1024, most=MAX_SHOWN_BYTES
+)
+INSTEAD = optional(TO, "a destination of all, instead of where each came from")
+SEEN: Fields = {"queue": TEXT, "total": COUNT, "seen": COUNT}
+SUMMARIES = {
+    "purge": "Remove messages of a queue for good.",
+    "move": "Move messages of a queue to another destination.",
+    "retry": "Send dead letters of a queue to where they came from.",
+}
 
 
-def messages(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
-    """Show messages of a queue, without consuming or marking them."""
-    query = Query.of(request, ("queue", "selector", "offset", "limit", "bytes"))
-    limit = query.number("limit", LISTED, least=1, most=MAX_LISTED)
-    shown = MessageList(
-        manager,
-        offset=query.number("offset", 0, least=0, most=MAX_OFFSET),
-        shown_bytes=query.number("bytes", SHOWN_BYTES, least=0, most=MAX_SHOWN_BYTES),
-    )
-    choice = choice_of(manager, query, shown.offset + limit)
+def choice_of(manager: "Manager", query: Query, limit: int) -> Choice:
+    """Return the messages that a query chooses.
 
-    def result(operation: Operation) -> Record:
-        return {
-            "queue": choice.queue,
-            "offset": shown.offset,
-            "total": operation.total,
-            "seen": operation.seen,
-            "messages": shown.records,
-        }
-
-    return QueueOperation(
-        server,
-        manager,
-        request,
-        rights=[(Action.BROWSE, choice.queue)],
-        begin=lambda _identity: manager.look(choice, shown.take),
-        result=result,
-    )
+    Raises:
+      HttpError: the queue or another parameter is wrong.
+    """
+    return Choice(destination_of(manager, query, QUEUE), query.text(SELECTOR), limit)
 
 
-def purge(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
-    """Remove messages of a queue for good."""
-    query = Query.of(request, ("queue", "selector", "count"))
-    choice = choice_of(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
-    return QueueOperation(
-        server,
-        manager,
-        request,
-        rights=[(Action.RECEIVE, choice.queue)],
-        begin=lambda identity: manager.purge(choice, identity.name),
-        result=lambda operation: {"queue": choice.queue, "purged": operation.done},
-        event="purge",
-        queue=choice.queue,
-    )
+@define(eq=False, repr=False)
+class MessageOperations:
+    """The operations on messages of queues."""
 
+    server: "Server"
+    manager: "Manager"
 
-def move(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
-    """Move messages of a queue to another destination."""
-    query = Query.of(request, ("queue", "to", "selector", "count"))
-    choice = choice_of(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
-    to = destination_of(manager, query, "to")
-    return QueueOperation(
-        server,
-        manager,
-        request,
-        rights=[(Action.RECEIVE, choice.queue), (Action.SEND, to)],
-        begin=lambda _identity: manager.move(choice, to),
-        result=lambda operation: {"queue": choice.queue, "to": to, "moved": operation.done},
-        event="move",
-        queue=choice.queue,
-        detail=f" to {to}",
-    )
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        yield Endpoint(
+            name="messages",
+            summary="Show waiting messages of a queue, without consuming or marking them.",
+            right="browse at the queue",
+            parameters=(QUEUE, SELECTOR, OFFSET, SHOWN, SHOWN_BYTES),
+            answer={**SEEN, "offset": COUNT, "messages": {"type": "array", "items": MESSAGE}},
+            errors=(*OF_QUEUES, "invalid-selector"),
+            operate=self.messages,
+            has_progress=True,
+        )
+        for name, figures, more, operate in (
+            ("purge", {"purged": COUNT}, (), self.purge),
+            ("move", {"to": TEXT, "moved": COUNT}, (TO,), self.move),
+            ("retry", {"sent": COUNT, "left": COUNTS}, (INSTEAD,), self.retry),
+        ):
+            yield Endpoint(
+                name=name,
+                summary=SUMMARIES[name],
+                right="receive at the queue, and send to where messages go",
+                parameters=(QUEUE, *more, SELECTOR, COUNTED),
+                answer={"queue": TEXT, **figures},
+                errors=(*OF_QUEUES, "invalid-selector", *(OF_MOVES if name == "move" else ())),
+                method="POST",
+                operate=operate,
+                has_progress=True,
+            )
 
+    def messages(self, query: Query) -> "QueueOperation":
+        """Show messages of a queue, without consuming or marking them."""
+        shown = MessageList(
+            self.manager, offset=query.number(OFFSET), shown_bytes=query.number(SHOWN_BYTES)
+        )
+        choice = choice_of(self.manager, query, shown.offset + query.number(SHOWN))
 
-def retry(server: "Server", manager: "Manager", request: HttpRequest) -> "QueueOperation":
-    """Send dead letters of a queue to where they came from."""
-    query = Query.of(request, ("queue", "to", "selector", "count"))
-    choice = choice_of(manager, query, query.number("count", MAX_COUNT, least=1, most=MAX_COUNT))
-    to = destination_of(manager, query, "to") if query.text("to") else ""
-    began: list[Retry] = []
+        def result(operation: Operation) -> Record:
+            return {
+                "queue": choice.queue,
+                "offset": shown.offset,
+                "total": operation.total,
+                "seen": operation.seen,
+                "messages": shown.records,
+            }
 
-    def begin(identity: "Identity") -> Operation:
-        operation, found = manager.retry(choice, to, identity)
-        began.append(found)
-        return operation
+        return QueueOperation(
+            self,
+            query,
+            rights=[(Action.BROWSE, choice.queue)],
+            begin=lambda _identity: self.manager.look(choice, shown.take),
+            result=result,
+        )
 
-    return QueueOperation(
-        server,
-        manager,
-        request,
-        rights=[(Action.RECEIVE, choice.queue), *([(Action.SEND, to)] if to else [])],
-        begin=begin,
-        result=lambda operation: {
-            "queue": choice.queue,
-            "sent": operation.done,
-            "left": began[0].left,
-        },
-        event="retry",
-        queue=choice.queue,
-        detail=f" to {to}" if to else "",
-    )
+    def purge(self, query: Query) -> "QueueOperation":
+        """Remove messages of a queue for good."""
+        choice = choice_of(self.manager, query, query.number(COUNTED))
+        return QueueOperation(
+            self,
+            query,
+            rights=[(Action.RECEIVE, choice.queue)],
+            begin=lambda identity: self.manager.purge(choice, identity.name),
+            result=lambda operation: {"queue": choice.queue, "purged": operation.done},
+            event="purge",
+            queue=choice.queue,
+        )
+
+    def move(self, query: Query) -> "QueueOperation":
+        """Move messages of a queue to another destination."""
+        choice = choice_of(self.manager, query, query.number(COUNTED))
+        to = destination_of(self.manager, query, TO)
+        return QueueOperation(
+            self,
+            query,
+            rights=[(Action.RECEIVE, choice.queue), (Action.SEND, to)],
+            begin=lambda _identity: self.manager.move(choice, to),
+            result=lambda operation: {"queue": choice.queue, "to": to, "moved": operation.done},
+            event="move",
+            queue=choice.queue,
+            detail=f" to {to}",
+        )
+
+    def retry(self, query: Query) -> "QueueOperation":
+        """Send dead letters of a queue to where they came from."""
+        choice = choice_of(self.manager, query, query.number(COUNTED))
+        to = destination_of(self.manager, query, INSTEAD) if query.text(INSTEAD) else ""
+        began: list[Retry] = []
+
+        def begin(identity: "Identity") -> Operation:
+            operation, found = self.manager.retry(choice, to, identity)
+            began.append(found)
+            return operation
+
+        return QueueOperation(
+            self,
+            query,
+            rights=[(Action.RECEIVE, choice.queue), *([(Action.SEND, to)] if to else [])],
+            begin=begin,
+            result=lambda operation: {
+                "queue": choice.queue,
+                "sent": operation.done,
+                "left": began[0].left,
+            },
+            event="retry",
+            queue=choice.queue,
+            detail=f" to {to}" if to else "",
+        )
 
 
 @define(eq=False, repr=False)
@@ -145,9 +193,8 @@ class QueueOperation:
       detail: Follows the number of messages in the event.
     """
 
-    server: "Server"
-    manager: "Manager"
-    request: HttpRequest
+    owner: MessageOperations
+    query: Query
     rights: Rights
     begin: "Callable[[Identity], Operation]"
     result: Callable[[Operation], Record]
@@ -157,7 +204,8 @@ class QueueOperation:
 
     async def run(self, identity: "Identity", send: "Send") -> None:
         """Implement ``WebOperation.run``."""
-        dispatcher, answering = self.server.dispatcher, Answering.to(self.request, send)
+        dispatcher = self.owner.server.dispatcher
+        answering = Answering.to(self.query.request, send)
         try:
             operation = await dispatcher.call(lambda _now: self.begin(identity))
         except ProtocolError as error:
@@ -179,7 +227,7 @@ class QueueOperation:
         while True:
             woken = trio.Event()
             operation.woken = woken.set
-            match await self.server.dispatcher.call(operation.step):
+            match await self.owner.server.dispatcher.call(operation.step):
                 case Step.DONE:
                     return
                 case Step.WAIT:
@@ -195,4 +243,4 @@ class QueueOperation:
         operation.end(now)
         if self.event and operation.done:
             count = f"{operation.done} message{'s' * (operation.done != 1)}{self.detail}"
-            self.manager.record(self.event, self.queue, user, count)
+            self.owner.manager.record(self.event, self.queue, user, count)

@@ -1,58 +1,78 @@
-"""Parameters that several requests have, and the HTTP form of the core's errors."""
+"""Parameters that several requests have, and the errors of the interface."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from attrs import evolve
+
 from trio_stomp.base import ProtocolError
-from trio_stomp.broker import Action, Choice
 from trio_stomp.transport import HttpError
-from trio_stomp.web._query import Query
+from trio_stomp.web._query import BAD_REQUEST, Parameter, Query
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager
 
-STATUSES = {"no-such-queue": 404, "no-such-session": 404, "queue-full": 409, "no-subscriber": 409}
-"""HTTP status codes of errors by their stable code. Others are 400."""
+ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
+    {
+        BAD_REQUEST: (400, "a parameter is missing, unknown or wrong"),
+        "invalid-selector": (400, "the selector is wrong"),
+        "invalid-destination": (400, "the destination is wrong, or cannot be used for this"),
+        "wildcard-in-send": (400, "the destination is a wildcard; name one destination"),
+        "destination-too-long": (400, "the name is longer than the option max_destination_bytes"),
+        "authentication-failed": (401, "log in"),
+        "not-authorized": (
+            403,
+            "a right is missing, or the request came from a web page of another origin",
+        ),
+        "no-such-address": (404, "openapi.json lists the addresses"),
+        "no-such-queue": (404, "queues exist while they have messages or consumers"),
+        "no-such-destination": (404, "nobody has used the destination"),
+        "no-such-session": (404, "the connection has ended"),
+        "method-not-allowed": (405, "GET instead of POST, or the reverse"),
+        "queue-full": (409, "the target of a move is full; `moved` messages were moved"),
+        "no-subscriber": (409, "the target of a move is a topic without subscribers"),
+        "busy": (503, "eight operations are running"),
+    }
+)
+"""The stable codes of errors: the status of HTTP, and the cause."""
+OF_ALL = (BAD_REQUEST, "authentication-failed", "not-authorized", "method-not-allowed")
+"""Codes that every request may get."""
+OF_OPERATIONS = ("busy",)
+"""Codes that every operation may get."""
+OF_DESTINATIONS = ("invalid-destination", "wildcard-in-send", "destination-too-long")
+OF_MOVES = ("queue-full", "no-subscriber")
+OF_QUEUES = (*OF_DESTINATIONS, "no-such-queue")
 
-Rights = Sequence[tuple[Action, str]]
-ADMIN: Rights = ((Action.ADMIN, "DIAG"),)
+QUEUE = Parameter("queue", "the name of a queue, as queue=/queue/orders", is_required=True)
+TO = Parameter("to", "a destination, as to=/queue/others", is_required=True)
+SELECTOR = Parameter("selector", "a selector, which chooses messages by their headers")
+SESSION = Parameter("session", "the id of a session (GET /connz lists them)", is_required=True)
 
 
-def choice_of(manager: "Manager", query: Query, limit: int) -> Choice:
-    """Return the messages that ``queue`` and ``selector`` choose.
-
-    Raises:
-      HttpError: ``queue`` is missing or wrong.
-    """
-    return Choice(destination_of(manager, query, "queue"), query.text("selector"), limit)
+def optional(parameter: Parameter, help: str = "") -> Parameter:
+    """Return a parameter that may be left out, with another help if given."""
+    return evolve(parameter, is_required=False, help=help or parameter.help)
 
 
-def destination_of(manager: "Manager", query: Query, name: str) -> str:
+def destination_of(manager: "Manager", query: Query, parameter: Parameter) -> str:
     """Return the destination that a parameter names.
 
     Raises:
-      HttpError: it is missing, or no single destination.
+      HttpError: it is no single destination.
     """
-    text = query.text(name)
-    if not text:
-        raise bad_request(f"{name} is missing; give a destination, as {name}=/queue/orders")
     try:
-        return manager.resolve(text)
+        return manager.resolve(query.text(parameter))
     except ProtocolError as error:
         raise as_http(error) from None
 
 
-def bad_request(text: str) -> HttpError:
-    """Return the error of a wrong parameter."""
-    return HttpError(400, text, code="bad-request")
-
-
 def as_http(error: ProtocolError) -> HttpError:
     """Return the HTTP form of an error of the core."""
-    return HttpError(STATUSES.get(error.code, 400), error.message, code=error.code)
+    status, _ = ERRORS.get(error.code, (400, ""))
+    return HttpError(status, error.message, code=error.code)
 
 
-def no_session(session: str) -> HttpError:
-    """Return the error of a session that does not exist."""
-    text = f"there is no session {session[:80]!r}; GET /connz lists them"
-    return HttpError(404, text, code="no-such-session")
+def http_error(code: str, text: str) -> HttpError:
+    """Return an error of this interface."""
+    return HttpError(ERRORS[code][0], text, code=code)

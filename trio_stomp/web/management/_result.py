@@ -8,13 +8,12 @@ from attrs import define
 
 from trio_stomp.transport import HttpRequest, encode_response
 from trio_stomp.web._query import JSON, NOT_KEPT
+from trio_stomp.web._query import Record as Record
 
 if TYPE_CHECKING:
     from trio_stomp.server import Send
 
 LINES = "application/x-ndjson"
-
-Record = dict[str, object]
 
 
 @define(eq=False, repr=False)

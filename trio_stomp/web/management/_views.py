@@ -1,26 +1,75 @@
 """One queue with its consumers, and one connection with its subscriptions."""
 
+import json
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from attrs import asdict, define
+from attrs import asdict, define, evolve
 
-from trio_stomp.base import Pieces, ProtocolError
-from trio_stomp.transport import HttpRequest
-from trio_stomp.web._query import Answer, Query, as_list
+from trio_stomp.base import Pieces, ProtocolError, RemoteError
+from trio_stomp.web._query import JSON, Answer, Parameter, Query, as_list
 from trio_stomp.web.management._changes import find_connection
-from trio_stomp.web.management._parameters import as_http, bad_request, destination_of
+from trio_stomp.web.management._core import Core
+from trio_stomp.web.management._endpoint import (
+    COUNT,
+    HEAD,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TEXTS,
+    Endpoint,
+    Schema,
+    with_fields,
+)
+from trio_stomp.web.management._lists import QUEUE_FIELDS
+from trio_stomp.web.management._parameters import (
+    OF_DESTINATIONS,
+    OF_QUEUES,
+    QUEUE,
+    SESSION,
+    as_http,
+    destination_of,
+    http_error,
+)
 from trio_stomp.web.management._result import Record
+from trio_stomp.web.management._subscriptions import SUBSCRIPTION
+from trio_stomp.web.management._window import LIMIT, OFFSET, Window
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Consumer, Manager
+    from trio_stomp.broker import Consumer
     from trio_stomp.diag import Figures
     from trio_stomp.server import Server
 
-LISTED = 1_000
-"""Consumers or subscriptions in one answer."""
 HELD = 20
 """Unacknowledged messages that are listed of each consumer."""
+MANY = evolve(LIMIT, default=LIMIT.most)
+DESTINATION = Parameter("destination", "a destination", is_required=True)
+QUESTION = Parameter("q", "the id of a message, or a request as at DIAG/explain")
+WHERE = Parameter("destination", "a destination from which a client received nothing")
+WHOSE = Parameter("session", "the session of that client")
+WHO = Parameter("user", "a user, instead of a session")
+EXPLAINED = (WHERE, WHOSE, WHO)
+CONSUMER = with_fields(SUBSCRIPTION, {"oldest_unacked_age_s": NUMBER, "unacked_messages": TEXTS})
+QUEUE_ANSWER = {
+    **HEAD,
+    **QUEUE_FIELDS,
+    "delayed": COUNT,
+    "policy": OBJECT,
+    "total": COUNT,
+    "consumers": {"type": "array", "items": CONSUMER},
+}
+SUBSCRIPTIONS: Schema = {"type": "array", "items": SUBSCRIPTION}
+CONNECTION_ANSWER = {
+    **HEAD,
+    "session_id": TEXT,
+    "outbox_bytes": COUNT,
+    "outbox_limit_bytes": COUNT,
+    "outbox_peak_bytes": COUNT,
+    "send_blocked_ms_total": NUMBER,
+    "total": COUNT,
+    "subscriptions": SUBSCRIPTIONS,
+}
 
 
 @define(eq=False, repr=False)
@@ -28,44 +77,82 @@ class Views:
     """The pages of single things."""
 
     server: "Server"
-    manager: "Manager"
+    core: Core
     figures: "Figures"
 
-    def queue(self, request: HttpRequest) -> Pieces[Answer]:
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        yield Endpoint(
+            name="queue",
+            summary="Show a queue with its policy, its consumers and what they hold.",
+            parameters=(QUEUE, MANY, OFFSET),
+            answer=QUEUE_ANSWER,
+            errors=OF_QUEUES,
+            build=self.queue,
+        )
+        yield Endpoint(
+            name="connection",
+            summary="Show a connection with its subscriptions.",
+            parameters=(SESSION, MANY, OFFSET),
+            answer=CONNECTION_ANSWER,
+            errors=("no-such-session",),
+            build=self.connection,
+        )
+        yield Endpoint(
+            name="destination",
+            summary="Show a destination with its subscribers.",
+            parameters=(DESTINATION, MANY, OFFSET),
+            answer={
+                **HEAD,
+                "destination": TEXT,
+                "type": TEXT,
+                "total": COUNT,
+                "subscriptions": SUBSCRIPTIONS,
+            },
+            errors=(*OF_DESTINATIONS, "no-such-destination"),
+            build=self.destination,
+        )
+        yield Endpoint(
+            name="explain",
+            summary="Tell what happened to a message, or why a client received nothing.",
+            parameters=(QUESTION, *EXPLAINED),
+            answer={"summary": TEXT},
+            build=self.explain,
+        )
+
+    def queue(self, query: Query) -> Pieces[Answer]:
         """Answer with a queue, its policy and its consumers."""
-        name = destination_of(self.manager, Query.of(request, ("queue",)), "queue")
         try:
-            queue = self.manager.find(name)
+            queue = self.core.manager.find(destination_of(self.core.manager, query, QUEUE))
         except ProtocolError as error:
             raise as_http(error) from None
+        window = Window.of(query, MANY)
         yield
         record = {
             **self.figures.head(),
             **self.figures.queue(queue, self.server.broker.statistics()),
-            "paused": queue.is_paused,
             "delayed": queue.delayed,
-            "enqueued_total": queue.enqueued,
-            "acked_total": queue.dequeued,
             "policy": asdict(queue.policy),
             "total": len(queue.consumers),
         }
-        consumers = list(islice(queue.consumers, LISTED))
-        return (yield from as_list(record, "consumers", consumers, self._consumer))
+        del record["consumers"]  # their number: here is the list
+        part = window.cut(queue.consumers)
+        return (yield from as_list(record, "consumers", part, self._consumer))
 
     def _consumer(self, consumer: "Consumer") -> Record:
         held = islice(consumer.unacked.values(), HELD)
         return {
             **self.figures.subscription(consumer.subscription),
             "oldest_unacked_age_s": consumer.oldest_age_s(self.server.clock.now()),
-            "unacked_messages": [self.manager.id_of(each.message) for each in held],
+            "unacked_messages": [self.core.manager.id_of(each.message) for each in held],
         }
 
-    def connection(self, request: HttpRequest) -> Pieces[Answer]:
+    def connection(self, query: Query) -> Pieces[Answer]:
         """Answer with a connection and its subscriptions."""
-        session = Query.of(request, ("session",)).text("session")
-        if not session:
-            raise bad_request("session is missing; GET /connz lists them")
-        connection = find_connection(self.server, session)
+        connection, window = (
+            find_connection(self.server, query.text(SESSION)),
+            Window.of(query, MANY),
+        )
         yield
         outbox, subscriptions = connection.outbox, connection.client.subscriptions
         record = {
@@ -78,5 +165,37 @@ class Views:
             "total": len(subscriptions),
         }
         del record["subscriptions"]  # their number: here is the list
-        listed = list(islice(subscriptions.values(), LISTED))
-        return (yield from as_list(record, "subscriptions", listed, self.figures.subscription))
+        part = list(islice(subscriptions.values(), window.offset, window.offset + window.limit))
+        return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
+
+    def destination(self, query: Query) -> Pieces[Answer]:
+        """Answer with a destination and its subscribers."""
+        name, window = destination_of(self.core.manager, query, DESTINATION), Window.of(query, MANY)
+        statistics = self.server.broker.statistics()
+        if (found := statistics.find(name)) is None:
+            text = f"there is no destination {name[:80]!r}; nobody has used it yet"
+            raise http_error("no-such-destination", text)
+        yield
+        record = {
+            **self.figures.head(),
+            **self.figures.destination(found, statistics),
+        }
+        record["total"] = record["subscribers"]
+        part = statistics.some_subscribers(found, window.offset, window.offset + window.limit)
+        return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
+
+    def explain(self, query: Query) -> Pieces[Answer]:
+        """Answer a question about a message, destination or client, as at ``DIAG/explain``."""
+        question = query.text(QUESTION)
+        others = {each.name: query.text(each) for each in EXPLAINED if query.has(each)}
+        if bool(question) == bool(others):
+            raise http_error(
+                "bad-request",
+                "ask ?q=MESSAGE-ID, or ?destination=D&session=S (or &user=U): explains why the "
+                "client received nothing",
+            )
+        try:
+            answer = yield from self.core.explain(question or json.dumps(others))
+        except RemoteError as error:
+            raise http_error("bad-request", error.message) from None
+        return 200, JSON, json.dumps(answer, indent=1).encode()

@@ -1,0 +1,153 @@
+"""Lists of subscriptions and durable subscriptions."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.base import LOOKS, Pieces
+from trio_stomp.broker import Binding, Subscription
+from trio_stomp.web._pieces import chosen
+from trio_stomp.web._query import Answer, Parameter, Query, Word, as_list
+from trio_stomp.web.management._endpoint import (
+    COUNT,
+    FLAG,
+    TEXT,
+    Endpoint,
+    listed,
+    maybe,
+    record,
+)
+from trio_stomp.web.management._parameters import http_error
+from trio_stomp.web.management._window import LIMIT, NAME, OFFSET, Listing, Window
+
+if TYPE_CHECKING:
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server
+
+ANY, CONNECTED, AWAY, DURABLE = "any", "connected", "away", "durable"
+OLDEST = "start"
+
+OF_SESSION = Parameter("session", "only those of one session")
+STATE = Word(
+    "state",
+    "any, those of connected clients, durable ones without a client, or all durable ones",
+    choices=(ANY, CONNECTED, AWAY, DURABLE),
+)
+SUBSCRIPTION = record(
+    {
+        "state": TEXT,
+        "session_id": TEXT,
+        "user": TEXT,
+        "subscription_id": maybe(TEXT),
+        "destination": TEXT,
+        "wildcard": FLAG,
+        "ack": maybe(TEXT),
+        "selector": FLAG,
+        "no_local": FLAG,
+        "durable": FLAG,
+        "name": maybe(TEXT),
+        "client_id": maybe(TEXT),
+        "owner": maybe(TEXT),
+        "consumers": COUNT,
+        "prefetch": COUNT,
+        "waiting": maybe(COUNT),
+        "unacked": COUNT,
+    }
+)
+
+
+@define(eq=False, repr=False)
+class SubscriptionLists:
+    """The pages with subscriptions."""
+
+    server: "Server"
+    figures: "Figures"
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        answer = {**listed("subscriptions", SUBSCRIPTION), "state": TEXT, "wildcards": COUNT}
+        del answer["sort"]
+        yield Endpoint(
+            name="subscriptions",
+            summary="List subscriptions, client by client, then durable ones without a client.",
+            parameters=(OF_SESSION, STATE, LIMIT, OFFSET),
+            answer=answer,
+            build=self.subscriptions,
+        )
+        yield Endpoint(
+            name="durables",
+            summary="List durable subscriptions, the oldest first. Each is named by its name, its"
+            " client id, its owner and its destination.",
+            parameters=(NAME, LIMIT, OFFSET),
+            answer=listed("durables", SUBSCRIPTION),
+            build=self.durables,
+        )
+
+    def subscriptions(self, query: Query) -> Pieces[Answer]:
+        """Answer with subscriptions, client by client, then durable ones without a client."""
+        window, session, state = Window.of(query), query.text(OF_SESSION), query.word(STATE)
+        if session and state not in (ANY, CONNECTED):
+            text = f"session selects one client, which has no subscriptions of state {state}"
+            raise http_error("bad-request", text)
+        yield
+        head, statistics = self.figures.head(), self.server.broker.statistics()
+        durables = [] if session else (yield from self._durables(state))
+        part: list[Subscription | Binding] = []
+        total = 0
+        if session:
+            clients = yield from chosen(
+                list(statistics.clients), lambda client: client.session_id == session
+            )
+            mine = [each for client in clients for each in client.subscriptions.values()]
+            total, part = len(mine), list(window.cut(mine))
+        elif state in (ANY, CONNECTED):
+            total = statistics.subscriptions
+            part += yield from self._connected(window)
+        behind = max(0, window.offset - total)
+        part += durables[behind : behind + window.limit - len(part)]
+        fields = {
+            **head,
+            **window.record(total + len(durables), len(part)),
+            "state": state,
+            "wildcards": statistics.wildcards,
+            "destinations": len(statistics.destinations),
+        }
+        return (yield from as_list(fields, "subscriptions", part, self.figures.subscription))
+
+    def durables(self, query: Query) -> Pieces[Answer]:
+        """Answer with the durable subscriptions."""
+        yield
+        durables = list(self.server.broker.statistics().durables)
+        listing = Listing("durables", self._names, self.figures.subscription, {OLDEST: None})
+        return (yield from listing.page(query, durables, OLDEST, self.figures.head()))
+
+    def _names(self, binding: Binding) -> Sequence[str]:
+        fields = self.figures.subscription(binding)
+        return [f"{fields[each]}" for each in ("name", "client_id", "owner", "destination")]
+
+    def _durables(self, state: str) -> Pieces[list[Binding]]:
+        """Return the durable subscriptions without a connected consumer, oldest first."""
+        if state == CONNECTED:
+            return []
+        durables = list(self.server.broker.statistics().durables)
+        return (
+            yield from chosen(durables, lambda each: state == DURABLE or not each.queue.consumers)
+        )
+
+    def _connected(self, window: Window) -> Pieces[list[Subscription]]:
+        """Return the requested part of all subscriptions, skipping clients before it as a whole."""
+        clients = list(self.server.broker.statistics().clients)
+        found: list[Subscription] = []
+        offset = window.offset
+        for start in range(0, len(clients), LOOKS):
+            for client in clients[start : start + LOOKS]:
+                mine = client.subscriptions
+                end = offset + window.limit - len(found)
+                found += islice(mine.values(), offset, end)
+                offset = max(0, offset - len(mine))
+            if len(found) == window.limit:
+                break
+            yield
+        return found

@@ -1,0 +1,119 @@
+"""Lists in pages: which part is wanted, in which order, and of which names."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from attrs import define
+
+from trio_stomp.base import RECORDS, Pieces, first_by_name, greatest
+from trio_stomp.broker import glob_matches
+from trio_stomp.web._pieces import chosen
+from trio_stomp.web._query import Answer, Number, Parameter, Query, Record, as_list
+
+T = TypeVar("T")
+
+OFFSET = Number("offset", "how many to skip first", most=10_000_000)
+LIMIT = Number("limit", "the most to list", default=100, least=1, most=1_000)
+NAME = Parameter("name", "a part of the name; with * or ?, a pattern of the whole name")
+BY_NAME = "name"
+"""The order by name. All others are by a figure, greatest first."""
+
+Key = Callable[[T], float]
+Describe = Callable[[T], Record]
+
+
+@define(eq=False, repr=False)
+class Window:
+    """The requested part of a list."""
+
+    offset: int
+    limit: int
+
+    @classmethod
+    def of(cls, query: Query, limit: Number = LIMIT) -> "Window":
+        """Parse ``offset`` and ``limit``.
+
+        Args:
+          query: The query.
+          limit: The declaration of ``limit``.
+
+        Raises:
+          HttpError: a value is out of range.
+        """
+        return cls(query.number(OFFSET), query.number(limit))
+
+    def cut(self, things: Sequence[T]) -> Sequence[T]:
+        """Return the requested part of ``things``."""
+        return things[self.offset : self.offset + self.limit]
+
+    def greatest(self, things: Sequence[T], key: "Key[T] | None") -> Pieces[Sequence[T]]:
+        """Return the requested part of ``things``, greatest first, or unsorted without ``key``."""
+        if key is None:
+            return self.cut(things)
+        return (yield from greatest(things, key, self.offset + self.limit))[self.offset :]
+
+    def first(self, things: Sequence[T], name: Callable[[T], str]) -> Pieces[Sequence[T]]:
+        """Return the requested part of ``things`` in the order of their names."""
+        return (yield from first_by_name(things, name, self.offset + self.limit))[self.offset :]
+
+    def record(self, total: int, count: int) -> dict[str, object]:
+        """Return the fields that describe the part."""
+        return {"total": total, "offset": self.offset, "limit": self.limit, "count": count}
+
+
+@define(eq=False, repr=False)
+class Listing(Generic[T]):
+    """A list of things with names.
+
+    Args:
+      title: The name of the list.
+      names: Return the names of a thing. The first is that to sort by.
+      describe: Returns the record of a thing.
+      orders: The figures to sort by, by word; None = the list's own order.
+    """
+
+    title: str
+    names: Callable[[T], Sequence[str]]
+    describe: Describe[T]
+    orders: "Mapping[str, Key[T] | None]"
+
+    def page(self, query: Query, things: Sequence[T], order: str, record: Record) -> Pieces[Answer]:
+        """Answer with the requested part of ``things``.
+
+        Args:
+          query: The query.
+          things: All of them.
+          order: One of ``orders``, or ``BY_NAME``.
+          record: The fields before the list.
+        """
+        window = Window.of(query)
+        things = yield from named(query.text(NAME), things, self.names)
+        if order == BY_NAME:
+            part = yield from window.first(things, lambda each: self.names(each)[0])
+        else:
+            part = yield from window.greatest(things, self.orders[order])
+        fields = {**record, **window.record(len(things), len(part)), "sort": order}
+        return (yield from as_list(fields, self.title, part, self.describe))
+
+
+def named(
+    wanted: str, things: Sequence[T], names: Callable[[T], Sequence[str]]
+) -> Pieces[Sequence[T]]:
+    """Return the things one of whose names is wanted.
+
+    Args:
+      wanted: A part of the name, or a pattern of the whole name; "" = all.
+      things: Some things.
+      names: Returns the names of a thing.
+    """
+    if not wanted:
+        return things
+    if "*" in wanted or "?" in wanted:
+        return (
+            yield from chosen(
+                things,
+                lambda each: any(glob_matches(wanted, name) for name in names(each)),
+                RECORDS,
+            )
+        )
+    return (yield from chosen(things, lambda each: any(wanted in name for name in names(each))))
