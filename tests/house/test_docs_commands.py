@@ -72,6 +72,7 @@ EXCHANGE = "tests/foreign/test_foreign.py runs it"
 SPARK = (
     "Spark takes minutes: tests/test_spark_*.py run its parts, and the options are looked up below"
 )
+DOCKER = "it needs Docker: tests/house/test_packaging.py takes the steps of the Dockerfile"
 NOT_RUN = {
     ("start/tutorial.md", "python3 -m venv"): INSTALLS,
     ("start/tutorial.md", "npm install"): INSTALLS,
@@ -108,7 +109,16 @@ NOT_RUN = {
     ("inside/performance.md", "python scripts/wheels.py"): (
         "minutes; tests/house/test_packaging.py runs it"
     ),
-    ("operate/operations.md", "digest=$(docker"): "it needs Docker; hadolint reads the Dockerfile",
+    ("operate/deploy.md", "docker build"): DOCKER,
+    ("operate/deploy.md", "mkdir conf/secrets"): DOCKER,
+    ("operate/deploy.md", "digest=$(docker"): DOCKER,
+    ("operate/deploy.md", "sudo cp"): "it needs systemd: tests/house/test_packaging.py verifies",
+    (
+        "operate/deploy.md",
+        "kubectl",
+    ): "it needs Kubernetes: test_packaging.py validates",
+    ("operate/deploy.md", "journalctl"): "it needs systemd",
+    ("operate/deploy.md", "trio-stomp store"): "operate/durability.md runs the same commands",
     ("operate/durability.md", "python -m trio_stomp --store-url postgresql:"): (
         "it needs a PostgreSQL: tests/unit/store/test_sql_postgresql.py starts one"
     ),

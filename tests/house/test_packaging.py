@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tls import authority
 from tests.support.tool_fakes import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +88,103 @@ def test_a_cluster_on_kubernetes_or_compose_is_valid_and_its_options_exist(tmp_p
         path.write_text(configuration)
         checked = run(server, "-t", "-c", str(path))
         assert (checked.returncode, "sync_interval: always" in configuration) == (0, True)
+
+
+def test_one_broker_on_kubernetes_or_compose_is_valid_and_its_options_exist(tmp_path: Path) -> None:
+    import kubernetes_validate
+    import yaml
+
+    compose = yaml.safe_load((CONF / "compose.yml").read_text(encoding="utf-8"))
+    manifests = list(yaml.safe_load_all((CONF / "kubernetes.yaml").read_text(encoding="utf-8")))
+    for each in manifests:
+        kubernetes_validate.validate(each, "1.30", strict=True)
+    (pod,) = (each["spec"]["template"]["spec"] for each in manifests if "replicas" in each["spec"])
+    (container,) = pod["containers"]
+    broker = compose["services"]["broker"]
+    starts = (
+        (container["args"], {each["name"]: each["value"] for each in container["env"]}),
+        (broker["command"], broker["environment"]),
+    )
+    rules = tmp_path / "acl.toml"
+    rules.write_text(compose["configs"]["acl"]["content"])
+    users = tmp_path / "users"
+    users.write_text("prometheus:secret\n")
+    places = {"/run/secrets/stomp/users": users, "/run/secrets/users": users}
+    places["/etc/trio-stomp/acl.toml"] = rules
+    for command, variables in starts:
+        words = " ".join(command)
+        for inside, here in places.items():
+            words = words.replace(inside, str(here))
+        line = (*words.split(), "--host", "0.0.0.0")
+        checked = run(
+            *(sys.executable, "-m", "trio_stomp", "config", "check", *line),
+            env={**os.environ, **variables},
+        )
+        assert checked.returncode == 0, checked.stderr
+    may = run(
+        *(sys.executable, "-m", "trio_stomp", "acl", "test", "--acl-file", str(rules)),
+        *("prometheus", "monitor", "DIAG"),
+    )
+    assert may.returncode == 0, may.stdout + may.stderr
+
+
+def test_prometheus_takes_the_configuration_and_the_alerts(tmp_path: Path) -> None:
+    import yaml
+
+    compose = yaml.safe_load((CONF / "compose.yml").read_text(encoding="utf-8"))
+    text = compose["configs"]["scrape"]["content"]
+    password = tmp_path / "password"
+    password.write_text("secret")
+    alerts = CONF / "prometheus-alerts.yml"
+    places = {"/etc/prometheus/alerts.yml": alerts, "/run/secrets/prometheus": password}
+    for inside, here in places.items():
+        assert inside in text
+        text = text.replace(inside, str(here))
+    assert yaml.safe_load(text)["scrape_configs"][0]["job_name"] == "trio_stomp"
+    assert 'job="trio_stomp"' in alerts.read_text(encoding="utf-8")
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not there (apt install prometheus): the rules are NOT checked")
+    file = tmp_path / "prometheus.yml"
+    file.write_text(text)
+    checked = run(promtool, "check", "config", str(file))
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.full
+def test_the_steps_of_the_image_make_a_broker_that_its_health_check_finds_well(
+    tmp_path: Path,
+) -> None:
+    """Take the steps of the Dockerfile in an empty directory: this machine may have no Docker."""
+    text = (CONF / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    source, root = tmp_path / "src", tmp_path / "root"
+    source.mkdir()
+    for names, place in re.findall(r"^COPY (?!--from)(.+) (\S+)$", text, re.M):
+        for name in names.split():
+            target = source / place / (Path(name).name if place.endswith("/") else "")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, target)
+    build, _ = re.findall(r"^RUN (.+)$", text, re.M)
+    made = run("sh", "-ec", build.replace("/opt", str(root)), cwd=source, timeout=600)
+    assert made.returncode == 0, made.stderr
+    health, entry = map(json.loads, re.findall(r"(?:CMD|ENTRYPOINT) (\[.+\])$", text, re.M))
+    port = free_port()
+    clean = {"PATH": f"{root}/trio-stomp/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    clean["TRIO_STOMP_URL"] = f"stomp://127.0.0.1:{port}"
+    command = [str(tmp_path / "data") if word == "/data" else word for word in entry]
+    for more in ([], ["--tls-cert", authority().certificate, "--tls=required"]):
+        line = [*command, "--port", str(port), "--insecure", *more]
+        with subprocess.Popen(line, env=clean, stderr=subprocess.PIPE, text=True) as broker:
+            try:
+                assert broker.stderr is not None
+                while "listening on" not in (said := broker.stderr.readline()):
+                    assert said
+                asked = run(*health, env=clean)
+                assert (asked.returncode, "healthy" in asked.stdout) == (0, True), asked.stdout
+            finally:
+                broker.terminate()
+                broker.communicate(timeout=PATIENCE_S)
 
 
 def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:

@@ -176,8 +176,8 @@ def test_a_release_can_name_the_base_by_its_digest() -> None:
     named = "${PYTHON}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}"
     assert re.findall(r"^FROM (\S+)", image, re.M) == ["${BUILD}", named]
     assert f"\nARG BUILD={named}\n" in image
-    operations = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
-    assert '--build-arg PYTHON_DIGEST="$digest"' in operations
+    page = (ROOT / "docs" / "operate" / "deploy.md").read_text(encoding="utf-8")
+    assert '--build-arg PYTHON_DIGEST="$digest"' in page
 
 
 def test_the_documents_show_the_one_unit() -> None:
@@ -191,7 +191,7 @@ def test_the_documents_show_the_one_unit() -> None:
         )
         if "python -m trio_stomp " in block
     }
-    assert shown == {("operations.md", unit)}
+    assert shown == {("deploy.md", unit)}
 
 
 # The audit.

@@ -19,6 +19,8 @@ from trio_stomp.cli._tool import (
     near,
 )
 
+OF_POSIX = ("fcntl", "resource", "termios")
+"""Modules of Python that Windows does not have."""
 INTERRUPTED, PIPE_CLOSED = 130, 141
 """128 plus the number of the signal, as in a shell."""
 
@@ -123,6 +125,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(PROGRAM, error, BAD_OPTION)
     except CannotDo as error:
         return _failed(f"{PROGRAM} {name}", error, CANNOT)
+    except ModuleNotFoundError as error:
+        if error.name not in OF_POSIX:
+            raise
+        reason = f"this system has no {error.name}, which Linux and macOS have; on Windows, use WSL"
+        return _failed(f"{PROGRAM} {name}", CannotDo(reason), CANNOT)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

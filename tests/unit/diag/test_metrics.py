@@ -32,6 +32,7 @@ from trio_stomp.web._ranking import OTHER, Counts, Ranking
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = ROOT / "conf" / "grafana-dashboard.json"
+ALERTS = ROOT / "conf" / "prometheus-alerts.yml"
 DOCUMENT = ROOT / "docs" / "operate" / "metrics.md"
 OPENMETRICS = ((b"accept", b"application/openmetrics-text; version=1.0.0, text/plain;q=0.5"),)
 NASTY = '/topic/"a\\b\n{}=#\r\x00\u2028\U0001f4a5'
@@ -522,6 +523,18 @@ async def test_the_dashboard_uses_only_what_is_exported() -> None:
         "connections",
     ):
         assert f"trio_stomp_{wanted}" in used
+
+
+async def test_the_alerts_use_only_what_is_exported_and_stand_in_the_document() -> None:
+    text = ALERTS.read_text(encoding="utf-8")
+    names = await exported()
+    expressions = re.findall(r"^ +expr: (.+)$", text, re.MULTILINE)
+    used = set(re.findall(r"\b(?:trio_stomp|process)_[a-z_]+", " ".join(expressions)))
+    assert used - names == set()
+    alerts = re.findall(r"^ +- alert: (\w+)$", text, re.MULTILINE)
+    assert len(alerts) == len(expressions) > 10
+    told = re.findall(r"`(Stomp\w+)`", DOCUMENT.read_text(encoding="utf-8"))
+    assert sorted(told) == sorted(alerts)
 
 
 def test_the_dashboard_is_one_that_grafana_10_imports() -> None:

@@ -24,7 +24,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
     if address.startswith("@"):
         address = "\0" + address[1:]  # an abstract socket
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.connect(address)
             sender.sendall(state.encode())
     except OSError:

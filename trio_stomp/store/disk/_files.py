@@ -1,5 +1,6 @@
 """The stores' interface to the disk, which tests replace to inject failures."""
 
+import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ class Files(Protocol):
         """Return ``size`` bytes from ``offset``, or fewer at the end of the file."""
 
     def sync(self, handle: int) -> None:
-        """Wait until all written data is on the disk (fdatasync)."""
+        """Wait until all written data is on the disk."""
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on the disk."""
@@ -97,7 +98,12 @@ class OsFiles:
 
     def sync(self, handle: int) -> None:
         """Implement ``Files.sync``."""
-        os.fdatasync(handle)
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(handle)
+        elif hasattr(fcntl, "F_FULLFSYNC"):  # macOS, whose fsync leaves data in the disk's cache
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(handle)
 
     def sync_directory(self, path: str) -> None:
         """Implement ``Files.sync_directory``."""
@@ -117,7 +123,8 @@ class OsFiles:
 
     def forget_cached(self, handle: int) -> None:
         """Implement ``Files.forget_cached``."""
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self, handle: int) -> None:
         """Implement ``Files.close``."""
