@@ -81,7 +81,7 @@ def _why(line: str) -> str:
     if line[:1] in (" ", "\t", "-"):
         return "; stompserver has no settings within settings"
     if re.match(r"[A-Za-z_]\w*:", line):
-        return "; stompserver reads keys that begin with a colon, and passes over others"
+        return "; stompserver reads keys that begin with a colon, and ignores others"
     return ""
 
 

@@ -53,24 +53,24 @@ class LogOptions:
 class ClusterOptions:
     """Several nodes as one broker, whose messages servers of NATS JetStream store."""
 
-    cluster: str = option(
-        "", "servers of NATS, as nats://a:4222,nats://b:4222; empty = this broker is alone"
-    )
+    cluster: str = option("", "servers of NATS, as nats://a:4222,nats://b:4222; empty = no cluster")
     cluster_name: str = option("stomp", "name of the cluster; its streams in JetStream have it")
     cluster_replicas: int = option(
-        3, "servers of NATS that store each message; with 1, losing it loses all", minimum=1
+        3,
+        "servers of NATS that store each message; with 1, losing that server loses all messages",
+        minimum=1,
     )
     cluster_credentials: str = option(
-        "", "file with login and passcode for NATS on a line each, or a token on one"
+        "", "file with login and passcode for NATS on two lines, or a token on one"
     )
     cluster_ca: str = option("", "PEM file of the authorities of the servers of NATS")
     cluster_cert: str = option("", "PEM file of the certificate and key for the servers of NATS")
-    node: str = option("", "name of this node, unlike all others'; empty = the host's name")
+    node: str = option("", "unique name of this node; empty = the host's name")
     node_address: str = option(
         "127.0.0.1:0", "HOST:PORT where other nodes reach this one; port 0 = any free one"
     )
     lease_s: float = option(
-        1.2, "time after which another node takes the place of a silent owner", minimum=0.2
+        1.2, "time after which another node replaces a silent owner", minimum=0.2
     )
     on_engine_loss: str = option(
         "hold",

@@ -64,7 +64,7 @@ def read_toml(path: str, shorter: str = SPLIT) -> TomlFile:
         raise OptionError(f"{path}:{line}: is no TOML: the text is not UTF-8") from None
     if path.lower().endswith((".yaml", ".yml")) or _RUBY.match(text.replace("\r\n", "\n")):
         raise OptionError(
-            f"{path}: is YAML, as of stompserver, and settings are TOML; make them of it with:"
+            f"{path}: is YAML, as of stompserver, and settings are TOML; convert it with:"
             f" python -m trio_stomp config import {shlex.quote(path)} > trio_stomp.toml"
         )
     try:

@@ -159,7 +159,7 @@ def encode(frame: Frame, version: str = "1.2") -> bytes:
             f"{frame.command[:40]!r} is no command: write up to 32 visible ASCII characters"
         )
     if frame.receipt is not None:
-        raise OptionError("tell the receipt among the headers, as ('receipt', '1')")
+        raise OptionError("give the receipt in the headers, as ('receipt', '1')")
     headers = [(name, text) for name, text in frame.headers if name != "content-length"]
     for name, text in headers:
         if not name or (not encode_header(name, text, rules) and (text or rules is not V1_0)):

@@ -383,4 +383,4 @@ def bounds_of(head: bytes) -> Bounds:
         )
         return Bounds(epoch, int(first), int(following))
     except ValueError:
-        raise StreamError("the broker does not tell the bounds of the stream") from None
+        raise StreamError("the broker does not report the bounds of the stream") from None

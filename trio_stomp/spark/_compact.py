@@ -119,7 +119,7 @@ def compact(spark: SparkSession, root: Path | str, days: Iterable[date]) -> list
             some = [file for file in files if day in file.days]
             previous = compacted(root, day)
             if previous is not None and previous.expired:
-                logger.warning("%s stays as it is: some of its raw is gone", day)
+                logger.warning("%s is left unchanged: some of its raw files are gone", day)
             elif some:
                 done.append(_compact_day(spark, root, day, some))
     return done

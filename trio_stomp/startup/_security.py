@@ -163,7 +163,7 @@ class Security:
         """Refuse an address with unencrypted logins, or warn if the operator allows them."""
         where = exposed[0] if exposed else ""
         if not where and self.proxies is not None:
-            where = "what comes through a proxy (--proxy-addresses)"
+            where = "connections through a proxy (--proxy-addresses)"
         if not where or self.tls_way == "required":
             return
         if self.demands_tls and self.tls is None:

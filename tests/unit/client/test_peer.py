@@ -131,7 +131,7 @@ def test_an_error_quotes_the_frame_without_its_secrets() -> None:
         (frames.send("a\nb"), "1.0", "what STOMP 1.0 cannot carry"),
         (frames.connect("a\nb"), "1.2", "what STOMP CONNECT cannot carry"),
         (Frame("SEND", (("", "x"),)), "1.2", "the header '' has no name"),
-        (Frame("SEND", (), receipt=b"1"), "1.2", "among the headers"),
+        (Frame("SEND", (), receipt=b"1"), "1.2", "in the headers"),
         (frames.send("a"), "2.0", "version='2.0' must be one of 1.0, 1.1, 1.2"),
     ],
 )

@@ -320,7 +320,7 @@ def test_a_bad_variable_is_named():
 def test_stompservers_yaml_is_sent_to_the_import(write: Write, name: str, text: str):
     path = write(text, name)
     assert refused(path) == (
-        f"{path}: is YAML, as of stompserver, and settings are TOML; make them of it with:"
+        f"{path}: is YAML, as of stompserver, and settings are TOML; convert it with:"
         f" python -m trio_stomp config import {path} > trio_stomp.toml"
     )
 

@@ -23,9 +23,9 @@ class Need(Enum):
     """The reason why a browse does not continue."""
 
     TURN = "time"
-    ROOM = "waiting for its client"
+    ROOM = "its client has no room"
     PAGE = "a page of the store"
-    NOTHING = "it has been shown everything"
+    NOTHING = "all messages were shown"
 
 
 @define(eq=False, repr=False)

@@ -92,7 +92,7 @@ class BrokerPolicies:
     )
     dialect: str = option(
         "native",
-        "which broker's behaviour applies where brokers differ",
+        "broker whose behaviour applies where brokers differ",
         choices=("native", "rabbitmq", "activemq", "artemis", "apollo", "stompica"),
     )
     unknown_ack: str = option(

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Subscription
     from trio_stomp.broker.queues import Queue
 
-FORGETFUL = "nothing is known about it, as events are not recorded (option explain_events)"
+FORGETFUL = "events are not recorded (option explain_events)"
 KEYS = ("message-id", "destination", "session", "user")
 MAX_EVENTS = 200
 """Limit of events in an answer, the newest ones."""
@@ -213,7 +213,7 @@ class Explainer:
                 return (yield from of_queue(found, accepted, self)), found
             if not self.event_history.is_recording:
                 return [FORGETFUL], []
-            return ["nothing is known of a message of that id, or not any more"], []
+            return ["there is no record of a message with that id, or none any more"], []
         number = number_in(claim, accepted)
         found = yield from events_of(events, claim, tag_of(claim), number)
         return (yield from outcome_of(found, claim, number, events, self)), found
@@ -299,7 +299,7 @@ class Explainer:
     def _destination_lines(self, name: str, is_one_of_many: bool) -> Iterator[str]:
         destination = self.destinations.find(name)
         if destination is None:
-            yield f"nothing has been sent to {name} or subscribed there lately"
+            yield f"there were no messages to {name} and no subscriptions to it lately"
             return
         queue = queue_of(destination)
         if queue is None:
@@ -347,10 +347,10 @@ class Explainer:
     def _why_held(self, client: "Client") -> str:
         log = self.host.log
         if client in self.host.turns:
-            return "what it asked for is large, and is done a share at a time"
+            return "its last request is large, and is carried out in time shares"
         if log is not None and client in log.waiting:
-            return "what it sent before is not stored yet"
-        return "a full queue makes it wait (overflow = block)"
+            return "its earlier messages are not stored yet"
+        return "it waits for room in a full queue (overflow = block)"
 
     def _all(self) -> Pieces[list[HistoryEvent]]:
         """Return all events of both rings, in order of time."""
@@ -438,7 +438,7 @@ def _of_stream(subscription: "Subscription | None", digits: str) -> str:
     offset = int(digits)
     if reader is not None and offset >= reader.at:
         return f"no message had that id so far: the next one read from {name} is at {reader.at}"
-    return f"it was read from {name}, at offset {offset}; its log tells all of it"
+    return f"it was read from {name}, at offset {offset}; the stream has its whole history"
 
 
 def _hears(subscription: "Subscription") -> bool:
@@ -459,11 +459,11 @@ def _state(subscription: "Subscription") -> Iterator[str]:
     """Yield facts about a subscription that may delay or prevent its next message."""
     yield f"subscribed as {subscription.destination} (id {subscription.id})"
     if subscription.selector is not None:
-        yield "gets only what its selector wants"
+        yield "gets only messages that match its selector"
     if subscription.no_local:
-        yield "does not want what its own connection sends (no-local)"
+        yield "does not get messages of its own connection (no-local)"
     if subscription.catch_up is not None:
-        yield "still gets what was there before it"
+        yield "still gets earlier messages"
     consumer = subscription.consumer
     if isinstance(consumer, Consumer) and consumer.tracks:
         yield (
@@ -471,9 +471,9 @@ def _state(subscription: "Subscription") -> Iterator[str]:
             f" {consumer.options.prefetch_count} (prefetch)"
         )
         if not consumer.is_ready:
-            yield "gets no more messages until it acknowledges some"
+            yield "gets no further messages until it acknowledges some"
     if not subscription.outbox.has_room():
-        yield "does not read what is sent to it: its outbox is full"
+        yield "does not read its messages: its outbox is full"
 
 
 def _concerns(

@@ -38,9 +38,9 @@ AFTER_DELIVERY = ("rejected", "delivery-limit", "max-exceptions")
 MAX_DIGITS = 19
 """Limit of digits of a delivery number."""
 _GIVEN = {
-    DeliveryReason.PARKED: "it was parked, as there were no subscribers, and given to",
-    DeliveryReason.LAST_VALUE: "it was the last value at a later SUBSCRIBE, and given to",
-    DeliveryReason.PASSED_ON: "another member of the work queue left it, and it was given to",
+    DeliveryReason.PARKED: "it was parked, as there were no subscribers, and later delivered to",
+    DeliveryReason.LAST_VALUE: "it was the last value at a later SUBSCRIBE, and delivered to",
+    DeliveryReason.PASSED_ON: "another member of the work queue left it, and it was delivered to",
 }
 
 
@@ -230,7 +230,8 @@ def _of_topic(
             certain.append(f"lost for session {session}: {reason}")
         else:
             unsure.append(
-                f"{count} lost just then, perhaps this one too, for session {session}: {reason}"
+                f"{count} lost at that moment, possibly including this one, for session {session}:"
+                f" {reason}"
             )
     if not certain:
         head = f"it was sent to {some(copies, 'subscriber')}"
@@ -308,7 +309,7 @@ def _of_late(
     moment = yield from _moment(events, given)
     lost_copies = _lost_copies(reason, count, *moment.of(given.session))
     if not (lost_copies and present.knows_all_of(given.at)):
-        return [head, f"{count} lost just then, perhaps this one too: {reason}"]
+        return [head, f"{count} lost at that moment, possibly including this one: {reason}"]
     return [f"{head}, but it did not arrive: {reason}"]
 
 
@@ -354,7 +355,7 @@ def of_queue(found: Sequence[HistoryEvent], accepted: int, present: Present) -> 
 def _waiting(queue: "Queue | None") -> list[str]:
     """Return the sentences for a message without known deliveries."""
     if queue is None:
-        return ["it waits in its queue, as far as is known"]
+        return ["it waits in its queue, as far as known"]
     if queue.message_count:
         return ["it waits in its queue"]
     dropped = some(queue.destination.dropped, "message")

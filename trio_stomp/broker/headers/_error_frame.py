@@ -45,7 +45,7 @@ def internal_error() -> ProtocolError:
     """Return the error for a bug of the broker, without details (R13)."""
     return ProtocolError(
         "internal-error",
-        "the broker failed to process this frame; its log says more",
+        "the broker failed to process this frame; see its log",
         reason=CloseReason.INTERNAL_ERROR,
     )
 

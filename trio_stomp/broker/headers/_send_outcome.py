@@ -8,7 +8,7 @@ from trio_stomp.broker.names import nearly
 
 HINTS = {
     "/queue/": "the name of a queue begins with /queue/",
-    "/topic/": "this is another topic than the one that begins with /topic/",
+    "/topic/": "this topic differs from the one whose name begins with /topic/",
 }
 """Hints for messages without subscribers, by a prefix similar to that of the destination."""
 MEMORY = "memory"

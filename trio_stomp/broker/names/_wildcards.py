@@ -80,7 +80,7 @@ def compile_pattern(
         raise ProtocolError(
             "invalid-wildcard",
             f"destination:{name[:80]} has {len(tokens) // 2 + 1} words, and a wildcard has at most"
-            f" {max_words}; end it sooner with > (the rest)",
+            f" {max_words}; shorten it with > (the rest)",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
     before = _words(name, tokens[:-1])
@@ -113,7 +113,7 @@ def _words(name: str, tokens: list[str]) -> tuple[Token, ...]:
         elif "*" in token or token == ">" or (token == "#" and out):
             raise ProtocolError(
                 "invalid-wildcard",
-                f"destination:{name[:80]} has {token!r} where no wildcard may stand: * is a whole"
+                f"destination:{name[:80]} has {token!r} where no wildcard is allowed: * is a whole"
                 " word or the last character; >, ** and # are the last word",
             )
         else:

@@ -314,7 +314,7 @@ class Overflow:
         error = QueueFull(
             "quota-exceeded",
             f"there is no room in the store for a message to {queue.name[:80]}:"
-            f" {stored_rule(self.memory, quota)}; have some consumed, or send fewer",
+            f" {stored_rule(self.memory, quota)}; consume some of them, or send fewer",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
         error.taken, error.is_by_quota = taken, True

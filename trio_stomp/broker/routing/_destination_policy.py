@@ -64,48 +64,54 @@ class DestinationPolicy:
       ValueError: A field is invalid. ``read_policy`` turns this into an OptionError.
     """
 
-    ttl_ms: int = option(0, "longest life of a message; 0 = as its headers say", minimum=0)
+    ttl_ms: int = option(0, "maximum lifetime of a message; 0 = as its headers say", minimum=0)
     max_messages: int = option(
-        0, "messages kept in one destination; 0 = as many as memory and disk take", minimum=0
+        0,
+        "maximum number of messages in one destination; 0 = limited by memory and disk",
+        minimum=0,
     )
     max_bytes: int = option(
-        0, "memory of the messages of one destination; 0 = the budget of the process", minimum=0
+        0, "maximum memory of the messages of one destination; 0 = the process's budget", minimum=0
     )
     overflow: str = option(
         REJECT,
-        "what happens to a SEND when the destination is full",
+        "policy for a SEND to a full destination",
         choices=(REJECT, DROP_OLDEST, DROP_NEWEST, DEAD_LETTER, BLOCK),
     )
     max_redeliveries: int = option(
-        4, "failed deliveries after the first, before a message is dead", minimum=0
+        4, "redeliveries after which a failed message becomes a dead letter", minimum=0
     )
     backoff_s: tuple[float, ...] = field(
         default=(0.0, 1.0, 2.0, 4.0), converter=_waits, validator=_check_backoff
     )
     dead_letter: str = field(default="", validator=_check_dead_letter)
-    dead_letter_expired: bool = option(False, "expired messages are dead-lettered, not dropped")
+    dead_letter_expired: bool = option(
+        False, "whether expired messages become dead letters instead of being dropped"
+    )
     slow_consumer: str = option(
         DISCONNECT,
-        "what happens to a topic subscriber whose outbox is full",
+        "policy for a topic subscriber whose outbox is full",
         choices=(DISCONNECT, DROP_OLDEST, DROP_NEWEST),
     )
-    priority: bool = option(True, "the header priority decides who comes first")
-    exclusive: bool = option(False, "one active consumer, even if none asks for that")
+    priority: bool = option(True, "whether the header priority decides the order")
+    exclusive: bool = option(False, "whether one consumer is active, even if none requests that")
     ack_timeout_ms: int = option(
         0, "time to acknowledge before redelivery; 0 = no limit", minimum=0
     )
     dedup_window: int = option(
-        10_000, "duplicate-detection ids remembered; 0 = no detection", minimum=0
+        10_000, "number of ids remembered to detect duplicates; 0 = no detection", minimum=0
     )
     persistent: str = option(
         HEADER, "which messages are stored before RECEIPT", choices=(HEADER, ALWAYS, NEVER)
     )
-    stream: bool = option(False, "a topic's messages are kept for replay, as a stream")
+    stream: bool = option(False, "whether a topic's messages are stored as a stream, for replay")
     stream_max_bytes: int = option(
-        256 * 1024 * 1024, "size of a topic's stream; 0 = no bound but its age", minimum=0
+        256 * 1024 * 1024, "maximum size of a topic's stream; 0 = limited by age only", minimum=0
     )
     stream_max_age_ms: int = option(
-        86_400_000, "age of a stream's oldest message; 0 = no bound but its size", minimum=0
+        86_400_000,
+        "maximum age of messages in a topic's stream; 0 = limited by size only",
+        minimum=0,
     )
     retain: str = option(
         HEADER, "which messages of a topic become its last value", choices=(HEADER, ALWAYS, NEVER)

@@ -65,7 +65,7 @@ _HYPHENS = r"(?:-[\w$]+)*"
 _HINTS = {
     "!": "not equal is written <>",
     "'": "a text ends with ', and holds a ' as ''",
-    '"': 'a quoted name ends with "; texts stand in single quotes',
+    '"': 'a quoted name ends with "; texts are in single quotes',
     "NULL": "NULL is only allowed in IS NULL and IS NOT NULL",
 }
 
@@ -237,13 +237,13 @@ def _syntax_fault(error: "UnexpectedInput", text: str) -> Fault:
     token: Token | None = getattr(error, "token", None)
     if token is None:
         char = text[error.pos_in_stream or 0]
-        return Fault(error.pos_in_stream, _HINTS.get(char, "no selector holds this here"))
+        return Fault(error.pos_in_stream, _HINTS.get(char, "this is not allowed here"))
     expected: set[str] = getattr(error, "expected", set())
     if token.type == "NULL":
         rule = _HINTS["NULL"]
     elif "NAME" in expected:
-        rule = "a header name, a number, a 'text' or ( must stand here"
+        rule = "a header name, a number, a 'text' or ( is expected here"
     else:
         words = sorted(_WORDS.get(word, word.strip("_")) for word in expected)
-        rule = f"{' or '.join(words)} must stand here"
+        rule = f"{' or '.join(words)} is expected here"
     return Fault(len(text) if token.type == "$END" else token.start_pos, rule)

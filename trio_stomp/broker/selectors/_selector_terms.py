@@ -257,7 +257,7 @@ def convert(term: Term, kind: Kind) -> Term:
         return evolve(term, kind=kind, run=run)
     if term.kind is Kind.TEXT and (value := run(lambda _: None)) is not None:
         return _literal(kind, value, term.start)
-    raise Fault(term.start, f"{kind.value} must stand here, not {term.kind.value}; {_REMEDY}")
+    raise Fault(term.start, f"{kind.value} is expected here, not {term.kind.value}; {_REMEDY}")
 
 
 def _divide(left: float, right: float) -> float | None:

@@ -225,7 +225,7 @@ class Scheduler:
         if quota is not None and quota.scheduled + count > limit:
             raise beyond_quota(
                 "too-many-schedules",
-                f"{quota.owner[:60]} has {quota.scheduled} messages that wait for their time, and"
+                f"{quota.owner[:60]} has {quota.scheduled} messages scheduled, and"
                 f" {limit} is the limit for one user (option max_schedules_per_user); send to"
                 f" {name[:80]} when some of them have been sent",
             )

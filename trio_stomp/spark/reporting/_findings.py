@@ -25,7 +25,7 @@ REASONS = {
     "queue-full": "a queue was full, and its policy drops",
     "backlog-full": "a subscription acknowledges too slowly",
     "unsent": "connections ended before all was sent to them",
-    "backlog-abandoned": "a subscriber left in the middle of older messages",
+    "backlog-abandoned": "a subscriber left before it had received older messages",
     "revoked": "their sender may no longer send to the destination",
     "too-many-events": "events, as there were too many",
 }
@@ -182,7 +182,7 @@ def _loop(results: Results, broker: str) -> Iterator[Finding]:
         yield Finding(
             WARN,
             f"The event loop was held for more than {ms(limit)}",
-            f"By one turn of a hundred, during {took}; the longest took"
+            f"By one turn in a hundred, during {took}; the longest took"
             f" {ms(worst['loop_lag_ms_max'])}, at {results.clock(worst['bucket'])}.",
         )
 

@@ -251,7 +251,9 @@ def test_what_became_of_a_message_is_told_by_its_id() -> None:
     actor.does(by_id(name))
     actor.reads()
     assert explain(name)["summary"] == "it was delivered 2 times and acknowledged"
-    assert explain("b-7")["facts"] == ["nothing is known of a message of that id, or not any more"]
+    assert explain("b-7")["facts"] == [
+        "there is no record of a message with that id, or none any more"
+    ]
     desk.broker.event_history.capacity = 0
     assert "explain_events" in str(explain("b-7")["summary"])
     desk.ends()

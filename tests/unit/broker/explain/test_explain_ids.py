@@ -146,7 +146,7 @@ def test_what_was_parked_and_given_to_a_late_subscriber() -> None:
     late.subscribes("/topic/t")
     answer = asks(core, ids(late)[2])
     assert answer["facts"] == [
-        "it was parked, as there were no subscribers, and given to session s2"
+        "it was parked, as there were no subscribers, and later delivered to session s2"
     ]
     (event,) = answer["events"]
     assert (event["what"], event["cause"], event["count"]) == ("given", "parked", 3)
@@ -173,7 +173,7 @@ def test_a_last_value() -> None:
     late = core.peer()
     late.subscribes("/topic/t")
     assert facts(core, ids(late)[0]) == [
-        "it was the last value at a later SUBSCRIBE, and given to session s2"
+        "it was the last value at a later SUBSCRIBE, and delivered to session s2"
     ]
     assert asks(core, ids(late)[0])["events"][0]["cause"] == "last-value"
 
@@ -186,7 +186,7 @@ def test_work_that_a_member_left(core: Core) -> None:
     first.is_gone()
     assert second.bodies() == ["a"]
     assert facts(core, ids(second)[0]) == [
-        "another member of the work queue left it, and it was given to session s2"
+        "another member of the work queue left it, and it was delivered to session s2"
     ]
     assert what(asks(core, ids(first)[0])) == ["queued", "delivered"]
 
@@ -216,7 +216,7 @@ def test_of_several_that_were_given_one_lost_names_none() -> None:
     core.broker.event_history.lost("slow-consumer", "/topic/t", session="s1")
     core.broker.event_history.lost("slow-consumer", "/topic/t", session="s9")
     answer = asks(core, f"{subscription.tag}-2")
-    assert answer["facts"][1] == "1 lost just then, perhaps this one too: slow-consumer"
+    assert answer["facts"][1] == "1 lost at that moment, possibly including this one: slow-consumer"
     assert [event["count"] for event in answer["events"]] == [2, 1]
 
 
@@ -317,7 +317,7 @@ def test_messages_of_a_stream() -> None:
     names = ids(reader)
     tag = names[0].rpartition("-")[0]
     assert facts(core, names[0]) == [
-        "it was read from /stream/topic/t, at offset 0; its log tells all of it"
+        "it was read from /stream/topic/t, at offset 0; the stream has its whole history"
     ]
     assert "the next one read from" in asks(core, f"{tag}-7")["summary"]
     assert "the end marker of a range of" in asks(core, f"{tag}-02")["summary"]

@@ -45,7 +45,7 @@ def test_of_two_runs_in_one_moment_it_is_not_known_which_was_lost() -> None:
     for name in ids(quick):
         assert facts(core, name) == [
             "it was sent to 2 subscribers",
-            "1 lost just then, perhaps this one too, for session s2: slow-consumer by"
+            "1 lost at that moment, possibly including this one, for session s2: slow-consumer by"
             " slow_consumer = 'drop-newest'",
         ]
 
@@ -68,7 +68,7 @@ def test_work_that_another_member_lost() -> None:
     assert quick.bodies() == ["a"]
     assert facts(core, ids(quick)[0]) == [
         "it was sent to 1 subscriber",
-        "1 lost just then, perhaps this one too, for session s2: slow-consumer by"
+        "1 lost at that moment, possibly including this one, for session s2: slow-consumer by"
         " slow_consumer = 'disconnect'",
     ]
 
@@ -99,7 +99,7 @@ def test_of_a_moment_that_is_partly_forgotten_nothing_is_certain() -> None:
     core.peer()  # it pushes out when c was sent, so that d seems to be the only one
     (fact, unsure) = facts(core, ids(reader)[1])
     assert fact == "it was sent to 1 subscriber"
-    assert unsure.startswith("2 lost just then, perhaps this one too")
+    assert unsure.startswith("2 lost at that moment, possibly including this one")
 
 
 def test_which_the_oldest_was_is_not_known() -> None:
@@ -110,7 +110,7 @@ def test_which_the_oldest_was_is_not_known() -> None:
     assert slow.bodies() == ["b"]
     told = facts(core, ids(quick)[1])
     assert told[0] == "it was sent to 2 subscribers"
-    assert told[1].startswith("1 lost just then, perhaps this one too, for session s2")
+    assert told[1].startswith("1 lost at that moment, possibly including this one, for session s2")
 
 
 def test_nobody_of_several_got_it() -> None:
@@ -241,7 +241,7 @@ def test_what_a_browser_saw_and_nobody_knows_the_end_of(core: Core) -> None:
     sender.sends("/queue/q", "a", "b")
     browser.subscribes("/queue/q", headers=BROWSER)
     core.broker.queues.end("/queue/q", core.now)
-    assert facts(core, ids(browser)[0])[0] == "it waits in its queue, as far as is known"
+    assert facts(core, ids(browser)[0])[0] == "it waits in its queue, as far as known"
     core.broker.queues.open("/queue/q")
     assert facts(core, ids(browser)[0])[:2] == [
         "it has left its queue, and no delivery of it is known",

@@ -9,7 +9,7 @@ from trio_stomp.broker.names._kinds import nearly
 
 QUEUE, TOPIC = (
     "the name of a queue begins with /queue/",
-    ("this is another topic than the one that begins with /topic/"),
+    ("this topic differs from the one whose name begins with /topic/"),
 )
 
 

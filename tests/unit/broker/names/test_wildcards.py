@@ -77,7 +77,7 @@ def test_a_name_without_wildcard_is_no_pattern(text: str):
 
 @pytest.mark.parametrize(("text", "at_fault"), INVALID)
 def test_a_misplaced_wildcard_is_an_error_that_names_the_word(text: str, at_fault: str):
-    with pytest.raises(ProtocolError, match="no wildcard may stand") as caught:
+    with pytest.raises(ProtocolError, match="no wildcard is allowed") as caught:
         compile_pattern(text, "native")
     assert caught.value.code == "invalid-wildcard"
     assert f"destination:{text} has {at_fault!r}" in caught.value.message
@@ -134,7 +134,7 @@ def test_the_words_of_a_pattern_are_bounded_and_the_operators_are_not(separator:
         compile_pattern(text, "native")
     assert caught.value.code == "invalid-wildcard"
     assert caught.value.reason is CloseReason.LIMIT_EXCEEDED
-    assert "end it sooner with >" in caught.value.message
+    assert "shorten it with >" in caught.value.message
     assert compile_pattern(text, "native", max_words=None) is not None
 
 

@@ -36,7 +36,7 @@ def test_what_waits_for_room_in_a_queue_is_charged_until_it_is_there() -> None:
     assert 200_000 < held(desk) < 210_000
     sender.sends(Q, LARGE)
     assert 300_000 < held(desk) < 310_000
-    assert why(desk) == "is not read from: a full queue makes it wait (overflow = block)"
+    assert why(desk) == "is not read from: it waits for room in a full queue (overflow = block)"
     assert desk.memory.charged_bytes == desk.memory.used_bytes + held(desk)
     reader.subscribes(Q, ack="client", prefetch_count="1")
     for left in (200_000, 100_000, 0, 0):
@@ -62,7 +62,7 @@ def test_what_waits_for_the_store_is_charged() -> None:
     sender.sends(Q, "a", persistent="true")
     sender.does(run_of("/topic/t", (LARGE,)), Subscribed("0", "/topic/t", "auto", (), None))
     assert 100_000 < held(desk) < 110_000
-    assert why(desk) == "is not read from: what it sent before is not stored yet"
+    assert why(desk) == "is not read from: its earlier messages are not stored yet"
     desk.turn()
     while desk.turns:
         desk.answers()
@@ -79,7 +79,8 @@ def test_what_waits_for_its_share_of_a_turn_is_charged(bench: Bench) -> None:
     )
     assert 300_000 < held(bench) < 310_000
     assert (
-        why(bench) == "is not read from: what it asked for is large, and is done a share at a time"
+        why(bench)
+        == "is not read from: its last request is large, and is carried out in time shares"
     )
     bench.broker.finish(bench.now)
     assert held(bench) == 0
