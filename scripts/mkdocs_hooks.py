@@ -20,6 +20,9 @@ PAGES = {
     "SECURITY.md": "security-policy.md",
 }
 COPIES = "files/"
+LESS_SOUGHT = ("inside/", "start/how-do-i.md", "changes.md")
+"""Beginnings of the pages that name every subject, and that a search lists after its own page."""
+BOOST = 0.3
 
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 _ELSEWHERE = re.compile(r"[a-z]+:")
@@ -35,6 +38,7 @@ class Page(Protocol):
     """Of mkdocs: a page that is being made."""
 
     file: File
+    meta: dict[str, object]
 
 
 class Files(Protocol):
@@ -58,7 +62,9 @@ def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401
 
 # mkdocs passes them by name.
 def on_page_markdown(markdown: str, page: Page, config: object, files: object) -> str:  # noqa: ARG001
-    """Rewrite the links of a page for the site. Called by mkdocs."""
+    """Rewrite the links of a page for the site, and rank it in the search. Called by mkdocs."""
+    if page.file.src_uri.startswith(LESS_SOUGHT):
+        page.meta["search"] = {"boost": BOOST}
     if page.file.src_uri in PAGES.values():
         return markdown  # done already
     return moved(markdown, (DOCS / page.file.src_uri).parent)

@@ -123,9 +123,14 @@ def talk(where: str | Connector, login: str | None = None) -> str:
     async def main() -> str:
         with trio.fail_after(PATIENCE_S):
             context = authority().client_context() if isinstance(where, str) else None
+            passcode = PASSCODE if login else None
             async with (
                 open_client(
-                    where, ssl_context=context, reconnect=None, login=login, passcode=PASSCODE
+                    where,
+                    ssl_context=context,
+                    reconnect=None,
+                    login=login,
+                    passcode=passcode,
                 ) as client,
                 client.subscribe("/topic/a") as messages,
             ):

@@ -112,12 +112,16 @@ TITLES = {
     "operate/authentication.md": "Authentication",
     "operate/authorization.md": "Authorization",
     "operate/configuration.md": "Configuration",
+    "operate/deploy.md": "Deployment: Docker, systemd, Kubernetes, nginx, HAProxy",
+    "operate/metrics.md": "Metrics for Prometheus",
     "operate/rate-limiting.md": "Rate limiting",
     "operate/tls.md": "TLS",
     "operate/websocket.md": "WebSocket",
     "reference/configuration.md": "Configuration reference",
     "use/durable-subscriptions.md": "Durable subscriptions",
     "use/embedding.md": "Embedding",
+    "use/scheduling.md": "Delayed and scheduled messages, expiry (TTL)",
+    "use/transactions.md": "Transactions and exactly-once processing",
 }
 RIDDLES = re.compile(r"^#+ +(?:What|Whose?|Whoever|Is|How it|How often)\b.*$", re.MULTILINE)
 

@@ -5,13 +5,19 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
+from urllib.parse import quote
 
 import pytest
 
+from tests.support.chromium import chromium_or_skip, running_chromium
 from tests.support.testing_links import ARGUMENTS
-from trio_stomp.broker.headers import _send_options, _subscribe_options
+from trio_stomp.broker.headers import _dialect, _send_options, _subscribe_options
+from trio_stomp.broker.headers._send_outcome import SendOutcome
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -34,11 +40,14 @@ def table() -> ModuleType:
 # The site.
 
 
-def test_the_site_can_be_built(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site."""
+    folder = tmp_path_factory.mktemp("site")
     for name in ("mkdocs", "material"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name.upper()} IS NOT THERE (extra docs): the site was not built")
-    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path))
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder))
     built = subprocess.run(
         [*command, "--config-file", str(ROOT / "conf" / "mkdocs.yml")],
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
@@ -48,13 +57,61 @@ def test_the_site_can_be_built(tmp_path: Path) -> None:
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    pages = {path.relative_to(tmp_path).with_suffix("") for path in tmp_path.rglob("*.html")}
+    return folder
+
+
+def test_the_site_has_every_page_and_the_files_that_they_lead_to(site: Path) -> None:
+    pages = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
     sources = {path.relative_to(DOCS).with_suffix("") for path in DOCS.rglob("*.md")}
     assert sources | {Path("readme"), Path("changes")} <= pages
-    readme = (tmp_path / "readme.html").read_text(encoding="utf-8")
+    readme = (site / "readme.html").read_text(encoding="utf-8")
     assert 'href="reference/limits.html"' in readme
     assert 'src="dashboard.png"' in readme
-    assert (tmp_path / "files" / "conf" / "acl.toml").is_file()
+    assert (site / "files" / "conf" / "acl.toml").is_file()
+
+
+SOUGHT = {
+    "authentication": "operate/authentication",
+    "password": "operate/authentication",
+    "embed": "use/embedding",
+    "docker": "operate/deploy",
+    "kubernetes": "operate/deploy",
+    "nginx": "operate/deploy",
+    "prometheus": "operate/metrics",
+    "dead letter": "use/queues",
+    "exactly once": "use/transactions",
+    "ttl": "use/scheduling",
+    "replay": "use/streams",
+    "cli": "use/cli",
+}
+"""What readers search for, and the page that has to come first."""
+
+
+class Files(SimpleHTTPRequestHandler):
+    """The site, without a log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_the_search_finds_the_page_of_a_subject_first(site: Path, tmp_path: Path) -> None:
+    found = {}
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(site))) as server,
+        running_chromium(chromium_or_skip(), tmp_path) as browser,
+    ):
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            for words in SOUGHT:
+                url = f"http://127.0.0.1:{server.server_port}/index.html?q={quote(words)}"
+                with browser.page(url) as page:
+                    first = page.until("document.querySelector('.md-search-result__link')?.href")
+                    found[words] = re.sub(r"^\w+://[^/]+/|\.html.*$", "", first)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert found == SOUGHT
 
 
 def test_every_page_has_a_place_in_the_navigation(hooks: ModuleType) -> None:
@@ -128,6 +185,20 @@ def test_every_header_that_means_something_is_in_the_list() -> None:
     known |= _subscribe_options._DURABLE_HEADERS
     assert len(known) > 20
     assert sorted(name for name in known if f"`{name}`" not in page) == []
+
+
+def test_every_kind_of_name_is_in_the_table_of_destinations() -> None:
+    pages = ("use/destinations.md", "reference/dialects.md")
+    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in pages)
+    assert sorted(name for name in _dialect._PREFIXES if f"`/{name}/" not in text) == []
+
+
+def test_every_header_of_a_receipt_is_in_the_list() -> None:
+    page = (DOCS / "reference" / "headers.md").read_text(encoding="utf-8")
+    made = SendOutcome(1, "hint", is_duplicate=True, stored="x", offset=1, job=1, removed=1)
+    names = [line.partition(":")[0] for line in made.header_lines().decode().splitlines()]
+    assert len(names) == 7
+    assert [name for name in names if f"`{name}" not in page] == []
 
 
 # docs/use/testing.md.
