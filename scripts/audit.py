@@ -20,8 +20,8 @@ PATIENCE_S = 300
 
 def command(name: str) -> list[str]:
     """Return what audits one file."""
-    told = ("--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json")
-    return [sys.executable, "-m", "pip_audit", *told, "--requirement", name]
+    values = ("--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json")
+    return [sys.executable, "-m", "pip_audit", *values, "--requirement", name]
 
 
 def holes(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

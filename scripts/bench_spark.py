@@ -315,18 +315,18 @@ def say(what: str, **figures: object) -> None:
     print(json.dumps({"what": what, **figures}), flush=True)
 
 
-def measure_spark(told: argparse.Namespace) -> None:
+def measure_spark(options: argparse.Namespace) -> None:
     """Measure what needs a session of this process."""
-    spark = open_session("bench_spark", conf={"spark.driver.memory": told.memory})
+    spark = open_session("bench_spark", conf={"spark.driver.memory": options.memory})
     spark.sparkContext.setLogLevel("ERROR")
-    root = told.root / told.what
+    root = options.root / options.what
     measure: dict[str, Callable[[], None]] = {
-        "day": lambda: measure_day(spark, root, told.latency),
-        "rows": lambda: measure_rows(spark, root, told.rows),
+        "day": lambda: measure_day(spark, root, options.latency),
+        "rows": lambda: measure_rows(spark, root, options.rows),
     }
-    measure[told.what]()
+    measure[options.what]()
     spark.stop()
-    if told.what == "rows" and importlib.util.find_spec("duckdb") is not None:
+    if options.what == "rows" and importlib.util.find_spec("duckdb") is not None:
         measure_duckdb(root)
 
 
@@ -346,15 +346,15 @@ def main() -> int:
     add("--rows", type=int, default=50_000_000)
     add("--latency", choices=("changed", "full"), default="changed")
     add("--memory", default="4g", help="day, rows: of the JVM")
-    told = parser.parse_args()
+    options = parser.parse_args()
     say("machine", python=platform.python_version(), system=platform.platform())
     try:
         check_installed()
-        if told.what == "source":
-            asked = Amount(told.messages, told.body_bytes, told.max_rows)
-            measure_source(told.root / "source", asked, told.runs, say)
+        if options.what == "source":
+            asked = Amount(options.messages, options.body_bytes, options.max_rows)
+            measure_source(options.root / "source", asked, options.runs, say)
         else:
-            measure_spark(told)
+            measure_spark(options)
     except (BenchError, SparkMissing) as error:
         print(error, file=sys.stderr)
         return 1

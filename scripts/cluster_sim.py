@@ -95,7 +95,7 @@ def summary(results: Sequence[Result], seconds: float) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the seeds, print what was found, and return the exit code."""
     args = parse(argv)
-    began = told = time.monotonic()
+    began = reported_at = time.monotonic()
     results: list[Result] = []
     same = f"--nodes {args.nodes} --duration {args.duration:g}"
     same += f" --plant {args.plant}" if args.plant else ""
@@ -110,8 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(found)
         if found.violations:
             show(found, f"python scripts/cluster_sim.py --seed {seed} {same}")
-        if time.monotonic() > told + TELL_S:
-            told = time.monotonic()
+        if time.monotonic() > reported_at + TELL_S:
+            reported_at = time.monotonic()
             wrong = sum(1 for each in results if each.violations)
             print(f"{len(results)} seeds, {wrong} with violations", file=sys.stderr, flush=True)
     print(summary(results, time.monotonic() - began))

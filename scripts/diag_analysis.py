@@ -50,7 +50,7 @@ def settings(root: Path) -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code."""
-    told = parse(argv)
+    options = parse(argv)
     try:
         from trio_stomp.spark import (
             SparkMissing,
@@ -65,32 +65,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2
-    days = days_with_tables(told.root)
+    days = days_with_tables(options.root)
     if not days:
-        print(f"{told.root} has no tables: first compact a day", file=sys.stderr)
+        print(f"{options.root} has no tables: first compact a day", file=sys.stderr)
         return 1
-    last = told.last or told.first or days[-1]
-    first = told.first or last
+    last = options.last or options.first or days[-1]
+    first = options.first or last
     thresholds = Thresholds(
-        saturated=told.saturated, memory_bytes=told.memory_limit_mib * MIB, fds=told.max_fds
+        saturated=options.saturated,
+        memory_bytes=options.memory_limit_mib * MIB,
+        fds=options.max_fds,
     )
     try:
-        spark = open_session("diag_analysis", conf=settings(told.root), conf_dir=CONF)
+        spark = open_session("diag_analysis", conf=settings(options.root), conf_dir=CONF)
     except SparkMissing as error:
         print(error, file=sys.stderr)
         return 2
     try:
         clock = time.monotonic()
         for name in analyse(
-            spark, told.root, first, last, broker=told.broker, thresholds=thresholds
+            spark, options.root, first, last, broker=options.broker, thresholds=thresholds
         ):
             now = time.monotonic()
             print(f"{name:24} {now - clock:6.1f} s", file=sys.stderr)
             clock = now
-        results = read_results(spark, told.root, first, last, thresholds)
+        results = read_results(spark, options.root, first, last, thresholds)
     finally:
         spark.stop()
-    page = told.html or directory(told.root, first, last) / "report.html"
+    page = options.html or directory(options.root, first, last) / "report.html"
     page.write_text(report(results, datetime.now(UTC)), encoding="utf-8")
     print(page)
     return 0

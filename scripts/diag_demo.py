@@ -163,12 +163,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
     parser.add_argument("--root", type=Path, default=Path("diag-demo"), help="of all files")
     parser.add_argument("--seconds", type=float, default=20.0, help="of load (default: 20)")
-    told = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     began = time.monotonic()
     try:
         # Check for Java before the load, so that a missing one is reported immediately.
         check_installed()
-        report = run(told.root, told.seconds)
+        report = run(options.root, options.seconds)
     except SparkMissing as error:
         print(error, file=sys.stderr)
         return 2

@@ -163,7 +163,7 @@ def alone(root: str) -> Iterator[None]:
         yield
 
 
-def stream(spark: "SparkSession", told: argparse.Namespace, stop: threading.Event) -> None:
+def stream(spark: "SparkSession", reported: argparse.Namespace, stop: threading.Event) -> None:
     """Run the query until its work is done, or ``stop`` is set.
 
     Raises:
@@ -173,16 +173,20 @@ def stream(spark: "SparkSession", told: argparse.Namespace, stop: threading.Even
 
     from trio_stomp.spark import RawSink, StompDataSource
 
-    checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
+    checkpoint = reported.checkpoint or reported.root.rstrip("/") + "/checkpoint"
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
     spark.dataSource.register(StompDataSource)
-    rows = spark.readStream.format("stomp").options(**source_options(told)).load()
-    every = {"availableNow": True} if told.once else {"processingTime": f"{told.interval} seconds"}
+    rows = spark.readStream.format("stomp").options(**source_options(reported)).load()
+    every = (
+        {"availableNow": True}
+        if reported.once
+        else {"processingTime": f"{reported.interval} seconds"}
+    )
     writer = rows.writeStream.queryName("diag_to_parquet").trigger(**every)
     writer = writer.option("checkpointLocation", checkpoint)
-    reporter = Reporter(sys.stdout, heartbeat_file(told))
-    query = writer.foreachBatch(RawSink(told.root, checkpoint)).start()
-    reporter.say(event="started", query=query.id, root=told.root, stream=told.stream)
+    reporter = Reporter(sys.stdout, heartbeat_file(reported))
+    query = writer.foreachBatch(RawSink(reported.root, checkpoint)).start()
+    reporter.say(event="started", query=query.id, root=reported.root, stream=reported.stream)
     reporter.beat()
     try:
         while not query.awaitTermination(POLL_S):
@@ -215,37 +219,37 @@ def cause(text: str) -> str:
     return str(known[-1]) if known else text.strip().splitlines()[0]
 
 
-def tables(spark: "SparkSession", told: argparse.Namespace) -> None:
+def tables(spark: "SparkSession", options: argparse.Namespace) -> None:
     """Build the tables of the requested days, then remove raw files as the options say."""
     from trio_stomp.spark import compact, compact_closed, drop_raw, expire_raw
 
-    made = compact(spark, told.root, told.compact) if told.compact else []
-    if told.compact_closed:
-        made += compact_closed(spark, told.root)
+    made = compact(spark, options.root, options.compact) if options.compact else []
+    if options.compact_closed:
+        made += compact_closed(spark, options.root)
     for day in made:
         record = {"day": day.day, "messages": day.messages, "tables": day.tables}
         print(json.dumps({"event": "compacted", **record, "s": day.seconds}), flush=True)
-    checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
-    if told.raw_retention is not None:
-        removed = expire_raw(spark, told.root, checkpoint, told.raw_retention)
+    checkpoint = options.checkpoint or options.root.rstrip("/") + "/checkpoint"
+    if options.raw_retention is not None:
+        removed = expire_raw(spark, options.root, checkpoint, options.raw_retention)
         print(json.dumps({"event": "expired", "batches": removed}), flush=True)
-    if told.raw_max_age is not None:
-        removed = drop_raw(told.root, checkpoint, told.raw_max_age)
+    if options.raw_max_age is not None:
+        removed = drop_raw(options.root, checkpoint, options.raw_max_age)
         print(json.dumps({"event": "dropped", "batches": removed}), flush=True)
 
 
-def source_options(told: argparse.Namespace) -> dict[str, str]:
+def source_options(options: argparse.Namespace) -> dict[str, str]:
     """The options of the source that were given."""
     names = ("url", "stream", "starting", "max_rows", "broker_id", "ca_file", "credentials_file")
-    values = {name: getattr(told, name) for name in (*names, "retry_s")}
+    values = {name: getattr(options, name) for name in (*names, "retry_s")}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def heartbeat_file(told: argparse.Namespace) -> Path | None:
+def heartbeat_file(options: argparse.Namespace) -> Path | None:
     """Return the path of the heart-beat file, or None."""
-    if told.heartbeat_file:
-        return Path(told.heartbeat_file)
-    return Path(told.root, "heartbeat.json") if is_local(told.root) else None
+    if options.heartbeat_file:
+        return Path(options.heartbeat_file)
+    return Path(options.root, "heartbeat.json") if is_local(options.root) else None
 
 
 def retention(text: str) -> timedelta:
@@ -296,20 +300,22 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="remove raw batches older than that, even if their rows are nowhere else",
     )
     add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
-    told = parser.parse_args(argv)
-    told.tables = told.compact or told.compact_closed or told.raw_retention or told.raw_max_age
-    if told.interval is not None and told.tables:
+    options = parser.parse_args(argv)
+    options.tables = (
+        options.compact or options.compact_closed or options.raw_retention or options.raw_max_age
+    )
+    if options.interval is not None and options.tables:
         parser.error("--interval never ends: give the tables a call of their own")
-    if not (told.once or told.interval is not None or told.tables):
+    if not (options.once or options.interval is not None or options.tables):
         parser.error("one of --once, --interval, --compact, --compact-closed, --raw-… is needed")
-    if told.tables and not is_local(told.root.removeprefix("file://")):
+    if options.tables and not is_local(options.root.removeprefix("file://")):
         parser.error("the tables need a --root that is a directory, if one that machines share")
-    return told
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code."""
-    told = parse(argv)
+    options = parse(argv)
     stop = threading.Event()
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -327,14 +333,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2
     try:
-        conf = dict(pair.split("=", 1) for pair in told.conf)
-        with alone(told.root):
+        conf = dict(pair.split("=", 1) for pair in options.conf)
+        with alone(options.root):
             spark = open_session("diag_to_parquet", conf=conf, conf_dir=CONF)
             try:
-                if (told.once or told.interval is not None) and not stop.is_set():
-                    stream(spark, told, stop)
-                if told.tables and not stop.is_set():
-                    tables(spark, told)
+                if (options.once or options.interval is not None) and not stop.is_set():
+                    stream(spark, options, stop)
+                if options.tables and not stop.is_set():
+                    tables(spark, options)
             finally:
                 spark.stop()
     except SparkMissing as error:

@@ -110,7 +110,7 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
         except subprocess.TimeoutExpired:
             end = f"hangs: still there after {patience:g} s"
         errors.seek(0)
-        said = errors.read()
+        outcome = errors.read()
     current = args.findings / f"current-{name}"
     result_path = args.findings / f"result-{name}.json"
     try:
@@ -118,8 +118,8 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
         result_path.unlink()
     except OSError:
         result = {"target": name, "seconds": time.monotonic() - began}
-        result["findings"] = {f"{end}: {said[-800:]}": keep_current(current, name)}
-    result["edges"] = report.edges(said)
+        result["findings"] = {f"{end}: {outcome[-800:]}": keep_current(current, name)}
+    result["edges"] = report.edges(outcome)
     current.unlink(missing_ok=True)
     return result
 

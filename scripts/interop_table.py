@@ -63,16 +63,16 @@ def page() -> str:
     Raises:
       OSError: a file that it is made from is missing.
     """
-    told = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))
+    output = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))
     results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
     notes = _Notes()
     parts = [
         HEAD,
         "## Clients\n",
-        *_clients(told["client"], results),
+        *_clients(output["client"], results),
         "",
         "## Steps\n",
-        *_steps(told["client"], results, notes),
+        *_steps(output["client"], results, notes),
         "",
         *notes.lines(),
         "",
@@ -98,7 +98,7 @@ def page() -> str:
         "## Clients not tested\n",
         "| client | why |",
         "|---|---|",
-        *(f"| {each['name']} | {each['reason']} |" for each in told["left_out"]),
+        *(f"| {each['name']} | {each['reason']} |" for each in output["left_out"]),
     ]
     return "\n".join(parts) + "\n"
 
@@ -138,16 +138,16 @@ def _sentence(text: str) -> str:
 def _steps(
     clients: Sequence[Mapping[str, Any]], results: Mapping[str, Any], notes: _Notes
 ) -> Iterator[str]:
-    told = ("reconnect", "ordered-stop")
-    shown = [step for step in STEPS if step not in ("connect", *told)]
-    yield f"| client | connect | {' | '.join(shown)} | {' | '.join(told)} |"
+    expected_values = ("reconnect", "ordered-stop")
+    shown = [step for step in STEPS if step not in ("connect", *expected_values)]
+    yield f"| client | connect | {' | '.join(shown)} | {' | '.join(expected_values)} |"
     yield "|---" * (len(shown) + 4) + "|"
     for client in clients:
         lacks = client.get("not_supported", {})
         # What a client says of a step is the same over all its transports.
-        said = next(iter(results[client["name"]]["transports"].values()))
+        result = next(iter(results[client["name"]]["transports"].values()))
         cells = [f"no ({notes.number(lacks[step])})" if step in lacks else "yes" for step in shown]
-        ends = [said[step].removeprefix("ok: ") for step in ("connect", *told)]
+        ends = [result[step].removeprefix("ok: ") for step in ("connect", *expected_values)]
         row = [client["name"], ends[0], *cells, *ends[1:]]
         yield f"| {' | '.join(row)} |"
 

@@ -262,22 +262,28 @@ def counted_by_others(root: Path) -> dict[str, int | None]:
     return rows
 
 
-def experiment(told: argparse.Namespace, root: Path) -> dict[str, object]:
+def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
     """Run the experiment, and return its figures."""
-    chance = random.Random(told.seed)
+    chance = random.Random(options.seed)
     port = free_port()
     place = StreamAddress(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
-    command = [*shlex.split(told.broker), "--port", str(port), "--data-dir", str(root / "broker")]
+    command = [
+        *shlex.split(options.broker),
+        "--port",
+        str(port),
+        "--data-dir",
+        str(root / "broker"),
+    ]
     broker = Process(command, root / "broker.log")
-    job, load, follower = Job(place.url, root), Load(place, told.rate), Follower(place)
+    job, load, follower = Job(place.url, root), Load(place, options.rate), Follower(place)
     broker.start()
     started = time.monotonic()
     try:
         StreamClient(place).bounds()
         follower.start()
         load.start()
-        broker_rounds = chance.sample(range(told.kills), told.broker_kills)
-        for number in range(told.kills):
+        broker_rounds = chance.sample(range(options.kills), options.broker_kills)
+        for number in range(options.kills):
             killer = threading.Thread(target=kill_broker, args=(broker, chance.uniform(0, 20)))
             if number in broker_rounds:
                 killer.start()
@@ -297,12 +303,12 @@ def experiment(told: argparse.Namespace, root: Path) -> dict[str, object]:
         job.last.wait()
         follower.end()
         return compare(root, truth, follower) | {
-            "kills": told.kills,
-            "broker_kills": told.broker_kills,
+            "kills": options.kills,
+            "broker_kills": options.broker_kills,
             "batches": job.commits(),
             "events_sent": load.sent,
             "seconds": round(loaded_s, 1),
-            "seed": told.seed,
+            "seed": options.seed,
         }
     finally:
         broker.kill()
@@ -370,12 +376,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--seed", type=int, default=random.randrange(10**6))
     add("--root", type=Path, help="keep the files there (default: a temporary directory)")
     add("--broker", default=f"{shlex.quote(sys.executable)} -m trio_stomp", help="its command")
-    told = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
         with contextlib.ExitStack() as stack:
-            root = told.root or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            root = options.root or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             root.mkdir(parents=True, exist_ok=True)
-            result = experiment(told, root)
+            result = experiment(options, root)
     except (HarnessError, StreamError, StreamAway) as error:
         print(f"the experiment failed: {error}", file=sys.stderr)
         return 2

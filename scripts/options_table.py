@@ -137,8 +137,8 @@ def _comment(spec: OptionSpec, why: str) -> Iterator[str]:
         parts.append(f"one of {', '.join(spec.choices)}")
     unit = next((name for ending, name in UNITS if spec.name.endswith(ending)), "")
     if unit:
-        told = shown(spec)
-        parts.append(f"in {unit}: {told}" if "iB" in told else f"in {unit}")
+        result = shown(spec)
+        parts.append(f"in {unit}: {result}" if "iB" in result else f"in {unit}")
     if why:
         parts.append(f"why: {why}")
     if spec.live:

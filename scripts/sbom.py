@@ -19,8 +19,8 @@ LOCK = "conf/requirements-image.txt"
 
 def command() -> list[str]:
     """Return what prints the packages of the lock."""
-    told = ("--pyproject", "pyproject.toml", "--output-reproducible", "--output-format", "JSON")
-    return [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", *told, LOCK]
+    values = ("--pyproject", "pyproject.toml", "--output-reproducible", "--output-format", "JSON")
+    return [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", *values, LOCK]
 
 
 def completed(bom: dict[str, Any]) -> dict[str, Any]:

@@ -149,7 +149,7 @@ class Soak:
 
     def _moment(self) -> Moment:
         diag = self.diag
-        told = {
+        expected_values = {
             "destinations": len(diag.items.get("DIAG/destinations", {})),
             "threads": diag.figure("DIAG/process", "threads"),
             "store_bytes": diag.figure("DIAG/process", "store_bytes"),
@@ -157,7 +157,7 @@ class Soak:
         }
         minute = (time.monotonic() - self.began) / MINUTE_S
         counts = counts_of(diag, self.broker.files())
-        return Moment(minute, rss_bytes(self.broker.pid), counts, told)
+        return Moment(minute, rss_bytes(self.broker.pid), counts, expected_values)
 
     def _is_back(self, moment: Moment) -> bool:
         if not self.moments:
@@ -167,14 +167,14 @@ class Soak:
     def _line(self, moment: Moment) -> str:
         differs = judge_exact(self.moments[0].counts, moment.counts, AT_MOST)
         rest = "; ".join(differs) or "all as at the base line"
-        told = ", ".join(f"{name} {count}" for name, count in moment.told.items())
-        return f"minute {moment.minute:.1f}: RSS {moment.rss_bytes / MIB:.1f} MiB; {rest}; {told}"
+        text = ", ".join(f"{name} {count}" for name, count in moment.told.items())
+        return f"minute {moment.minute:.1f}: RSS {moment.rss_bytes / MIB:.1f} MiB; {rest}; {text}"
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts."""
         error = self.diag.error
-        heard = Verdict("DIAG is heard to the end", not error, error or "yes")
-        return [*judge(self.moments), heard]
+        result = Verdict("DIAG is heard to the end", not error, error or "yes")
+        return [*judge(self.moments), result]
 
 
 def judge(moments: Sequence[Moment]) -> list[Verdict]:

@@ -92,10 +92,8 @@ def try_wheel(wheel: Path) -> str:
             url = ("--url", f"stomp://127.0.0.1:{port}")
             run(command, "send", "/queue/wheels", TEXT, "--header", "kind:new", *url)
             selected = ("--selector", "kind = 'new'", "--count", "1")
-            if (
-                heard := run(command, "subscribe", "/queue/wheels", *selected, *url)
-            ) != f"{TEXT}\n":
-                raise ValueError(f"{wheel.name}: received {heard!r} instead of {TEXT!r}")
+            if (got := run(command, "subscribe", "/queue/wheels", *selected, *url)) != f"{TEXT}\n":
+                raise ValueError(f"{wheel.name}: received {got!r} instead of {TEXT!r}")
         return line
 
 

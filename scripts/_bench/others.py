@@ -83,7 +83,7 @@ def rabbitmq(
     user = _account("rabbitmq")
     mapper_port, node_port, port, web_port = _free_ports(4)
     with _directory(user) as home, ExitStack() as children:
-        told = _rabbitmq_environment(home, mapper_port, node_port)
+        environment = _rabbitmq_environment(home, mapper_port, node_port)
         conf = _rabbitmq_conf(port, web_port, login, passcode)
         if anonymous:
             conf += f"stomp.default_user = {login}\nstomp.default_pass = {passcode}\n"
@@ -91,8 +91,8 @@ def rabbitmq(
         _write(home / "plugins", "[rabbitmq_stomp,rabbitmq_web_stomp].\n")
         # Our own: a node would start one that outlives it.
         mapper = [epmd, "-port", str(mapper_port), "-address", "127.0.0.1"]
-        children.enter_context(_running(mapper, home, user, told))
-        node = children.enter_context(_running([str(RABBITMQ)], home, user, told))
+        children.enter_context(_running(mapper, home, user, environment))
+        node = children.enter_context(_running([str(RABBITMQ)], home, user, environment))
         node.wait_for(r"Server startup complete; 2 plugins started")
         _knock(port)
         _knock(web_port)
@@ -127,8 +127,10 @@ def activemq(
         raise NotInstalledError("activemq", "activemq")
     user = _account("activemq")
     with _directory(user) as home:
-        told = _activemq_xml(login, passcode, persistent=persistent, anonymous=anonymous, port=port)
-        _write(home / "activemq.xml", told)
+        reported = _activemq_xml(
+            login, passcode, persistent=persistent, anonymous=anonymous, port=port
+        )
+        _write(home / "activemq.xml", reported)
         _write(home / "log4j.properties", _LOG4J)
         properties = {
             "java.io.tmpdir": home,
@@ -162,7 +164,7 @@ class _Child:
         user: pwd.struct_passwd | None,
         more: Mapping[str, str],
     ) -> None:
-        told = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
         self.name = Path(command[0]).name
         self.tail: deque[str] = deque(maxlen=60)
         self._lines: Queue[str | None] = Queue()
@@ -171,7 +173,7 @@ class _Child:
         self._process = subprocess.Popen(
             [*bound, *command],
             cwd=home,
-            env={**told, **more},
+            env={**environment, **more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -194,8 +194,8 @@ def _measure(
         say(f"  {side.name} FAILED: {error}")
         side.close()
         return
-    told = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
-    say(f"  {side.name}: {told}")
+    text = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+    say(f"  {side.name}: {text}")
     report.runs.append(Measurement(scenario.name, side.name, number, order, figures))
 
 

@@ -59,15 +59,15 @@ class Runner:
         with self._printing:
             say(f"=== {step.name}: begins")
         start = time.monotonic()
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as written:
             run = subprocess.Popen(
-                step.command, cwd=step.cwd, stdout=said, stderr=subprocess.STDOUT
+                step.command, cwd=step.cwd, stdout=written, stderr=subprocess.STDOUT
             )
             _, status, used = os.wait4(run.pid, 0)
             run.returncode = code = os.waitstatus_to_exitcode(status)
             took = time.monotonic() - start
-            said.seek(0)
-            text = said.read().decode(errors="replace")
+            written.seek(0)
+            text = written.read().decode(errors="replace")
         worked = used.ru_utime + used.ru_stime
         result = "passed" if code == 0 else f"FAILED with exit code {code}"
         with self._printing:

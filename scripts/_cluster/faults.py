@@ -61,11 +61,11 @@ class Faults:
             kinds = self.kinds
             weights = [weight for weight, _ in kinds.values()]
             (kind,) = self.chance.choices(list(kinds), weights)
-            said = kinds[kind][1]()
-            if said:
+            written = kinds[kind][1]()
+            if written:
                 self._number += 1
                 self.counts[kind] = self.counts.get(kind, 0) + 1
-                self.fleet.ledger.trace.tell("*", f"{kind}: {said}")
+                self.fleet.ledger.trace.tell("*", f"{kind}: {written}")
 
     def heal(self) -> None:
         """End all faults at once."""

@@ -93,8 +93,8 @@ class _Expansion:
         self.options = _options(decorator, KNOWN_OPTIONS, node.name)
 
     def write(self) -> None:
-        for name, said in self.options.items():
-            if ast.unparse(said) != "False":
+        for name, written in self.options.items():
+            if ast.unparse(written) != "False":
                 raise CannotExpand(f"{self.node.name}: {name} can be False only")
         if self.node.keywords or len(self.node.decorator_list) != 1:
             raise CannotExpand(f"{self.node.name}: has other decorators")
@@ -160,10 +160,10 @@ class _Expansion:
             self._cut_value(statement)
 
     def _field(self, name: str, kind: str, value: ast.expr | None) -> Field:
-        said = f"{name}={{self.{name}!r}}"
+        text = f"{name}={{self.{name}!r}}"
         if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "field"):
             default = None if value is None else ast.unparse(value)
-            return Field(name, kind, default, is_made=False, is_argument=True, said=said)
+            return Field(name, kind, default, is_made=False, is_argument=True, said=text)
         options = _options(value, KNOWN_FIELD_OPTIONS, f"{self.node.name}.{name}")
         factory = options.get("factory")
         if isinstance(factory, ast.Lambda):
@@ -174,8 +174,8 @@ class _Expansion:
             default = ast.unparse(options["default"]) if "default" in options else None
         if "repr" in options:
             shown = options["repr"]
-            said = f"{name}={{{shown.id}(self.{name})}}" if isinstance(shown, ast.Name) else ""
-        return Field(name, kind, default, factory is not None, "init" not in options, said)
+            text = f"{name}={{{shown.id}(self.{name})}}" if isinstance(shown, ast.Name) else ""
+        return Field(name, kind, default, factory is not None, "init" not in options, text)
 
     def _init(self, fields: list[Field]) -> str:
         parameters, body = ["self"], []
@@ -200,8 +200,8 @@ class _Expansion:
         return f"def __init__({', '.join(parameters)}) -> None: {'; '.join(body) or 'pass'}"
 
     def _repr(self, fields: list[Field]) -> str:
-        said = ", ".join(each.said for each in fields if each.said)
-        return f"def __repr__(self) -> str: return f{f'{self.node.name}({said})'!r}"
+        text = ", ".join(each.said for each in fields if each.said)
+        return f"def __repr__(self) -> str: return f{f'{self.node.name}({text})'!r}"
 
     def _eq(self, fields: list[Field]) -> str:
         name = self.node.name

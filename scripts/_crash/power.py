@@ -131,8 +131,8 @@ def _streamed(link: Link, topic: str) -> list[bytes]:
     """Return a topic's stream, up to the offset that a SEND reports. That message is left out."""
     link.send(f"SEND\ndestination:{topic}\npersistent:true\nreceipt:{topic}\n\nend\0")
     until = int(next(_replies(link, "RECEIPT")).headers["x-stream-offset"])
-    told = f"id:{topic}\ndestination:/stream{topic}\nx-stream-offset:0\nx-stream-until:{until}"
-    link.send(f"SUBSCRIBE\n{told}\n\n\0")
+    text = f"id:{topic}\ndestination:/stream{topic}\nx-stream-offset:0\nx-stream-until:{until}"
+    link.send(f"SUBSCRIBE\n{text}\n\n\0")
     return _bodies(link, ("x-stream-end", "true"))
 
 

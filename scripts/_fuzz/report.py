@@ -18,16 +18,16 @@ def row(result: Result) -> str:
     if "skipped" in result:
         return f"{name:<16} skipped: {result['skipped']}"
     findings = result["findings"]
-    told = "".join(f"\n    {what}\n    {where}" for what, where in findings.items())
+    text = "".join(f"\n    {what}\n    {where}" for what, where in findings.items())
     if "executions" not in result:
-        return f"{name:<16} {len(findings)} findings{told}"
+        return f"{name:<16} {len(findings)} findings{text}"
     covered, total = result["lines_covered"], result["lines"]
     lines = f"{covered}/{total}"
     share = f"{100 * covered // total if total else 100}%"
     return (
         f"{name:<16} {result['executions']:>11,} {result['executions_per_s']:>8,.0f}"
         f" {result['edges'] or '-':>6} {lines:>11} {share:>4} {result['slowest_ms']:>6.0f} ms"
-        f" {result['growth_bytes'] / 1e6:>6.1f} MB {len(findings)}{told}"
+        f" {result['growth_bytes'] / 1e6:>6.1f} MB {len(findings)}{text}"
     )
 
 
@@ -46,7 +46,7 @@ def summary(results: Sequence[Result]) -> str:
     )
 
 
-def edges(said: str) -> int:
+def edges(reported: str) -> int:
     """Return the edges that libFuzzer counted, from its last line with a count, or 0."""
-    found = re.findall(r"\bcov: (\d+)", said)
+    found = re.findall(r"\bcov: (\d+)", reported)
     return int(found[-1]) if found else 0

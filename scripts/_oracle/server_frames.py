@@ -98,8 +98,8 @@ def read_frame(data: bytes, start: int, version: str, *, repeats: bool = False) 
     names = [name for name, _ in headers]
     assert repeats or len(set(names)) == len(names), f"repeated header: {names}"
     body = blank + 2
-    told = dict(reversed(headers)).get("content-length")
-    end = data.find(b"\0", body) if told is None else body + int(told)
+    result = dict(reversed(headers)).get("content-length")
+    end = data.find(b"\0", body) if result is None else body + int(result)
     if end < 0 or len(data) < end + 2:
         return None
     assert data[end : end + 2] == b"\0\n", "no NUL and line feed behind the body"

@@ -53,32 +53,32 @@ class Told:
     def take(self, topic: bytes, body: bytes) -> None:
         """Note one message."""
         name = topic.decode()
-        told = json.loads(body)
+        record = json.loads(body)
         if name == "DIAG/event/drop":
-            self._take_drop(told)
+            self._take_drop(record)
         elif name == "DIAG/event/disconnect":
-            self.ends[told["reason"]] += 1
-        elif "items" in told:
-            self._take_items(name, told)
+            self.ends[record["reason"]] += 1
+        elif "items" in record:
+            self._take_items(name, record)
         else:
-            self.latest[name] = told
+            self.latest[name] = record
 
-    def _take_drop(self, told: dict[str, Any]) -> None:
-        count = int(told["detail"])
-        self.drops[told["destination"], told["reason"]] += count
-        if told["reason"] == _LOST or told["destination"] == "DIAG":
+    def _take_drop(self, reported: dict[str, Any]) -> None:
+        count = int(reported["detail"])
+        self.drops[reported["destination"], reported["reason"]] += count
+        if reported["reason"] == _LOST or reported["destination"] == "DIAG":
             self.events_lost += count
 
-    def _take_items(self, name: str, told: dict[str, Any]) -> None:
-        if told["part"] == 1:
+    def _take_items(self, name: str, reported: dict[str, Any]) -> None:
+        if reported["part"] == 1:
             self._parts[name] = []
         parts = self._parts.setdefault(name, [])
-        parts.extend(told["items"])
-        if told["part"] < told["parts"]:
+        parts.extend(reported["items"])
+        if reported["part"] < reported["parts"]:
             return
         key = "session_id" if name == "DIAG/connections" else "destination"
         whole = {str(each[key]): each for each in parts}
-        self.items[name] = whole if told["full"] else self.items.get(name, {}) | whole
+        self.items[name] = whole if reported["full"] else self.items.get(name, {}) | whole
         if name == "DIAG/destinations":
             self.ticks += 1
 

@@ -130,7 +130,7 @@ class Ledger(NamedTuple):
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts on drops: the total, and the totals by reason."""
-        told = sum(self.told.values())
+        result = sum(self.told.values())
         reasons = ", ".join(f"{name} {count}" for name, count in sorted(self.told.items()))
         return [
             Verdict(
@@ -141,8 +141,8 @@ class Ledger(NamedTuple):
             ),
             Verdict(
                 f"every drop told with its reason, {self.destination}",
-                told == self.dropped and not self.events_lost,
-                f"dropped {self.dropped}, told {told} ({reasons or 'nothing'}),"
+                result == self.dropped and not self.events_lost,
+                f"dropped {self.dropped}, told {result} ({reasons or 'nothing'}),"
                 f" events lost {self.events_lost}",
             ),
         ]

@@ -186,10 +186,10 @@ def _drain(crowds: list[Crowd], start: float) -> None:
         moved = sum(crowd.drain() for crowd in crowds)
         for crowd in crowds:
             crowd.stop(now - start)
-        heard = sum(p.receipts for crowd in crowds for p in crowd.producers)
+        result = sum(p.receipts for crowd in crowds for p in crowd.producers)
         unsettled = any(not r.is_settled for crowd in crowds for r in crowd.readers if r.is_open)
-        if moved or heard != before or unsettled:
+        if moved or result != before or unsettled:
             quiet_at = now + QUIET_S
-        before = heard
+        before = result
         if not moved:
             time.sleep(PASS_S)

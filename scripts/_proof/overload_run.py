@@ -180,9 +180,9 @@ def _sample(broker: Watched, loading: Pipe, seconds: float) -> list[int]:
 
 
 def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
-    told = diag.items.get("DIAG/destinations", {}).get(place.destination, {})
+    result = diag.items.get("DIAG/destinations", {}).get(place.destination, {})
     reasons = {reason: n for (name, reason), n in diag.drops.items() if name == place.destination}
-    waiting = int(told.get("depth", 0)) + int(told.get("unacked", 0))
+    waiting = int(result.get("depth", 0)) + int(result.get("unacked", 0))
     nobody = 0
     if not place.acks:
         # The event tells no destination: nothing else in a topic's run is sent to nobody.
@@ -198,7 +198,7 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
         place.destination,
         seen["receipts"] if place.acks else seen["matched"],
         seen["acked"] if place.acks else seen["received"],
-        int(told.get("dropped_total", 0)),
+        int(result.get("dropped_total", 0)),
         waiting,
         reasons,
         diag.events_lost,

@@ -291,9 +291,9 @@ class Shop:
             kind, topic, {"part": 1, "parts": 1, "full": True, **beside, "items": items}
         )
 
-    def _event(self, name: str, **said: str) -> Message:
+    def _event(self, name: str, **written: str) -> Message:
         body = dict.fromkeys(("name", "session_id", "user", "destination", "reason", "detail"), "")
-        return self._say("event", f"DIAG/event/{name}", {**body, "name": name, **said}, 0.0)
+        return self._say("event", f"DIAG/event/{name}", {**body, "name": name, **written}, 0.0)
 
     def _gap(self, lo: int, hi: int) -> Message:
         body: Body = {"lo": lo, "hi": hi, "prev_epoch": EPOCH, "reason": "retention"}
@@ -303,7 +303,9 @@ class Shop:
         self.offset = after
         return gap
 
-    def _say(self, kind: str, topic: str, said: Body, interval_s: float = INTERVAL_S) -> Message:
+    def _say(
+        self, kind: str, topic: str, reported: Body, interval_s: float = INTERVAL_S
+    ) -> Message:
         ts = self.ts
         body: Body = {
             "v": 1,
@@ -313,7 +315,7 @@ class Shop:
             "ts": ts.strftime(ISO),
             "interval_s": float(interval_s),
             "boot": BOOTS[self.boot],
-            **said,
+            **reported,
         }
         self.offset += 1
         return Message(topic, kind, ts, body)

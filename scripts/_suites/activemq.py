@@ -94,10 +94,10 @@ def ours() -> Iterator[Side]:
         users.chmod(0o600)
         rules.write_text(_RULES)
         policies.write_text(_POLICIES)
-        told = ["--passwd-file", users, "--acl-file", rules, "--policies", policies]
+        values = ["--passwd-file", users, "--acl-file", rules, "--policies", policies]
         # StompTelnetTest does not log in.
         more = ["--anonymous", "loopback", "--dialect", "activemq"]
-        with sides.ours(*map(str, told), *more, login="") as side:
+        with sides.ours(*map(str, values), *more, login="") as side:
             yield side
 
 
@@ -120,13 +120,13 @@ def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
     files = [*support, *(stomp / _TESTS / _PACKAGE / f"{each}.java" for each in CLASSES)]
     found_by = os.pathsep.join(str(part / _TESTS) for part in (broker, stomp))
     compiler = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(classes)]
-    said = _run([*compiler, "-cp", path, "-sourcepath", found_by, *map(str, files)], scratch)
+    result = _run([*compiler, "-cp", path, "-sourcepath", found_by, *map(str, files)], scratch)
     if not (classes / _PACKAGE / "RunTests.class").exists():
-        raise BenchError(f"the tests do not compile:\n{said}")
+        raise BenchError(f"the tests do not compile:\n{result}")
     java = ["java", "-cp", path, f"-Dsuites.port={side.port}"]
-    said = _run([*java, f"{_PACKAGE.replace('/', '.')}.RunTests", *CLASSES], scratch)
-    print("\n".join(line for line in said.splitlines() if line.startswith("WHY ")), flush=True)
-    return outcomes.of_spec_lines(said)
+    result = _run([*java, f"{_PACKAGE.replace('/', '.')}.RunTests", *CLASSES], scratch)
+    print("\n".join(line for line in result.splitlines() if line.startswith("WHY ")), flush=True)
+    return outcomes.of_spec_lines(result)
 
 
 def _run(command: Sequence[str], folder: Path) -> str:

@@ -16,25 +16,27 @@ from _suites.suites import SUITES, Suite
 
 def main(argv: Sequence[str]) -> int:
     """Run the command line. Return 1 if a test of ours failed without an explanation."""
-    told = _parse(argv)
-    if told.list:
+    options = _parse(argv)
+    if options.list:
         for suite in SUITES:
-            print(f"{suite.name:10} {suite.title}: {told.sources / suite.folder} = {suite.origin}")
+            print(
+                f"{suite.name:10} {suite.title}: {options.sources / suite.folder} = {suite.origin}"
+            )
         return 0
     unexplained = 0
     for suite in SUITES:
-        if told.suite and suite.name not in told.suite:
+        if options.suite and suite.name not in options.suite:
             continue
-        if lack := suite.lacks(told.sources):
+        if lack := suite.lacks(options.sources):
             print(f"{suite.title}: NOT RUN: {lack}", flush=True)
             continue
-        ours = _ran(suite, OURS, suite.ours, told.sources)
-        theirs = None if told.ours else _ran(suite, "theirs", suite.theirs, told.sources)
+        ours = _ran(suite, OURS, suite.ours, options.sources)
+        theirs = None if options.ours else _ran(suite, "theirs", suite.theirs, options.sources)
         assert ours is not None
         explained = report.explanations(suite.name)
         print("\n".join(report.differences(suite.title, ours, theirs, explained)), flush=True)
         unexplained += len(report.unexplained(ours, explained))
-        if told.write:
+        if options.write:
             report.record(suite.name, suite.title, ours, theirs)
     return 1 if unexplained else 0
 

@@ -32,19 +32,19 @@ def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
     """
     del scratch
     folder, settings = sources / "stomp-gem", _settings(side)
-    later = {name: told for name, told in settings.items() if "STOMP_TEST11p" in told}
+    later = {name: reported for name, reported in settings.items() if "STOMP_TEST11p" in reported}
     load = _ALL if side.tls_port else _ALL.replace("helper", "helper|ssl")
     found: dict[str, str] = {}
     with ThreadPoolExecutor(len(later) * len(LONG)) as pool:
         long = [
-            pool.submit(_ran, folder, name, {**told, "STOMP_HB11LONG": "1"}, _ONE, test)
-            for name, told in later.items()
+            pool.submit(_ran, folder, name, {**reported, "STOMP_HB11LONG": "1"}, _ONE, test)
+            for name, reported in later.items()
             for test in LONG
         ]
-        for name, told in settings.items():
-            found |= _ran(folder, name, told, load)
-        for name, told in later.items():
-            found |= _ran(folder, name, {**told, "STOMP_AMQ11": "1"}, _ONE, NO_CONTENT_LENGTH)
+        for name, reported in settings.items():
+            found |= _ran(folder, name, reported, load)
+        for name, reported in later.items():
+            found |= _ran(folder, name, {**reported, "STOMP_AMQ11": "1"}, _ONE, NO_CONTENT_LENGTH)
         for each in long:
             found |= each.result()
     return found
@@ -65,21 +65,21 @@ def _settings(side: Side) -> Settings:
         base |= {"STOMP_RABBIT": "1", "STOMP_DOTQUEUE": "1", "STOMP_NOWILD": "1"}
     settings = {"1.0": base}
     for version in ("1.1", "1.2"):
-        told = {**base, "STOMP_TEST11p": version}
-        settings |= {version: told, f"{version} STOMP": {**told, "STOMP_CONN": "1"}}
+        environment = {**base, "STOMP_TEST11p": version}
+        settings |= {version: environment, f"{version} STOMP": {**environment, "STOMP_CONN": "1"}}
     crlf = {**base, "STOMP_TEST11p": "1.2", "STOMP_CRLF": "1"}
     return settings | {"1.2 CRLF": crlf, "1.2 CRLF STOMP": {**crlf, "STOMP_CONN": "1"}}
 
 
 def _ran(
-    folder: Path, setting: str, told: Mapping[str, str], load: str, only: str = ""
+    folder: Path, setting: str, reported: Mapping[str, str], load: str, only: str = ""
 ) -> Outcomes:
     """Return what became of all that it loads, or of one test, FAILED if that says nothing."""
     command = ["ruby", "-Ilib", "-Itest", "-e", load, "--", "--verbose", "--no-use-color"]
     if only:
         command += ["-n", only]
-    said = outcomes.of_test_unit(running.run(command, folder, told, PATIENCE_S))
+    result = outcomes.of_test_unit(running.run(command, folder, reported, PATIENCE_S))
     if only:
         name = f"TestConnection1P.{only}"
-        said = {name: said.get(name, outcomes.FAILED)}
-    return {f"{name} [{setting}]": each for name, each in said.items()}
+        result = {name: result.get(name, outcomes.FAILED)}
+    return {f"{name} [{setting}]": each for name, each in result.items()}

@@ -25,11 +25,11 @@ def of_junit_xml(text: str) -> Outcomes:
     found: dict[str, str] = {}
     for case in ElementTree.fromstring(text).iter("testcase"):
         name = f"{_last_word(case.get('classname', ''))}.{case.get('name', '')}"
-        said = {child.tag for child in case}
-        if said & {"failure", "error"}:
+        lines = {child.tag for child in case}
+        if lines & {"failure", "error"}:
             found[name] = FAILED
         else:
-            found.setdefault(name, SKIPPED if "skipped" in said else PASSED)
+            found.setdefault(name, SKIPPED if "skipped" in lines else PASSED)
     return found
 
 
@@ -44,8 +44,8 @@ def of_test_unit(text: str) -> Outcomes:
         elif test := _RUBY_TEST.match(line):
             name, mark = f"{group}.{test[1]}", test if test[2] else None
         if name and mark:
-            said = mark[mark.re.groups]
-            found[name] = {".": PASSED, "F": FAILED, "E": FAILED}.get(said, SKIPPED)
+            written = mark[mark.re.groups]
+            found[name] = {".": PASSED, "F": FAILED, "E": FAILED}.get(written, SKIPPED)
             name = ""
     return found
 

@@ -18,8 +18,8 @@ Explanations = Mapping[str, str]
 
 def explanations(suite: str) -> Explanations:
     """Return why which tests of a suite fail."""
-    told = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
-    found: Mapping[str, str] = told.get(suite, {})
+    text = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
+    found: Mapping[str, str] = text.get(suite, {})
     return found
 
 

@@ -31,10 +31,10 @@ def run(
             timeout=patience_s,
             check=False,
         )
-        said = done.stdout
+        text = done.stdout
     except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
-    return said.decode("utf-8", "replace")
+        text = late.stdout or b""
+    return text.decode("utf-8", "replace")
 
 
 def run_pytest(

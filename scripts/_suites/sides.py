@@ -62,21 +62,21 @@ def ours(
     with tempfile.TemporaryDirectory(prefix="suites-") as name:
         home = Path(name)
         python = [sys.executable, "-m", "trio_stomp"]
-        told = list(options)
+        found = list(options)
         if login:
             users = str(home / "users")
             add = [*python, "passwd", "add", users, login, "--stdin"]
             subprocess.run(
                 add, cwd=ROOT, input=PASSCODE, text=True, check=True, capture_output=True
             )
-            told += ["--passwd-file", users]
+            found += ["--passwd-file", users]
         pem = home / "broker.pem"
         authority = trustme.CA()
         certificate = authority.issue_cert("localhost", "127.0.0.1", not_after=not_after)
         certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
-        told += ["--port", str(_free(port)), "--tls-cert", str(pem)]
+        found += ["--port", str(_free(port)), "--tls-cert", str(pem)]
         with subprocess.Popen(
-            [*python, *told], cwd=ROOT, stderr=subprocess.PIPE, text=True
+            [*python, *found], cwd=ROOT, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
                 bound = _port(process)
@@ -105,13 +105,13 @@ def _free(port: int) -> int:
 def _port(process: subprocess.Popen[str]) -> int:
     """Return the port that the broker reports. A thread then empties the pipe of its log."""
     assert process.stderr is not None
-    said = ""
+    text = ""
     for line in process.stderr:
-        said += line
+        text += line
         if found := _LISTENING.search(line):
             threading.Thread(target=process.stderr.read, daemon=True).start()
             return int(found[1])
-    raise BenchError(f"the broker did not start:\n{said}")
+    raise BenchError(f"the broker did not start:\n{text}")
 
 
 @contextmanager

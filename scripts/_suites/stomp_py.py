@@ -66,8 +66,8 @@ def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
 
 
 def _prefixed(prefix: str, side: Side) -> Mapping[str, str]:
-    told = {"HOST": "127.0.0.1", "PORT": side.port, "USER": LOGIN, "PASSWORD": PASSCODE}
-    return {prefix + name: str(value) for name, value in told.items()}
+    environment = {"HOST": "127.0.0.1", "PORT": side.port, "USER": LOGIN, "PASSWORD": PASSCODE}
+    return {prefix + name: str(value) for name, value in environment.items()}
 
 
 def _write_certificates(folder: Path, side: Side, expired: Side) -> None:

@@ -96,14 +96,14 @@ def _stompjs(sources: Path, side: Side, scratch: Path) -> Outcomes:
     runner, helper = scratch / "run.mjs", scratch / "helper.cjs"
     runner.write_text(_JASMINE, encoding="utf-8")
     helper.write_text(_JASMINE_HELPER, encoding="utf-8")
-    told = {
+    environment = {
         "SUITES_MODULES": str(packages),
         "SUITES_FOLDER": str(sources / "stompjs"),
         "SUITES_HELPER": str(helper),
         "SUITES_URL": f"ws://127.0.0.1:{side.web_port}/ws",
         "NODE_PATH": str(packages / "node_modules"),
     }
-    return outcomes.of_spec_lines(run(["node", str(runner)], scratch, told))
+    return outcomes.of_spec_lines(run(["node", str(runner)], scratch, environment))
 
 
 def _our(*options: str) -> Start:

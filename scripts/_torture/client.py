@@ -123,9 +123,9 @@ class Client(threading.Thread):
         """Receive for ``seconds``, and check that expected frames have arrived."""
         until = time.monotonic() + seconds
         while True:
-            heard = self._hear(min(until - time.monotonic(), STEP_S))
+            reported_at = self._hear(min(until - time.monotonic(), STEP_S))
             now = time.monotonic()
-            if heard:
+            if reported_at:
                 continue
             if self.link.is_at_end or self.link.close_code:
                 raise LinkError("ended", f"the broker left; its Close says {self.link.close_code}")

@@ -91,16 +91,16 @@ class Link:
             raise LinkError("ended", f"no connection: {error!r}") from error
 
     def _shake_hands(self, tls: Tls) -> None:
-        said, is_done = tls.shake(b"")
+        result, is_done = tls.shake(b"")
         while True:
-            for piece in cut(said, self.dice) if said else ():
+            for piece in cut(result, self.dice) if result else ():
                 self._socket.sendall(piece)
             if is_done:
                 break
             data = self._socket.recv(READ_BYTES)
             if not data:
                 raise ConnectionError("the broker left in the middle of the handshake")
-            said, is_done = tls.shake(data)
+            result, is_done = tls.shake(data)
         self._tls = tls
 
     def _upgrade(self) -> None:

@@ -120,12 +120,12 @@ class Session:
     def _receipt(self, receipt: str) -> None:
         """Process a RECEIPT, which confirms all frames before it, too."""
         while self.told:
-            told = self.told.popleft()
-            if told.receipt and told.receipt != receipt:
-                raise self.wrong("order", f"RECEIPT {receipt} came before {told.receipt}")
-            if told.effect is not None:
-                told.effect()
-            if told.receipt:
+            result = self.told.popleft()
+            if result.receipt and result.receipt != receipt:
+                raise self.wrong("order", f"RECEIPT {receipt} came before {result.receipt}")
+            if result.effect is not None:
+                result.effect()
+            if result.receipt:
                 self.world.add("RECEIPTs")
                 return
         raise self.wrong("order", f"RECEIPT {receipt} came, which nothing asked for")
@@ -144,7 +144,7 @@ class Session:
         Raises:
           Wrong: it is not.
         """
-        left = [told.receipt for told in self.told if told.receipt]
+        left = [reported.receipt for reported in self.told if reported.receipt]
         if left:
             raise self.wrong("order", f"{what} came before RECEIPT {left[0]}")
 
@@ -201,7 +201,7 @@ class Session:
 
     def oldest(self) -> float | None:
         """Return when the oldest frame without its RECEIPT was sent, or None."""
-        return next((told.at for told in self.told if told.receipt), None)
+        return next((reported.at for reported in self.told if reported.receipt), None)
 
     def end(self) -> None:
         """End the session, in whatever way the connection ended."""

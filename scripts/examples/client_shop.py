@@ -58,8 +58,8 @@ async def answer_prices(client: Client) -> None:
     async with client.subscribe(PRICES) as questions:
         async for question in questions:
             price = PRICE_LIST.get(question.text, 0)
-            told = {"correlation-id": question.headers["correlation-id"]}
-            await client.send(question.headers["reply-to"], str(price), headers=told)
+            pairs = {"correlation-id": question.headers["correlation-id"]}
+            await client.send(question.headers["reply-to"], str(price), headers=pairs)
 
 
 async def bill(client: Client, orders: Subscription) -> None:

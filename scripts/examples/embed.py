@@ -34,14 +34,14 @@ async def main() -> None:
             await try_out(await trio.open_tcp_stream(host, int(port)))
             handle.stop()  # in order; the nursery ends when it is done
 
-        events, told = trio.open_memory_channel[ServerEvent](100)
+        events, reported = trio.open_memory_channel[ServerEvent](100)
         async with trio.open_nursery() as nursery:
             serve = partial(trio_stomp.serve, listeners=[], events=events)
             handle = await nursery.start(serve)
             print("listening in memory")
             await try_out(await handle.connect())
             handle.stop()
-        kinds = {event.kind async for event in told}
+        kinds = {event.kind async for event in reported}
         assert kinds == {
             "connect",
             "subscription-start",

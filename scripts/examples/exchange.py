@@ -79,25 +79,25 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
 def exchange(version: str, name: str, peer: str, port: int, *, count: int, seconds: float) -> None:
     """Send ``count`` messages, and receive as many."""
     broker = CLIENTS[version]([("127.0.0.1", port)], reconnect_attempts_max=1)
-    heard = Exchange(count)
-    broker.set_listener("", heard)
+    result = Exchange(count)
+    broker.set_listener("", result)
     broker.connect(wait=True)
     broker.subscribe(STATISTICS, id="statistics")
     broker.subscribe(TOPIC + name, id="messages", receipt="subscribed")
-    heard.wait(heard.subscribed, seconds, "receipt")
+    result.wait(result.subscribed, seconds, "receipt")
     print(f"{name}: subscribed over TCP, waiting for {peer}", flush=True)
     broker.send(TOPIC + peer, HELLO)
-    heard.wait(heard.greeted, seconds, f"hello from {peer}")
+    result.wait(result.greeted, seconds, f"hello from {peer}")
     broker.send(TOPIC + peer, HELLO)
     for number in range(count):
         last = {"receipt": "said-all"} if number == count - 1 else {}
         broker.send(TOPIC + peer, str(number), **last)
-    heard.wait(heard.said_all, seconds, "receipt for the last message")
-    heard.wait(heard.complete, seconds, "last message and statistics")
-    print(f"{name}: sent {count}, received {heard.received} in order")
-    told = json.loads(heard.statistics)
+    result.wait(result.said_all, seconds, "receipt for the last message")
+    result.wait(result.complete, seconds, "last message and statistics")
+    print(f"{name}: sent {count}, received {result.received} in order")
+    record = json.loads(result.statistics)
     shown = ("clients", "websockets", "stomp_connected", "subscriptions")
-    print(f"{name}: {STATISTICS} says", {key: told[key] for key in shown}, flush=True)
+    print(f"{name}: {STATISTICS} says", {key: record[key] for key in shown}, flush=True)
     broker.disconnect()
 
 

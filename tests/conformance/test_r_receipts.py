@@ -83,8 +83,8 @@ async def test_a_receipt_of_an_ack_means_that_the_message_is_done_with(
     await reader.subscribe("/queue/a", headers={"ack": "client"})
     await reader.publish("/queue/a", b"1", b"2", b"3")
     message = (await reader.receive_many(3))[1]
-    told = {"id": message.get("ack") or "", "message-id": message["message-id"]}
-    await reader.send("ACK", {**told, "subscription": "1", "receipt": "done"})
+    pairs = {"id": message.get("ack") or "", "message-id": message["message-id"]}
+    await reader.send("ACK", {**pairs, "subscription": "1", "receipt": "done"})
     await reader.receive_until_receipt("done")
     reader.abort()
     other = await dial.connect()

@@ -97,8 +97,8 @@ async def test_a_commit_that_cannot_be_done_does_nothing(
         await go_wrong()
     for destination in KINDS:
         await client.publish(destination, b"x", headers=IN_TX)
-    told = {"id": name, "message-id": name, "subscription": "1"}
-    await client.send("ACK", {**told, **IN_TX})
+    pairs = {"id": name, "message-id": name, "subscription": "1"}
+    await client.send("ACK", {**pairs, **IN_TX})
     if place == "last":
         await go_wrong()
     await client.send("COMMIT", {**IN_TX, "receipt": "c"})
@@ -208,12 +208,12 @@ async def test_each_frame_of_a_transaction_has_its_own_receipt_in_order(
     await client.publish("/queue/b", b"work")
     message = await client.receive()
     name = message.get("ack") or message["message-id"]
-    told = {"id": name, "message-id": name, "subscription": "1"}
+    pairs = {"id": name, "message-id": name, "subscription": "1"}
     frames = [
         ("BEGIN", {}, b""),
         ("SEND", {"destination": "/queue/a"}, b"1"),
         ("SEND", {"destination": "/queue/a"}, b"2"),
-        ("ACK", told, b""),
+        ("ACK", pairs, b""),
         ("SEND", {"destination": "/topic/a"}, b"3"),
         ("COMMIT", {}, b""),
     ]

@@ -190,9 +190,9 @@ class Way:
         self, *, port: int = 0, passcode: str = PASSCODE, **options: object
     ) -> AsyncIterator[Client]:
         """A client of it, or of a proxy's; all of its life is bounded."""
-        told: dict[str, Any] = {"login": LOGIN, "host": self.habits.host or None, **options}
+        headers: dict[str, Any] = {"login": LOGIN, "host": self.habits.host or None, **options}
         with trio.fail_after(PATIENCE_S):
-            async with open_client(self.url(port), passcode=passcode, **told) as client:
+            async with open_client(self.url(port), passcode=passcode, **headers) as client:
                 yield client
 
     @asynccontextmanager
@@ -274,9 +274,9 @@ async def see(client: Client, kind: str) -> ClientEvent:
 async def test_a_message_with_its_receipt(way: Way, queue: str, version: str) -> None:
     size = "large" if version == "1.0" else "a:b\n\\c ö"
     async with way.open(versions=(version,)) as client:
-        told = client.connected_headers
-        assert told["server"].startswith(way.habits.server)
-        assert told["version"] == version
+        reported = client.connected_headers
+        assert reported["server"].startswith(way.habits.server)
+        assert reported["version"] == version
         receipt = await client.send(queue, "tea", headers={"size": size}, persistent=True)
         assert bool(receipt.stored) == (way.broker.name == "trio_stomp")
         if version == "1.0":
@@ -358,11 +358,11 @@ async def test_client_individual_acknowledges_one(way: Way, queue: str, version:
 
 async def test_prefetch_leaves_the_rest_to_others(way: Way, queue: str) -> None:
     """What one client does not take, because it has not acknowledged, the other gets."""
-    told = {way.habits.prefetch: "1"}
+    values = {way.habits.prefetch: "1"}
     async with (
         way.open() as one,
         way.open() as other,
-        one.subscribe(queue, ack=EACH, prefetch=1, headers=told) as slow,
+        one.subscribe(queue, ack=EACH, prefetch=1, headers=values) as slow,
     ):
         await one.send(queue, "a")
         held = await slow.receive()
@@ -463,8 +463,8 @@ async def test_acknowledged_once_more_behind_an_abort(way: Way, queue: str) -> N
 async def serve_doubles(client: Client, questions: Subscription) -> None:
     """Answer questions, wherever they ask for it."""
     async for question in questions:
-        told = {"correlation-id": question.headers["correlation-id"]}
-        await client.send(question.headers["reply-to"], question.text * 2, headers=told)
+        pairs = {"correlation-id": question.headers["correlation-id"]}
+        await client.send(question.headers["reply-to"], question.text * 2, headers=pairs)
 
 
 async def test_requests(way: Way, queue: str) -> None:

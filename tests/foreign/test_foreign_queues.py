@@ -679,8 +679,8 @@ def test_activemq_transactions_of_its_java_example(connect: Connect, name: str) 
 def test_activemq_answers_request_id_in_connected(
     connector: Connector, native: int, activemq: int
 ) -> None:
-    told = connector(activemq)({"request-id": "c-1"}).welcome
-    assert told["response-id"] == "c-1"
+    result = connector(activemq)({"request-id": "c-1"}).welcome
+    assert result["response-id"] == "c-1"
     assert "response-id" not in connector(native)({"request-id": "c-1"}).welcome
 
 

@@ -72,9 +72,11 @@ async def test_nats_py_and_we_understand_each_other(server: NatsProcess) -> None
 
         def answer(messages: list[Message]) -> None:
             for message in messages:
-                told = parse_headers(message.headers).fields.get(b"told", b"")
+                reported = parse_headers(message.headers).fields.get(b"told", b"")
                 client.publish(
-                    message.reply, message.payload + told, headers=encode_headers({b"by": b"us"})
+                    message.reply,
+                    message.payload + reported,
+                    headers=encode_headers({b"by": b"us"}),
                 )
 
         client.subscribe(b"echo.*", answer)

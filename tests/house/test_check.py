@@ -40,16 +40,16 @@ def test_without_options_it_is_the_push_tier() -> None:
 
 
 def test_each_push_runs_every_file_of_tests_but_what_is_marked() -> None:
-    told = commands("push")
+    result = commands("push")
     named: list[str] = []
     for name in ("traced tests", "tests with other programs"):
-        named += [word for word in told[name] if word.startswith("tests/")]
-        assert "not spark and not full" in told[name]
+        named += [word for word in result[name] if word.startswith("tests/")]
+        assert "not spark and not full" in result[name]
     assert [name for name in named if not (ROOT / name).exists()] == []
-    left_out = [word for word in told["tests"] if "tests/" in word]
+    left_out = [word for word in result["tests"] if "tests/" in word]
     assert sorted(left_out) == sorted(f"--ignore={name}" for name in named)
-    assert "not spark and not full" in told["tests"]
-    assert "spark and not full" in told["tests of Spark"]
+    assert "not spark and not full" in result["tests"]
+    assert "spark and not full" in result["tests of Spark"]
 
 
 def test_the_full_tier_leaves_nothing_out() -> None:
@@ -76,10 +76,10 @@ def test_a_lane_ends_where_it_fails_and_the_others_go_on(
     runner = Runner()
     assert not runner.run([(says("a", 3), says("b")), (says("c"), says("d"))])
     assert sorted((step.name, step.code) for step in runner.took) == [("a", 3), ("c", 0), ("d", 0)]
-    told = capsys.readouterr().out
-    assert "=== a: FAILED with exit code 3 in" in told
-    assert "I am d\n=== d: passed in" in told
-    assert "I am b" not in told
+    output = capsys.readouterr().out
+    assert "=== a: FAILED with exit code 3 in" in output
+    assert "I am d\n=== d: passed in" in output
+    assert "I am b" not in output
 
 
 def test_the_slowest_files_are_told_of_all_steps(tmp_path: Path) -> None:

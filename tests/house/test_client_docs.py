@@ -21,8 +21,8 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SAID = ["stored: memory\ntea large\n", "subscribers: 0\n", "42\n", ""]
 
 
-@pytest.mark.parametrize(("example", "said"), list(zip(EXAMPLES, SAID, strict=True)))
-async def test_examples(example: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("example", "expected"), list(zip(EXAMPLES, SAID, strict=True)))
+async def test_examples(example: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"trio": trio, "open_client": open_client}
     exec(compile(textwrap.dedent(example), "docs/use/client.md", "exec"), names)
     with trio.fail_after(30):
@@ -32,7 +32,7 @@ async def test_examples(example: str, said: str, capsys: pytest.CaptureFixture[s
             async with open_client(url) as client, client.subscribe("/queue/out") as left:
                 if "/queue/out" in example:
                     assert (await left.receive()).text == "result"
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == expected
 
 
 def test_every_error_is_documented() -> None:
@@ -48,10 +48,10 @@ def test_every_error_is_documented() -> None:
 def test_the_shop_sells(capsys: pytest.CaptureFixture[str]) -> None:
     shop = runpy.run_path(str(ROOT / "scripts" / "examples" / "client_shop.py"))
     trio.run(shop["main"], None)
-    said = capsys.readouterr().out
-    assert "ordered tea, kept in: memory" in said
-    assert said.splitlines()[-1] == "invoice for cake: 5"
-    assert "invoice for tea: 3" in said
+    output = capsys.readouterr().out
+    assert "ordered tea, kept in: memory" in output
+    assert output.splitlines()[-1] == "invoice for cake: 5"
+    assert "invoice for tea: 3" in output
 
 
 def test_the_speed_is_measured() -> None:

@@ -153,7 +153,7 @@ def test_a_class_may_add_what_is_set_later_to_its_base() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ('@define\nclass A(B):\n    """A."""\n\n    x: int\n', "A: has bases, and more"),
         ('@define\n@other\nclass A:\n    """A."""\n\n    x: int\n', "A: has other decorators"),
@@ -170,10 +170,10 @@ def test_a_class_may_add_what_is_set_later_to_its_base() -> None:
         ),
     ],
 )
-def test_what_cannot_be_written_out_is_named(text: str, told: str) -> None:
+def test_what_cannot_be_written_out_is_named(text: str, expected: str) -> None:
     with pytest.raises(CannotExpand) as caught:
         expand(text)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(expected)
 
 
 def _imported_from_elsewhere(tree: ast.Module) -> set[str]:
@@ -227,14 +227,14 @@ def data() -> dict[str, Any]:
 def test_a_wheel_is_of_python_alone_unless_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for said in (None, "", "0"):
-        if said is None:
+    for written in (None, "", "0"):
+        if written is None:
             monkeypatch.delenv(SWITCH, raising=False)
         else:
-            monkeypatch.setenv(SWITCH, said)
-        told = data()
-        hook(tmp_path).initialize("standard", told)
-        assert told == data()
+            monkeypatch.setenv(SWITCH, written)
+        result = data()
+        hook(tmp_path).initialize("standard", result)
+        assert result == data()
         assert hook(tmp_path).dependencies() == []
 
 
@@ -253,13 +253,13 @@ def test_a_compiled_wheel_has_the_libraries_beside_the_modules(
     monkeypatch.setattr("_compiled.build.compile_copy", compile_nothing)
     monkeypatch.setenv(SWITCH, "1")
     for _ in range(2):  # what an earlier build left behind is no hindrance
-        told = data()
-        hook(tmp_path).initialize("standard", told)
+        result = data()
+        hook(tmp_path).initialize("standard", result)
     ((source, copy), *_) = copies
     assert source == tmp_path
-    assert told["force_include"] == {str(copy / each): str(each) for each in libraries}
-    assert (told["pure_python"], told["infer_tag"]) == (False, True)
-    hook(tmp_path).finalize("standard", told, "x.whl")
+    assert result["force_include"] == {str(copy / each): str(each) for each in libraries}
+    assert (result["pure_python"], result["infer_tag"]) == (False, True)
+    hook(tmp_path).finalize("standard", result, "x.whl")
     assert not copy.exists()
 
 

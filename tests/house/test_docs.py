@@ -94,10 +94,10 @@ def test_every_option_is_documented() -> None:
 
 
 def test_every_field_of_a_policy_is_documented() -> None:
-    (told,) = re.findall(
+    (found,) = re.findall(
         r"^## Policies per destination$.*", read("reference/dialects.md"), re.M | re.DOTALL
     )
-    rows = "".join(line for line in told.splitlines() if line.startswith("| `"))
+    rows = "".join(line for line in found.splitlines() if line.startswith("| `"))
     names = [field.name for field in fields(DestinationPolicy)]
     assert [name for name in names if f"`{name}`" not in rows] == []
 

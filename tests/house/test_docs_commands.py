@@ -234,11 +234,11 @@ def subscription_noticed(port: int, destination: str) -> Iterator[None]:
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer:
 
         def read_until(end: bytes) -> None:
-            heard = b""
-            while end not in heard:
+            received = b""
+            while end not in received:
                 more = peer.recv(9999)
-                assert more, f"{end!r} was not told: {heard!r}"
-                heard += more
+                assert more, f"{end!r} was not told: {received!r}"
+                received += more
 
         peer.sendall(b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0")
         peer.sendall(b"SUBSCRIBE\nid:1\ndestination:DIAG/event/subscribe\nreceipt:1\n\n\0")
@@ -247,9 +247,9 @@ def subscription_noticed(port: int, destination: str) -> Iterator[None]:
         read_until(b'"%b"' % destination.encode())
 
 
-def matches(shown: str, said: str) -> bool:
+def matches(shown: str, reported: str) -> bool:
     """Whether a line, or all of it, is as shown; ``…`` stands for anything."""
-    return re.fullmatch(re.escape(shown).replace("…", ".*"), said, re.DOTALL) is not None
+    return re.fullmatch(re.escape(shown).replace("…", ".*"), reported, re.DOTALL) is not None
 
 
 @define(eq=False)
@@ -370,12 +370,12 @@ class Desk:
             assert line.startswith("Serving HTTP on"), line
 
     def _finish(self, command: Command, process: "subprocess.Popen[str]", fails: bool) -> None:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-        where = f"{self.page}: {command.text}\n{said}"
+        result, _ = process.communicate(timeout=PATIENCE_S)
+        where = f"{self.page}: {command.text}\n{result}"
         assert (process.returncode != 0) is fails, where
         if command.shown is not None and not command.text.startswith(UNCOMPARED):
             shown = self.mapped("\n".join(command.shown))
-            assert matches(shown.strip(), said.replace("\0", "").strip()), where
+            assert matches(shown.strip(), result.replace("\0", "").strip()), where
 
     @contextmanager
     def _old_broker(self) -> Iterator[None]:
@@ -519,13 +519,13 @@ def test_commands_stand_in_fences() -> None:
 
 def test_options_of_scripts_are_known() -> None:
     """Those of commands too that are not run."""
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for page in PAGES:
         text = (DOCS / page).read_text(encoding="utf-8").replace("\\\n", "")
         for script, words in SCRIPT.findall(text):
-            told.setdefault(script, set()).update(re.findall(r"(?<= )--[a-z][a-z-]*", words))
-    assert len(told) > 5
-    for script, options in told.items():
+            reported.setdefault(script, set()).update(re.findall(r"(?<= )--[a-z][a-z-]*", words))
+    assert len(reported) > 5
+    for script, options in reported.items():
         if options:
             run = subprocess.run(
                 [sys.executable, str(ROOT / script), "--help"],

@@ -115,8 +115,8 @@ def test_the_search_finds_the_page_of_a_subject_first(site: Path, tmp_path: Path
 
 
 def test_every_page_has_a_place_in_the_navigation(hooks: ModuleType) -> None:
-    told = (ROOT / "conf" / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
-    found = re.findall(r"(\S+\.md)$", told, re.MULTILINE)
+    text = (ROOT / "conf" / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    found = re.findall(r"(\S+\.md)$", text, re.MULTILINE)
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     assert sorted(found) == sorted([*pages, *hooks.PAGES.values()])
 
@@ -161,8 +161,8 @@ def test_the_conformance_table_is_true() -> None:
         check=False,
     )
     assert made.returncode == 0, made.stderr
-    told = (DOCS / "reference" / "conformance.md").read_text(encoding="utf-8")
-    assert made.stdout == told, "run: python scripts/conformance_table.py --write"
+    output = (DOCS / "reference" / "conformance.md").read_text(encoding="utf-8")
+    assert made.stdout == output, "run: python scripts/conformance_table.py --write"
 
 
 BARE = "| no | lvl | statement |\n|---|---|---|\n| F01 | M | a `\\|` b |\n| F02 | S | c |\n\n| x |"

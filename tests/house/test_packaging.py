@@ -178,8 +178,8 @@ def test_the_steps_of_the_image_make_a_broker_that_its_health_check_finds_well(
         with subprocess.Popen(line, env=clean, stderr=subprocess.PIPE, text=True) as broker:
             try:
                 assert broker.stderr is not None
-                while "listening on" not in (said := broker.stderr.readline()):
-                    assert said
+                while "listening on" not in (written := broker.stderr.readline()):
+                    assert written
                 asked = run(*health, env=clean)
                 assert (asked.returncode, "healthy" in asked.stdout) == (0, True), asked.stdout
             finally:
@@ -192,8 +192,8 @@ def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:
     made = run(sys.executable, str(ROOT / "scripts" / "make_zipapp.py"), str(target))
     assert made.returncode == 0, made.stderr
     # -S -E: nothing that is installed here may help it.
-    told = run(sys.executable, "-S", "-E", str(target), "--version", cwd=tmp_path)
-    assert told.stdout.startswith("trio-stomp "), told.stderr
+    output = run(sys.executable, "-S", "-E", str(target), "--version", cwd=tmp_path)
+    assert output.stdout.startswith("trio-stomp "), output.stderr
     port = free_port()
     broker = subprocess.Popen(
         [sys.executable, "-S", "-E", str(target), "--port", str(port), "--log-format", "json"],
@@ -258,8 +258,8 @@ def test_the_wheels_of_a_release_run_where_nothing_else_is_installed(tmp_path: P
     assert set(files) == set(tmp_path.iterdir())
     uvx = shutil.which("uvx")
     if uvx is not None:
-        told = run(uvx, "--from", str(pure), "trio-stomp", "--version", cwd=tmp_path)
-        assert told.stdout.startswith("trio-stomp "), told.stderr
+        text = run(uvx, "--from", str(pure), "trio-stomp", "--version", cwd=tmp_path)
+        assert text.stdout.startswith("trio-stomp "), text.stderr
 
 
 def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:

@@ -150,11 +150,13 @@ def test_a_suite_says_which_program_or_file_it_lacks(tmp_path: Path) -> None:
 def test_the_gems_long_tests_are_run_in_each_setting_and_count_even_if_they_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ruby(command: Sequence[str], folder: Path, told: Mapping[str, str], patience_s: int) -> str:
+    def ruby(
+        command: Sequence[str], folder: Path, reported: Mapping[str, str], patience_s: int
+    ) -> str:
         assert (folder, patience_s) == (tmp_path / "stomp-gem", gem.PATIENCE_S)
         only = command[-1] if "-n" in command else "test_all"
-        assert ("STOMP_HB11LONG" in told) == (only in gem.LONG)
-        assert ("STOMP_AMQ11" in told) == (only == gem.NO_CONTENT_LENGTH)
+        assert ("STOMP_HB11LONG" in reported) == (only in gem.LONG)
+        assert ("STOMP_AMQ11" in reported) == (only == gem.NO_CONTENT_LENGTH)
         return "" if only == gem.LONG[0] else f"TestConnection1P: \n  {only}:\t.: (65.0)\n"
 
     monkeypatch.setattr(running, "run", ruby)

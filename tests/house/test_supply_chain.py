@@ -47,8 +47,8 @@ HOLES = {
 
 def requirements(extra: str = "") -> Iterator[Requirement]:
     """Yield what the project asks for, or one of its extras with those that it is made of."""
-    told = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
-    for each in map(Requirement, told):
+    reported = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
+    for each in map(Requirement, reported):
         if each.name == PROJECT["name"]:
             for other in sorted(each.extras):
                 yield from requirements(other)

@@ -56,7 +56,7 @@ def lines_of_chromium(
     if not STOMPJS.is_dir():
         pytest.skip("STOMPJS IS NOT THERE (npm ci in tests/js): it was tested in no browser")
     version = json.loads((STOMPJS / "package.json").read_text(encoding="utf-8"))["version"]
-    told = urlencode(
+    result = urlencode(
         {
             "transport": transport,
             "port": port,
@@ -72,7 +72,7 @@ def lines_of_chromium(
             # The authority of the tests is in no store of the browser's.
             page.call("Security.enable")
             page.call("Security.setIgnoreCertificateErrors", ignore=True)
-            page.call("Page.navigate", url=f"{home}/stompjs.html?{told}")
+            page.call("Page.navigate", url=f"{home}/stompjs.html?{result}")
             page.until("typeof code === 'number'", PATIENCE_S)
             lines = page.js("lines.map((line) => JSON.stringify(line)).join('\\n')")
             return int(page.js("code")), lines

@@ -325,11 +325,11 @@ class DurableModel(RuleBasedStateMachine):
             sent.places = {name}
         sent.lives += 1
         sent.most += 1
-        told = int(frame.get("delivery-count") or "1")
-        assert told <= sent.most
+        result = int(frame.get("delivery-count") or "1")
+        assert result <= sent.most
         if name in DEAD_LETTERS:
-            assert told >= sent.lives
-        assert (frame.get("redelivered") == "true") == (told > 1)
+            assert result >= sent.lives
+        assert (frame.get("redelivered") == "true") == (result > 1)
         sent.holder = member
         member.mine[frame.get("message-id") or ""] = (frame, sent)
 

@@ -154,8 +154,8 @@ class StreamMachine(RuleBasedStateMachine):
     def acknowledge(self, data: st.DataObject, negative: bool) -> None:
         reader = data.draw(st.sampled_from([each for each in self.readers if each.unacked]))
         place = data.draw(st.integers(0, len(reader.unacked) - 1))
-        said = reader.actor.nacks if negative else reader.actor.acks
-        said(reader.unacked[place])
+        written = reader.actor.nacks if negative else reader.actor.acks
+        written(reader.unacked[place])
         del reader.unacked[0 if reader.is_cumulative else place : place + 1]
 
     @rule(data=st.data(), room=st.booleans())

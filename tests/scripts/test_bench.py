@@ -78,12 +78,12 @@ def floor() -> Iterator[Any]:
 
 def test_a_quick_run_delivers_all(tmp_path: Path) -> None:
     names = ("headline-ws", "pairs-tcp", "idle-tcp")
-    found, told = quick(tmp_path, "--scenario", *names)
+    found, result = quick(tmp_path, "--scenario", *names)
     rows = {row["scenario"]: row for row in found["scenarios"]}
     assert rows["headline-ws"]["deliveries"] == 75 * 400
     assert rows["pairs-tcp"]["deliveries"] == 10 * 2000
     assert rows["idle-tcp"]["connections"] == 200
-    assert all(f"| {name} |" in told for name in rows)
+    assert all(f"| {name} |" in result for name in rows)
 
 
 def test_a_quick_run_of_what_survives_delivers_all(tmp_path: Path) -> None:
@@ -97,34 +97,34 @@ def test_a_quick_run_of_what_survives_delivers_all(tmp_path: Path) -> None:
 
 
 def test_a_quick_run_beside_a_durable_load_is_a_pair(tmp_path: Path) -> None:
-    found, told = quick(tmp_path, "--beside")
+    found, result = quick(tmp_path, "--beside")
     (pair,) = found["beside"]
     assert min(pair["fanout"], pair["durable"], pair["both"]) > 0
-    assert "median" in told
+    assert "median" in result
 
 
 def test_two_revisions_are_compared(tmp_path: Path) -> None:
     names = ("one-tcp", "durable-queue")
-    found, told = quick(tmp_path, "--compare", ".", ".", "--scenario", *names)
+    found, result = quick(tmp_path, "--compare", ".", ".", "--scenario", *names)
     compared = found["compare"]
     assert compared["revisions"] == [".", "."]
     assert [row["scenario"] for row in compared["rows"]] == list(names)
     for row in compared["rows"]:
         assert row["ratio_median"] == pytest.approx(row["new_median"] / row["old_median"])
-        assert f"| {row['scenario']} |" in told
+        assert f"| {row['scenario']} |" in result
 
 
 @pytest.mark.parametrize(
-    ("old", "told"),
+    ("old", "expected"),
     [
         ("no-such-revision", "no-such-revision is no directory, and no revision that git knows"),
         ("docs", "docs has no trio_stomp; name a commit, a tag or a checkout"),
     ],
 )
-def test_what_is_no_revision_is_not_compared(old: str, told: str) -> None:
+def test_what_is_no_revision_is_not_compared(old: str, expected: str) -> None:
     result = run("--quick", "--compare", old, ".", "--scenario", "one-tcp")
     assert result.returncode == 1
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
 def test_a_revision_is_taken_out_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_a_message_lost_doubled_or_out_of_order_is_an_error(
 
 @pytest.mark.full
 def test_a_quick_run_of_what_security_costs_measures_all_settings_alike(tmp_path: Path) -> None:
-    result, told = quick(tmp_path, "--secure")
+    result, outcome = quick(tmp_path, "--secure")
     found = result["secure"]
     cases = [(size, settings) for size in (117, 65_536) for settings in ("plain", "acl", "tls")]
     assert [(row["body_bytes"], row["settings"]) for row in found["fanout"]] == cases
@@ -184,7 +184,7 @@ def test_a_quick_run_of_what_security_costs_measures_all_settings_alike(tmp_path
     assert {each["deliveries"] for each in found["runs"]} == {75 * 64}
     assert min(row["ratio_median"] for row in found["fanout"]) > 0
     assert [each["logins"] for each in found["logins"]] == [50, 4, 50, 10]
-    assert "acl: promised 1.15 times plain at most, measured " in told
+    assert "acl: promised 1.15 times plain at most, measured " in outcome
 
 
 def test_what_security_costs_is_not_measured_at_a_broker_that_runs() -> None:
@@ -344,19 +344,19 @@ def test_tls_sends_each_byte_once_however_often_the_socket_is_full(encrypted: En
     connection = bench("wire").Connection(encrypted.ours, websocket=False)
     connection.send(data)
     assert connection.unsent
-    heard, turns = encrypted.heard(), 0
+    values, turns = encrypted.heard(), 0
     while connection.unsent and turns < 1000:
         connection.flush()
-        heard += encrypted.heard()
+        values += encrypted.heard()
         turns += 1
-    assert heard == data
+    assert values == data
     assert turns > 1
 
 
 @pytest.mark.full
 @needs_compiler
 def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None:
-    result, told = quick(tmp_path, "--latency")
+    result, outcome = quick(tmp_path, "--latency")
     found = result["latency"]
     sides = ("floor", "broker", "idle", "slow")
     cases = [(load, side) for load in ("1x1", "1x75") for side in sides]
@@ -370,8 +370,8 @@ def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None
     assert len(found["rows"]) == 2 * 2 * 4
     assert len(found["promises"]) == 2 * 2 * 6
     assert found["idle_connections"] == 50
-    assert "| 1x75, 500/s | the broker, 50 idle connections |" in told
-    assert "1x1, broker, p50, between: promised 3.0 times floor at most" in told
+    assert "| 1x75, 500/s | the broker, 50 idle connections |" in outcome
+    assert "1x1, broker, p50, between: promised 3.0 times floor at most" in outcome
 
 
 @pytest.mark.full
@@ -379,7 +379,7 @@ def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None
 def test_a_quick_run_of_the_distance_to_the_floor_has_topics_and_queues_over_tcp(
     tmp_path: Path,
 ) -> None:
-    found, told = quick(tmp_path, "--floor")
+    found, result = quick(tmp_path, "--floor")
     rows = found["floor"]
     names = [f"{name}-tcp" for name in ("headline", "fanout", "one", "thousand", "pairs", "paced")]
     names += ["queue-auto", "queue-ack-1000", "queue-ack", "queue-ack-10", "queue-ack-1"]
@@ -389,7 +389,7 @@ def test_a_quick_run_of_the_distance_to_the_floor_has_topics_and_queues_over_tcp
         assert row["floor_ratio_median"] == pytest.approx(
             row["broker_cpu_s_per_million_median"] / row["floor_cpu_s_per_million_median"]
         )
-        assert f"| {row['scenario']} |" in told
+        assert f"| {row['scenario']} |" in result
 
 
 def test_a_quick_run_of_pauses_tells_of_each_phase(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_what_a_compiler_refuses_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--latency", "--scenario", "one-tcp"), "--latency goes with no other choice of loads"),
         (
@@ -438,10 +438,12 @@ def test_what_a_compiler_refuses_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         (("--latency", "--floor"), "not allowed with argument"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(arguments: Sequence[str], told: str) -> None:
+def test_options_that_do_not_go_together_are_refused(
+    arguments: Sequence[str], expected: str
+) -> None:
     result = run("--quick", *arguments)
     assert result.returncode == 2
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
 @needs_compiler

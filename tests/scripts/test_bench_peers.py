@@ -33,8 +33,8 @@ def run(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
 def compared(folder: Path, peer: str, *names: str) -> tuple[Any, str]:
     """Return what a run with ``peer`` found, and what it printed."""
     words = ("--quick", "--peers", "--peer", peer, "--scenario", *names)
-    found, told = measured(folder, "bench", *words, path=str(folder))
-    return found["peers"], told
+    found, result = measured(folder, "bench", *words, path=str(folder))
+    return found["peers"], result
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -46,16 +46,16 @@ def test_a_quick_run_measures_a_broker_that_runs_and_names_those_that_are_missin
     names = ("fanout-ws", "pairs-tcp", "queue-ack-1000", "durable-queue", "latency-tcp", "idle-tcp")
     with running_broker(()) as twin:
         peer = f"twin=localhost:{twin.port}"
-        found, told = compared(tmp_path, peer, *names)
+        found, result = compared(tmp_path, peer, *names)
     assert found["failures"] == []
     assert [*found["absent"]] == ["rabbitmq", "activemq"]
-    assert "scripts/install_other_brokers.sh or apt-get install rabbitmq-server" in told
+    assert "scripts/install_other_brokers.sh or apt-get install rabbitmq-server" in result
     assert found["servers"].keys() == {OURS, "twin"}
     measured = [(each["scenario"], each["peer"]) for each in found["runs"]]
     assert sorted(measured) == sorted((name, peer) for name in names for peer in (OURS, "twin"))
     for row in found["rows"]:
         assert row["value_median"] > 0
-        assert f"| {row['scenario']} |" in told
+        assert f"| {row['scenario']} |" in result
         if row["peer"] == OURS:
             assert row["ratio_median"] == 1
 
@@ -92,12 +92,12 @@ WELCOME = b"CONNECTED\nversion:1.2\nserver:Strange/1\n\n\0\n"
 def test_a_peer_that_fails_has_a_reason_and_no_figure(tmp_path: Path) -> None:
     with scripted(WELCOME, b"ERROR\nmessage:no\n\n\0\n") as port:
         peer = f"strange=127.0.0.1:{port}/{os.getpid()}"
-        found, told = compared(tmp_path, peer, "queue-auto")
+        found, result = compared(tmp_path, peer, "queue-auto")
     (failure,) = found["failures"]
     assert (failure["peer"], failure["scenario"]) == ("strange", "queue-auto")
     assert "expected b'RECEIPT" in failure["reason"]
-    assert "– queue-auto, strange: expected b'RECEIPT" in told
-    assert "strange (Strange/1)" in told
+    assert "– queue-auto, strange: expected b'RECEIPT" in result
+    assert "strange (Strange/1)" in result
 
 
 def test_a_peer_that_lets_nobody_in_takes_no_part(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_our_own_broker_has_to_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--port", "1", "--pid", "1"), "--peers starts brokers of its own"),
         (("--scenario", "paced-tcp"), "--peers does not know paced-tcp; it knows fanout-tcp,"),
@@ -144,25 +144,27 @@ def test_our_own_broker_has_to_start(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_go_with_peers_is_refused(
-    arguments: Sequence[str], told: str, tmp_path: Path
+    arguments: Sequence[str], expected: str, tmp_path: Path
 ) -> None:
     result = run(*arguments, path=tmp_path)
     assert result.returncode == 2
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--peer", "a=127.0.0.1:1/1"), "--peer is of --peers"),
         (("--scenario", "latency-tcp"), "--scenario without --peers does not know latency-tcp"),
     ],
 )
-def test_what_is_of_peers_alone_is_refused_elsewhere(arguments: Sequence[str], told: str) -> None:
+def test_what_is_of_peers_alone_is_refused_elsewhere(
+    arguments: Sequence[str], expected: str
+) -> None:
     command = [sys.executable, str(BENCH), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
 # --- brokers that run ---------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def test_a_peer_is_named_with_its_port(text: str, expected: tuple[str, int, int,
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a=me:hush@127.0.0.1:0", "'127.0.0.1:0' is no NAME="),
         ("a=me:hush@127.0.0.1:65536", "is no NAME="),
@@ -195,10 +197,10 @@ def test_a_peer_is_named_with_its_port(text: str, expected: tuple[str, int, int,
         ("a=127.0.0.1:61613/", "is no NAME="),
     ],
 )
-def test_what_is_no_peer_is_told_without_its_passcode(text: str, told: str) -> None:
+def test_what_is_no_peer_is_told_without_its_passcode(text: str, expected: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         Running.parse(text)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert "hush" not in str(caught.value)
 
 

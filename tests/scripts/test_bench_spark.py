@@ -82,14 +82,14 @@ def test_a_filled_stream_is_drained_and_told_batch_by_batch(tmp_path: Path) -> N
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    record = [json.loads(line) for line in done.stdout.splitlines()]
     names = ["machine", "stream", "start of Spark", "micro-batch", "micro-batch", "all"]
-    assert [line["what"] for line in told] == names
-    assert [line["rows"] for line in told[3:]] == [600, 500, 1100]
-    assert told[1]["added"] == 1100
-    for line in told[3:5]:
+    assert [line["what"] for line in record] == names
+    assert [line["rows"] for line in record[3:]] == [600, 500, 1100]
+    assert record[1]["added"] == 1100
+    for line in record[3:5]:
         assert line["rows_per_s"] == pytest.approx(line["rows"] / line["s"], rel=0.05)
-        assert 0 < line["spark_cpu_s"] < told[-1]["spark_cpu_s"]
+        assert 0 < line["spark_cpu_s"] < record[-1]["spark_cpu_s"]
     # Only the files of the stream are kept: a second call has nothing to fill.
     assert sorted(path.name for path in (tmp_path / "source").iterdir()) == [
         "broker",

@@ -82,8 +82,8 @@ class TestTheJudge:
     def test_a_ledger_that_comes_out_even(self) -> None:
         even = Ledger("/topic/a", 100, 60, 30, 10, {"slow-consumer": 30})
         assert all(each.holds for each in even.verdicts())
-        told = {"slow-consumer": 30, "no-subscriber": 5}
-        with_nobody = even._replace(dropped=35, unowed=5, told=told)
+        values = {"slow-consumer": 30, "no-subscriber": 5}
+        with_nobody = even._replace(dropped=35, unowed=5, told=values)
         assert all(each.holds for each in with_nobody.verdicts())
 
     @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ class TestTheListener:
         self.event(told, "drop", destination=destination, reason=reason, detail="2")
         assert told.events_lost == 2
 
-    def event(self, told, name: str, **fields: str) -> None:
-        told.take(f"DIAG/event/{name}".encode(), json.dumps(fields).encode())
+    def event(self, reported, name: str, **fields: str) -> None:
+        reported.take(f"DIAG/event/{name}".encode(), json.dumps(fields).encode())
 
-    def part(self, told, part: int, parts: int, full: bool, **depths: int) -> None:
+    def part(self, reported, part: int, parts: int, full: bool, **depths: int) -> None:
         items = [{"destination": name, "depth": depth} for name, depth in depths.items()]
         body = {"part": part, "parts": parts, "full": full, "items": items}
-        told.take(b"DIAG/destinations", json.dumps(body).encode())
+        reported.take(b"DIAG/destinations", json.dumps(body).encode())
 
     def test_a_list_is_taken_when_it_is_whole(self, told) -> None:
         self.part(told, 1, 2, True, a=1)

@@ -23,7 +23,7 @@ def module(name: str) -> Any:
 
 @pytest.mark.full
 def test_a_quick_run_delivers_all_and_tells_all(tmp_path: Path) -> None:
-    found, told = measured(tmp_path, "scale", "--quick")
+    found, result = measured(tmp_path, "scale", "--quick")
     assert (found["quick"], found["failures"]) == (True, [])
     points = found["points"]
     sizes: dict[str, list[int]] = {}
@@ -35,7 +35,7 @@ def test_a_quick_run_delivers_all_and_tells_all(tmp_path: Path) -> None:
         # All of them come, or there is no result; the deep queue's consumer gets a few beforehand.
         low, high = (640, 840) if each["dimension"] == "queue-head" else (640, 640)
         assert low <= each["deliveries"] <= high
-        assert f"| {each['dimension']} | {each['size']:,} |" in told
+        assert f"| {each['dimension']} | {each['size']:,} |" in result
     assert sizes.pop("destinations-round") == [10, 100]
     assert sizes.pop("queue-head") == [1000, 2000]
     names = ("connections", "subscriptions", "patterns", "patterns-walk", "destinations")
@@ -55,14 +55,14 @@ def test_a_quick_run_delivers_all_and_tells_all(tmp_path: Path) -> None:
     ]
     # Cost and turns of nine dimensions, turns and waits of six herds.
     assert len(found["promises"]) == 2 * 9 + 2 * 6
-    assert told.count(": kept") + told.count(": BROKEN") == 30
+    assert result.count(": kept") + result.count(": BROKEN") == 30
 
 
 def test_what_grows_is_chosen_by_its_name(tmp_path: Path) -> None:
-    found, told = measured(tmp_path, "scale", "--quick", "--only", "stale")
+    found, result = measured(tmp_path, "scale", "--quick", "--only", "stale")
     assert {each["dimension"] for each in found["points"]} == {"stale"}
     assert (found["herd"], found["idle"]) == ([], [])
-    assert "--max-stale-queue-size 2000000" in told
+    assert "--max-stale-queue-size 2000000" in result
 
 
 def test_what_does_not_grow_is_refused() -> None:

@@ -60,9 +60,9 @@ class History:
             self.receipt(f"un{sub.id}")
 
     def hear(self, command: str, body: str = "", **headers: str) -> None:
-        told = {name.replace("_", "-"): text for name, text in headers.items()}
+        pairs = {name.replace("_", "-"): text for name, text in headers.items()}
         with suppress(Wrong):
-            self.session.hear(Reply(command, told, body), 1.0)
+            self.session.hear(Reply(command, pairs, body), 1.0)
 
     def receipt(self, name: str) -> None:
         self.hear("RECEIPT", receipt_id=name)
@@ -370,10 +370,10 @@ def test_what_is_cut_is_whole_together(seed: int) -> None:
 def test_a_short_run_finds_nothing() -> None:
     done = run("--minutes", "0.05", "--clients", "10", "--seed", "5")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["violations"] == {}
-    assert told["RECEIPTs"] > 0
-    assert told["connections"] > 10
+    record = json.loads(done.stdout)
+    assert record["violations"] == {}
+    assert record["RECEIPTs"] > 0
+    assert record["connections"] > 10
 
 
 def test_a_violation_is_told_with_its_seed() -> None:

@@ -146,8 +146,8 @@ def test_a_slow_subscriber_is_told_of_in_words(lasted_s: float, times: int, text
     ]  # fmt: skip
     day = date(2026, 3, 14)
     results = Results(day, day, ["north"], LIMITS, rows)
-    told = {finding.title: finding.text for finding in findings(results, "north")}
-    assert told["A subscriber reads /topic/a too slowly"] == text
+    output = {finding.title: finding.text for finding in findings(results, "north")}
+    assert output["A subscriber reads /topic/a too slowly"] == text
 
 
 def test_a_plot_has_no_colours_that_are_alike() -> None:
@@ -321,7 +321,7 @@ def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     script = importlib.import_module("make_diag_sample")
-    rows = [script.row(told) for told in script.checked(script.Shop().day())]
+    rows = [script.row(reported) for reported in script.checked(script.Shop().day())]
     script.write(tmp_path, rows)
     names = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.parquet"))
     assert names
@@ -337,8 +337,8 @@ def test_the_analysis_finds_what_happened(spark: "SparkSession", diag_day: Path)
     limits = Thresholds(memory_bytes=512 << 20, fds=1024)
     assert list(analyse(spark, diag_day, day, day, thresholds=limits)) == list(RESULTS)
     results = read_results(spark, diag_day, day, day, limits)
-    told = {finding.title: finding.text for finding in findings(results, "north")}
-    assert list(told) == [
+    output = {finding.title: finding.text for finding in findings(results, "north")}
+    assert list(output) == [
         "70,372 messages were lost",
         "The input queue was full",
         "The stale queue of /topic/reports was full",
@@ -353,8 +353,8 @@ def test_the_analysis_finds_what_happened(spark: "SparkSession", diag_day: Path)
         "63 messages of the statistics are missing",
         "10.5 M messages came in, 42.2 M went out",
     ]
-    assert "40,628 because the input queue was full" in told["70,372 messages were lost"]
-    assert "11:20" in told["The broker was restarted once"]
+    assert "40,628 because the input queue was full" in output["70,372 messages were lost"]
+    assert "11:20" in output["The broker was restarted once"]
     begin = datetime(2026, 3, 14, 4, 0, tzinfo=UTC)
     assert holes(results, "north") == [(begin, begin + timedelta(minutes=12))]
     html = report(results, datetime(2026, 3, 15, tzinfo=UTC))

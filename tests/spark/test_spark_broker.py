@@ -107,9 +107,9 @@ def test_what_retention_took_is_a_gap_row(brokers: Brokers) -> None:
     gap, *found = rows(reader, start, end)
     first = reader.client.bounds().first
     assert 100 < first < 205, "the broker keeps 60,000 bytes"
-    told = json.loads(gap["body"])
-    assert (gap["kind"], gap["offset"], told["reason"]) == ("_gap", 0, "retention")
-    assert (told["lo"], told["hi"]) == (0, first)
+    record = json.loads(gap["body"])
+    assert (gap["kind"], gap["offset"], record["reason"]) == ("_gap", 0, "retention")
+    assert (record["lo"], record["hi"]) == (0, first)
     assert [row["offset"] for row in found] == list(range(first, 205))
     assert {row["body"] for row in found} == {BODY}
 
@@ -122,9 +122,9 @@ def test_a_broker_that_lost_its_stream_is_a_gap_row(brokers: Brokers) -> None:
     brokers.send(after, 2)
     reader = streaming(after)
     gap, *found = rows(reader, start, reader.latestOffset(start, ALL))
-    told = json.loads(gap["body"])
-    assert (told["lo"], told["hi"], told["reason"]) == (3, 8, "epoch")
-    assert (gap["epoch"], told["prev_epoch"]) == (start["epoch"], start["epoch"])
+    record = json.loads(gap["body"])
+    assert (record["lo"], record["hi"], record["reason"]) == (3, 8, "epoch")
+    assert (gap["epoch"], record["prev_epoch"]) == (start["epoch"], start["epoch"])
     assert [row["offset"] for row in found] == [0, 1]
     assert {row["epoch"] for row in found}.isdisjoint({start["epoch"]})
 
@@ -138,9 +138,9 @@ def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> N
     assert sum(map(len, client.read(client.bounds().epoch, 0, 50))) == 50
     spark.dataSource.register(StompDataSource)
     table = spark.read.format("stomp").option("url", place.url).option("ending", "50").load()
-    told = {row["kind"]: row["count"] for row in table.groupBy("kind").count().collect()}
-    assert sum(told.values()) == 50
-    assert {"process", "session", "destination", "event"} <= set(told)
+    found = {row["kind"]: row["count"] for row in table.groupBy("kind").count().collect()}
+    assert sum(found.values()) == 50
+    assert {"process", "session", "destination", "event"} <= set(found)
     assert table.where("ts IS NULL OR broker_id = '' OR v IS NULL").count() == 0
 
 
@@ -173,9 +173,9 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
     known = {"PYTHONPATH": str(SCRIPT.parent.parent), "SPARK_CONF_DIR": str(conf)}
     # Both ways at once: the file is what counts.
     known |= {"TRIO_STOMP_LOGIN": "diag", "TRIO_STOMP_PASSCODE": SECRET}
-    told = ["--conf", "spark.logConf=true", "--credentials-file", str(secret)]
+    values = ["--conf", "spark.logConf=true", "--credentials-file", str(secret)]
     ended = subprocess.run(
-        [sys.executable, str(SCRIPT), *given, *told],
+        [sys.executable, str(SCRIPT), *given, *values],
         check=False,
         env=os.environ | known,
         capture_output=True,

@@ -124,7 +124,11 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_comes_twice(
     server.cut_after = 700
     replay = StreamClient(address(server)).read(server.log.epoch, 0, 1000)
     assert offsets(replay) == list(range(1000))
-    asked = [told["x-stream-offset"] for command, told in server.received if command == "SUBSCRIBE"]
+    asked = [
+        reported["x-stream-offset"]
+        for command, reported in server.received
+        if command == "SUBSCRIBE"
+    ]
     assert asked[0] == "offset=0"
     assert len(asked) == 2
     assert 500 <= int(asked[1].removeprefix("offset=")) <= 700

@@ -33,10 +33,10 @@ def run(script: str, *options: str, **environ: str) -> subprocess.CompletedProce
 
 
 def test_a_session_of_ours_is_for_this_machine_alone() -> None:
-    told = _session.chosen({"spark.ui.port": "1"})
-    assert told["spark.master"] == "local[2]"
-    assert told["spark.driver.bindAddress"] == told["spark.driver.host"] == "127.0.0.1"
-    assert (told["spark.ui.enabled"], told["spark.ui.port"]) == ("false", "1")
+    result = _session.chosen({"spark.ui.port": "1"})
+    assert result["spark.master"] == "local[2]"
+    assert result["spark.driver.bindAddress"] == result["spark.driver.host"] == "127.0.0.1"
+    assert (result["spark.ui.enabled"], result["spark.ui.port"]) == ("false", "1")
     assert _session.chosen({"spark.master": "local[4]"})["spark.master"] == "local[4]"
 
 
@@ -98,9 +98,9 @@ def test_a_java_that_does_not_start_is_told_of_in_a_sentence(tmp_path: Path) -> 
     java.chmod(0o755)
     environ = {"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path)}
     ended = run("diag_to_parquet.py", "--once", "--root", str(tmp_path / "root"), **environ)
-    told = ended.stderr.splitlines()
+    text = ended.stderr.splitlines()
     assert ended.returncode == 2
-    assert told[-1] == f"Spark could not start Java: it needs 17 or newer, and takes {java}"
+    assert text[-1] == f"Spark could not start Java: it needs 17 or newer, and takes {java}"
     assert "Traceback" not in ended.stderr
     assert "UnsupportedClassVersionError" in ended.stderr
 

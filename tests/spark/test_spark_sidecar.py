@@ -56,11 +56,11 @@ def drain(
     """Return what runs ``--once``, and returns the lines that it told."""
 
     def run(*options: str) -> list[dict[str, Any]]:
-        told: Namespace = sidecar.parse(
+        result: Namespace = sidecar.parse(
             ["--once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
         )
         capsys.readouterr()
-        sidecar.stream(spark, told, Event())
+        sidecar.stream(spark, result, Event())
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run

@@ -113,8 +113,8 @@ def test_a_stream_of_users_is_text(server: StreamServer) -> None:
 
 
 def test_the_time_of_storing_is_the_brokers_whatever_a_sender_says(server: StreamServer) -> None:
-    for told in ("86400000", "0", "99999999999999", "-1", "soon"):
-        server.append("/topic/a", b"", {"timestamp": told})
+    for reported in ("86400000", "0", "99999999999999", "-1", "soon"):
+        server.append("/topic/a", b"", {"timestamp": reported})
     server.append("DIAG/session", b'{"v":1,"ts":"1970-01-01T00:00:00Z"}')
     found = read(batch(server), batch(server).partitions())
     assert [row["stored_at"].timestamp() for row in found] == [

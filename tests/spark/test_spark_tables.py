@@ -106,12 +106,12 @@ def test_what_stands_beside_an_empty_list_is_kept(spark: "SparkSession") -> None
 
 def test_old_and_new_messages_fit(spark: "SparkSession") -> None:
     """A key that is not there is null, one that nobody knows is left in raw."""
-    told = message("process", 1, pid=5)
-    body = json.loads(str(told["body"]))
+    result = message("process", 1, pid=5)
+    body = json.loads(str(result["body"]))
     del body["fds"]
     body["novelty"] = {"x": 1}
-    told["body"] = json.dumps(body)
-    raw = spark.createDataFrame([tuple(told.values())], struct(RAW))
+    result["body"] = json.dumps(body)
+    raw = spark.createDataFrame([tuple(result.values())], struct(RAW))
     (row,) = records(raw, KINDS["process"]).collect()
     assert (row["pid"], row["fds"]) == (5, None)
 

@@ -69,10 +69,10 @@ class Chromium:
             message["sessionId"] = session
         os.write(self._writes, json.dumps(message).encode() + b"\0")
         while True:
-            told = self._next()
-            if told.get("id") == number:
-                assert "error" not in told, (method, told["error"])
-                result: dict[str, Any] = told["result"]
+            outcome = self._next()
+            if outcome.get("id") == number:
+                assert "error" not in outcome, (method, outcome["error"])
+                result: dict[str, Any] = outcome["result"]
                 return result
 
     def _next(self) -> dict[str, Any]:
@@ -84,11 +84,11 @@ class Chromium:
             assert data, f"Chromium says nothing more; exit code {self.process.poll()}"
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\0")
-        told: dict[str, Any] = json.loads(line)
-        page = self.pages.get(told.get("sessionId", ""))
-        if page is not None and "method" in told:
-            page.hear(told["method"], told["params"])
-        return told
+        record: dict[str, Any] = json.loads(line)
+        page = self.pages.get(record.get("sessionId", ""))
+        if page is not None and "method" in record:
+            page.hear(record["method"], record["params"])
+        return record
 
     @contextmanager
     def page(self, url: str, width: int = 1280, height: int = 900) -> Iterator["Page"]:
@@ -157,24 +157,24 @@ class Page:
 
     def js(self, expression: str) -> Any:
         """Return the value of an expression in the page, or the result of a promise."""
-        told = self.call(
+        result = self.call(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
 
     def until(self, expression: str, patience_s: float = PATIENCE_S) -> Any:
         """Wait until an expression is true, and return it."""
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
-            told = self.call(
+            result = self.call(
                 "Runtime.evaluate",
                 expression=WAIT % expression,
                 awaitPromise=True,
                 returnByValue=True,
             )
             # Where a page goes away meanwhile, it is looked at again.
-            value = told["result"].get("value")
+            value = result["result"].get("value")
             if value:
                 return value
         raise AssertionError(f"never true: {expression}; {self.complaints}\n{self.text('main')}")

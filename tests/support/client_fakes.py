@@ -166,9 +166,9 @@ async def just_open(where: Any, **options: Any) -> None:
 
 async def confirm(stream: trio.abc.Stream) -> bytes:
     """Answer the next frame with its receipt, and return the frame."""
-    said = await read_until(stream, b"\n\n\0")
-    await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
-    return said
+    result = await read_until(stream, b"\n\n\0")
+    await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(result))
+    return result
 
 
 async def read_until(stream: trio.abc.Stream, end: bytes) -> bytes:

@@ -242,10 +242,10 @@ class PythonPeer(Peer):
         self.connection.nack(*self._id(message), **more)
 
     def _id(self, message: Message) -> tuple[str, ...]:
-        told = message.headers
+        fields = message.headers
         if self.is_1_1:
-            return told["message-id"], told["subscription"]
-        return (told["ack"],)
+            return fields["message-id"], fields["subscription"]
+        return (fields["ack"],)
 
     def vanish(self) -> None:
         self.has_left = True
@@ -287,14 +287,14 @@ class Node:
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            told = json.loads(line)
-            peer = self.peers[told["client"]]
-            headers, body = told.get("headers", {}), told.get("body", "")
-            match told["event"]:
+            record = json.loads(line)
+            peer = self.peers[record["client"]]
+            headers, body = record.get("headers", {}), record.get("body", "")
+            match record["event"]:
                 case "connected":
                     peer.connected.put(headers)
                 case "message":
-                    peer.messages.put(Message(headers, body, told["key"]))
+                    peer.messages.put(Message(headers, body, record["key"]))
                 case "receipt":
                     peer.receipts.put(headers)
                 case "error":

@@ -91,10 +91,10 @@ class GatedStore(MemoryStore):
         return super().stream_state(stream)
 
     def capacity(self) -> int:
-        told = self.capacities.pop(0) if len(self.capacities) > 1 else self.capacities[0]
-        if isinstance(told, Exception):
-            raise told
-        return told
+        result = self.capacities.pop(0) if len(self.capacities) > 1 else self.capacities[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _reading(self) -> None:
         self.reads += 1

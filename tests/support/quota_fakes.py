@@ -12,11 +12,11 @@ ALL = AccessRules((Rule(True, frozenset(Action), ("**",), ("*", "anonymous")),))
 """Rules that allow everything to all logged-in users."""
 
 
-def user(core: Bench, name: str, **told: str) -> Actor:
+def user(core: Bench, name: str, **reported: str) -> Actor:
     """Return a logged-in client."""
     actor = core.actor()
     identity = Identity(name, method="passcode") if name else ANONYMOUS
-    headers = tuple((key.replace("_", "-"), text) for key, text in told.items())
+    headers = tuple((key.replace("_", "-"), text) for key, text in reported.items())
     actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, headers, identity))
     actor.outbox.staged.clear()
     return actor

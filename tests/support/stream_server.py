@@ -197,11 +197,11 @@ class Session:
     def answer(self, headers: Headers) -> None:
         """Send the bounds of the stream."""
         with self.log.changed:
-            told = {"epoch": self.log.epoch, "first": self.log.first, "next": self.log.next}
-        lines = {f"x-stream-{name}": str(value) for name, value in told.items()}
+            values = {"epoch": self.log.epoch, "first": self.log.first, "next": self.log.next}
+        lines = {f"x-stream-{name}": str(value) for name, value in values.items()}
         lines["correlation-id"] = headers["correlation-id"]
         lines |= {"subscription": headers["reply-to"], "destination": "/reply-queue/1.answers"}
-        body = json.dumps({"stream": self.server.stream, **told}).encode()
+        body = json.dumps({"stream": self.server.stream, **values}).encode()
         self.send("MESSAGE", {"message-id": "a", **lines}, body)
 
     def replay(self, headers: Headers) -> None:
@@ -223,9 +223,9 @@ class Session:
                 self.write_burst(prefix, at, burst)
                 at += len(burst)
             with log.changed:
-                told = {"first": log.first, "next": log.next, "epoch": log.epoch}
-            told |= {"offset": at, "end": "true"}
-            lines = {f"x-stream-{name}": str(value) for name, value in told.items()}
+                values = {"first": log.first, "next": log.next, "epoch": log.epoch}
+            values |= {"offset": at, "end": "true"}
+            lines = {f"x-stream-{name}": str(value) for name, value in values.items()}
             self.send("MESSAGE", {"subscription": headers["id"], "message-id": "x.1-e", **lines})
 
     def start(self, asked: str) -> int:

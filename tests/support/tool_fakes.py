@@ -94,16 +94,16 @@ def fake_site(pages: Mapping[str, tuple[int, bytes]], method: str = "GET") -> It
 
 
 @contextmanager
-def answering(said: bytes | None) -> Iterator[int]:
+def answering(reported: bytes | None) -> Iterator[int]:
     """A port whose next visitor hears this, whatever it says; None: nothing, until it goes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
             peer, _ = server.accept()
             with peer:
-                while peer.recv(4096) and said is None:
+                while peer.recv(4096) and reported is None:
                     pass
-                peer.sendall(said or b"")
+                peer.sendall(reported or b"")
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -177,10 +177,10 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
     return told
 
 
-def check_refused(ran: Ran, told: str, code: int = 2) -> None:
+def check_refused(ran: Ran, reported: str, code: int = 2) -> None:
     """Check that a tool printed one line of error, and nothing else."""
     assert ran.stdout == ""
     assert ran.stderr.startswith("trio-stomp"), ran.stderr
-    assert told in ran.stderr
+    assert reported in ran.stderr
     assert ran.stderr.count("\n") == 1
     assert ran.returncode == code

@@ -97,16 +97,16 @@ async def test_neither_receipt_nor_message_comes_before_the_commit(transport: st
         producer, consumer = await dial.connect(), await dial.connect()
         await consumer.subscribe("/queue/q")
         store.hang()
-        async with listening(producer) as told, listening(consumer) as got:
+        async with listening(producer) as reported, listening(consumer) as got:
             await save(producer, "/queue/q", b"m", "r")
             await eventually(lambda: store.asked)
             await wait_all_tasks_blocked()
-            assert (told, got, dial.stored("/queue/q")) == ([], [], [])
+            assert (reported, got, dial.stored("/queue/q")) == ([], [], [])
             store.go_on()
-            await eventually(lambda: told and got)
-            assert receipts(told) == ["r"]
+            await eventually(lambda: reported and got)
+            assert receipts(reported) == ["r"]
             assert bodies(got) == [b"m"]
-            assert b"\nstored:memory\n" in told[0].raw
+            assert b"\nstored:memory\n" in reported[0].raw
 
 
 async def test_what_a_client_sends_behind_what_is_under_way_does_not_overtake_it() -> None:
@@ -114,15 +114,15 @@ async def test_what_a_client_sends_behind_what_is_under_way_does_not_overtake_it
         producer, watcher = await dial.connect(), await dial.connect()
         await watcher.subscribe("/topic/t")
         store.hang()
-        async with listening(producer) as told, listening(watcher) as got:
+        async with listening(producer) as reported, listening(watcher) as got:
             await save(producer, "/queue/q", b"saved", "r1")
             await producer.send("SEND", {"destination": "/topic/t", "receipt": "r2"}, b"live")
             await save(producer, "/queue/q", b"saved too", "r3")
             await wait_all_tasks_blocked()
-            assert (told, got) == ([], [])
+            assert (reported, got) == ([], [])
             store.go_on()
-            await eventually(lambda: len(told) == 3)
-            assert receipts(told) == ["r1", "r2", "r3"]
+            await eventually(lambda: len(reported) == 3)
+            assert receipts(reported) == ["r1", "r2", "r3"]
             assert bodies(got) == [b"live"]
 
 
@@ -157,7 +157,7 @@ async def test_heart_beats_flow_both_ways_while_the_store_hangs(
     async with gated(transport) as (dial, store):
         client = await dial.connect("1.2", {"heart-beat": "1000,1000"})
         store.hang()
-        async with listening(client) as told:
+        async with listening(client) as reported:
             await save(client, "/queue/q", b"m", "r")
             await client.send("SEND", {"destination": "/topic/t", "receipt": "held"})
             await eventually(lambda: store.asked)
@@ -166,12 +166,12 @@ async def test_heart_beats_flow_both_ways_while_the_store_hangs(
                 mock_clock.jump(0.5)
                 await client.send_bytes(b"\n")
                 await wait_all_tasks_blocked()
-            assert told == []
+            assert reported == []
             assert client.reader.heartbeats - before >= 55
             assert not client.is_ended
             store.go_on()
-            await eventually(lambda: len(told) == 2)
-            assert receipts(told) == ["r", "held"]
+            await eventually(lambda: len(reported) == 2)
+            assert receipts(reported) == ["r", "held"]
 
 
 async def test_a_silent_client_is_found_out_though_the_store_hangs(mock_clock: MockClock) -> None:
@@ -225,17 +225,17 @@ async def test_who_disconnects_gets_its_receipts_first(transport: str) -> None:
     async with gated(transport) as (dial, store):
         client = await dial.connect()
         store.hang()
-        async with listening(client) as told:
+        async with listening(client) as reported:
             await save(client, "/queue/q", b"1", "r1")
             await save(client, "/queue/q", b"2", "r2")
             await client.send("DISCONNECT", {"receipt": "bye"})
             await eventually(lambda: store.asked)
             await wait_all_tasks_blocked()
-            assert told == []
+            assert reported == []
             store.go_on()
             await eventually(lambda: client.is_ended)
-            assert [frame.command for frame in told] == ["RECEIPT"] * 3
-            assert receipts(told) == ["r1", "r2", "bye"]
+            assert [frame.command for frame in reported] == ["RECEIPT"] * 3
+            assert receipts(reported) == ["r1", "r2", "bye"]
         assert dial.stored("/queue/q") == [b"1", b"2"]
 
 
@@ -261,9 +261,9 @@ async def test_who_closes_its_half_gets_all_receipts(transport: str, hangs: bool
             await eventually(lambda: store.asked)
             await wait_all_tasks_blocked()
             store.go_on()
-        connected, *told = await client.read_to_end()
+        connected, *result = await client.read_to_end()
         assert connected.command == "CONNECTED"
-        assert receipts(told) == [*map(str, range(100)), "live"]
+        assert receipts(result) == [*map(str, range(100)), "live"]
         assert len(dial.stored("/queue/q")) == 100
 
 
@@ -290,19 +290,19 @@ async def test_an_ordered_stop_waits_for_the_commit(transport: str) -> None:
     async with gated(transport) as (dial, store):
         client = await dial.connect()
         store.hang()
-        async with listening(client) as told:
+        async with listening(client) as reported:
             await save(client, "/queue/q", b"1", "r1")
             await save(client, "/queue/q", b"2", "r2")
             await eventually(lambda: store.asked)
             await wait_all_tasks_blocked(0.01)
             dial.handle.stop()
             await wait_all_tasks_blocked(0.01)
-            assert told == []
+            assert reported == []
             assert store.closed == 0
             store.go_on()
             await eventually(lambda: client.is_ended)
-            assert receipts(told) == ["r1", "r2"]
-            assert [frame.command for frame in told] == ["RECEIPT"] * 2
+            assert receipts(reported) == ["r1", "r2"]
+            assert [frame.command for frame in reported] == ["RECEIPT"] * 2
         await dial.ended.wait()
         assert store.closed == 1
         assert dial.stored("/queue/q") == [b"1", b"2"]
@@ -425,11 +425,11 @@ async def test_a_failure_is_an_error_for_who_sent_and_red_for_who_asks(
         await other.subscribe("/topic/t")
         assert await dial.ask_http("/readyz") == 200
         store.faults.append(FULL)
-        async with listening(unlucky) as told, listening(consumer) as got:
+        async with listening(unlucky) as reported, listening(consumer) as got:
             await save(unlucky, "/queue/q", b"lost", "r")
-            await eventually(lambda: told)
-            assert (told[0].command, told[0]["code"]) == ("ERROR", "storage")
-            assert told[0]["receipt-id"] == "r"
+            await eventually(lambda: reported)
+            assert (reported[0].command, reported[0]["code"]) == ("ERROR", "storage")
+            assert reported[0]["receipt-id"] == "r"
             assert await dial.ask_http("/readyz") == 503
             assert await dial.ask_http("/livez") == 200
             await other.publish("/topic/t", b"live", receipt=False)
@@ -650,8 +650,8 @@ async def test_a_start_that_takes_long_tells_how_far_it_is(
     opened = await open_store(Settings.of(data_dir=str(tmp_path)))
     assert opened is not None
     opened[0].close()
-    told = [line for line in caplog.messages if line.startswith("reading the journal: ")]
-    assert told == [f"reading the journal: {done} of 4 MB" for done in (2, 4)][:lines]
+    text = [line for line in caplog.messages if line.startswith("reading the journal: ")]
+    assert text == [f"reading the journal: {done} of 4 MB" for done in (2, 4)][:lines]
 
 
 async def test_without_a_store_the_first_message_that_should_survive_is_one_warning(

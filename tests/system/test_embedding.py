@@ -51,9 +51,9 @@ QUIET = {"diag_interval_s": 0.0}
 @asynccontextmanager
 async def broker(settings: Settings | None = None, **given: object) -> AsyncIterator[ServerHandle]:
     """A broker without a port, stopped at the end."""
-    told = settings or Settings.of(**QUIET)
+    reported = settings or Settings.of(**QUIET)
     async with trio.open_nursery() as nursery:
-        call = partial(serve, told, **{"listeners": [], **given})  # type: ignore[arg-type]
+        call = partial(serve, reported, **{"listeners": [], **given})  # type: ignore[arg-type]
         handle: ServerHandle = await nursery.start(call)
         yield handle
         handle.stop()
@@ -90,8 +90,8 @@ class Told(logging.Handler):
 
 def new_logger(level: int) -> tuple[logging.Logger, list[str]]:
     logger = logging.Logger("mine", level)
-    logger.addHandler(told := Told())
-    return logger, told.lines
+    logger.addHandler(reported := Told())
+    return logger, reported.lines
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ async def test_all_events_are_told_in_order_and_the_channel_is_closed() -> None:
                 await ask(other, frames.disconnect())
             await ask(one, frames.unsubscribe(id="1"))
             await ask(one, frames.subscribe("/t/a", id="1"))
-    told = [event async for event in receive]
-    assert [(event.kind, event.destination, event.reason) for event in told] == [
+    reported = [event async for event in receive]
+    assert [(event.kind, event.destination, event.reason) for event in reported] == [
         ("connect", "", ""),
         ("subscription-start", "/t/a", ""),
         ("connect", "", ""),
@@ -123,11 +123,11 @@ async def test_all_events_are_told_in_order_and_the_channel_is_closed() -> None:
         ("disconnect", "", "client-closed"),
         ("stop", "", ""),
     ]
-    first, second = told[0].session_id, told[2].session_id
+    first, second = reported[0].session_id, reported[2].session_id
     assert first != second
-    assert (told[5].session_id, told[9].session_id) == (second, first)
-    assert "STOMP 1.2 over" in told[0].detail
-    assert told[9].detail == "from in-memory"
+    assert (reported[5].session_id, reported[9].session_id) == (second, first)
+    assert "STOMP 1.2 over" in reported[0].detail
+    assert reported[9].detail == "from in-memory"
     assert handle.events_lost == 0
 
 
@@ -137,9 +137,9 @@ async def test_who_is_sent_away_by_a_stop_is_told_of() -> None:
         await ask(peer, frames.subscribe("/t", id="1"))
         handle.stop()
         assert [frame.command async for frame in peer.receive] == []
-    told = [event async for event in receive]
-    assert [event.kind for event in told[2:]] == ["subscription-stop", "disconnect", "stop"]
-    assert told[3].reason == CloseReason.SHUTTING_DOWN.text
+    reported = [event async for event in receive]
+    assert [event.kind for event in reported[2:]] == ["subscription-stop", "disconnect", "stop"]
+    assert reported[3].reason == CloseReason.SHUTTING_DOWN.text
 
 
 async def test_each_session_of_a_socket_that_stays_has_its_end() -> None:
@@ -152,10 +152,10 @@ async def test_each_session_of_a_socket_that_stays_has_its_end() -> None:
                 assert (await peer.receive.receive()).command == "CONNECTED"
                 await ask(peer, frames.subscribe("/t", id="1"))
                 await ask(peer, frames.disconnect())
-    told = [event async for event in receive]
+    reported = [event async for event in receive]
     one = ["connect", "subscription-start", "subscription-stop", "disconnect"]
-    assert [event.kind for event in told] == [*one, *one, "stop"]
-    ends = [event for event in told if event.kind == "disconnect"]
+    assert [event.kind for event in reported] == [*one, *one, "stop"]
+    ends = [event for event in reported if event.kind == "disconnect"]
     assert [(event.user, event.reason) for event in ends] == [
         ("user0", "client-disconnect"),
         ("user1", "client-disconnect"),
@@ -180,9 +180,9 @@ async def test_a_full_channel_holds_up_nobody_and_what_is_lost_is_counted() -> N
         assert (await receive.receive()).kind == "connect"
         assert (await receive.receive()).destination == "/t/0"
         await ask(peer, frames.unsubscribe(id="4"))
-        lost, told = receive.receive_nowait(), receive.receive_nowait()
+        lost, values = receive.receive_nowait(), receive.receive_nowait()
         assert (lost.kind, lost.count) == ("lost", 4)
-        assert (told.kind, told.destination) == ("subscription-stop", "/t/4")
+        assert (values.kind, values.destination) == ("subscription-stop", "/t/4")
 
 
 async def test_a_gap_is_told_before_what_follows_it_even_if_that_is_lost_again() -> None:
@@ -402,7 +402,7 @@ async def test_what_was_received_before_a_stop_is_delivered_and_clients_see_a_cl
 ) -> None:
     many = 50
     send, receive = trio.open_memory_channel[ServerEvent](1000)
-    told = {"listeners": None} if way == "network" else {}
+    values = {"listeners": None} if way == "network" else {}
 
     async def dial() -> trio.abc.Stream:
         if way == "memory":
@@ -410,7 +410,7 @@ async def test_what_was_received_before_a_stop_is_delivered_and_clients_see_a_cl
         host, port = handle.addresses[0].split(":")
         return await trio.open_tcp_stream(host, int(port))
 
-    async with broker(Settings.of(**QUIET, port=0), events=send, **told) as handle:
+    async with broker(Settings.of(**QUIET, port=0), events=send, **values) as handle:
         async with open_peer(await dial()) as reader, open_peer(await dial()) as writer:
             for peer in (reader, writer):
                 await peer.send.send(frames.connect())
@@ -437,8 +437,8 @@ async def test_a_client_that_ends_its_stream_loses_nothing_and_its_subscriptions
         await ask(reader, frames.subscribe("/t", id="1"))
         stream = await handle.connect()
         sent = [frames.send("/t", b"%d" % number) for number in range(300)]
-        told = [frames.connect(), frames.subscribe("/mine", id="1"), *sent]
-        await stream.send_all(b"".join(frames.encode(each) for each in told))
+        values = [frames.connect(), frames.subscribe("/mine", id="1"), *sent]
+        await stream.send_all(b"".join(frames.encode(each) for each in values))
         await stream.aclose()
         bodies = [(await reader.receive.receive()).body for _ in range(300)]
         assert bodies == [each.body for each in sent]
@@ -510,7 +510,7 @@ async def test_session_ids_of_the_programs_own() -> None:
 
 @pytest.mark.parametrize("wrong", ["", "a b", "a\n", "ü", "x" * 129, None, 7])
 async def test_wrong_session_ids_cost_the_connection_and_are_logged(wrong: object) -> None:
-    logger, told = new_logger(logging.ERROR)
+    logger, result = new_logger(logging.ERROR)
     with pytest.raises(OptionError, match="is not a session id: new_session_id must return"):
         check_session_id(wrong)  # type: ignore[arg-type]
     async with broker(new_session_id=lambda: wrong, logger=logger) as handle:
@@ -518,7 +518,7 @@ async def test_wrong_session_ids_cost_the_connection_and_are_logged(wrong: objec
             await peer.send.send(frames.connect())
             (refused,) = [frame async for frame in peer.receive]
             assert refused.get("code") == "internal-error"
-    assert told == ["in-memory is refused: new_session_id failed"]
+    assert result == ["in-memory is refused: new_session_id failed"]
 
 
 # --- the log --------------------------------------------------------------------------------------
@@ -533,7 +533,7 @@ def unchanged_log() -> Iterator[None]:
 
 async def test_each_broker_logs_to_its_own_logger(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    mine, told = new_logger(logging.INFO)
+    mine, result = new_logger(logging.INFO)
     other, nothing = new_logger(logging.ERROR)
     async with broker(logger=mine) as handle, broker(logger=other) as quiet, broker() as usual:
         for each in (handle, quiet, usual):
@@ -542,19 +542,19 @@ async def test_each_broker_logs_to_its_own_logger(caplog: pytest.LogCaptureFixtu
         OURS.info("a word of the program's own, which is not shown")
         OURS.warning("another one, which is")
         await handle.reload()
-    assert told == ["tcp in-memory opened: STOMP 1.2", "tcp in-memory closed: client-closed"]
+    assert result == ["tcp in-memory opened: STOMP 1.2", "tcp in-memory closed: client-closed"]
     assert nothing == []
     assert caplog.messages == ["another one, which is"]
 
 
 async def test_a_live_trace_goes_there_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    mine, told = new_logger(logging.INFO)
+    mine, result = new_logger(logging.INFO)
     async with broker(logger=mine) as handle, joined(handle) as peer:
         start = frames.send_string("DIAG/trace", '{"destination": "/a"}')
         await ask(peer, start)
         await ask(peer, frames.send("/a"))
-    assert [line for line in told if line.startswith("trace ") and ">>> SEND" in line]
+    assert [line for line in result if line.startswith("trace ") and ">>> SEND" in line]
     assert caplog.messages == []
 
 
@@ -566,7 +566,7 @@ async def test_the_usual_logger_is_as_usual(caplog: pytest.LogCaptureFixture) ->
 
 
 async def test_a_level_of_the_usual_logger_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
-    mine, told = new_logger(logging.DEBUG)
+    mine, result = new_logger(logging.DEBUG)
     OURS.setLevel(logging.ERROR)
     try:
         async with broker(logger=mine) as handle, joined(handle):
@@ -576,7 +576,7 @@ async def test_a_level_of_the_usual_logger_is_given_back(caplog: pytest.LogCaptu
     finally:
         OURS.setLevel(logging.NOTSET)
     assert caplog.messages == ["shown"]
-    assert told
+    assert result
 
 
 # --- run ------------------------------------------------------------------------------------------
@@ -624,10 +624,10 @@ def test_run_raises_what_went_wrong() -> None:
 
 
 def test_run_default_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, object]] = []
-    monkeypatch.setattr(_run, "run", lambda **settings: told.append(settings))
+    reported: list[dict[str, object]] = []
+    monkeypatch.setattr(_run, "run", lambda **settings: reported.append(settings))
     run_default()
-    assert told == [{}]
+    assert reported == [{}]
 
 
 def test_a_program_that_only_runs_a_broker() -> None:
@@ -659,15 +659,15 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("example", "said"), list(zip(EXAMPLES, SAID, strict=True)))
+@pytest.mark.parametrize(("example", "expected"), list(zip(EXAMPLES, SAID, strict=True)))
 async def test_the_examples_of_the_page(
-    example: str, said: str, capsys: pytest.CaptureFixture[str]
+    example: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names: dict[str, object] = {"CERTIFICATE": authority().certificate}
     exec(compile(textwrap.dedent(example), "docs/use/embedding.md", "exec"), names)
     with trio.fail_after(30):
         await names["main"]()  # type: ignore[operator]
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == expected
 
 
 def test_the_page_tells_of_all_kinds_of_events() -> None:

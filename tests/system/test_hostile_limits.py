@@ -125,8 +125,8 @@ def test_no_limit_is_missing_from_the_table() -> None:
     limits = {name for name in named if re.search(r"(\A|_)max_", name)}
     assert len(limits) > 20
     assert sorted(limits - WHERE.keys()) == []
-    told = set(re.findall(r"`(max_\w+)`", DOCUMENT.partition("## Limits without an option")[0]))
-    assert sorted(told - WHERE.keys()) == []
+    found = set(re.findall(r"`(max_\w+)`", DOCUMENT.partition("## Limits without an option")[0]))
+    assert sorted(found - WHERE.keys()) == []
 
 
 def test_each_test_of_the_table_is_there() -> None:
@@ -142,7 +142,7 @@ def test_each_limit_without_an_option_is_as_documented() -> None:
     """The sentence in docs/reference/limits.md; who changes a number changes both."""
     _, _, table = DOCUMENT.partition("## Limits without an option")
     compiler = SelectorCompiler()
-    for said in (
+    for written in (
         f"{MAX_DURABLES:,} durable subscriptions",
         f"{MAX_TEMPORARY:,} temporary destinations of a connection",
         f"{MAX_COMPOSITE} parts of a composite destination",
@@ -156,7 +156,7 @@ def test_each_limit_without_an_option_is_as_documented() -> None:
         f"one write is at most {JOIN_BYTES // 1024} KiB",
         f"{MAX_PENDING:,} events of one turn wait to be told",
     ):
-        assert f"\n| {said}" in table
+        assert f"\n| {written}" in table
     assert f"beyond {REFUSALS_AT_ONCE} being refused at once" in DOCUMENT
 
 

@@ -42,8 +42,8 @@ async def test_messages_are_shown_moved_and_purged(tmp_path: Path, is_stored: bo
         assert (first["body"], first["headers"]["kind"]) == ("b", "fruit")
         assert (first["stored"], first["size"], first["deliveries"]) == (is_stored, 1, 0)
         assert (second["body_base64"], second["size"]) == ("/w==", 1)
-        told = await does(broker, "GET", f"explain?q={first['message_id']}")
-        assert told["facts"]
+        result = await does(broker, "GET", f"explain?q={first['message_id']}")
+        assert result["facts"]
         moved = await does(broker, "POST", f"move?queue={Q}&to=/queue/r&count=3")
         assert moved == {"queue": Q, "to": "/queue/r", "moved": 3}
         purged = await does(

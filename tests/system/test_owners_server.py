@@ -95,10 +95,10 @@ async def test_what_is_exported_and_imported_is_still_theirs(tmp_path: Path, sto
     async with broker(tmp_path, store) as made:
         await leave_things(made, ALICE, 1000)
         await leave_things(made, BOB, 1000)
-    told = str(tmp_path / "told.jsonl")
+    text = str(tmp_path / "told.jsonl")
     for verb, directory in (("export", tmp_path), ("import", tmp_path / "b")):
         (where,) = place(directory, store).values()
-        code = await trio.to_thread.run_sync(main, ["store", verb, where, told])
+        code = await trio.to_thread.run_sync(main, ["store", verb, where, text])
         assert not code
     async with broker(tmp_path / "b", store) as made:
         assert await found(made, 1.5) == ([b"bob"], [b"bob"])

@@ -34,8 +34,8 @@ def users(tmp_path: Path) -> str:
 async def fills(client: Client, name: str) -> str:
     """Send to a queue as long as RECEIPTs come, which they do a while; what the ERROR says."""
     for number in range(100):
-        told = {"destination": name, "receipt": f"{number}"}
-        await client.send("SEND", told, MUCH)
+        headers = {"destination": name, "receipt": f"{number}"}
+        await client.send("SEND", headers, MUCH)
         frame = await client.receive()
         if frame.command == "ERROR":
             await client.aclose()
@@ -47,8 +47,8 @@ async def fills(client: Client, name: str) -> str:
 
 async def test_a_user_who_fills_the_memory_leaves_room_for_others(users: str) -> None:
     async with broker(passwd_file=users) as handle:
-        said = await fills(await enter(handle, "mallory"), "/queue/m")
-        assert "mallory" in said
+        result = await fills(await enter(handle, "mallory"), "/queue/m")
+        assert "mallory" in result
         victim = await enter(handle, "victim")
         for _ in range(5):
             await victim.publish("/queue/v", MUCH, receipt=True)
@@ -90,8 +90,8 @@ async def test_a_user_who_fills_the_disk_leaves_room_for_others_after_a_restart_
 async def stores(client: Client, name: str) -> tuple[str, int]:
     """Send what survives as long as RECEIPTs come; the code of the ERROR, and how many came."""
     for number in range(200):
-        told = {"destination": name, "receipt": f"{number}", "persistent": "true"}
-        await client.send("SEND", told, MUCH)
+        headers = {"destination": name, "receipt": f"{number}", "persistent": "true"}
+        await client.send("SEND", headers, MUCH)
         frame = await client.receive()
         if frame.command == "ERROR":
             await client.aclose()
@@ -101,8 +101,8 @@ async def stores(client: Client, name: str) -> tuple[str, int]:
 
 async def test_an_address_that_fills_the_memory_leaves_room_for_others() -> None:
     async with broker(proxy_addresses="127.0.0.1", anonymous="always", insecure=True) as handle:
-        said = await fills(await enter(handle, proxied=proxy_line("203.0.113.7")), "/queue/m")
-        assert "203.0.113.7" in said
+        result = await fills(await enter(handle, proxied=proxy_line("203.0.113.7")), "/queue/m")
+        assert "203.0.113.7" in result
         victim = await enter(handle, proxied=proxy_line("203.0.113.8"))
         for _ in range(5):
             await victim.publish("/queue/v", MUCH, receipt=True)

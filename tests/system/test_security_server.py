@@ -73,8 +73,8 @@ async def test_every_line_of_the_log_about_a_session_names_its_user(
         client = await dial.connect("1.2", ALICE)
         assert await client.fence() == []
     lines = [(record.getMessage(), vars(record).get("user")) for record in caplog.records]
-    told = [user for text, user in lines if " opened: " in text or " closed: " in text]
-    assert told == ["alice"] * 2, lines
+    found = [user for text, user in lines if " opened: " in text or " closed: " in text]
+    assert found == ["alice"] * 2, lines
 
 
 async def test_a_page_is_a_line_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -94,17 +94,17 @@ async def test_a_wrong_login_is_told_the_same_whatever_is_wrong_and_no_secret_is
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with open_dial(transport, passwd_file=users, **QUIET) as dial:
-        told = []
+        reported = []
         for login in ("alice", "nobod"):
             client = await dial.open()
             headers = {"login": login, "passcode": "Geheimnis", "Authorization-x": "y"}
             error = await refused(client, "authentication-failed", **headers)
-            told.append(error.raw.decode().replace(login, "LOGIN"))
+            reported.append(error.raw.decode().replace(login, "LOGIN"))
             await client.expect_closed()
             if transport == WS_MEMORY:
                 assert client.websocket.close_code == 1008
-        assert told[0] == told[1]
-        assert "Geheimnis" not in told[0]
+        assert reported[0] == reported[1]
+        assert "Geheimnis" not in reported[0]
         assert "Geheimnis" not in caplog.text
         assert "wonder-land" not in caplog.text
         assert "login of 'nobod' failed" in caplog.text
@@ -188,8 +188,8 @@ async def test_basic_on_the_upgrade_is_a_login_and_connects_own_headers_win(user
         client = await upgraded(dial, basic("alice", "wonder-land"))
         assert (await client.connect())["user-name"] == "alice"
         other = await upgraded(dial, basic("alice", "wonder-land"))
-        told = {"login": "bob", "passcode": "b:c"}
-        assert (await other.connect("1.2", told))["user-name"] == "bob"
+        headers = {"login": "bob", "passcode": "b:c"}
+        assert (await other.connect("1.2", headers))["user-name"] == "bob"
         wrong = await upgraded(dial, basic("alice", "wonder-land"))
         await refused(wrong, "authentication-failed", login="bob", passcode="x")
         bad = await upgraded(dial, basic("alice", "x"))
@@ -360,9 +360,9 @@ async def test_a_new_certificate_is_used_without_dropping_connections(tmp_path: 
 async def test_nobody_listens_to_the_world_without_users(host: str) -> None:
     with pytest.raises(OptionError) as caught:
         await serve(Settings.of(host=host, port=0))
-    said = str(caught.value)
+    text = str(caught.value)
     for remedy in ("--passwd-file", "passwd add", "127.0.0.1", "--insecure"):
-        assert remedy in said
+        assert remedy in text
 
 
 @pytest.mark.parametrize("why", ["insecure", "users", "loopback"])
@@ -570,8 +570,10 @@ async def test_failed_logins_are_events(users: str) -> None:
     async with open_dial(passwd_file=users, **QUIET) as dial:
         await dial.start()
         dial.server.broker.events.are_stored = True
-        told = []
-        dial.server.dispatcher.end_turn = lambda now: told.extend(dial.server.broker.events.take())
+        reported = []
+        dial.server.dispatcher.end_turn = lambda now: reported.extend(
+            dial.server.broker.events.take()
+        )
         await refused(await dial.open(), "authentication-failed", login="alice")
         await wait_all_tasks_blocked()
-        assert ("auth", "authentication-failed") in [(each.name, each.reason) for each in told]
+        assert ("auth", "authentication-failed") in [(each.name, each.reason) for each in reported]

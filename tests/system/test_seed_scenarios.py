@@ -370,12 +370,12 @@ async def test_a_listener_that_comes_back_hears_on(autojump_clock) -> None:
     """Subscribed to everything, hung up on again and again, 100 ms apart."""
     async with open_dial(WS_MEMORY, **QUIET, ttl_ms=60_000) as dial:
         sender = await dial.connect()
-        heard: list[bytes] = []
+        reported: list[bytes] = []
         for number in range(20):
             listener = await dial.connect()
-            heard += bodies(await listener.subscribe("/*"))
+            reported += bodies(await listener.subscribe("/*"))
             await sender.publish(f"/topic/{number}", b"live %d" % number, receipt=True)
-            heard += bodies(await listener.fence())
+            reported += bodies(await listener.fence())
             listener.abort()
             await until(lambda: len(dial.server.connections) == 1, 0.01)
             await sender.publish(f"/topic/{number}", b"meanwhile %d" % number, receipt=True)
@@ -383,4 +383,4 @@ async def test_a_listener_that_comes_back_hears_on(autojump_clock) -> None:
         expected = [b"live 0"]
         for number in range(1, 20):
             expected += [b"meanwhile %d" % (number - 1), b"live %d" % number]
-        assert heard == expected
+        assert reported == expected

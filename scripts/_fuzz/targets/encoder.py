@@ -52,7 +52,7 @@ def encode(data: bytes) -> None:
     left = iter(pairs)
     for name, text in headers:
         if rules is V1_0:  # leading space is padding there
-            known = any(name == key and text == said.lstrip(" \t") for key, said in left)
+            known = any(name == key and text == written.lstrip(" \t") for key, written in left)
         else:
             known = (name, text) in left
         check(known, f"header that nobody sent: {name!r}:{text!r}")

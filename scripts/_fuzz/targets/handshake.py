@@ -124,8 +124,8 @@ def described(found: Found) -> object:
 def judge_error(error: HttpError) -> None:
     """Check that a refusal can be sent as one response."""
     check(400 <= error.status < 600, f"status: {error.status}")
-    told = error.response()
-    head, blank, body = told.partition(b"\r\n\r\n")
+    result = error.response()
+    head, blank, body = result.partition(b"\r\n\r\n")
     check(bool(blank), "answer: it has no end")
     check(b"content-length: %d" % len(body) in head.lower(), "answer: its length is not told")
     check(body.count(b"\n") == 1, f"answer: lines in {body!r:.200}")

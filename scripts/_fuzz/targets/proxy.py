@@ -82,13 +82,13 @@ def parsed(data: bytes) -> Proxied | str | None:
 def read_header(data: bytes) -> None:
     """Check that parsing byte by byte gives the same result, which the specification permits."""
     found = parsed(data)
-    told: Proxied | str | None = None
+    reported: Proxied | str | None = None
     for size in range(min(len(data), 400) + 1):
         answer = parsed(data[:size])
-        check(told is None or answer == told, f"changed: {told} is now {answer}")
-        told = answer
+        check(reported is None or answer == reported, f"changed: {reported} is now {answer}")
+        reported = answer
     if len(data) <= 400:
-        check_equal(told, found, "byte by byte")
+        check_equal(reported, found, "byte by byte")
     check(found is not None or len(data) < MOST_BYTES, "undecided: it has all that is taken")
     if isinstance(found, Proxied):
         check(0 < found.size <= len(data), f"size: {found.size}")

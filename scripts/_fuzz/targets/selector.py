@@ -102,17 +102,17 @@ def judge(compiler: SelectorCompiler, text: str) -> None:
         check(len(error.message.encode()) < 1000, f"message: {len(error.message)} long")
         check(len(compiler._cache) <= 100_000, "cache: grows")
         return
-    said = selector.matches(HEADERS.get)
-    check(said in (True, False), f"says: {said!r}")
-    check_equal(compiler.compile(text).matches(HEADERS.get), said, "asked again")
+    result = selector.matches(HEADERS.get)
+    check(result in (True, False), f"says: {result!r}")
+    check_equal(compiler.compile(text).matches(HEADERS.get), result, "asked again")
     selector.matches(lambda _name: None)
     selector.matches(lambda _name: "1")
-    if said:
+    if result:
         same = wrapped(compiler, text, "NOT ({})")
         check(same is not True, "NOT: true as well")
     again = wrapped(compiler, text, "({})")
     if again is not None:
-        check_equal(again, said, "in brackets")
+        check_equal(again, result, "in brackets")
     check(compiler._cached_bytes <= compiler.max_cached_bytes, "cache: too large")
 
 

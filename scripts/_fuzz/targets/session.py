@@ -69,8 +69,8 @@ def generate(chance: random.Random) -> bytes:
     """Return a greeting, then frames."""
     if chance.random() < 0.6:
         places = sorted(chance.choices(range(len(STORY)), k=chance.randint(1, 9)))
-        told = b"".join(STORY[place] for place in places)
-        return chance.randbytes(2) + chance.choice(GREETINGS[:4]) + told
+        reported = b"".join(STORY[place] for place in places)
+        return chance.randbytes(2) + chance.choice(GREETINGS[:4]) + reported
     rest = b"".join(stomp.stream(chance) for _ in range(chance.randint(1, 3)))
     return chance.randbytes(2) + chance.choice(GREETINGS) + rest
 
@@ -98,17 +98,17 @@ def run(data: bytes) -> None:
 def feed(codecs: Codecs, may_ask: bool, chunks: Iterable[bytes]) -> list[tuple[object, ...]]:
     """Return the events of a session. They do not depend on where runs are split."""
     session = ServerSession(codecs, may_ask)
-    said: list[tuple[object, ...]] = []
+    reported: list[tuple[object, ...]] = []
     is_over = False
     for chunk in chunks:
         for event in session.receive_data(chunk):
             check(not is_over, f"after the end: {event!r}")
-            said += flat(event)
+            reported += flat(event)
             is_end = isinstance(event, Refused) and not codecs.survives_errors
             is_over = is_end or (isinstance(event, Disconnected) and not codecs.reopens)
     session.close()
     check_equal(codecs.memory.used_bytes, 0, "memory held by a closed session")
-    return said
+    return reported
 
 
 def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
@@ -135,8 +135,8 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
         case Opened():
             return [("opened", event.version.name, repr(event.heartbeats), event.headers)]
         case Subscribed():
-            told = (event.id, event.destination, event.ack, event.headers)
-            return [("subscribed", *told, event.receipt)]
+            fields = (event.id, event.destination, event.ack, event.headers)
+            return [("subscribed", *fields, event.receipt)]
         case Unsubscribed():
             return [("unsubscribed", event.id, event.destination, event.receipt)]
         case Disconnected():
@@ -146,10 +146,10 @@ def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
     raise AssertionError(f"unknown event: {event!r}")
 
 
-def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
+def compare(stream: bytes, reported: list[tuple[object, ...]]) -> None:
     """Check that SENDs outside of transactions are those of the naive decoder, in order."""
     greeting = naive_decode(stream, OPENING, FrameLimits()).frames[:1]
-    opened = [each for each in said if each[0] == "opened"]
+    opened = [each for each in reported if each[0] == "opened"]
     if not opened or not greeting or greeting[0].command not in ("CONNECT", "STOMP"):
         return
     offered = (greeting[0].get("accept-version") or "1.0").split(",")
@@ -164,9 +164,9 @@ def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
         for frame in frames
         if frame.command == "SEND" and frame.get("transaction") is None
     ]
-    shown = [(each[4], each[2]) for each in said if each[0] == "send"]
+    shown = [(each[4], each[2]) for each in reported if each[0] == "send"]
     check_equal(shown[: len(wanted)], wanted[: len(shown)], "SENDs")
-    if not any(each[0] in ("refused", "left") for each in said):
+    if not any(each[0] in ("refused", "left") for each in reported):
         check(len(shown) >= len(wanted), f"SENDs lost: {wanted[len(shown) :]}")
 
 

@@ -24,19 +24,19 @@ def generate(chance: random.Random) -> bytes:
 
 def run(data: bytes) -> None:
     """Ask byte by byte, and compare with the rule in words (X11, X12)."""
-    told: object = None
+    reported: object = None
     for size in range(len(data) + 1):
         answer = sniff(data[:size])
-        if told is None:
-            told = answer
-        check(answer is told, f"changed: {told} is now {answer}")
+        if reported is None:
+            reported = answer
+        check(answer is reported, f"changed: {reported} is now {answer}")
     verb, space, _ = data.partition(b" ")
     if len(data) > MOST_BYTES:
-        check(told is not None, "undecided: it has all it needs")
+        check(reported is not None, "undecided: it has all it needs")
         if data[0] == 0x16:
             expected: object = Speech.TLS
         else:
-            expected = Speech.HTTP if space and verb in VERBS else told
-        check_equal(told, expected, "speech")
-        if told is Speech.HTTP:
+            expected = Speech.HTTP if space and verb in VERBS else reported
+        check_equal(reported, expected, "speech")
+        if reported is Speech.HTTP:
             check(bool(space) and verb in VERBS, "no verb: but HTTP")

@@ -167,8 +167,8 @@ def run(data: bytes) -> None:
         payload, closed, replies = feed(chunks, limit)
         if number == 0:
             first = closed
-        told = (closed.code, closed.by_peer) if closed else None
-        check_equal(told, (first.code, first.by_peer) if first else None, "closed when cut")
+        values = (closed.code, closed.by_peer) if closed else None
+        check_equal(values, (first.code, first.by_peer) if first else None, "closed when cut")
         check(
             (closed.code if closed else 0) in expected.codes, f"closed: {closed}, {expected.codes}"
         )

@@ -77,8 +77,8 @@ def test_an_open_session_is_counted_until_it_is_forgotten(core: Core):
 def test_connected_answers_a_receipt_where_the_dialect_has_it(dialect: str, header: str):
     peer = Core(dialect=dialect).peer(opens=False)
     peer.opens(((header, "c1"),))
-    told = (peer.frames()[0].get("receipt-id"), peer.frames()[0].get("response-id"))
-    assert told == (("c1", "c1") if dialect == "activemq" else (None, None))
+    values = (peer.frames()[0].get("receipt-id"), peer.frames()[0].get("response-id"))
+    assert values == (("c1", "c1") if dialect == "activemq" else (None, None))
     silent = Core(dialect="activemq").peer(opens=False)
     silent.opens()
     assert silent.frames()[0].names == ["version", "session", "heart-beat"]
@@ -118,12 +118,12 @@ def test_disconnect_without_receipt_is_silent():
 
 
 @pytest.mark.covers("R05", "R06")
-@pytest.mark.parametrize(("asker", "told"), [(1, "r"), (2, None)])
-def test_a_refused_run_leaves_no_trace(core: Core, asker: int, told: str | None):
+@pytest.mark.parametrize(("asker", "expected"), [(1, "r"), (2, None)])
+def test_a_refused_run_leaves_no_trace(core: Core, asker: int, expected: str | None):
     peer = core.peer()
     peer.sends("a*", "x", "y", receipts=[(asker, b"r")])
     assert peer.frames("RECEIPT") == []
-    assert peer.error().get("receipt-id") == told  # the first frame is the one at fault
+    assert peer.error().get("receipt-id") == expected  # the first frame is the one at fault
     assert core.broker.publisher.received == core.broker.fan_out.messages == 0
     assert len(core.broker.destinations) <= 1  # at most the topic of an event
 

@@ -67,14 +67,14 @@ def test_who_waits_is_served_in_turn(desk: Clocked):
 def test_who_leaves_has_what_it_sent_before_done(desk: Clocked, is_gone_first: bool):
     busy = desk.actor()
     busy.does(*[run_of("/queue/q", [f"{n}"]) for n in range(60)])
-    told: list[bool] = []
+    reported: list[bool] = []
     desk.broker.forget(
-        busy.client, CloseReason.CONNECTION_LOST, desk.now, lambda: told.append(True)
+        busy.client, CloseReason.CONNECTION_LOST, desk.now, lambda: reported.append(True)
     )
-    assert not told
+    assert not reported
     assert busy.client in desk.broker.clients
     desk.settles()
-    assert told == [True]
+    assert reported == [True]
     assert busy.client not in desk.broker.clients
     assert len(desk.waiting("/queue/q")) == 60
 
@@ -125,8 +125,8 @@ def test_a_wildcard_over_many_queues_joins_and_leaves_them_in_pieces(desk: Clock
     assert turns > 10
     assert max(desk.pieces) <= MOST
     assert desk.waiting("/queue/q") == ["other", "behind", "last"]
-    told = [each.get("receipt-id") for each in reader.frames() if each.command == "RECEIPT"]
-    assert told == ["r1", "r2"]
+    found = [each.get("receipt-id") for each in reader.frames() if each.command == "RECEIPT"]
+    assert found == ["r1", "r2"]
     assert all(not queue.consumers for queue in desk.broker.queues)
     assert sum(queue.waiting.count for queue in desk.broker.queues) == MANY + 3
     assert not desk.broker.queues.ending
@@ -198,13 +198,13 @@ def test_a_client_with_a_wildcard_over_many_queues_leaves_in_slices(desk: Clocke
     reader.does(wild())
     for _ in range(turns):
         desk.turn()
-    told: list[bool] = []
+    reported: list[bool] = []
     desk.broker.forget(
-        reader.client, CloseReason.CONNECTION_LOST, desk.now, lambda: told.append(True)
+        reader.client, CloseReason.CONNECTION_LOST, desk.now, lambda: reported.append(True)
     )
     for _ in range(100):
         desk.passes(0)
-    assert told
+    assert reported
     assert desk.broker.leaving.is_over
     assert all(not queue.consumers for queue in desk.broker.queues)
     assert sum(queue.waiting.count for queue in desk.broker.queues) == MANY

@@ -67,8 +67,8 @@ def wall_bench(**fields: object) -> WallBench:
 
 
 def sends(actor: Actor, *bodies: str, to: str = Q, **headers: str | int) -> None:
-    told = tuple((name, str(text)) for name, text in headers.items())
-    actor.does(run_of(to, list(bodies), told))
+    result = tuple((name, str(text)) for name, text in headers.items())
+    actor.does(run_of(to, list(bodies), result))
 
 
 def sends_at(core: WallBench, in_s: float, persistent: str, **further: str) -> None:
@@ -76,9 +76,9 @@ def sends_at(core: WallBench, in_s: float, persistent: str, **further: str) -> N
     schedules(core, persistent, TIME=str(core.day_ms(in_s)), **further)
 
 
-def schedules(core: WallBench, persistent: str = "false", **told: str) -> None:
+def schedules(core: WallBench, persistent: str = "false", **reported: str) -> None:
     """Send something later; the headers without their prefix."""
-    headers = tuple((f"AMQ_SCHEDULED_{name}", text) for name, text in told.items())
+    headers = tuple((f"AMQ_SCHEDULED_{name}", text) for name, text in reported.items())
     core.actor().does(run_of(Q, ["a"], (("persistent", persistent), *headers)))
 
 

@@ -257,17 +257,17 @@ async def test_who_is_subscribed_goes_on_when_another_ends_it(autojump_clock) ->
 
 
 async def test_a_durable_subscription_is_ended_at_other_brokers(autojump_clock) -> None:
-    said = list[bytes]()
+    written = list[bytes]()
 
     async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
-        said.append(await read_until(stream, b"\n\n\0"))
+        written.append(await read_until(stream, b"\n\n\0"))
         await stream.aclose()
 
     async with open_played(serve) as client:
         with pytest.raises(LinkLost):  # it may have been ended, so it is not said again
             await client.end_durable("a:b")
-    lines = said[0].split(b"\n")
+    lines = written[0].split(b"\n")
     assert lines[:2] == [b"UNSUBSCRIBE", b"id:a\\cb"]
     assert {b"durable-subscription-name:a\\cb", b"activemq.subscriptionName:a\\cb"} < {*lines}
 
@@ -398,10 +398,10 @@ class TestWrongPasswords:
     @staticmethod
     async def refuse(peer: Scripted) -> bytes:
         stream = await peer.listener.accept()
-        said = await read_until(stream, b"\n\n\0")
+        result = await read_until(stream, b"\n\n\0")
         await stream.send_all(b"ERROR\nmessage:no\ncode:authentication-failed\n\n\0")
         await stream.aclose()
-        return said
+        return result
 
     async def test_later(self, autojump_clock) -> None:
         async def serve(peer: Scripted) -> None:
@@ -426,22 +426,22 @@ class TestWrongPasswords:
             assert client.is_connected
 
     async def test_a_token_that_expires_is_renewed(self, autojump_clock) -> None:
-        said = list[bytes]()
+        written = list[bytes]()
         tokens = iter("xab")  # the first when the arguments are checked
 
         async def serve(peer: Scripted) -> None:
             stream = await peer.listener.accept()
-            said.append(await read_until(stream, b"\n\n\0"))
+            written.append(await read_until(stream, b"\n\n\0"))
             await stream.send_all(b"CONNECTED\nversion:1.2\n\n\0")
             await stream.send_all(b"ERROR\ncode:credentials-expired\n\n\0")
-            said.append(await self.refuse(peer))
+            written.append(await self.refuse(peer))
 
         async with playing(serve) as peer:
             with pytest.raises(AuthenticationError):
                 async with open_client(peer, token=lambda: next(tokens), reconnect=QUICK):
                     await trio.sleep_forever()
         assert [b"Authorization:Bearer " + each for each in (b"a", b"b")] == [
-            line for each in said for line in each.split(b"\n") if line.startswith(b"Auth")
+            line for each in written for line in each.split(b"\n") if line.startswith(b"Auth")
         ]
 
 
@@ -827,13 +827,13 @@ async def test_a_broker_that_breaks_a_rule_later(autojump_clock) -> None:
 
 
 async def test_who_waits_for_room_gets_it_from_the_next_link(autojump_clock) -> None:
-    said = list[bytes]()
+    written = list[bytes]()
 
     async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         await trio.sleep(5)
         await trio.aclose_forcefully(stream)
-        said.append(await read_until(await peer.accept(), b"last\0"))
+        written.append(await read_until(await peer.accept(), b"last\0"))
 
     async with playing(serve) as peer:
         async with open_client(
@@ -842,4 +842,4 @@ async def test_who_waits_for_room_gets_it_from_the_next_link(autojump_clock) -> 
             for _ in range(3):
                 await client.send("/topic/a", b"x" * 200, receipt=False)
             await client.send("/topic/a", b"last", receipt=False)
-    assert said
+    assert written

@@ -425,8 +425,8 @@ class Chaos:
             await self.is_all_sent.wait()
             if self.variant.writers:
                 async with self.broker.client() as client:
-                    told = await client.request(f"/stream{STREAM}", timeout_s=5)
-                    self.length = int(told.headers["x-stream-next"])
+                    result = await client.request(f"/stream{STREAM}", timeout_s=5)
+                    self.length = int(result.headers["x-stream-next"])
             while not self.is_all_taken():  # noqa: ASYNC110 - nobody is told of an empty queue
                 await trio.sleep(1)
             self.is_drained = True
@@ -590,8 +590,8 @@ def test_the_broker_ends_and_comes_back(
     figures = run_chaos(seed, variant, monkeypatch, tmp_path / "data")
     for name in ("unknown", "raised", "resent", "told as duplicates", "torn", "sent away"):
         assert figures[name] > 3, name
-    told = figures.get("shutting-down", 0)
-    assert told > 3 if farewell == "error" else not told
+    result = figures.get("shutting-down", 0)
+    assert result > 3 if farewell == "error" else not result
     assert figures["confirmed"] > 200
 
 

@@ -169,8 +169,8 @@ async def test_a_subscription_that_is_refused_the_second_time(autojump_clock) ->
         await confirm(stream)
         await stream.aclose()
         stream = await peer.accept()
-        said = await read_until(stream, b"\n\n\0")
-        receipt = receipt_of(said)
+        result = await read_until(stream, b"\n\n\0")
+        receipt = receipt_of(result)
         await stream.send_all(b"ERROR\nreceipt-id:%b\ncode:not-authorized\n\n\0" % receipt)
         await stream.aclose()
         stream = await peer.accept()
@@ -187,17 +187,17 @@ async def test_a_subscription_that_is_refused_the_second_time(autojump_clock) ->
 async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_version(
     autojump_clock,
 ) -> None:
-    said = list[bytes]()
+    written = list[bytes]()
 
     async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
-        said.append(await read_until(stream, b"hello\0"))
+        written.append(await read_until(stream, b"hello\0"))
         await stream.aclose()
         stream = await peer.listener.accept()
         await read_until(stream, b"\n\n\0")
         await stream.send_all(b"CONNECTED\nversion:1.0\n\n\0")
-        said.append(await read_until(stream, b"hello\0"))
-        receipt = receipt_of(said[1])
+        written.append(await read_until(stream, b"hello\0"))
+        receipt = receipt_of(written[1])
         await stream.send_all(b"RECEIPT\nreceipt-id:%b\nduplicate:true\n\n\0" % receipt)
 
     async with open_played(serve) as client:
@@ -210,9 +210,11 @@ async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_ver
             senders.start_soon(lost)
             receipt = await client.send("a", b"hello", headers={"y": "a:b"})
         assert receipt.duplicate
-    assert b"\ny:a\\cb\n" in said[0]
-    assert b"\ny:a:b\n" in said[1]
-    ids = [each.partition(b"y:")[2].partition(b"x-dedup-id:")[2].split(b"\n")[0] for each in said]
+    assert b"\ny:a\\cb\n" in written[0]
+    assert b"\ny:a:b\n" in written[1]
+    ids = [
+        each.partition(b"y:")[2].partition(b"x-dedup-id:")[2].split(b"\n")[0] for each in written
+    ]
     assert ids[0] == ids[1] != b""
 
 
@@ -248,10 +250,10 @@ async def test_a_stream_that_begins_anew_is_told(autojump_clock) -> None:
         await stream.send_all(lead % (7, b"e1") + b"\nhi\0")
         await stream.aclose()
         stream = await peer.accept()
-        said = await read_until(stream, b"\n\n\0")
-        assert b"\nx-stream-offset:offset=8\n" in said
-        assert b"timestamp" not in said
-        assert b"\nx-stream-epoch:e1\n" in said
+        result = await read_until(stream, b"\n\n\0")
+        assert b"\nx-stream-offset:offset=8\n" in result
+        assert b"timestamp" not in result
+        assert b"\nx-stream-epoch:e1\n" in result
         await stream.send_all(lead % (0, b"e2") + b"x-stream-end:true\n\n\0")
 
     async with open_played(serve) as client:
@@ -265,12 +267,12 @@ async def test_a_stream_that_begins_anew_is_told(autojump_clock) -> None:
 
 async def test_a_stream_without_an_epoch_is_read_on(autojump_clock) -> None:
     """Another broker's: it tells offsets alone, so nothing else is told to it."""
-    said = list[bytes]()
+    written = list[bytes]()
 
     async def serve(peer: Scripted) -> None:
         for offset in (7, 8):
             stream = await peer.accept()
-            said.append(await confirm(stream))
+            written.append(await confirm(stream))
             await stream.send_all(
                 b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\n\n\0" % offset
             )
@@ -280,9 +282,9 @@ async def test_a_stream_without_an_epoch_is_read_on(autojump_clock) -> None:
         async with client.subscribe("/topic/s", offset="first") as messages:
             for offset in (7, 8):
                 assert (await messages.receive()).stream_offset == offset
-    assert b"\nx-stream-offset:first\n" in said[0]
-    assert b"\nx-stream-offset:offset=8\n" in said[1]
-    assert b"epoch" not in said[1]
+    assert b"\nx-stream-offset:first\n" in written[0]
+    assert b"\nx-stream-offset:offset=8\n" in written[1]
+    assert b"epoch" not in written[1]
 
 
 async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock) -> None:

@@ -163,8 +163,8 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), BAD, ids=range(len(BAD)))
-def test_a_bad_file_is_named_with_line_rule_key_and_remedy(file: Path, text: str, told: str):
+@pytest.mark.parametrize(("text", "expected"), BAD, ids=range(len(BAD)))
+def test_a_bad_file_is_named_with_line_rule_key_and_remedy(file: Path, text: str, expected: str):
     is_rule = text.startswith("[[rule]]\n")
     before = "[groups]\nops = []\n" + RULE if is_rule else ""
     with pytest.raises(OptionError) as caught:
@@ -172,9 +172,9 @@ def test_a_bad_file_is_named_with_line_rule_key_and_remedy(file: Path, text: str
     message = str(caught.value)
     where = f"{file}:6 (rule 2): " if is_rule else f"{file}:"
     assert message.startswith(where)
-    assert told.removeprefix("LINE ") in message
-    if told.startswith("LINE "):
-        assert message.startswith(where + told.removeprefix("LINE "))
+    assert expected.removeprefix("LINE ") in message
+    if expected.startswith("LINE "):
+        assert message.startswith(where + expected.removeprefix("LINE "))
     assert "\n" not in message
     assert len(message) < 400
 

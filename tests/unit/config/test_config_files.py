@@ -262,23 +262,23 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), BAD, ids=range(len(BAD)))
-def test_a_mistake_is_told_with_file_line_rule_and_remedy(write: Write, text: str, told: str):
+@pytest.mark.parametrize(("text", "expected"), BAD, ids=range(len(BAD)))
+def test_a_mistake_is_told_with_file_line_rule_and_remedy(write: Write, text: str, expected: str):
     path = write(text)
     message = refused(path)
-    if told.startswith("AT"):
-        assert message.startswith(told.replace("AT", f"{path}:", 1))
+    if expected.startswith("AT"):
+        assert message.startswith(expected.replace("AT", f"{path}:", 1))
     else:
         assert message.startswith(path)
-        assert told in message
+        assert expected in message
 
 
 def test_a_mistake_is_told_of_the_file_that_counts(write: Write, tmp_path: Path):
     path = write("[listen]\nport = -1\n")
     later = write("[listen]\n\nport = -2\n", "conf.d/1.toml")
     assert refused(path).startswith(f"{later}:3: port is -2, but")
-    told = refused(path, {"TRIO_STOMP__LISTEN__PORT": "-3"})
-    assert told.startswith("TRIO_STOMP__LISTEN__PORT: port is -3, but must be 0 or more")
+    result = refused(path, {"TRIO_STOMP__LISTEN__PORT": "-3"})
+    assert result.startswith("TRIO_STOMP__LISTEN__PORT: port is -3, but must be 0 or more")
     with pytest.raises(OptionError, match=r"^port is -4, but must be 0 or more$"):
         parse(["-C", path, "--port", "-4"], {})
     # What the command line makes of it is in force, whatever the file says.
@@ -286,7 +286,7 @@ def test_a_mistake_is_told_of_the_file_that_counts(write: Write, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "told"),
+    ("variable", "text", "expected"),
     [
         ("TRIO_STOMP__LISTEN__PROT", "1", "; did you mean TRIO_STOMP__LISTEN__PORT?"),
         ("TRIO_STOMP__PORT", "1", "; did you mean TRIO_STOMP__LISTEN__PORT?"),
@@ -295,15 +295,15 @@ def test_a_mistake_is_told_of_the_file_that_counts(write: Write, tmp_path: Path)
         ("TRIO_STOMP__", "1", ""),
     ],
 )
-def test_an_unknown_variable_is_told_with_the_nearest(variable: str, text: str, told: str):
-    assert refused(None, {variable: text}) == f"unknown variable {variable}{told}"
+def test_an_unknown_variable_is_told_with_the_nearest(variable: str, text: str, expected: str):
+    assert refused(None, {variable: text}) == f"unknown variable {variable}{expected}"
 
 
 def test_a_bad_variable_is_named():
-    told = refused(None, {"TRIO_STOMP__LISTEN__PORT": "x"})
-    assert told == "TRIO_STOMP__LISTEN__PORT: port is 'x', but must be a whole number"
-    told = refused(None, {"TRIO_STOMP__LISTEN__PORT": "1", "trio_stomp__listen__port": "1"})
-    assert told == (
+    result = refused(None, {"TRIO_STOMP__LISTEN__PORT": "x"})
+    assert result == "TRIO_STOMP__LISTEN__PORT: port is 'x', but must be a whole number"
+    result = refused(None, {"TRIO_STOMP__LISTEN__PORT": "1", "trio_stomp__listen__port": "1"})
+    assert result == (
         "TRIO_STOMP__LISTEN__PORT and trio_stomp__listen__port are the same variable; unset one"
     )
 

@@ -91,8 +91,8 @@ def rules(place: str = "x:1", **more: object) -> Settings:
 def test_rules_that_differ_wherever_they_stand():
     assert changes(rules("x:1"), rules("x:9")) == ()
     (change,) = changes(rules(), rules(groups={"a": frozenset()}))
-    told = "1 rules, 0 groups, 0 certificates -> 1 rules, 1 groups, 0 certificates"
-    assert (str(change), change.is_live) == (f"[rules]: {told}", True)
+    text = "1 rules, 0 groups, 0 certificates -> 1 rules, 1 groups, 0 certificates"
+    assert (str(change), change.is_live) == (f"[rules]: {text}", True)
     (change,) = changes(Settings(), rules())
     assert str(change) == "[rules]: none -> 1 rules, 0 groups, 0 certificates"
 
@@ -108,8 +108,8 @@ def test_only_what_is_live_is_adopted_and_all_is_told():
         destinations=(("a", DestinationPolicy()),),
         rules=AccessRules(),
     )
-    told = adopt(settings, new)
-    assert told == changes(Settings.of(port=1), new)
+    result = adopt(settings, new)
+    assert result == changes(Settings.of(port=1), new)
     assert settings.server is group  # what everybody has
     assert (group.linger_s, group.max_outbox_bytes) == (9.0, 32 * 1024 * 1024)
     assert settings.listen.port == 1
@@ -122,8 +122,8 @@ def test_only_what_is_live_is_adopted_and_all_is_told():
 def test_each_live_option_is_adopted(name: str):
     spec, value = LIVE[name], other_value(name)
     settings = Settings()
-    told = adopt(settings, Settings.of(**{name: value}))
-    assert [(each.name, each.is_live) for each in told] == [(name, True)]
+    result = adopt(settings, Settings.of(**{name: value}))
+    assert [(each.name, each.is_live) for each in result] == [(name, True)]
     assert settings == Settings.of(**{name: value})
     assert getattr(getattr(settings, spec.group), name) != spec.default
 
@@ -223,8 +223,8 @@ async def test_policies_reach_destinations_that_are_there_already(dial: Dial):
     new = Settings(destinations=(("/topic/t", DestinationPolicy(retain="always")),))
     dial.options.update(persistent="header")
     settings = dial.security.settings
-    told = attrs.evolve(new, **{name: getattr(settings, name) for name in ("diag", "protocol")})
-    await _use(settings, dial.security, dial.server, told, dial.security._read(told))
+    result = attrs.evolve(new, **{name: getattr(settings, name) for name in ("diag", "protocol")})
+    await _use(settings, dial.security, dial.server, result, dial.security._read(result))
     await trio.testing.wait_all_tasks_blocked()
     assert (topic.retain, topic.slow_consumer) == ("always", "disconnect")
     assert (queue.persistent, topic.ttl_s) == ("header", 0)
@@ -482,8 +482,8 @@ async def test_who_may_come_in(dial: Dial, tmp_path: Path):
 async def refused(dial: Dial, headers: Mapping[str, str | None], code: str) -> Client:
     """Send a CONNECT that is refused; a header that is None is left out."""
     client = await dial.open()
-    told = {"accept-version": "1.2", "host": "x", **headers}
-    await client.send("CONNECT", {name: text for name, text in told.items() if text is not None})
+    pairs = {"accept-version": "1.2", "host": "x", **headers}
+    await client.send("CONNECT", {name: text for name, text in pairs.items() if text is not None})
     await client.expect_error(code)
     return client
 
@@ -494,23 +494,23 @@ async def test_tokens(dial: Dial, tmp_path: Path):
     claims = {"sub": "ann", "who": "bob", "exp": 4e9, "iss": "i", "aud": "a", "roles": ["x"]}
     token = {"Authorization": f"Bearer {jwt.encode(claims, secret, 'HS256')}"}
     key = save(tmp_path / "key", secret)
-    told: dict[str, object] = {"token_key_file": key, "token_audience": "a"}
-    await reload(dial, **told)
+    values: dict[str, object] = {"token_key_file": key, "token_audience": "a"}
+    await reload(dial, **values)
     await dial.connect("1.2", token)
     assert _last(dial) == ("ann", {"x"})
     for other in ({"token_issuer": "other"}, {"token_audience": "other"}):
-        await reload(dial, **{**told, **other})
+        await reload(dial, **{**values, **other})
         await refused(dial, token, "authentication-failed")
-    await reload(dial, **told, token_user_claim="who", token_roles_claim="none")
+    await reload(dial, **values, token_user_claim="who", token_roles_claim="none")
     await dial.connect("1.2", token)
     assert _last(dial) == ("bob", set())
-    await reload(dial, **told, max_token_session_s=5.0)
+    await reload(dial, **values, max_token_session_s=5.0)
     await dial.connect("1.2", token)
     last = [*dial.server.connections][-1]
     assert 4 < last.deadlines.expires_at - time.time() <= 5
     jwks = save(tmp_path / "jwks", '{"keys": [{"kty": "oct", "kid": "1", "k": "x"}]}')
     with pytest.raises(OptionError, match="jwks"):
-        await reload(dial, **told, token_jwks_file=jwks)
+        await reload(dial, **values, token_jwks_file=jwks)
 
 
 def _last(dial: Dial) -> tuple[str, set[str]]:

@@ -39,10 +39,10 @@ def test_each_option_is_told_with_its_help_and_whether_it_is_live():
     }
     assert list(blocks) == [spec.name for spec in options()]
     for spec in options():
-        told = blocks[spec.name]
-        assert spec.help.rstrip(".")[1:] in told
-        assert told.endswith("Live") is spec.live
-        assert all(choice in told for choice in spec.choices)
+        reported = blocks[spec.name]
+        assert spec.help.rstrip(".")[1:] in reported
+        assert reported.endswith("Live") is spec.live
+        assert all(choice in reported for choice in spec.choices)
     assert "Why: images and documents pass, films do not" in blocks["max_body_bytes"]
     assert "In bytes: 16 MiB" in blocks["max_body_bytes"]
     assert "In milliseconds" in blocks["ttl_ms"]

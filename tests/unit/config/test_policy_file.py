@@ -23,7 +23,7 @@ def test_policies_keep_the_order_of_the_file(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ('["/topic/a"]\nttl = 5\n', "unknown field 'ttl'"),
         ('["/topic/a"]\nttl_ms = "5"\n', "must be a whole number"),
@@ -34,9 +34,9 @@ def test_policies_keep_the_order_of_the_file(file: Path) -> None:
         ('[""]\n', "must not be empty"),
     ],
 )
-def test_a_bad_file_is_named_with_the_rule(file: Path, text: str, told: str) -> None:
+def test_a_bad_file_is_named_with_the_rule(file: Path, text: str, expected: str) -> None:
     file.write_text(text)
     with pytest.raises(OptionError) as caught:
         read_policy_file(str(file))
     assert str(file) in str(caught.value)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

@@ -25,9 +25,9 @@ Figures = dict[str, int]
 def listed(changes: Changes, figures: Figures, *, everything: bool = False) -> list[str]:
     """One pass over some things."""
     names = list(figures)
-    told = changes.pick(names, names, list(figures.values()), everything=everything)
+    found = changes.pick(names, names, list(figures.values()), everything=everything)
     changes.end_pass()
-    return told
+    return found
 
 
 def test_the_first_list_is_everything() -> None:
@@ -56,8 +56,8 @@ def test_what_has_gone_is_forgotten_and_news_if_it_returns() -> None:
 def test_a_pass_may_be_made_in_pieces_and_what_is_not_due_is_not_forgotten() -> None:
     changes = Changes(60)
     for _ in range(3):
-        told = [changes.pick([name], [name], [1], everything=False) for name in "abc"]
-        assert told == ([["a"], ["b"], ["c"]] if not changes.passes else [[], [], []])
+        found = [changes.pick([name], [name], [1], everything=False) for name in "abc"]
+        assert found == ([["a"], ["b"], ["c"]] if not changes.passes else [[], [], []])
         changes.end_pass()
     assert changes.passes == 3
     changes.pick(["a"], ["a"], [2], everything=False)

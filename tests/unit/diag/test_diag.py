@@ -281,34 +281,34 @@ async def test_records_tell_what_happened_as_the_schema_says(autojump_clock) -> 
         await browser.aclose()
     for message in messages:
         assert_message_matches(message)
-    told = {message.topic: message for message in messages if message.topic in PERIODIC}
-    assert set(told) == set(PERIODIC)
+    found = {message.topic: message for message in messages if message.topic in PERIODIC}
+    assert set(found) == set(PERIODIC)
     for table in schema.REPORTED:
-        assert not table.is_list or told[table.topic].items, table.name
-    assert len({message.body["ts"] for message in told.values()}) == 1
-    anna = next(item for item in told["DIAG/connections"].items if item["user"] == "anna")
+        assert not table.is_list or found[table.topic].items, table.name
+    assert len({message.body["ts"] for message in found.values()}) == 1
+    anna = next(item for item in found["DIAG/connections"].items if item["user"] == "anna")
     assert (anna["state"], anna["stomp_version"], anna["transport"]) == ("open", "1.2", "tcp")
     assert (anna["subscriptions"], anna["frames_in_total"]) == (1, 2)
     assert anna["connected_at"] == "2025-12-31T23:59:55.250000Z"
     assert anna["last_in_age_s"] == INTERVAL_S
-    items = {item["destination"]: item for item in told["DIAG/destinations"].items}
+    items = {item["destination"]: item for item in found["DIAG/destinations"].items}
     assert set(items) == {"/topic/a", "/topic/later"}
     a, later = items["/topic/a"], items["/topic/later"]
     assert (a["type"], a["subscribers"], a["enqueued_total"]) == ("topic", 1, 1)
     assert (a["bytes_in_total"], a["delivered_total"], a["depth"]) == (5, 1, 0)
     assert (later["subscribers"], later["delivered_total"], later["depth"]) == (0, 0, 1)
-    waiting, parked = told["DIAG/queues"].items
+    waiting, parked = found["DIAG/queues"].items
     assert (waiting["destination"], waiting["capacity"]) == ("input", 1_000_000)
     assert (parked["destination"], parked["stale_depth"]) == ("/topic/later", 1)
     assert parked["oldest_input_age_s"] == INTERVAL_S
-    stages = {(item["destination"], item["stage"]) for item in told["DIAG/latency"].items}
+    stages = {(item["destination"], item["stage"]) for item in found["DIAG/latency"].items}
     assert stages == {
         ("/topic/a", "ingress"),
         ("/topic/a", "delivery"),
         ("/topic/later", "ingress"),
     }
-    assert told["DIAG/stale"].body["stale_queue_size"] == 1
-    assert told["DIAG/process"].body["uptime_s"] == INTERVAL_S
+    assert found["DIAG/stale"].body["stale_queue_size"] == 1
+    assert found["DIAG/process"].body["uptime_s"] == INTERVAL_S
 
 
 def test_no_figure_of_a_queue_stands_still() -> None:
@@ -333,8 +333,8 @@ async def test_the_seeds_headers_repeat_the_body(autojump_clock) -> None:
         observer = await joins(broker, "DIAG/session", "DIAG/ws_buffer", "DIAG/stale")
         await open_websocket(broker)
         await trio.sleep(INTERVAL_S)
-        told = {message.topic: message for message in await heard(observer)}
-    session, buffers, stale = (told[f"DIAG/{name}"] for name in ("session", "ws_buffer", "stale"))
+        found = {message.topic: message for message in await heard(observer)}
+    session, buffers, stale = (found[f"DIAG/{name}"] for name in ("session", "ws_buffer", "stale"))
     figures = {"clients": 2, "websockets": 1, "stomp_connected": 2, "subscriptions": 3}
     for name, figure in figures.items():
         assert (session.headers[name], session.body[name]) == (str(figure), figure)
@@ -559,16 +559,16 @@ async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
     monkeypatch.setattr(reporter_module, "LOOKS", 5)
     server, reporter, paper = listened("DIAG/destinations")
     names = open_topics(server, 99)
-    told = []
+    reported = []
     for interval in range(16):
         run_interval(reporter, interval * INTERVAL_S)
         messages = paper.messages()
         assert not any(message.body["full"] for message in messages)
-        told.append([str(item["destination"]) for m in messages for item in m.items])
-    assert all(len(listed) <= 40 for listed in told)
-    assert {name for listed in told[:3] for name in listed} == names
+        reported.append([str(item["destination"]) for m in messages for item in m.items])
+    assert all(len(listed) <= 40 for listed in reported)
+    assert {name for listed in reported[:3] for name in listed} == names
     # Then nothing has changed; each is told of in some interval all the same, once in four rounds.
-    assert sorted(name for listed in told[3:15] for name in listed) == sorted(names)
+    assert sorted(name for listed in reported[3:15] for name in listed) == sorted(names)
     server.broker.destinations.open("/topic/7").enqueued += 1
     for _ in range(3):
         run_interval(reporter)
@@ -702,18 +702,18 @@ async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
     names = sorted(f"{number:03}" for number in range(99))
     everybody = [Connected(server, name) for name in names]
     first = [told_connections(reporter, paper, now * 5.0) for now in range(4)]
-    assert {len(told) for told, _ in first[:3]} <= set(range(30, 41))
+    assert {len(reported) for reported, _ in first[:3]} <= set(range(30, 41))
     assert not any(full for _, full in first)
-    assert sorted({name for told, _ in first for name in told}) == names
+    assert sorted({name for reported, _ in first for name in reported}) == names
     # Nobody does anything: ten are told of in each interval, whoever that is.
     quiet = [told_connections(reporter, paper, now * 5.0)[0] for now in range(4, 14)]
-    assert {len(told) for told in quiet} == {9, 10}
-    assert sorted(name for told in quiet for name in told) == names
+    assert {len(reported) for reported in quiet} == {9, 10}
+    assert sorted(name for reported in quiet for name in reported) == names
     for one in everybody:
         one.touch()
     busy = [told_connections(reporter, paper, now * 5.0)[0] for now in range(14, 18)]
     assert max(map(len, busy)) <= 40
-    assert sorted({name for told in busy for name in told}) == names
+    assert sorted({name for reported in busy for name in reported}) == names
 
 
 async def test_heard_and_sent_to_is_touched(autojump_clock) -> None:
@@ -745,10 +745,10 @@ async def test_a_missed_heartbeat_touches(autojump_clock) -> None:
 
 async def test_the_census_is_what_counting_everybody_would_find(autojump_clock) -> None:
     def counted(server: Server) -> tuple[int, int, int]:
-        heard = [each for each in server.connections if each.bytes_in]
+        found = [each for each in server.connections if each.bytes_in]
         upgraded = [each.websocket for each in server.connections if each.websocket is not None]
         held = sum(each.statistics().buffered_bytes for each in upgraded)
-        return len(heard), len(upgraded), held
+        return len(found), len(upgraded), held
 
     def told_by(server: Server) -> tuple[int, int, int]:
         census = server.census()

@@ -60,11 +60,11 @@ def check(health: Health, name: str, now: float = 0.0) -> Check:
 async def test_a_broker_that_is_well(dial: Dial) -> None:
     reply = ask(dial, "/healthz")
     assert reply.status == 200
-    told = reply.json
-    assert told["status"] == OK
-    assert [each["name"] for each in told["checks"]] == NAMES
-    assert {each["status"] for each in told["checks"]} == {OK}
-    assert set(told["checks"][0]) == {"name", "status", "value", "limit", "detail"}
+    record = reply.json
+    assert record["status"] == OK
+    assert [each["name"] for each in record["checks"]] == NAMES
+    assert {each["status"] for each in record["checks"]} == {OK}
+    assert set(record["checks"][0]) == {"name", "status", "value", "limit", "detail"}
     assert ask(dial, "/healthz", "HEAD").body == b""
     assert ask(dial, "/healthz?verbose").status == 400
 
@@ -253,8 +253,8 @@ async def test_the_store() -> None:
         )
         committer.store = real
         committer.error = "the store cannot be written to"
-        told = ask(dial, "/healthz")
-        assert told.status == 503
-        by_name = {each["name"]: each["status"] for each in told.json["checks"]}
+        answer = ask(dial, "/healthz")
+        assert answer.status == 503
+        by_name = {each["name"]: each["status"] for each in answer.json["checks"]}
         assert (by_name["store"], by_name["draining"]) == (FAILING, OK)
         committer.error = ""

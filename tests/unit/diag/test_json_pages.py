@@ -109,13 +109,13 @@ async def test_head_tells_the_length_only(dial: Dial, page: str) -> None:
 async def test_connections_come_in_pages_of_their_order(dial: Dial) -> None:
     clients = [await dial.connect() for _ in range(7)]
     sessions = [each.client.session_id for each in dial.server.connections]
-    told: list[str] = []
+    reported: list[str] = []
     for offset in range(0, 9, 3):
         page = ask(dial, f"/connz?limit=3&offset={offset}").json
         assert (page["total"], page["limit"], page["offset"]) == (7, 3, offset)
         assert page["count"] == len(page["connections"])
-        told += [each["session_id"] for each in page["connections"]]
-    assert told == sessions
+        reported += [each["session_id"] for each in page["connections"]]
+    assert reported == sessions
     assert ask(dial, "/connz?offset=7").json["connections"] == []
     assert ask(dial, f"/connz?offset={OFFSET.most}&limit={LIMIT.most}").json["count"] == 0
     for number, client in enumerate(clients):
@@ -224,11 +224,11 @@ async def test_durable_subscriptions_are_told_of_even_if_nobody_is_connected() -
         own, first, second = page["subscriptions"]
         plain = ask(dial, "/subsz?state=connected&limit=1").json["subscriptions"][0]
         assert set(own) == set(plain)
-        told = [
+        pairs = [
             (each["name"], each["client_id"], each["destination"], each["state"], each["waiting"])
             for each in page["subscriptions"]
         ]
-        assert told == [
+        assert pairs == [
             ("own", "me", "/topic/a,/topic/b.*", "away", 1),
             ("shared", "", "/topic/x", "connected", 0),
             ("shared", "", "/topic/y", "away", 2),
@@ -303,8 +303,8 @@ async def test_nothing_but_ascii_comes_out_and_hostile_names_survive(dial: Dial)
     client = await dial.connect("1.2", {"login": name})
     await client.subscribe(name, name)
     assert ask(dial, "/queuez").json["queues"][0]["destination"] == name
-    told = ask(dial, "/subsz").json["subscriptions"][0]
-    assert (told["destination"], told["subscription_id"], told["user"]) == (name,) * 3
+    record = ask(dial, "/subsz").json["subscriptions"][0]
+    assert (record["destination"], record["subscription_id"], record["user"]) == (name,) * 3
     assert ask(dial, "/connz").json["connections"][0]["user"] == name
 
 
@@ -315,9 +315,9 @@ async def test_who_has_most_of_what_all_share(dial: Dial) -> None:
     await dial.connect()
     for number in range(11):
         dial.server.broker.quotas.of_user(f"user-{number}").kept_bytes = number
-    told = ask(dial, "/varz").json["quotas"]
-    assert [each["owner"] for each in told] == [f"user-{number}" for number in range(10, 0, -1)]
-    assert told[0] == {
+    record = ask(dial, "/varz").json["quotas"]
+    assert [each["owner"] for each in record] == [f"user-{number}" for number in range(10, 0, -1)]
+    assert record[0] == {
         **{"owner": "user-10", "kind": "user", "kept_bytes": 10, "tables_bytes": 0},
         **{"stored_bytes": 0, "destinations": 0, "scheduled": 0, "refused_total": 0},
     }
@@ -330,23 +330,23 @@ async def test_the_process_and_its_totals(dial: Dial) -> None:
     gone = await dial.connect()
     await gone.disconnect()
     await until(lambda: len(dial.server.connections) == 1)
-    told = ask(dial, "/varz").json
-    assert set(told["process"]) == names_of(schema.PROCESS)
-    assert set(told["session"]) == names_of(schema.SESSION)
-    assert set(told["stale"]) == names_of(schema.STALE)
-    assert told["session"]["stomp_connected"] == 1
-    assert told["process"]["uptime_s"] >= 0
-    assert told["unready"] == ""
-    assert told["messages"]["received_total"] == told["messages"]["delivered_total"] == 2
-    assert told["connections"]["accepted_total"] == 2
-    assert told["connections"]["now"] == 1
-    assert told["connections"]["closed_total"]["client-disconnect"] == 1
-    assert told["connections"]["opened_total"] == {"tcp": 2}
-    assert told["logins"]["anonymous_total"] == 2
-    assert told["memory"]["limit_bytes"] == dial.server.memory.limit_bytes
-    assert told["quotas"] == []  # of who is on this machine and did not log in
-    assert told["quota_refusals_total"] == 0
+    record = ask(dial, "/varz").json
+    assert set(record["process"]) == names_of(schema.PROCESS)
+    assert set(record["session"]) == names_of(schema.SESSION)
+    assert set(record["stale"]) == names_of(schema.STALE)
+    assert record["session"]["stomp_connected"] == 1
+    assert record["process"]["uptime_s"] >= 0
+    assert record["unready"] == ""
+    assert record["messages"]["received_total"] == record["messages"]["delivered_total"] == 2
+    assert record["connections"]["accepted_total"] == 2
+    assert record["connections"]["now"] == 1
+    assert record["connections"]["closed_total"]["client-disconnect"] == 1
+    assert record["connections"]["opened_total"] == {"tcp": 2}
+    assert record["logins"]["anonymous_total"] == 2
+    assert record["memory"]["limit_bytes"] == dial.server.memory.limit_bytes
+    assert record["quotas"] == []  # of who is on this machine and did not log in
+    assert record["quota_refusals_total"] == 0
     diagnostics = dial.server.diagnostics
     assert isinstance(diagnostics, Reporter)
-    assert told["boot"] == diagnostics.stream.boot
-    assert told["broker_id"] == diagnostics.stream.broker_id
+    assert record["boot"] == diagnostics.stream.boot
+    assert record["broker_id"] == diagnostics.stream.broker_id

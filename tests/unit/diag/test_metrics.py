@@ -177,38 +177,38 @@ async def test_what_was_done_is_what_is_told(dial: Dial) -> None:
     await one.send("NACK", {"id": frames[3]["ack"], "requeue": "false"})
     await one.send("BEGIN", {"transaction": "x"})
     await one.fence()
-    told = scrape(dial)
-    assert told("connections", transport="tcp", tls="false", version="1.2") == 1
-    assert told("connections", transport="tcp", tls="false", version="1.0") == 1
-    assert told("connections_opened_total", transport="tcp", tls="false") == 2
-    assert told("subscriptions") == 2
-    assert told("transactions_open") == 1
-    assert told("messages_received_total") == 7  # the fence too
-    assert told("messages_delivered_total") == 5
-    assert told("messages_unroutable_total") == 2
-    assert told.by("messages_dropped_total", "reason")["no-subscriber"] == 2
-    assert told("messages_acked_total") == 1
-    assert told("messages_nacked_total") == 1
-    assert told("messages_dead_lettered_total", reason="rejected") == 1
-    assert told("messages_dropped_total", reason="rejected") == 0
-    assert told("quota_refusals_total") == 0
-    assert told("queue_messages", state="unacked") == 1
-    assert told("queue_messages", state="ready") == 1  # the dead letter
-    assert told("queue_bytes") == 2
-    assert told("queues") == 2
+    metrics = scrape(dial)
+    assert metrics("connections", transport="tcp", tls="false", version="1.2") == 1
+    assert metrics("connections", transport="tcp", tls="false", version="1.0") == 1
+    assert metrics("connections_opened_total", transport="tcp", tls="false") == 2
+    assert metrics("subscriptions") == 2
+    assert metrics("transactions_open") == 1
+    assert metrics("messages_received_total") == 7  # the fence too
+    assert metrics("messages_delivered_total") == 5
+    assert metrics("messages_unroutable_total") == 2
+    assert metrics.by("messages_dropped_total", "reason")["no-subscriber"] == 2
+    assert metrics("messages_acked_total") == 1
+    assert metrics("messages_nacked_total") == 1
+    assert metrics("messages_dead_lettered_total", reason="rejected") == 1
+    assert metrics("messages_dropped_total", reason="rejected") == 0
+    assert metrics("quota_refusals_total") == 0
+    assert metrics("queue_messages", state="unacked") == 1
+    assert metrics("queue_messages", state="ready") == 1  # the dead letter
+    assert metrics("queue_bytes") == 2
+    assert metrics("queues") == 2
     dead = next(each.name for each in dial.server.broker.queues if each.name != "/queue/q")
-    assert told.by("queue_consumers", "queue") == {"/queue/q": 1, dead: 0, OTHER: 0}
-    assert told("queue_depth", queue=dead, state="ready") == 1
-    assert told("delivery_seconds_count") == 5
-    assert told("delivery_seconds_bucket", le="+Inf") == 5
-    assert told("destination_messages_received_total", destination="/topic/t") == 0
-    assert told("frames_sent_total", command="MESSAGE") == 5
-    assert told("memory_used_bytes") == dial.server.memory.used_bytes > 0
+    assert metrics.by("queue_consumers", "queue") == {"/queue/q": 1, dead: 0, OTHER: 0}
+    assert metrics("queue_depth", queue=dead, state="ready") == 1
+    assert metrics("delivery_seconds_count") == 5
+    assert metrics("delivery_seconds_bucket", le="+Inf") == 5
+    assert metrics("destination_messages_received_total", destination="/topic/t") == 0
+    assert metrics("frames_sent_total", command="MESSAGE") == 5
+    assert metrics("memory_used_bytes") == dial.server.memory.used_bytes > 0
     await one.publish("/topic/t", b"d", receipt=True)
     later = scrape(dial)
     assert later("destination_messages_received_total", destination="/topic/t") == 1
     assert later("destination_messages_delivered_total", destination="/topic/t") == 1
-    assert is_cumulative(told.samples, later.samples)
+    assert is_cumulative(metrics.samples, later.samples)
     empty_queues(dial)
 
 
@@ -225,21 +225,21 @@ async def test_totals_are_those_of_diag() -> None:
         destination = dial.server.broker.destinations.find_current("/topic/t")
         assert destination is not None
         assert destination.delivery is not None
-        told = scrape(dial)
-        assert told("destination_messages_received_total", destination="/topic/t") == 2
+        metrics = scrape(dial)
+        assert metrics("destination_messages_received_total", destination="/topic/t") == 2
         assert destination.enqueued == 5
-        assert told("delivery_seconds_count") == destination.delivery.count == 5
-        assert told("delivery_seconds_sum") == pytest.approx(destination.delivery.sum_s)
+        assert metrics("delivery_seconds_count") == destination.delivery.count == 5
+        assert metrics("delivery_seconds_sum") == pytest.approx(destination.delivery.sum_s)
         figures = figures_of(dial)
         (connection,) = dial.server.connections
         record = figures.connection(connection)
-        assert told("frames_received_total") == record["frames_in_total"]
-        assert told("bytes_received_total") == record["bytes_in_total"]
-        assert told("bytes_sent_total") == record["bytes_out_total"]
-        assert told("frames_sent_total", command="MESSAGE") == record["frames_out_total"]
+        assert metrics("frames_received_total") == record["frames_in_total"]
+        assert metrics("bytes_received_total") == record["bytes_in_total"]
+        assert metrics("bytes_sent_total") == record["bytes_out_total"]
+        assert metrics("frames_sent_total", command="MESSAGE") == record["frames_out_total"]
         session, stale = figures.session_and_stale()
-        assert told("subscriptions") == session["subscriptions"] == 1
-        assert told("stale_messages") == stale["stale_queue_size"]
+        assert metrics("subscriptions") == session["subscriptions"] == 1
+        assert metrics("stale_messages") == stale["stale_queue_size"]
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
@@ -305,8 +305,8 @@ async def test_hostile_names_stay_what_they_are(dial: Dial) -> None:
         (ask(dial, "/metrics"), plain),
         (ask(dial, "/metrics", headers=OPENMETRICS), openmetrics),
     ):
-        told = Scrape(read(parser(reply.text)))
-        by_name = told.by("destination_messages_received_total", "destination")
+        metrics = Scrape(read(parser(reply.text)))
+        by_name = metrics.by("destination_messages_received_total", "destination")
         assert set(names) <= set(by_name)
         # "other" is told once: the destination of that name is one of the others.
         assert by_name["other"] >= 1
@@ -319,8 +319,8 @@ async def test_only_so_many_are_told_by_name(dial: Dial) -> None:
         await client.publish(f"/topic/{number}", *[b"x"] * (number + 1), receipt=True)
     scrape(dial)
     await client.publish("/topic/9", b"x", receipt=True)
-    told = scrape(dial).by("destination_messages_received_total", "destination")
-    assert told == {"/topic/9": 1, "/topic/8": 0, "/topic/7": 0, OTHER: 55}
+    metrics = scrape(dial).by("destination_messages_received_total", "destination")
+    assert metrics == {"/topic/9": 1, "/topic/8": 0, "/topic/7": 0, OTHER: 55}
     add_all(dial, limit=0)
     assert scrape(dial).by("destination_messages_received_total", "destination") == {OTHER: 56}
 
@@ -331,8 +331,8 @@ async def test_diag_itself_is_not_among_the_destinations() -> None:
         add_all(dial)
         await client.subscribe("DIAG*")
         await client.publish("/topic/t", b"x")
-        told = scrape(dial).by("destination_messages_received_total", "destination")
-        assert not [name for name in told if name.startswith("DIAG")]
+        metrics = scrape(dial).by("destination_messages_received_total", "destination")
+        assert not [name for name in metrics if name.startswith("DIAG")]
 
 
 async def test_the_lag_counts_on_over_the_intervals_of_diag(autojump_clock) -> None:
@@ -355,13 +355,13 @@ async def test_the_store_is_told_of_if_there_is_one() -> None:
         client = await dial.connect()
         add_all(dial)
         await client.publish("/queue/q", b"x", headers={"persistent": "true"}, receipt=True)
-        told = scrape(dial)
+        metrics = scrape(dial)
         statistics = dial.store.statistics()
-        assert told("journal_commits_total") == statistics.commits
-        assert told("journal_fsync_seconds_count") == statistics.syncs
-        assert told("journal_fsync_seconds_sum") == pytest.approx(statistics.sync_s)
-        assert told("journal_bytes") == statistics.bytes
-        assert told("journal_messages") == statistics.live_messages == 1
+        assert metrics("journal_commits_total") == statistics.commits
+        assert metrics("journal_fsync_seconds_count") == statistics.syncs
+        assert metrics("journal_fsync_seconds_sum") == pytest.approx(statistics.sync_s)
+        assert metrics("journal_bytes") == statistics.bytes
+        assert metrics("journal_messages") == statistics.live_messages == 1
         record = figures_of(dial).process()
         assert record["store_syncs_total"] == statistics.syncs
 
@@ -386,9 +386,9 @@ async def test_a_full_queue_drops_or_makes_dead_letters() -> None:
             queue = next(iter(dial.server.broker.queues))
             queue.policy = evolve(queue.policy, max_messages=1, overflow=policy)
             await client.publish("/queue/q", b"y", b"z", receipt=True)
-            told = scrape(dial)
-            assert told("messages_dropped_total", reason="queue-full") == 2
-            assert told("messages_dead_lettered_total", reason="overflow") == dead
+            metrics = scrape(dial)
+            assert metrics("messages_dropped_total", reason="queue-full") == 2
+            assert metrics("messages_dead_lettered_total", reason="overflow") == dead
             empty_queues(dial)
 
 
@@ -533,8 +533,8 @@ async def test_the_alerts_use_only_what_is_exported_and_stand_in_the_document() 
     assert used - names == set()
     alerts = re.findall(r"^ +- alert: (\w+)$", text, re.MULTILINE)
     assert len(alerts) == len(expressions) > 10
-    told = re.findall(r"`(Stomp\w+)`", DOCUMENT.read_text(encoding="utf-8"))
-    assert sorted(told) == sorted(alerts)
+    output = re.findall(r"`(Stomp\w+)`", DOCUMENT.read_text(encoding="utf-8"))
+    assert sorted(output) == sorted(alerts)
 
 
 def test_the_dashboard_is_one_that_grafana_10_imports() -> None:
@@ -559,8 +559,8 @@ def test_the_dashboard_is_one_that_grafana_10_imports() -> None:
         for target in panel.get("targets", ()):
             assert target["expr"].count("(") == target["expr"].count(")")
             assert target["expr"].count("{") == target["expr"].count("}")
-            said = set(re.findall(r"\$(\w+)", target["expr"]))
-            assert said <= variables | {"__rate_interval"}
+            found = set(re.findall(r"\$(\w+)", target["expr"]))
+            assert found <= variables | {"__rate_interval"}
 
 
 async def test_the_document_tells_of_every_metric_and_of_no_other() -> None:
@@ -579,8 +579,8 @@ async def test_the_labels_are_those_of_the_document(dial: Dial) -> None:
     for name, labels in scrape(dial).samples:
         base = re.sub(r"_(bucket|count|sum)$", "", name)
         if base.startswith("trio_stomp_"):
-            said = {each.strip() for each in listed[base].split(",")} - {""}
-            assert {label for label, _ in labels} - {"le"} == said, name
+            found = {each.strip() for each in listed[base].split(",")} - {""}
+            assert {label for label, _ in labels} - {"le"} == found, name
 
 
 def test_the_option() -> None:

@@ -8,11 +8,13 @@ from trio_stomp.broker.explain._queue_monitor import STEP, Monitor
 
 
 def monitor_body(bench: Bench) -> bytes:
-    told: list[bytes] = []
+    reported: list[bytes] = []
     broker = bench.broker
-    monitor = Monitor(broker.destinations, broker.turns, lambda _, body, *rest: told.append(body))
+    monitor = Monitor(
+        broker.destinations, broker.turns, lambda _, body, *rest: reported.append(body)
+    )
     assert not list(monitor.work())
-    return b"".join(told)
+    return b"".join(reported)
 
 
 def test_a_block_for_each_queue_in_the_order_of_the_man_page():

@@ -68,9 +68,9 @@ def test_a_send_to_a_diag_topic_is_answered_with_headers(core: Core, body: str, 
         assert frame.text == body
         assert frame.get("destination") == "DIAG/mine"
         assert frame.get("ts") == "17"  # the client computes the latency with it
-        told = dict(frame.headers[frame.names.index("ts") + 1 :])
-        told.pop("content-length", None)
-        assert told == figures
+        fields = dict(frame.headers[frame.names.index("ts") + 1 :])
+        fields.pop("content-length", None)
+        assert fields == figures
 
 
 def test_each_body_of_a_run_is_answered_for_itself(core: Core):

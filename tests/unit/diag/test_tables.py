@@ -423,8 +423,8 @@ def test_groups_are_charged_and_given_back_with_their_consumers() -> None:
     names = sum(destination.cost for destination in bench.broker.destinations)
     one.is_gone()
     # Events that tell of it have names of their own.
-    told = sum(destination.cost for destination in bench.broker.destinations) - names
-    assert bench.memory.tables_bytes == before - cost - len(groups) * 356 + told
+    result = sum(destination.cost for destination in bench.broker.destinations) - names
+    assert bench.memory.tables_bytes == before - cost - len(groups) * 356 + result
     bench.ends()
 
 

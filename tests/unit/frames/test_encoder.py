@@ -142,8 +142,8 @@ def test_the_front_half_may_lead_with_another_header() -> None:
 @pytest.mark.parametrize("length", [b"", b"content-length:%d\n"])
 @pytest.mark.parametrize("body", [b"x", b"\xff\xfe", "😀".encode(), b"\n", b"a\r\n\r\nb"])
 def test_a_body_arrives_octet_by_octet_with_its_length(length: bytes, body: bytes) -> None:
-    told = length % len(body) if length else b""
-    run = run_of(b"SEND\ndestination:/a\ncontent-type:text/x\n" + told + b"\n" + body + b"\0")
+    reported = length % len(body) if length else b""
+    run = run_of(b"SEND\ndestination:/a\ncontent-type:text/x\n" + reported + b"\n" + body + b"\0")
     for reader in VERSIONS:
         assert messages(run, reader) == (
             b"MESSAGE\nsubscription:s\nmessage-id:t-0\ndestination:/a\ncontent-type:text/x\n"
@@ -170,8 +170,8 @@ def test_a_run_is_counted_on() -> None:
     frames = read_server_frames(messages(run, V1_2, first=98), V1_2)
     assert [frame.get("message-id") for frame in frames] == ["t-98", "t-99", "t-100"]
     assert [frame.body for frame in frames] == [b"1", b"", b"3"]
-    told = run_of(b"SEND\ndestination:/a\ncontent-length:1\n\n1\0" * 2)
-    frames = read_server_frames(messages(told, V1_2, first=9), V1_2)
+    result = run_of(b"SEND\ndestination:/a\ncontent-length:1\n\n1\0" * 2)
+    frames = read_server_frames(messages(result, V1_2, first=9), V1_2)
     assert [frame.get("message-id") for frame in frames] == ["t-9", "t-10"]
 
 

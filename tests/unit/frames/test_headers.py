@@ -201,7 +201,8 @@ def test_what_is_encoded_is_decoded_to_the_same(
     wire = b"".join(encode_frame(f.command, f.headers, rules, f.body) for f in sent)
     length = [(("content-length", str(len(f.body))),) if f.body else () for f in sent]
     expected = [
-        Frame(f.command, f.headers + told, f.body) for f, told in zip(sent, length, strict=True)
+        Frame(f.command, f.headers + reported, f.body)
+        for f, reported in zip(sent, length, strict=True)
     ]
     decoder = FrameDecoder(FrameLimits(), HeadCache(), rules)
     chunks = [wire[i : i + 1] for i in range(len(wire))] if is_split else [wire]

@@ -50,16 +50,16 @@ async def connected(
 
 async def faults_of(server: ScriptedServer, address: Address | None = None) -> str:
     """Return why a client could not connect, once it has told."""
-    told = trio.Event()
+    result = trio.Event()
     faults: list[str] = []
 
     def take(fault: str) -> None:
         faults.append(fault)
-        told.set()
+        result.set()
 
     options = evolve(QUICK, servers=(address or server.address,))
     async with open_client(options, on_fault=take):
-        await told.wait()
+        await result.wait()
     return faults[0]
 
 
@@ -281,7 +281,7 @@ async def test_a_server_explains_an_end(server: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("wanted", "expected"),
     [
         pytest.param(b"", "does not answer", id="silent"),
         pytest.param(b"SSH-2.0-x\r\n", "no operation of NATS", id="another-protocol"),
@@ -292,13 +292,13 @@ async def test_a_server_explains_an_end(server: ScriptedServer) -> None:
         ),
     ],
 )
-async def test_why_it_cannot_connect(server: ScriptedServer, said: bytes, expected: str) -> None:
+async def test_why_it_cannot_connect(server: ScriptedServer, wanted: bytes, expected: str) -> None:
     async with trio.open_nursery() as tasks:
 
         async def serve() -> None:
             session = await server.session()
-            await session.say(said)
-            if b"tls" in said:  # no handshake, but an end
+            await session.say(wanted)
+            if b"tls" in wanted:  # no handshake, but an end
                 await trio.sleep(0.05)
                 await session.say(b"no handshake")
 

@@ -29,8 +29,8 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 def opened(version: str = "1.2", limits: FrameLimits | None = None) -> ClientSession:
     session = ClientSession(limits or FrameLimits())
-    told = session.receive_data(f"CONNECTED\nversion:{version}\n\n\0".encode())
-    assert [type(each) for each in told] == [SessionOpened]
+    events = session.receive_data(f"CONNECTED\nversion:{version}\n\n\0".encode())
+    assert [type(each) for each in events] == [SessionOpened]
     return session
 
 
@@ -40,9 +40,9 @@ def slow(session: ClientSession) -> ClientSession:
     return session
 
 
-def show(told: list[SessionEvent]) -> list[object]:
+def show(reported: list[SessionEvent]) -> list[object]:
     shown: list[object] = []
-    for each in told:
+    for each in reported:
         if isinstance(each, Delivered):
             lead = (each.subscription, each.message_id, each.ack, each.offset, each.stored_ms)
             shown.append((*lead, sorted(each.headers().items()), each.body))
@@ -58,15 +58,20 @@ def plain_message(number: int, tail: bytes, body: bytes) -> bytes:
 
 
 def test_a_message_in_all_its_parts() -> None:
-    (told,) = opened().receive_data(
+    (events,) = opened().receive_data(
         b"MESSAGE\nsubscription:1\nack:b.1-5\nmessage-id:b.1-5\nx-stream-offset:7\n"
         b"x-stream-timestamp:1795000000123\ndestination:/topic/a\\cb\nx:1\nx:2\ncontent-length:4\n\na\0\n\0\0"
     )
-    assert isinstance(told, Delivered)
-    assert (told.subscription, told.message_id, told.ack, told.offset) == ("1", "b.1-5", "b.1-5", 7)
-    assert told.stored_ms == 1795000000123
-    assert told.body == b"a\0\n\0"
-    assert told.headers() == {
+    assert isinstance(events, Delivered)
+    assert (events.subscription, events.message_id, events.ack, events.offset) == (
+        "1",
+        "b.1-5",
+        "b.1-5",
+        7,
+    )
+    assert events.stored_ms == 1795000000123
+    assert events.body == b"a\0\n\0"
+    assert events.headers() == {
         "subscription": "1",
         "message-id": "b.1-5",
         "ack": "b.1-5",
@@ -76,24 +81,24 @@ def test_a_message_in_all_its_parts() -> None:
         "x": "1",
         "content-length": "4",
     }
-    assert told.head.command == "MESSAGE"
+    assert events.head.command == "MESSAGE"
 
 
 @pytest.mark.parametrize(("version", "ack"), [("1.0", "m-1"), ("1.1", "m-1"), ("1.2", "")], ids=str)
 def test_before_1_2_a_message_is_acknowledged_by_its_id(version: str, ack: str) -> None:
     data = b"MESSAGE\nsubscription:1\nmessage-id:m-1\ndestination:a\n\n\0"
     for session in (opened(version), slow(opened(version))):
-        (told,) = session.receive_data(data)
-        assert isinstance(told, Delivered)
-        assert told.ack == ack
+        (events,) = session.receive_data(data)
+        assert isinstance(events, Delivered)
+        assert events.ack == ack
 
 
 def test_a_receipt_tells_its_evidence() -> None:
     session = opened()
-    told = session.receive_data(
+    events = session.receive_data(
         b"RECEIPT\nreceipt-id:7\nstored:journal\nmatched:2\n\n\0\nRECEIPT\nreceipt-id:a\\cb\n\n\0"
     )
-    assert show(told) == [("7", (("stored", "journal"), ("matched", "2"))), ("a:b", ())]
+    assert show(events) == [("7", (("stored", "journal"), ("matched", "2"))), ("a:b", ())]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +115,9 @@ def test_a_receipt_tells_its_evidence() -> None:
 )
 def test_what_is_not_plain_is_understood_by_the_decoder_alone(data: bytes) -> None:
     fast, filtered = opened(), slow(opened())
-    told = show(filtered.receive_data(data * 2))
-    assert len(told) == 2
-    assert show(fast.receive_data(data * 2)) == told
+    events = show(filtered.receive_data(data * 2))
+    assert len(events) == 2
+    assert show(fast.receive_data(data * 2)) == events
     assert fast.error is filtered.error is None
 
 
@@ -154,8 +159,8 @@ def conversations(draw: st.DrawFn) -> bytes:
         elif kind == 3 and draw(st.booleans()):
             frames.append(b"ERROR\nmessage:no\n\nbecause\0")
         else:
-            told = b"content-length:%d\n" % len(body) if draw(st.booleans()) else b""
-            frames.append(middle % (lead, number, offset, tail + told) + body + b"\0")
+            reported = b"content-length:%d\n" % len(body) if draw(st.booleans()) else b""
+            frames.append(middle % (lead, number, offset, tail + reported) + body + b"\0")
         frames.append(draw(st.sampled_from([b"", b"\n", b"\n\n", b"\r\n"])))
     return b"".join(frames)
 
@@ -226,22 +231,24 @@ def test_limits_hold_on_the_fast_way_too() -> None:
 
 def test_connected_negotiates() -> None:
     session = ClientSession(options=ProtocolOptions(5000, 7000))
-    (told,) = session.receive_data(b"CONNECTED\nversion:1.1\nheart-beat:3000,6000\na:b\\c\n\n\0\n")
-    assert isinstance(told, SessionOpened)
-    assert told.version is STOMP_1_1
-    assert (told.heartbeats.send_every_s, told.heartbeats.expect_every_s) == (6.0, 7.0)
-    assert ("a", "b\\c") in told.headers  # CONNECTED is never escaped
+    (events,) = session.receive_data(
+        b"CONNECTED\nversion:1.1\nheart-beat:3000,6000\na:b\\c\n\n\0\n"
+    )
+    assert isinstance(events, SessionOpened)
+    assert events.version is STOMP_1_1
+    assert (events.heartbeats.send_every_s, events.heartbeats.expect_every_s) == (6.0, 7.0)
+    assert ("a", "b\\c") in events.headers  # CONNECTED is never escaped
     assert session.frames.version is STOMP_1_1
 
 
 def test_what_stands_behind_connected_is_read_by_its_version() -> None:
     session = ClientSession()
-    told = session.receive_data(
+    events = session.receive_data(
         b"CONNECTED\nversion:1.2\n\n\0MESSAGE\nsubscription:1\nmessage-id:1\nx:a\\cb\n\n\0ERROR\n\n\0"
     )
-    assert [type(each) for each in told] == [SessionOpened, Delivered, Failed]
-    assert isinstance(told[1], Delivered)
-    assert told[1].head.get("x") == "a:b"
+    assert [type(each) for each in events] == [SessionOpened, Delivered, Failed]
+    assert isinstance(events[1], Delivered)
+    assert events[1].head.get("x") == "a:b"
 
 
 @pytest.mark.parametrize(
@@ -269,17 +276,17 @@ def test_a_broker_that_breaks_the_rules(data: bytes, code: str) -> None:
 def test_nothing_is_looked_at_behind_an_error() -> None:
     session = opened()
     data = b"ERROR\nmessage:a\n\n\0ERROR\nmessage:b\n\n\0garbage without end" * 2
-    told = session.receive_data(data)
-    assert [type(each) for each in told] == [Failed]
-    assert isinstance(told[0], Failed)
-    assert (told[0].get("message"), told[0].get("code")) == ("a", None)
+    events = session.receive_data(data)
+    assert [type(each) for each in events] == [Failed]
+    assert isinstance(events[0], Failed)
+    assert (events[0].get("message"), events[0].get("code")) == ("a", None)
     assert session.error is None
 
 
 def test_what_breaks_a_rule_behind_an_error_is_no_fault_of_the_session() -> None:
     for session in (opened(), slow(opened())):
-        told = session.receive_data(b"ERROR\nmessage:a\n\n\0MESSAGE\nno colon\n\n\0")
-        assert [type(each) for each in told] == [Failed]
+        events = session.receive_data(b"ERROR\nmessage:a\n\n\0MESSAGE\nno colon\n\n\0")
+        assert [type(each) for each in events] == [Failed]
         assert session.decoder.error is not None
         assert session.error is None
         assert session.state is State.CLOSED
@@ -287,13 +294,13 @@ def test_what_breaks_a_rule_behind_an_error_is_no_fault_of_the_session() -> None
 
 def test_a_message_of_1_0_without_subscription() -> None:
     session = ClientSession()
-    told = session.receive_data(
+    events = session.receive_data(
         b"CONNECTED\n\n\0"
         b"MESSAGE\ndestination: /topic/a\nx-stream-offset:99999999999999999999\n\nhi\0"
     )
-    assert isinstance(told[1], Delivered)
-    assert (told[1].subscription, told[1].message_id, told[1].offset) == (None, "", None)
-    assert told[1].headers()["destination"] == "/topic/a"
+    assert isinstance(events[1], Delivered)
+    assert (events[1].subscription, events[1].message_id, events[1].offset) == (None, "", None)
+    assert events[1].headers()["destination"] == "/topic/a"
 
 
 # --- what is said -----------------------------------------------------------------------------
@@ -358,13 +365,13 @@ def test_a_send_asks_for_its_receipt_and_names_its_transaction() -> None:
 
 def test_acks_of_each_version() -> None:
     old, middle, new = map(ClientFrames, VERSIONS)
-    told = new.acknowledge("m:1", "s", receipt="3")
-    assert told == b"ACK\nid:m\\c1\nreceipt:3\n\n\0"
-    told = middle.acknowledge("m", "s", negative=True, transaction="t")
-    assert told == b"NACK\nmessage-id:m\nsubscription:s\ntransaction:t\n\n\0"
+    result = new.acknowledge("m:1", "s", receipt="3")
+    assert result == b"ACK\nid:m\\c1\nreceipt:3\n\n\0"
+    result = middle.acknowledge("m", "s", negative=True, transaction="t")
+    assert result == b"NACK\nmessage-id:m\nsubscription:s\ntransaction:t\n\n\0"
     assert old.acknowledge("m", None) == b"ACK\nmessage-id:m\n\n\0"
-    told = new.acknowledge("m", "s", negative=True, requeue=False)
-    assert told == b"NACK\nid:m\nrequeue:false\n\n\0"
+    result = new.acknowledge("m", "s", negative=True, requeue=False)
+    assert result == b"NACK\nid:m\nrequeue:false\n\n\0"
     with pytest.raises(OptionError, match="no NACK"):
         old.acknowledge("m", None, negative=True)
 

@@ -379,8 +379,8 @@ def test_a_frame_that_lacks_a_header_is_told_which(
         return
     error = refusal(open_session(version), data)
     assert (error.code, error.receipt_id) == ("header-missing", b"r")
-    told = f"{command.decode()} of STOMP {version.name} needs the header {lacking}"
-    assert error.message == told
+    text = f"{command.decode()} of STOMP {version.name} needs the header {lacking}"
+    assert error.message == text
 
 
 @pytest.mark.covers("S09")

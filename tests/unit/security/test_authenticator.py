@@ -85,7 +85,7 @@ async def test_the_right_passcode() -> None:
 @pytest.mark.covers("C08")
 async def test_a_wrong_passcode_an_unknown_user_and_no_passcode_are_told_alike() -> None:
     subject = authenticator()
-    told = []
+    reported = []
     for headers in (
         (("login", "alice"), ("passcode", "wrong")),
         (("login", "nobody"), ("passcode", "wonder")),
@@ -93,10 +93,10 @@ async def test_a_wrong_passcode_an_unknown_user_and_no_passcode_are_told_alike()
         (("passcode", "wonder"),),
     ):
         error = await refusal(subject, headers, Guest())
-        told.append((error.code, error.message, error.headers))
-    assert told == [told[0]] * 4
-    assert told[0][0] == "authentication-failed"
-    assert "alice" not in told[0][1]
+        reported.append((error.code, error.message, error.headers))
+    assert reported == [reported[0]] * 4
+    assert reported[0][0] == "authentication-failed"
+    assert "alice" not in reported[0][1]
 
 
 @pytest.mark.parametrize(

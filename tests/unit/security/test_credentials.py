@@ -48,7 +48,7 @@ def check_refused(error: ProtocolError, *secrets: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "expected"),
     [
         ([("login", "ann"), ("passcode", "s3cret")], Credentials("ann", "s3cret")),
         ([("login", "ann")], Credentials("ann")),
@@ -76,8 +76,8 @@ def check_refused(error: ProtocolError, *secrets: str) -> None:
         ),
     ],
 )
-def test_connect_tells(headers: list[tuple[str, str]], told: Credentials) -> None:
-    assert from_stomp(headers) == told
+def test_connect_tells(headers: list[tuple[str, str]], expected: Credentials) -> None:
+    assert from_stomp(headers) == expected
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_two_authorizations_are_refused_even_if_alike() -> None:
 @pytest.mark.parametrize("ambient", [True, False])
 def test_what_no_browser_adds_counts_for_any_page(ambient: bool) -> None:
     assert http(("Authorization", f"Bearer {JWT}"), ambient=ambient) == Credentials(token=JWT)
-    told = http(target=f"/ws?a=b&access_token={JWT}&c", ambient=ambient)
-    assert told == Credentials(token=JWT)
+    result = http(target=f"/ws?a=b&access_token={JWT}&c", ambient=ambient)
+    assert result == Credentials(token=JWT)
 
 
 def test_what_browsers_add_counts_only_if_the_page_is_ours() -> None:
@@ -212,14 +212,14 @@ def test_what_the_client_put_there_itself_wins_over_what_a_browser_adds() -> Non
     added = (("authorization", basic("ann:s3cret")), ("cookie", "sid=cookie"))
     assert http(*added, target="/?access_token=query") == Credentials(token="query")
     assert http(*added) == Credentials("ann", "s3cret")
-    told = http(("authorization", "Bearer header"), added[1])
-    assert told == Credentials(token="header")
+    result = http(("authorization", "Bearer header"), added[1])
+    assert result == Credentials(token="header")
 
 
 def test_a_basic_passcode_may_be_a_token() -> None:
-    told = (("authorization", basic(f"ann:{JWT}")),)
-    assert http(*told, tokens=True) == Credentials("ann", token=JWT)
-    assert http(*told) == Credentials("ann", JWT)
+    headers = (("authorization", basic(f"ann:{JWT}")),)
+    assert http(*headers, tokens=True) == Credentials("ann", token=JWT)
+    assert http(*headers) == Credentials("ann", JWT)
 
 
 def test_a_token_told_in_two_ways_is_refused() -> None:
@@ -378,11 +378,11 @@ def test_whatever_is_taken_for_a_token_is_not_shown(
     pieces.insert(place, secret)
     target = "".join(pieces)
     try:
-        told = http(target=target)
+        result = http(target=target)
     except ProtocolError as error:
         check_refused(error)
         return
-    if told is not None and "s3cret" in told.token:
+    if result is not None and "s3cret" in result.token:
         shown = without_secrets(target)
         assert secret not in shown
         assert "access" in shown
@@ -395,13 +395,13 @@ def test_basic_carries_any_text_without_controls(login: str, passcode: str) -> N
     except UnicodeEncodeError:
         return
     try:
-        told = from_stomp([("authorization", written)])
+        result = from_stomp([("authorization", written)])
     except ProtocolError as error:
         check_refused(error)
         assert any(ord(each) < 32 or 127 <= ord(each) < 160 for each in login + passcode)
         return
     first, _, rest = f"{login}:{passcode}".partition(":")
-    assert told == Credentials(first, rest)
+    assert result == Credentials(first, rest)
 
 
 @given(
@@ -419,9 +419,9 @@ def test_any_request_is_read_or_refused(
     headers: list[tuple[bytes, bytes]], target: str, ambient: bool
 ) -> None:
     try:
-        told = from_http(headers, target, ambient=ambient, cookie_name="sid", tokens=True)
+        result = from_http(headers, target, ambient=ambient, cookie_name="sid", tokens=True)
     except ProtocolError as error:
         check_refused(error)
     else:
-        assert told is None or told.passcode is None or not told.token
+        assert result is None or result.passcode is None or not result.token
     without_secrets(target)

@@ -32,8 +32,8 @@ OLD, NEW = "the old secret, which has leaked to others", "the new secret, which 
 
 
 def bearer(secret: str, **claims: object) -> dict[str, str]:
-    told = {"sub": "alice", "exp": time.time() + 3600, **claims}
-    return {"Authorization": f"Bearer {jwt.encode(told, secret, 'HS256')}"}
+    claims_sent = {"sub": "alice", "exp": time.time() + 3600, **claims}
+    return {"Authorization": f"Bearer {jwt.encode(claims_sent, secret, 'HS256')}"}
 
 
 async def test_a_reply_to_another_connection_cannot_be_forged_from_ones_own_session_id() -> None:
@@ -168,8 +168,8 @@ WATCHED = ("/connz", "/subsz", "/queuez", "/varz", "/healthz", "/metrics", "/exp
 async def answered(dial: Dial, target: str, *lines: str, introduced: str = "") -> Reply:
     """What a plain request over a socket of this machine is answered."""
     stream = await dial.stream()
-    told = "".join(f"{line}\r\n" for line in (f"GET {target} HTTP/1.1", *lines, ""))
-    await stream.send_all(f"{introduced}{told}".encode())
+    text = "".join(f"{line}\r\n" for line in (f"GET {target} HTTP/1.1", *lines, ""))
+    await stream.send_all(f"{introduced}{text}".encode())
     answer = b""
     with trio.fail_after(5):
         while data := bytes(await stream.receive_some(65536)):

@@ -100,8 +100,8 @@ def jwk(key: Any, **more: object) -> dict[str, object]:
 
 def claims(**more: object) -> dict[str, object]:
     """Good claims, but for ``more``; None leaves one out."""
-    told = {"sub": "ann", "exp": NOW + HOUR, **more}
-    return {name: value for name, value in told.items() if value is not None}
+    claims_sent = {"sub": "ann", "exp": NOW + HOUR, **more}
+    return {name: value for name, value in claims_sent.items() if value is not None}
 
 
 def token(key: Any = SECRET, algorithm: str = "HS256", kid: str | None = None, **more: Any) -> str:
@@ -192,8 +192,8 @@ def test_what_a_key_of_ours_signed_is_taken(
     kid = "k1" if form == "named" else None
     more = {"kid": kid} if kid else {"alg": algorithm} if form == "bound" else {}
     ours = verifier(write(public(key))) if form == "file" else of_set(write, jwk(key, **more))
-    told = ours.verify(token(key, algorithm, kid, roles=["r"]), NOW)
-    assert told == Identity("ann", frozenset({"r"}), NOW + HOUR + 30, "token")
+    result = ours.verify(token(key, algorithm, kid, roles=["r"]), NOW)
+    assert result == Identity("ann", frozenset({"r"}), NOW + HOUR + 30, "token")
     assert ours.ignored == ()
 
 
@@ -255,11 +255,11 @@ def test_a_secret_signs_by_no_hash_that_is_longer(
 ) -> None:
     ours = verifier(write(SECRET[:length]))
     for name in ("HS256", "HS384", "HS512"):
-        told = by_hand({"alg": name}, claims(), SECRET[:length])
+        result = by_hand({"alg": name}, claims(), SECRET[:length])
         if name in names:
-            assert ours.verify(told, NOW).name == "ann"
+            assert ours.verify(result, NOW).name == "ann"
         else:
-            refusal(ours, told)
+            refusal(ours, result)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -408,9 +408,9 @@ NAMES = ["sub", "exp", "nbf", "iat", "iss", "aud", "roles", "alg", "kid", "typ"]
 def test_whatever_our_own_key_signs_is_an_identity_or_refused(
     hs: TokenVerifier, header: dict[str, Any], payload: dict[str, Any]
 ) -> None:
-    told = by_hand({"alg": "HS256", **header}, {**claims(), **payload})
+    result = by_hand({"alg": "HS256", **header}, {**claims(), **payload})
     try:
-        identity = hs.verify(told, NOW)
+        identity = hs.verify(result, NOW)
     except TokenRefused:
         return
     assert identity.expires_at > NOW
@@ -443,11 +443,11 @@ def test_whatever_our_own_key_signs_is_an_identity_or_refused(
 def test_when_a_token_is_good(
     times: dict[str, Any], wall_s: float, why: str, hs: TokenVerifier
 ) -> None:
-    told = token(**{"exp": 1e9, **times})
+    result = token(**{"exp": 1e9, **times})
     if why:
-        assert why in refusal(hs, told, wall_s)
+        assert why in refusal(hs, result, wall_s)
     else:
-        expires_at = hs.verify(told, wall_s).expires_at
+        expires_at = hs.verify(result, wall_s).expires_at
         assert expires_at == times.get("exp", 1e9) + 30
         assert expires_at > wall_s
 
@@ -478,7 +478,7 @@ def test_no_clock_is_read(hs: TokenVerifier) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told", "why"),
+    ("options", "reported", "why"),
     [
         ({"issuer": "https://i"}, {"iss": "https://i"}, ""),
         ({"issuer": "https://i"}, {"iss": "https://i/"}, "token_issuer"),
@@ -502,10 +502,10 @@ def test_no_clock_is_read(hs: TokenVerifier) -> None:
     ],
 )
 def test_who_issued_it_for_whom_and_where_the_user_is(
-    options: dict[str, Any], told: dict[str, Any], why: str, write: Write
+    options: dict[str, Any], reported: dict[str, Any], why: str, write: Write
 ) -> None:
     ours = verifier(write(SECRET), **options)
-    signed = by_hand(HS256, claims(**told))
+    signed = by_hand(HS256, claims(**reported))
     if why:
         assert why in refusal(ours, signed)
     else:
@@ -516,7 +516,7 @@ def test_who_issued_it_for_whom_and_where_the_user_is(
 
 
 @pytest.mark.parametrize(
-    ("claim", "told", "name"),
+    ("claim", "reported", "name"),
     [
         ("sub", {}, "ann"),
         ("email", {"email": "ann@x.example"}, "ann@x.example"),
@@ -530,9 +530,9 @@ def test_who_issued_it_for_whom_and_where_the_user_is(
         ("sub", {"sub": "x" * MAX_NAME_BYTES}, "x" * MAX_NAME_BYTES),
     ],
 )
-def test_the_user_is_a_claim(claim: str, told: dict[str, Any], name: str, write: Write) -> None:
+def test_the_user_is_a_claim(claim: str, reported: dict[str, Any], name: str, write: Write) -> None:
     ours = verifier(write(SECRET), user_claim=claim)
-    assert ours.verify(by_hand(HS256, claims(**told)), NOW).name == name
+    assert ours.verify(by_hand(HS256, claims(**reported)), NOW).name == name
 
 
 @pytest.mark.parametrize(
@@ -560,7 +560,7 @@ def test_a_user_that_is_none_is_refused(sub: object, why: str, hs: TokenVerifier
 
 
 @pytest.mark.parametrize(
-    ("claim", "told", "roles"),
+    ("claim", "reported", "roles"),
     [
         ("roles", {}, set()),
         ("roles", {"roles": None}, set()),
@@ -576,10 +576,10 @@ def test_a_user_that_is_none_is_refused(sub: object, why: str, hs: TokenVerifier
     ],
 )
 def test_the_roles_are_a_claim(
-    claim: str, told: dict[str, Any], roles: set[str], write: Write
+    claim: str, reported: dict[str, Any], roles: set[str], write: Write
 ) -> None:
     ours = verifier(write(SECRET), roles_claim=claim)
-    assert ours.verify(by_hand(HS256, claims(**told)), NOW).roles == roles
+    assert ours.verify(by_hand(HS256, claims(**reported)), NOW).roles == roles
 
 
 @pytest.mark.parametrize(
@@ -822,9 +822,9 @@ def test_a_key_that_is_not_for_this_is_left_out_and_told(
     assert why in fault(jwks_file=write({"keys": [entry]}))
     path = write({"keys": [jwk(P256), entry]})
     ours = TokenVerifier.load(jwks_file=path)
-    (told,) = ours.ignored
-    assert told.startswith(f"{path}: key 2 ")
-    assert why in told
+    (reported,) = ours.ignored
+    assert reported.startswith(f"{path}: key 2 ")
+    assert why in reported
     assert ours.verify(token(P256, "ES256"), NOW).name == "ann"
 
 
@@ -852,9 +852,9 @@ def test_a_secret_that_others_can_read_is_warned_of(
     path = tmp_path / "a key"
     path.write_bytes(json.dumps({"keys": [jwk(SECRET)]}).encode() if form == "set" else SECRET)
     path.chmod(mode)
-    told = told_of(path, form, audience="us")
-    assert [f"has mode {mode:04o}" in line for line in told] == [True] * is_wide
-    assert all(f"chmod 600 '{path}'" in line for line in told)
+    result = told_of(path, form, audience="us")
+    assert [f"has mode {mode:04o}" in line for line in result] == [True] * is_wide
+    assert all(f"chmod 600 '{path}'" in line for line in result)
 
 
 def test_a_public_key_may_be_read_by_all(write: Write) -> None:
@@ -877,9 +877,9 @@ def test_tokens_for_anybody_are_warned_of(
     path = tmp_path / "key"
     path.write_bytes(SECRET)
     path.chmod(0o600)
-    told = told_of(path, "file", **options)
-    assert len(told) == bool(missing)
-    assert all(missing in line and "--token-audience" in line for line in told)
+    result = told_of(path, "file", **options)
+    assert len(result) == bool(missing)
+    assert all(missing in line and "--token-audience" in line for line in result)
 
 
 def test_an_identity_is_proved_for_as_long_as_its_key_and_what_it_is_held_to_are_there(

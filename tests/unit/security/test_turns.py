@@ -97,23 +97,23 @@ async def test_slots_are_bounded_and_handed_on() -> None:
 
 async def test_a_crowd_makes_room_for_another_and_not_for_itself() -> None:
     turns = Turns(1)
-    told = []
+    reported = []
 
     async def go(path: str) -> None:
         try:
             async with turns.turn((path,), 3):
                 await trio.sleep_forever()
         except Displaced:
-            told.append(path)
+            reported.append(path)
 
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(go, "crowd")
         await wait_all_tasks_blocked()
-        assert told == ["crowd"]
+        assert reported == ["crowd"]
         nursery.start_soon(go, "other")
         await wait_all_tasks_blocked()
-        assert told == ["crowd", "crowd"]
+        assert reported == ["crowd", "crowd"]
         assert turns.count == 3
         nursery.cancel_scope.cancel()
     assert turns.count == 0

@@ -359,8 +359,8 @@ def test_a_wide_mode_is_warned_of_with_the_remedy(path: str, mode: int, tmp_path
 
 def test_who_has_no_passcode_is_warned_of_with_the_remedy(path: str) -> None:
     book = read_user_file(save(path, f"alice:{HASH}\nbob:\n"))
-    told = [each for each in warnings(path, book) if "no passcode" in each]
-    assert told == [
+    found = [each for each in warnings(path, book) if "no passcode" in each]
+    assert found == [
         f"{path}: 1 of 2 have no passcode, as 'bob': they cannot log in; set one: "
         f"python -m trio_stomp passwd add {path} bob"
     ]

@@ -77,16 +77,16 @@ def test_a_step_is_told_once(step_s: float) -> None:
 
 
 def test_what_is_slewed_counts_when_it_is_worth_it() -> None:
-    clocks, offset_s, told = Clocks(), 7.0, 0
+    clocks, offset_s, values = Clocks(), 7.0, 0
     for _ in range(100):
         clocks.passes(10)
         clocks.day_s += 0.004
         found = clocks.clock.read()
         if found is not None:
-            offset_s, told = found, told + 1
+            offset_s, values = found, values + 1
             clocks.clock.wall.offset_s = found
     assert offset_s == pytest.approx(7.4, abs=0.06)
-    assert told <= 8
+    assert values <= 8
 
 
 async def test_what_the_machine_slept_has_passed(autojump_clock) -> None:
@@ -251,8 +251,8 @@ def test_a_real_broker_whose_wall_clock_is_set(tmp_path: Path, store: str) -> No
     with child.runs() as port, joined(port) as client:
 
         def sends(name: str, **headers: object) -> None:
-            told = {name: str(value) for name, value in headers.items()}
-            receipt = client.send("/queue/q", name, {"persistent": "true", **told})
+            pairs = {name: str(value) for name, value in headers.items()}
+            receipt = client.send("/queue/q", name, {"persistent": "true", **pairs})
             assert receipt["stored"] == store
 
         sends("old ttl", ttl=600_000)

@@ -445,21 +445,21 @@ async def test_who_waits_for_an_answer_gets_a_failure_too(host: Host, mock_clock
 # --- reads ----------------------------------------------------------------------------------------
 
 
-def page_wanted(told: list[str]) -> StoreRead:
+def page_wanted(reported: list[str]) -> StoreRead:
     """As of a queue."""
 
     def take(page: Page | None, now: float) -> None:
         bodies = "nothing" if page is None else b"".join(page.runs[0].bodies).decode()
-        told.append(f"loaded {bodies}")
+        reported.append(f"loaded {bodies}")
 
     return StoreRead(lambda store, size: store.read("queue:/queue/q", 4, 0, size), 1024, take)
 
 
-def stream_wanted(told: list[str]) -> StoreRead:
+def stream_wanted(reported: list[str]) -> StoreRead:
     """As of a reader of a stream."""
 
     def take(runs: Sequence[Streamed] | None, now: float) -> None:
-        told.append(f"loaded {None if runs is None else [each.first for each in runs]}")
+        reported.append(f"loaded {None if runs is None else [each.first for each in runs]}")
 
     return StoreRead(lambda store, size: store.read_stream("s", 1, size), 1024, take)
 
@@ -478,13 +478,13 @@ async def stored(host: Host) -> None:
 
 async def test_what_is_read_is_given_to_the_core(host: Host, mock_clock) -> None:
     await stored(host)
-    for wanted, told in (
+    for wanted, reported in (
         (page_wanted(host.told), "loaded onetwo"),
         (stream_wanted(host.told), "loaded [1, 2]"),
     ):
         host.committer.ask(wanted)
         await eventually(lambda: host.told)
-        assert host.told == [told]
+        assert host.told == [reported]
         host.told.clear()
 
 

@@ -873,9 +873,9 @@ async def test_a_flood_of_refusals_is_closed_without_a_word(autojump_clock) -> N
         assert dial.server.admission.refused == REFUSALS_AT_ONCE + 20
         with trio.fail_after(1):
             assert await streams[-1].receive_some() == b""
-        told = Client(StreamPipe(streams[0]))
-        await told.send("CONNECT")
-        await told.expect_error("too-many-connections")
+        result = Client(StreamPipe(streams[0]))
+        await result.send("CONNECT")
+        await result.expect_error("too-many-connections")
         dial._streams.clear()
         for stream in streams:
             await stream.aclose()

@@ -12,8 +12,8 @@ FAREWELLS = pytest.mark.parametrize("farewell", ["close", "error"])
 
 async def expect_farewell(client: Client, farewell: str) -> None:
     """The client is sent away as the option says; closed by the broker, nothing else."""
-    told = [(frame.command, frame["code"]) for frame in await client.read_to_end()]
-    assert told == ([("ERROR", "shutting-down")] if farewell == "error" else [])
+    answers = [(frame.command, frame["code"]) for frame in await client.read_to_end()]
+    assert answers == ([("ERROR", "shutting-down")] if farewell == "error" else [])
 
 
 @FAREWELLS

@@ -989,11 +989,11 @@ async def test_only_what_must_be_acknowledged_is_told_to_have_expired_unwritten(
 
 async def test_a_pause_is_passed_on() -> None:
     rig = make_rig()
-    told: list[bool] = []
-    rig.outbox.on_pause = told.append
+    reported: list[bool] = []
+    rig.outbox.on_pause = reported.append
     rig.outbox.pause_reading(paused=True)
     rig.outbox.pause_reading(paused=False)
-    assert told == [True, False]
+    assert reported == [True, False]
 
 
 async def test_a_source_that_was_turned_away_is_told_as_soon_as_a_turn_is_out(rig: Rig) -> None:

@@ -96,10 +96,10 @@ async def test_frames_in_segments_of_their_own_are_carried_out_in_order(
         await trio.sleep(0.05)
         gate.open()
         with trio.fail_after(PATIENCE_S):
-            heard = [await client.receive() for _ in range(6)]
-    answers = [_told(each) for each in heard if each.command != "MESSAGE"]
+            found = [await client.receive() for _ in range(6)]
+    answers = [_told(each) for each in found if each.command != "MESSAGE"]
     assert answers == ["CONNECTED", "1", "2", "3"]
-    assert [each.body for each in heard if each.command == "MESSAGE"] == [b"a", b"b"]
+    assert [each.body for each in found if each.command == "MESSAGE"] == [b"a", b"b"]
 
 
 def _told(frame: Received) -> str:
@@ -119,11 +119,11 @@ def open_link(port: int, first: bytes) -> socket.socket:
 
 def read_until(link: socket.socket, word: bytes) -> bytes:
     """What comes until ``word``, or the end, or for too long."""
-    heard = b""
+    received = b""
     with suppress(TimeoutError):
-        while word not in heard and (data := link.recv(65536)):
-            heard += data
-    return heard
+        while word not in received and (data := link.recv(65536)):
+            received += data
+    return received
 
 
 def say_much_after_quiet(port: int, quiet_s: float) -> str:
@@ -133,18 +133,18 @@ def say_much_after_quiet(port: int, quiet_s: float) -> str:
         link.sendall(HELLO)
         read_until(link, b"\0")
         for number in range(6):
-            told = {"destination": "/queue/a", "receipt": f"{number}"}
-            link.sendall(frame_bytes("SEND", told, b"small"))
+            headers = {"destination": "/queue/a", "receipt": f"{number}"}
+            link.sendall(frame_bytes("SEND", headers, b"small"))
             read_until(link, b"\0")
             time.sleep(0.02)
         time.sleep(quiet_s)
-        told = {"destination": "/queue/a", "receipt": "large"}
+        headers = {"destination": "/queue/a", "receipt": "large"}
         try:
-            link.sendall(frame_bytes("SEND", told, b"x" * LARGE_BYTES))
-            heard = read_until(link, b"\0")
+            link.sendall(frame_bytes("SEND", headers, b"x" * LARGE_BYTES))
+            result = read_until(link, b"\0")
         except (OSError, ssl.SSLError) as error:
             return repr(error)
-    return heard.partition(b"\n")[0].decode() or "nothing"
+    return result.partition(b"\n")[0].decode() or "nothing"
 
 
 def break_off_after_quiet(port: int, frame: bytes) -> int:
@@ -160,9 +160,11 @@ def break_off_after_quiet(port: int, frame: bytes) -> int:
             time.sleep(0.02)
         time.sleep(WEBSOCKET_QUIET_S)
         link.sendall(frame)
-        heard = read_until(link, b"nothing that comes")
-    frames, _ = split_server_frames(heard)
-    return next((int.from_bytes(told[:2], "big") for first, told in frames if first == 0x88), 0)
+        result = read_until(link, b"nothing that comes")
+    frames, _ = split_server_frames(result)
+    return next(
+        (int.from_bytes(reported[:2], "big") for first, reported in frames if first == 0x88), 0
+    )
 
 
 LAST_FRAMES = {

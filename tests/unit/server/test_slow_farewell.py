@@ -59,9 +59,9 @@ class SlowClient:
         self._link.sendall(ws(TEXT, data) if self._is_websocket else data)
 
     def _read_until(self, end: bytes) -> None:
-        heard = b""
-        while end not in heard:
-            heard += self._link.recv(1)
+        received = b""
+        while end not in received:
+            received += self._link.recv(1)
 
     def read_slowly(self, *, beats: bool) -> tuple[int, bytes]:
         """Read to the end; how many bytes came, and what came last."""
@@ -84,11 +84,11 @@ def part_slowly(port: int, transport: str, receipt: str, *, beats: bool) -> tupl
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as publisher:
         publisher.sendall(frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x"}))
         for number in range(MESSAGES):
-            told = {"destination": topic, "receipt": f"{number}"}
-            publisher.sendall(frame_bytes("SEND", told, b"x" * BODY_BYTES))
-        heard = b""
-        while heard.count(b"\0") < 1 + MESSAGES:
-            heard += publisher.recv(65536)
+            headers = {"destination": topic, "receipt": f"{number}"}
+            publisher.sendall(frame_bytes("SEND", headers, b"x" * BODY_BYTES))
+        received = b""
+        while received.count(b"\0") < 1 + MESSAGES:
+            received += publisher.recv(65536)
     client.send("DISCONNECT", {"receipt": receipt} if receipt else {})
     return client.read_slowly(beats=beats)
 

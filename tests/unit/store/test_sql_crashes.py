@@ -69,11 +69,11 @@ def test_a_commit_with_a_send_to_a_stream_is_one_unit(tmp_path: Path, how: str) 
         command = [sys.executable, "-c", CHILD, str(path), how]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
-            told = child.stdout.readline()
+            output = child.stdout.readline()
             time.sleep(chance.uniform(0.0, 0.2))
             child.kill()
-            told += child.stdout.read()
-        found = found or torn_of(path, int(told.rpartition("\n")[0].rpartition("\n")[2]))
+            output += child.stdout.read()
+        found = found or torn_of(path, int(output.rpartition("\n")[0].rpartition("\n")[2]))
         if found:
             break
     assert found is (how == "in two")
@@ -249,8 +249,8 @@ def test_a_disk_that_fails_is_told_and_the_broker_goes_on(
     frail = Frail(shim, tmp_path)
     frail.fails("well")
     with frail.runs() as process:
-        told = [saved(closing(Link(frail.port)), f"a{number}") for number in range(5)]
-        assert told == ["RECEIPT"] * 5
+        lines = [saved(closing(Link(frail.port)), f"a{number}") for number in range(5)]
+        assert lines == ["RECEIPT"] * 5
         for number in range(2):
             frail.fails(how)
             assert saved(closing(Link(frail.port)), f"lost{number}") == "storage"

@@ -73,12 +73,12 @@ def test_an_empty_store_says_so(opened: Opened) -> None:
 def test_recovery_tells_its_progress(opened: Opened) -> None:
     opened.append(put(1, b"x" * 1000))
     opened.store.close()
-    told = []
+    reported = []
     store = opened.store = opened.place.make()
-    store.recover(lambda done, size: told.append((done, size)))
-    assert told == sorted(told)
-    assert all(0 <= done <= size for done, size in told)
-    assert told[-1][0] == told[-1][1] > 0
+    store.recover(lambda done, size: reported.append((done, size)))
+    assert reported == sorted(reported)
+    assert all(0 <= done <= size for done, size in reported)
+    assert reported[-1][0] == reported[-1][1] > 0
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,8 @@ def test_offsets_that_are_missing_become_empty_messages(tmp_path: Path) -> None:
     ]
     target = str(tmp_path / "new")
     assert import_to(target, lines)["filled"] == 1
-    told = [line["body"] for line in lines_of(target) if line["type"] == "streamed"]
-    assert told == ["a", "", "c"]
+    found = [line["body"] for line in lines_of(target) if line["type"] == "streamed"]
+    assert found == ["a", "", "c"]
 
 
 def test_verify_counts(journal: str) -> None:
@@ -195,9 +195,9 @@ def test_verify_names_the_file_and_the_offset_of_damage(
     file, data = damaged(journal, part, needle)
     before = sorted(str(path) for path in Path(journal).rglob("*"))
     assert main(["store", "verify", journal]) == 1
-    told = capsys.readouterr().out
-    assert str(file) in told
-    assert "1 damaged" in told
+    output = capsys.readouterr().out
+    assert str(file) in output
+    assert "1 damaged" in output
     # Nothing was changed, not even a copy of it put aside.
     assert sorted(str(path) for path in Path(journal).rglob("*")) == before
     assert file.read_bytes() == data
@@ -290,9 +290,9 @@ def test_inspect_tells_what_there_is(journal: str, capsys: pytest.CaptureFixture
     assert main(["store", "inspect", journal, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["places"] == found["places"]
     assert main(["store", "inspect", journal]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for word in ("queue:/queue/a", "/stream/s", "journal/", "store journal"):
-        assert word in told
+        assert word in output
 
 
 @pytest.mark.parametrize(
@@ -334,8 +334,8 @@ def test_export_and_import_by_file(
     assert captured.out == f"{target}: 5 message, 1 setting, 1 stream, 3 streamed\n"
     assert "import" in captured.err
     assert main(["store", "export", target]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[1:] == file.read_text(encoding="utf-8").splitlines()[1:]
+    output = capsys.readouterr().out.splitlines()
+    assert output[1:] == file.read_text(encoding="utf-8").splitlines()[1:]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "data", "new"]
 
 

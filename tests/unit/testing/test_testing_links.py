@@ -90,19 +90,19 @@ async def test_the_directions_are_counted_apart_and_anew_for_new_faults() -> Non
 async def test_a_cut_is_told_to_both_at_once_and_nothing_more_arrives() -> None:
     link = Link("x")
     one, other = link.ends()
-    told: list[str] = []
+    reported: list[str] = []
 
     async def wait(end: trio.abc.ReceiveStream, name: str) -> None:
         with pytest.raises(trio.BrokenResourceError, match=CUT):
             await end.receive_some()
-        told.append(name)
+        reported.append(name)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait, one, "one")
         nursery.start_soon(wait, other, "other")
         await trio.testing.wait_all_tasks_blocked()
         link.cut()
-    assert sorted(told) == ["one", "other"]
+    assert sorted(reported) == ["one", "other"]
     link = Link("x")
     one, other = link.ends()
     await one.send_all(b"on its way")
@@ -222,10 +222,10 @@ def test_what_arrives_is_a_prefix_of_what_was_sent(
 
     async def main() -> None:
         one, other = ends(faults)
-        heard: list[tuple[list[bytes], bool]] = []
+        reported: list[tuple[list[bytes], bool]] = []
 
         async def listen() -> None:
-            heard.append(await receive_all(other))
+            reported.append(await receive_all(other))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen)
@@ -236,7 +236,7 @@ def test_what_arrives_is_a_prefix_of_what_was_sent(
                 is_told = False
             except trio.BrokenResourceError:
                 is_told = True
-        (pieces, is_reset), arrived = heard[0], b"".join(heard[0][0])
+        (pieces, is_reset), arrived = reported[0], b"".join(reported[0][0])
         assert all(len(piece) <= min(split, room) for piece in pieces)
         assert arrived == whole[: len(whole) if drop == math.inf else int(drop)]
         # Where the last byte was the limit's, the sender had no more to be told of.
@@ -246,7 +246,7 @@ def test_what_arrives_is_a_prefix_of_what_was_sent(
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "expected"),
     [
         ({"drop_after_bytes": -1}, "drop_after_bytes=-1 must be 0 or more"),
         ({"delay_s": -0.5}, "delay_s=-0.5 must be 0 or more"),
@@ -255,7 +255,7 @@ def test_what_arrives_is_a_prefix_of_what_was_sent(
         ({"buffer_bytes": 0}, "buffer_bytes=0 must be 1 or more"),
     ],
 )
-def test_faults_that_make_no_sense(values: dict[str, float], told: str) -> None:
+def test_faults_that_make_no_sense(values: dict[str, float], expected: str) -> None:
     with pytest.raises(OptionError) as caught:
         Faults(**values)  # type: ignore[arg-type]
-    assert str(caught.value) == told
+    assert str(caught.value) == expected

@@ -238,8 +238,8 @@ def test_key_must_be_16_bytes_and_there_once(keys: list[str]) -> None:
     "versions", [[], [""], ["8"], ["12"], ["14"], ["013"], ["13, 8"], ["dreizehn"], ["13", "13"]]
 )
 def test_other_version_is_told_the_right_one(versions: list[str]) -> None:
-    told = [("Sec-WebSocket-Version", version) for version in versions]
-    error = refused(handshake(*told, Sec_WebSocket_Version=None))
+    pairs = [("Sec-WebSocket-Version", version) for version in versions]
+    error = refused(handshake(*pairs, Sec_WebSocket_Version=None))
     assert error.status == 426
     status, headers, _ = answer(error.response())
     assert status == 426
@@ -271,8 +271,8 @@ def test_best_subprotocol_offered_is_chosen(offers: list[str], chosen: str | Non
     upgrade = accept_websocket(handshake(*(("Sec-WebSocket-Protocol", o) for o in offers)))
     assert upgrade.subprotocol == chosen
     lines = upgrade.response.split(b"\r\n")
-    told = [line for line in lines if line.lower().startswith(b"sec-websocket-protocol")]
-    assert told == ([] if chosen is None else [f"Sec-WebSocket-Protocol: {chosen}".encode()])
+    found = [line for line in lines if line.lower().startswith(b"sec-websocket-protocol")]
+    assert found == ([] if chosen is None else [f"Sec-WebSocket-Protocol: {chosen}".encode()])
 
 
 @pytest.mark.covers("W04", "W06", "X01", "X13")

@@ -121,9 +121,9 @@ def test_a_list_that_ends_is_warned_of(
     ca: trustme.CA, crl: Path, left: timedelta, words: str
 ) -> None:
     crl.write_bytes(revocation_list(ca, until=NOW + left))
-    told = list(revocation_warnings(str(crl), NOW.timestamp()))
-    assert len(told) == bool(words)
-    assert all(words in line and "SIGHUP" in line for line in told)
+    found = list(revocation_warnings(str(crl), NOW.timestamp()))
+    assert len(found) == bool(words)
+    assert all(words in line and "SIGHUP" in line for line in found)
 
 
 @pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x00"])

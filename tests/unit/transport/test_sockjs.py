@@ -68,20 +68,20 @@ def meant(text: str) -> bytes:
 
 def read_pieces(strings: JsonStrings, text: str, cuts: Sequence[int] = ()) -> bytes:
     places = [0, *sorted({cut % (len(text) + 1) for cut in cuts}), len(text)]
-    said = b""
+    written = b""
     for index, place in enumerate(places[1:], 1):
-        said += strings.feed(text[places[index - 1] : place], is_end=index == len(places) - 1)
-    return said
+        written += strings.feed(text[places[index - 1] : place], is_end=index == len(places) - 1)
+    return written
 
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[str, str]:
     """A message as some client writes it, and what it says."""
     texts = draw(st.lists(BMP_AND_BEYOND, max_size=4))
-    said: list[str] | str = texts[0] if len(texts) == 1 and draw(st.booleans()) else texts
+    found: list[str] | str = texts[0] if len(texts) == 1 and draw(st.booleans()) else texts
     has_surrogates = any("\ud800" <= letter <= "\udfff" for text in texts for letter in text)
     written = json.dumps(
-        said,
+        found,
         ensure_ascii=has_surrogates or draw(st.booleans()),  # a lone one can only be escaped
         separators=draw(st.sampled_from([(",", ":"), (" ,\n", ":")])),
     )
@@ -94,11 +94,11 @@ def test_messages_in_any_pieces_say_what_their_strings_say(
     written: list[tuple[str, str]], cuts: list[int]
 ) -> None:
     strings = JsonStrings()
-    said = b"".join(read_pieces(strings, text, cuts) for text, _ in written)
+    found = b"".join(read_pieces(strings, text, cuts) for text, _ in written)
     whole = "".join(text for _, text in written)
     if "\ud800" <= whole[-1:] <= "\udbff":
         whole = whole[:-1]  # kept, for its other half may come
-    assert said == meant(whole)
+    assert found == meant(whole)
 
 
 @given(
@@ -113,13 +113,13 @@ def test_what_the_standard_library_refuses_is_refused(text: str, cuts: list[int]
     each = [expected] if isinstance(expected, str) else expected
     is_good = isinstance(each, list) and all(isinstance(text, str) for text in each)
     try:
-        said = read_pieces(JsonStrings(), text, cuts)
+        result = read_pieces(JsonStrings(), text, cuts)
     except ValueError:
         assert not is_good
     else:
         assert is_good
         whole = "".join(each or [])
-        assert said == meant(whole[:-1] if "\ud800" <= whole[-1:] <= "\udbff" else whole)
+        assert result == meant(whole[:-1] if "\ud800" <= whole[-1:] <= "\udbff" else whole)
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_info_as_the_tests_of_the_protocol_want_it() -> None:
     assert headers["vary"] == "Origin"
     assert not {"expires", "last-modified", "set-cookie"} & headers.keys()
     assert "access-control-allow-origin" not in headers
-    told, nothing = info(method="HEAD")
-    assert (told, nothing) == (headers, b"")
+    result, nothing = info(method="HEAD")
+    assert (result, nothing) == (headers, b"")
 
 
 @pytest.mark.parametrize(
@@ -324,10 +324,10 @@ def test_frames_in_any_pieces(size: int) -> None:
     long = "é" * 9000  # larger than what waits until it is whole
     data = wrapped('["a","b\\u0000"]', "", '"c"', json.dumps([long]), "[]", '["d"]')
     subject = codec()
-    said = b"".join(
+    events = b"".join(
         subject.receive_data(data[place : place + size]) for place in range(0, len(data), size)
     )
-    assert said == b"ab\0c" + long.encode() + b"d"
+    assert events == b"ab\0c" + long.encode() + b"d"
     assert subject.closed is None
     assert subject.take_replies() == b""
 
@@ -366,9 +366,9 @@ def test_a_broken_message_ends_it(bad: Message[Any], code: int, reason: str) -> 
     goodbye, closed = heard(subject.take_replies())
     assert isinstance(goodbye, str)
     assert goodbye.startswith("c")
-    told = json.loads(goodbye[1:])
-    assert told[0] == closed == code
-    assert told[1].startswith(reason)
+    record = json.loads(goodbye[1:])
+    assert record[0] == closed == code
+    assert record[1].startswith(reason)
     assert subject.take_replies() == subject.close(1000, "again") == b""
     assert subject.receive_data(wrapped('["more"]')) == b""
 
@@ -459,11 +459,11 @@ def test_the_quoted_bytes_are_gone_with_what_was_quoted() -> None:
 def make_outbox() -> tuple[SockJsOutbox, MemoryBudget, list[RemoteError]]:
     """An outbox of SockJS that nothing takes from, what it charges, and errors that it reports."""
     memory = MemoryBudget(10**6)
-    told: list[RemoteError] = []
+    reported: list[RemoteError] = []
     wire = StreamWire("peer", True, trio.testing.memory_stream_pair()[0])
     shared = OutboxShared(memory, 10_000)
     plain = Outbox(shared, wire, lambda: None, lambda reason: None, lambda: None)
-    return SockJsOutbox(plain, told.append), memory, told
+    return SockJsOutbox(plain, reported.append), memory, reported
 
 
 async def test_what_waits_is_charged_at_its_quoted_length() -> None:
@@ -476,14 +476,14 @@ async def test_what_waits_is_charged_at_its_quoted_length() -> None:
 
 
 async def test_after_what_cannot_be_said_nothing_is() -> None:
-    outbox, memory, told = make_outbox()
+    outbox, memory, result = make_outbox()
     bad = delivery(b"good", b"\xff")
     assert outbox.stage(b"P", bad)
     assert outbox.stage(b"P", delivery(b"good"))
     assert outbox.stage(b"P", delivery(b"good", returns=True))
     assert not outbox.has_room()
     assert outbox.waiting_bytes == memory.used_bytes == 0
-    (error,) = told
+    (error,) = result
     assert (error.code, error.reason) == ("not-text", CloseReason.UNSUPPORTED)
     assert "/t is not UTF-8" in error.message
     assert bad.publication.destination.dropped == 2
@@ -495,17 +495,17 @@ async def test_after_what_cannot_be_said_nothing_is() -> None:
     outbox.stage_frame(b"more")
     assert outbox.stage(b"P", delivery(b"\xff"))
     assert memory.used_bytes == 0
-    assert len(told) == 1
+    assert len(result) == 1
 
 
 async def test_nothing_is_staged_once_it_is_closed() -> None:
-    outbox, memory, told = make_outbox()
+    outbox, memory, result = make_outbox()
     outbox.close(CloseReason.SHUTTING_DOWN)
     outbox.stage_frame(b"RECEIPT\n\n\0")
     assert outbox.stage(b"P", delivery(b"good"))
     assert outbox.stage(b"P", delivery(b"\xff"))
     assert memory.used_bytes == 0
-    assert told == []
+    assert result == []
 
 
 # --- sessions -------------------------------------------------------------------------------------
@@ -535,9 +535,9 @@ class SockJsPipe:
             seen = len(self.inner.messages)
             if not await self.inner.receive_bytes():
                 return b""
-            said = b"".join(self._read(each) for each in self.inner.messages[seen:])
-            if said:
-                return said
+            text = b"".join(self._read(each) for each in self.inner.messages[seen:])
+            if text:
+                return text
 
     def _read(self, message: bytes | str) -> bytes:
         assert isinstance(message, str)
@@ -848,9 +848,9 @@ async def test_info_is_answered_on_the_port(dial: Dial) -> None:
 
     head, body = await ask("")
     assert head.startswith(b"HTTP/1.1 200 ")
-    told = [json.loads(body), json.loads((await ask(""))[1])]
-    assert told[0]["entropy"] != told[1]["entropy"]
-    assert all(0 <= each["entropy"] < 2**32 for each in told)
+    record = [json.loads(body), json.loads((await ask(""))[1])]
+    assert record[0]["entropy"] != record[1]["entropy"]
+    assert all(0 <= each["entropy"] < 2**32 for each in record)
     head, _ = await ask("Origin: http://localhost:3000\r\n")
     assert b"Access-Control-Allow-Origin: http://localhost:3000\r\n" in head
     head, _ = await ask("Origin: https://evil.example\r\n")

@@ -302,30 +302,30 @@ async def test_what_is_no_tls_is_told_so(contexts: Contexts, garbage: bytes) -> 
 
 async def refused(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, str]:
     """What the log is told of a bad handshake, and what the client is told."""
-    peer, line, told = Client(client), Line(), []
+    peer, line, values = Client(client), Line(), []
 
     def answers(received: bytes) -> bytes:
         try:
             return peer.shake(received)
         except ssl.SSLError as error:
-            told.append(str(error))
+            values.append(str(error))
             return peer.outgoing.read()
 
     line.answers = answers
     with pytest.raises(TlsError) as caught:
         await TlsWire(line, server).handshake()
-    if not told:
+    if not values:
         try:
             peer.shake(line.take())
             peer.tls.read(1)
         except ssl.SSLError as error:
-            told.append(str(error))
-    return failed(caught), told[0]
+            values.append(str(error))
+    return failed(caught), values[0]
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("options", "version", "ciphers", "log", "told"),
+    ("options", "version", "ciphers", "log", "expected"),
     [
         ({}, "TLSv1", "ALL:@SECLEVEL=0", "tls_min_version", "PROTOCOL_VERSION"),
         ({}, "TLSv1_1", "ALL:@SECLEVEL=0", "tls_min_version", "PROTOCOL_VERSION"),
@@ -337,13 +337,13 @@ async def refused(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, 
     ids=["1.0", "1.1", "1.2 where 1.3 is needed", "weak cipher", "no certificate 1.2", "1.3"],
 )
 async def test_a_client_that_is_refused(
-    contexts: Contexts, options: dict[str, str], version: str, ciphers: str, log: str, told: str
+    contexts: Contexts, options: dict[str, str], version: str, ciphers: str, log: str, expected: str
 ) -> None:
     client = contexts.client(ssl.TLSVersion[version])
     client.set_ciphers(ciphers)
-    logged, heard = await refused(contexts.server_of(**options), client)
+    logged, result = await refused(contexts.server_of(**options), client)
     assert log in logged
-    assert told in heard
+    assert expected in result
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -387,10 +387,10 @@ async def test_a_certificate_of_a_stranger(
 ) -> None:
     client = contexts.client(version)
     trustme.CA().issue_cert("alice@example.com").configure_cert(client)
-    log, told = await refused(contexts.server_of(client_certificates=wanted), client)
+    log, result = await refused(contexts.server_of(client_certificates=wanted), client)
     assert "its certificate is not accepted: unable to get local issuer certificate" in log
     assert "alice" not in log
-    assert "UNKNOWN_CA" in told
+    assert "UNKNOWN_CA" in result
 
 
 async def test_names_that_are_no_text_are_no_names(contexts: Contexts) -> None:

@@ -209,9 +209,9 @@ def test_a_command_takes_exactly_what_it_needs(case: Case) -> None:
         assert error.get("code") == "not-authorized", (granted, error)
         assert peer.outbox.closed is CloseReason.NOT_AUTHORIZED
         lacking = case.needs - granted
-        said = error.get("message") or ""
-        assert any(f"may not {action.value} " in said for action in lacking), said
-        assert "r1" not in said, "where the rules are is nobody's business"
+        result = error.get("message") or ""
+        assert any(f"may not {action.value} " in result for action in lacking), result
+        assert "r1" not in result, "where the rules are is nobody's business"
         assert state_of(core) == before, granted
 
 
@@ -530,8 +530,8 @@ def owners(core: DurableBench) -> list[str]:
 def joins(core: DurableBench, identity: Identity, to: str = "/topic/a", name: str = "d") -> Actor:
     """Somebody subscribes to a durable subscription of the client id ``c``."""
     actor = core.actor()
-    told = (("client-id", "c"),)
-    actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, told, identity))
+    headers = (("client-id", "c"),)
+    actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, headers, identity))
     actor.outbox.staged.clear()
     actor.subscribes(to, durable_subscription_name=name)
     core.turn()
@@ -592,11 +592,11 @@ def test_only_ones_own_are_named() -> None:
     core.ends_with_durables()
 
 
-@pytest.mark.parametrize("said", [None, "/topic/bob0"])
-def test_others_of_that_name_are_neither_ended_nor_named(said: str | None) -> None:
+@pytest.mark.parametrize("expected", [None, "/topic/bob0"])
+def test_others_of_that_name_are_neither_ended_nor_named(expected: str | None) -> None:
     core = shared("bob", "bob")
     alice = core.peer(identity=ALICE)
-    alice.unsubscribes("7", said, headers=DURABLE)
+    alice.unsubscribes("7", expected, headers=DURABLE)
     error = alice.error()
     assert error.get("code") == "not-authorized"
     assert "/topic/bob1" not in (error.get("message") or "")

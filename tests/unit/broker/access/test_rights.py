@@ -123,9 +123,9 @@ def test_a_wildcards_verdict_tells_what_is_in_its_way():
 
 def test_an_explanation_is_one_printable_line():
     mine = rights("allow /topic/**", user="e\nvil\x1b[2J" + "u" * 200)
-    told = mine.decide(SEND, "/topic/\r\n\x1b]0;x\x07" + "n" * 2000).explanation
-    assert told.isprintable()
-    assert len(told) < 300
+    text = mine.decide(SEND, "/topic/\r\n\x1b]0;x\x07" + "n" * 2000).explanation
+    assert text.isprintable()
+    assert len(text) < 300
 
 
 # Wildcards.

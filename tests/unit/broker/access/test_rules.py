@@ -229,7 +229,7 @@ def test_no_two_users_share_what_is_theirs(one: str, other: str):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "a destination is empty; write ** for all of them"),
         ("/topic/a*b", "no wildcard is allowed"),
@@ -244,11 +244,11 @@ def test_no_two_users_share_what_is_theirs(one: str, other: str):
         ("/exchange/", "names no exchange"),
     ],
 )
-def test_a_bad_pattern_is_named_with_place_and_remedy(text: str, told: str):
+def test_a_bad_pattern_is_named_with_place_and_remedy(text: str, expected: str):
     with pytest.raises(OptionError) as caught:
         allow("/topic/fine", text)
     assert str(caught.value).startswith("acl.toml:1: ")
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     if text:
         assert text[:80] in str(caught.value)
 

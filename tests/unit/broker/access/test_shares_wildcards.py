@@ -145,11 +145,11 @@ def test_a_long_wildcard_is_remembered_as_others_are():
     desk = judged("/topic/**")
     rights = desk.actor().client.rights
     assert rights is not None
-    said = f"/topic/{'x' * 900}.*"
-    pattern = compile_pattern(said, "native")
+    written = f"/topic/{'x' * 900}.*"
+    pattern = compile_pattern(written, "native")
     assert pattern is not None
     assert rights.is_long(Action.RECEIVE, pattern)
-    assert len(list(rights.asking(Action.RECEIVE, said, pattern))) > MANY / 100
+    assert len(list(rights.asking(Action.RECEIVE, written, pattern))) > MANY / 100
     assert not rights.is_long(Action.RECEIVE, pattern)
-    assert rights.allows_pattern(Action.RECEIVE, said, pattern)
+    assert rights.allows_pattern(Action.RECEIVE, written, pattern)
     assert rights._cached_chars <= PATTERN_CHARS + len("/topic/")

@@ -127,17 +127,17 @@ def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them(core
         browser.outbox.write()
         core.broker.writable(browser.client, core.now)
         core.passes(0)
-    told: dict[str, list[str]] = {}
+    reported: dict[str, list[str]] = {}
     for frame in browser.messages():
         text = "end" if frame.get("browser") == "end" else frame.text
-        told.setdefault(frame.get("subscription") or "", []).append(text)
-    told.pop("1", None)
+        reported.setdefault(frame.get("subscription") or "", []).append(text)
+    reported.pop("1", None)
     expected = {f"{number}": ["m0", "m1", "end"] for number in range(MAX_BROWSES)}
     # What waited is shown what there is when its turn comes.
     late = range(MAX_BROWSES + 1, MAX_BROWSES + 4)
     expected |= {f"{number}": ["m0", "m1", "m2", "end"] for number in late}
     del expected["1"]
-    assert {name: told[name] for name in expected} == expected
+    assert {name: reported[name] for name in expected} == expected
     reader.subscribes("/queue/q")
     reader.drains()
     browser.drains()

@@ -262,14 +262,14 @@ def test_what_became_of_a_message_is_told_by_its_id() -> None:
 # Over the wire, by dialect.
 
 
-async def settles(dialect: str, version: str, command: str, **told: str) -> list[bytes]:
+async def settles(dialect: str, version: str, command: str, **reported: str) -> list[bytes]:
     """ACK or NACK the second of three messages in a plain way; what comes in the end."""
     async with open_dial(TCP, dialect=dialect) as dial:
         client = await dial.connect(version)
         await client.publish(Q, b"1", b"2", b"3", receipt=True)
         got = await client.subscribe(Q, "s", {"ack": "client-individual"})
         got += await client.receive_many(3 - len(got))
-        await client.send(command, {"message-id": got[1]["message-id"], **told})
+        await client.send(command, {"message-id": got[1]["message-id"], **reported})
         if command == "NACK":
             assert (await client.receive())["redelivered"] == "true"
         await fence(client)
@@ -305,8 +305,8 @@ async def test_rabbitmq_needs_no_id_to_subscribe(version: str) -> None:
         message = await client.receive()
         assert message["subscription"] == Q
         name = "ack" if version == "1.2" else "message-id"
-        told = {"id": message[name]} if version == "1.2" else {"message-id": message[name]}
-        await client.send("ACK", told)
+        headers = {"id": message[name]} if version == "1.2" else {"message-id": message[name]}
+        await client.send("ACK", headers)
         await client.send("UNSUBSCRIBE", {"destination": Q})
         await client.publish(Q, b"2", receipt=True)
         assert await fence(client) == []

@@ -31,8 +31,8 @@ class LoggedCore(Core):
     log: list[str]
 
 
-def asks(peer: Peer, **told: object) -> None:
-    peer.sends("DIAG/trace", json.dumps(told))
+def asks(peer: Peer, **reported: object) -> None:
+    peer.sends("DIAG/trace", json.dumps(reported))
 
 
 def test_a_connection_is_told_both_ways_without_its_bodies(core: Core) -> None:
@@ -148,9 +148,9 @@ def test_traces_of_one_connection_end_each_by_itself(core: Core, ended: int) -> 
     core.broker.events.take()
     traced(core)
     operator.sends("/topic/t", "x")
-    told = [event.destination for event in core.broker.events.take() if event.name == "trace"]
+    found = [event.destination for event in core.broker.events.take() if event.name == "trace"]
     names = ["", "/x", "/y"]
-    assert sorted(told) == sorted({*names} - {names[ended]})
+    assert sorted(found) == sorted({*names} - {names[ended]})
     for each in asked:
         asks(operator, **each, stop=True)
     assert client.client.outbox is client.outbox
@@ -209,7 +209,7 @@ def test_it_is_an_event_too(core: Core) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "expected",
     [
         "nonsense",
         "[]",
@@ -222,9 +222,9 @@ def test_it_is_an_event_too(core: Core) -> None:
         '{"destination": "/a", "seconds": 1e9}',
     ],
 )
-def test_what_cannot_be_asked(core: Core, told: str) -> None:
+def test_what_cannot_be_asked(core: Core, expected: str) -> None:
     peer = core.peer()
-    peer.sends("DIAG/trace", told)
+    peer.sends("DIAG/trace", expected)
     assert peer.error().get("code") == "invalid-question"
     assert not core.broker.tracer.is_on
 

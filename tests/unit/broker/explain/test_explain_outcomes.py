@@ -108,9 +108,11 @@ def test_which_the_oldest_was_is_not_known() -> None:
     core.now += 1
     sender.sends("/topic/t", "b")
     assert slow.bodies() == ["b"]
-    told = facts(core, ids(quick)[1])
-    assert told[0] == "it was sent to 2 subscribers"
-    assert told[1].startswith("1 lost at that moment, possibly including this one, for session s2")
+    sentences = facts(core, ids(quick)[1])
+    assert sentences[0] == "it was sent to 2 subscribers"
+    assert sentences[1].startswith(
+        "1 lost at that moment, possibly including this one, for session s2"
+    )
 
 
 def test_nobody_of_several_got_it() -> None:
@@ -118,9 +120,9 @@ def test_nobody_of_several_got_it() -> None:
     for peer in peers:
         peer.outbox.is_jammed = True
     sender.sends("/topic/t", "a")
-    told = facts(core, "b7.1-1")
-    assert told[0] == "it reached none of 10 subscribers"
-    assert (len(told), told[-1]) == (7, "and 5 more likewise")
+    sentences = facts(core, "b7.1-1")
+    assert sentences[0] == "it reached none of 10 subscribers"
+    assert (len(sentences), sentences[-1]) == (7, "and 5 more likewise")
     core, (peer,), sender = slow_core("drop-newest", readers=1)
     peer.outbox.is_jammed = True
     sender.sends("/topic/t", "a")
@@ -370,8 +372,8 @@ def test_all_names_of_a_composite() -> None:
     reader = core.peer()
     reader.subscribes("/queue/b", ack="client")
     core.peer().sends("/queue/a,/queue/b", "x")
-    told = asks(core, {"destination": "/queue/a,/queue/b"})["facts"]
-    assert [fact.partition(",")[0] for fact in told] == [
+    sentences = asks(core, {"destination": "/queue/a,/queue/b"})["facts"]
+    assert [fact.partition(",")[0] for fact in sentences] == [
         "/queue/a: 0 consumers",
         "/queue/a: 1 waits",
         "/queue/a: policy: none names it",
@@ -379,8 +381,8 @@ def test_all_names_of_a_composite() -> None:
         "/queue/b: 0 wait",
         "/queue/b: policy: none names it",
     ]
-    told = asks(core, {"destination": "/queue/a,/queue/b", "session": "s1"})["facts"]
-    assert [fact.partition(";")[0] for fact in told[:3]] == [
+    sentences = asks(core, {"destination": "/queue/a,/queue/b", "session": "s1"})["facts"]
+    assert [fact.partition(";")[0] for fact in sentences[:3]] == [
         "session s1 (nobody) from 10.0.0.1",
         "has no subscription that reaches /queue/a",
         "subscribed as /queue/b (id 0)",
@@ -390,5 +392,5 @@ def test_all_names_of_a_composite() -> None:
 def test_the_facts_of_one_answer_are_bounded(core: Core) -> None:
     for _ in range(MAX_FACTS):
         core.peer()
-    told = asks(core, {"destination": "/topic/t", "user": ""})["facts"]
-    assert (len(told), told[-1]) == (MAX_FACTS + 1, "and more")
+    sentences = asks(core, {"destination": "/topic/t", "user": ""})["facts"]
+    assert (len(sentences), sentences[-1]) == (MAX_FACTS + 1, "and more")

@@ -107,9 +107,9 @@ def test_a_message_that_many_lost():
     core.broker.end_turn(core.now)
     names = [each.get("message-id") or "" for each in quick.messages() if each.text == "b"]
     found = [asks(core, name)["facts"] for name in names]
-    [told] = [each for each in found if each[0].startswith("it was sent")]
-    assert len(told) == 7
-    assert told[-1] == "and 35 more likewise"
+    [lines] = [each for each in found if each[0].startswith("it was sent")]
+    assert len(lines) == 7
+    assert lines[-1] == "and 35 more likewise"
 
 
 def test_questions_wait_for_one_another_and_each_is_answered(desk: Clocked):

@@ -212,7 +212,7 @@ def test_elsewhere_a_comma_is_part_of_the_name(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         (",", "without a destination"),
         (" , ,", "without a destination"),
@@ -223,11 +223,11 @@ def test_elsewhere_a_comma_is_part_of_the_name(word: str) -> None:
         (",".join(["a"] * (MAX_COMPOSITE + 1)), f"the limit is {MAX_COMPOSITE}"),
     ],
 )
-def test_bad_composites(name: str, said: str) -> None:
+def test_bad_composites(name: str, expected: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         resolve(name, dialect("native"))
     assert caught.value.code == "invalid-destination"
-    assert said in caught.value.message
+    assert expected in caught.value.message
     assert len(caught.value.message) < 200
 
 

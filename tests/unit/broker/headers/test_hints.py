@@ -63,13 +63,13 @@ def test_a_near_miss_is_told_of_once(ttl_ms: int) -> None:
     sender = bench.actor()
     for name in ("queue/x", "queue/x", "/topic/x", "/Queue/y"):
         sender.sends(name, "a", "b")
-    told = [
+    found = [
         (each.destination, each.reason, each.detail, each.session_id)
         for each in bench.broker.events.take()
         if each.name == "hint"
     ]
     session = sender.client.session_id
-    assert told == [
+    assert found == [
         ("queue/x", "no-subscriber", QUEUE, session),
         ("/Queue/y", "no-subscriber", QUEUE, session),
     ]

@@ -90,14 +90,14 @@ def test_of_a_repeated_header_the_first_counts():
 
 
 def test_who_says_only_when_the_replay_begins_wants_all_of_it():
-    told = parse_stream_options((("replay-delay", "250"),))
-    assert told == StreamOptions(Start.FIRST, delay_ms=250, is_given=True)
+    result = parse_stream_options((("replay-delay", "250"),))
+    assert result == StreamOptions(Start.FIRST, delay_ms=250, is_given=True)
     longest = parse_stream_options((("replay-delay", str(MAX_DELAY_MS)),))
     assert longest.delay_ms == MAX_DELAY_MS
-    told = parse_stream_options((("replay-delay", "250"), ("from-seq", "-1")))
-    assert told.start is Start.NEXT
+    result = parse_stream_options((("replay-delay", "250"), ("from-seq", "-1")))
+    assert result.start is Start.NEXT
 
 
 def test_an_end_alone_leaves_the_start_at_what_comes_next():
-    told = parse_stream_options((("x-stream-until", "9"),))
-    assert told == StreamOptions(Start.NEXT, until=9, is_given=True)
+    result = parse_stream_options((("x-stream-until", "9"),))
+    assert result == StreamOptions(Start.NEXT, until=9, is_given=True)

@@ -68,7 +68,7 @@ def test_both_answers_are_exact_for_all_short_patterns_of_both_grammars():
         if names_of(pattern)  # not those whose > is text
     }
     assert len(patterns) > 140
-    wrong = [told for pair in product(patterns, repeat=2) if (told := judge_exactly(*pair))]
+    wrong = [reported for pair in product(patterns, repeat=2) if (reported := judge_exactly(*pair))]
     assert wrong[:10] == []
 
 

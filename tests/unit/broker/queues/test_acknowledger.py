@@ -237,8 +237,8 @@ def test_receipts_are_answered_for_each_frame_of_a_run(desk: Bench):
     actor.sends(Q, "a", "b", "c")
     frames = actor.reads()
     actor.does(actor.acked(*frames, receipts=[(1, b"r1"), (3, b"r3")]))
-    told = [(frame.command, frame.get("receipt-id")) for frame in actor.frames()]
-    assert told == [("RECEIPT", "r1"), ("RECEIPT", "r3")]
+    answers = [(frame.command, frame.get("receipt-id")) for frame in actor.frames()]
+    assert answers == [("RECEIPT", "r1"), ("RECEIPT", "r3")]
 
 
 # Time-outs.

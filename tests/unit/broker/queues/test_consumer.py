@@ -74,8 +74,8 @@ def test_the_sizes_of_bodies_are_told_whether_or_not_the_sender_told_them(desk: 
     actor = desk.actor()
     actor.subscribes(Q)
     actor.sends(Q, "abc", "", "\0")
-    told = [(frame.body, frame.get("content-length")) for frame in actor.reads()]
-    assert told == [(b"abc", "3"), (b"", None), (b"\0", "1")]
+    found = [(frame.body, frame.get("content-length")) for frame in actor.reads()]
+    assert found == [(b"abc", "3"), (b"", None), (b"\0", "1")]
     actor.subscribes("/queue/r", "r", ack="client")
     actor.sends("/queue/r", "bad")
     actor.nacks(*actor.reads(), requeue=False)
@@ -164,10 +164,10 @@ def test_lifetimes_are_told_to_the_outbox_span_by_span(desk: Bench):
     actor.sends("/queue/auto", "e", ttl="1000")
     desk.turn()
     found = [delivery for _, delivery in actor.outbox.staged if delivery is not None]
-    told = [
+    lines = [
         (each.count, each.publication.expires_at, each.ticket and each.ticket[1]) for each in found
     ]
-    assert told == [
+    assert lines == [
         (2, desk.now + 1, 1),
         (1, NEVER, None),
         (1, desk.now + 2, 4),

@@ -33,8 +33,8 @@ def test_reject_takes_what_fits_and_says_how_far_it_came(bound):
         Q, "a1", "b2", "c3", "d4", "e5", receipts=[(1, b"r1"), (3, b"r3"), (4, b"r4"), (5, b"r5")]
     )
     frames = sender.frames()
-    told = [(frame.command, frame.get("receipt-id")) for frame in frames]
-    assert told == [("RECEIPT", "r1"), ("RECEIPT", "r3"), ("ERROR", "r4")]
+    answers = [(frame.command, frame.get("receipt-id")) for frame in frames]
+    assert answers == [("RECEIPT", "r1"), ("RECEIPT", "r3"), ("ERROR", "r4")]
     assert frames[-1].get("code") == "queue-full"
     assert f"{Q} has 3 messages of 6 bytes" in (frames[-1].get("message") or "")
     assert desk.waiting(Q) == ["a1", "b2", "c3"]

@@ -446,10 +446,10 @@ def test_a_dead_letter_tells_where_it_comes_from_and_why():
     actor.nacks(*actor.reads(), requeue=False)
     actor.subscribes("/queue/DLQ.q", "d", ack="client-individual")
     [dead] = actor.reads()
-    told = dict(dead.headers)
+    fields = dict(dead.headers)
     for gone in ("subscription", "message-id", "ack", "content-length"):
-        told.pop(gone)
-    assert told == {
+        fields.pop(gone)
+    assert fields == {
         "destination": "/queue/DLQ.q",
         "colour": "red",
         "priority": "7",
@@ -462,7 +462,7 @@ def test_a_dead_letter_tells_where_it_comes_from_and_why():
     assert dead.body == b"bad"
     # Sent on from there, it dies again: what its sender copied is not taken for the broker's word.
     actor.acks(dead)
-    kept = tuple((name, text) for name, text in told.items() if name != "destination")
+    kept = tuple((name, text) for name, text in fields.items() if name != "destination")
     actor.does(run_of("/queue/r", [dead.body], kept))
     actor.subscribes("/queue/r", "r", ack="client-individual")
     actor.nacks(*actor.reads("r"), requeue=False)
@@ -496,9 +496,11 @@ def test_what_only_the_broker_may_say_is_left_out_of_what_clients_send(bench: Be
     actor.does(run_of(where, [b"x"], (*FORGED, ("x-mine", "1"), *more)))
     bench.passes(1)
     for frame in (found := actor.reads()):
-        told = dict(frame.headers)
-        assert told["x-mine"] == "1"
-        assert not [n for n in told if n.strip().lower() in {f.strip().lower() for f, _ in FORGED}]
+        fields = dict(frame.headers)
+        assert fields["x-mine"] == "1"
+        assert not [
+            n for n in fields if n.strip().lower() in {f.strip().lower() for f, _ in FORGED}
+        ]
     assert len(found) == where.count(",") + 1
 
 

@@ -229,7 +229,7 @@ def test_a_wildcard_leaves_out_the_dead_and_the_brokers_own(
 
 
 @pytest.mark.parametrize(
-    ("patterns", "said"),
+    ("patterns", "expected"),
     [
         (["/queue/a", "/queue/a"], "policy '/queue/a': pattern is '/queue/a', but is there twice"),
         (["/queue/>", "/queue/>"], "policy '/queue/>': pattern is '/queue/>', but is there twice"),
@@ -238,10 +238,10 @@ def test_a_wildcard_leaves_out_the_dead_and_the_brokers_own(
         (["/queue/>.a"], "policy '/queue/>.a': "),
     ],
 )
-def test_a_bad_pattern_is_told(patterns: list[str], said: str) -> None:
+def test_a_bad_pattern_is_told(patterns: list[str], expected: str) -> None:
     with pytest.raises(OptionError) as caught:
         PolicyBook([(pattern, policy(1)) for pattern in patterns])
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(expected)
 
 
 def test_where_names_the_policy_that_holds_and_the_line_it_stands_in() -> None:

@@ -82,8 +82,8 @@ def subscribes_much(actor: Actor, number: int) -> None:
 
 def selects_much(actor: Actor, number: int) -> None:
     words = ",".join(f"'{each}'" for each in range(20))
-    told = (("selector", f"a = {number} AND b IN ({words})"),)
-    actor.does(Subscribed(f"{number}", "/topic/a", "auto", told, None))
+    headers = (("selector", f"a = {number} AND b IN ({words})"),)
+    actor.does(Subscribed(f"{number}", "/topic/a", "auto", headers, None))
 
 
 def reaches_much(actor: Actor, number: int) -> None:
@@ -161,8 +161,8 @@ def test_what_a_quota_refuses_is_counted_for_its_owner_and_for_all(
     other.sends("/topic/a", "x", AMQ_SCHEDULED_DELAY="nonsense")
     assert other.client.is_refused
     assert quotas.refused == before + 1  # for another reason
-    (told,) = [each for each in quotas.figures() if each["owner"] == "mallory"]
-    assert told["refused_total"] == before + 1
+    (found,) = [each for each in quotas.figures() if each["owner"] == "mallory"]
+    assert found["refused_total"] == before + 1
 
 
 def test_durable_subscriptions_beyond_a_share_are_counted_where_nobody_has_a_quota_any_more() -> (
@@ -398,8 +398,8 @@ def test_schedules_of_one_user_are_limited_in_number() -> None:
     assert error.get("code") == "too-many-schedules"
     assert "max_schedules_per_user" in (error.get("message") or "")
     victim.sends("/queue/a", "1", AMQ_SCHEDULED_DELAY="500")
-    told = (("AMQ_SCHEDULED_DELAY", "500"),)
-    victim.commits(run_of("/queue/b"), *[run_of("/queue/a", ("2",), told)] * 3)
+    headers = (("AMQ_SCHEDULED_DELAY", "500"),)
+    victim.commits(run_of("/queue/b"), *[run_of("/queue/a", ("2",), headers)] * 3)
     assert victim.error().get("code") == "too-many-schedules"
     assert core.waiting("/queue/b") == []
     core.passes(1)
@@ -488,8 +488,8 @@ def test_a_transaction_that_does_not_fit_a_quota_is_refused_whole(core: Bench) -
     assert "max_share_per_user" in (mallory.error().get("message") or "")
     assert core.waiting("/queue/m") == []
     mallory = user(core, "mallory")
-    told = (("AMQ_SCHEDULED_DELAY", "5000"),)
-    mallory.commits(*[run_of("/queue/m", (each,), told) for each in bodies])
+    headers = (("AMQ_SCHEDULED_DELAY", "5000"),)
+    mallory.commits(*[run_of("/queue/m", (each,), headers) for each in bodies])
     assert mallory.error().get("code") == "quota-exceeded"
     mallory = user(core, "mallory")
     mallory.sends("/queue/m,/queue/n", "x" * (room // 2 + 1))

@@ -166,12 +166,12 @@ class Walk:
             case 3:
                 actor.sends(f"/queue/a,/topic/{rng.randrange(30)},{name}", **rng.choice(TOLD))
             case 4 | 5 if key not in actor.client.subscriptions:
-                told = [("selector", f"a = {rng.randrange(3)}")] * rng.randrange(2)
+                headers = [("selector", f"a = {rng.randrange(3)}")] * rng.randrange(2)
                 if name.startswith("/topic") and rng.randrange(2):
-                    told.append(("durable-subscription-name", key))
-                said = rng.choice([name, name, "/queue/>" if "queue" in name else name])
+                    headers.append(("durable-subscription-name", key))
+                result = rng.choice([name, name, "/queue/>" if "queue" in name else name])
                 mode = rng.choice(["auto", "client", "client-individual"])
-                actor.does(Subscribed(key, said, mode, tuple(told), None))
+                actor.does(Subscribed(key, result, mode, tuple(headers), None))
             case 6 if key in actor.client.subscriptions:
                 durable = (("durable-subscription-name", key),) * rng.randrange(2)
                 actor.does(Unsubscribed(key, None, None, durable))

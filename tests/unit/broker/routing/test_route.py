@@ -396,15 +396,15 @@ def test_every_idle_route_is_among_those_to_be_looked_at(is_stored: bool) -> Non
     core = DurableBench() if is_stored else Bench()
     actors = [core.actor() for _ in range(4)]
     names = ["/queue/a", "/queue/b", "/topic/a", "#w"]
-    said = [("persistent", "true"), ("ttl", "1000"), ("retain", "set"), ("retain", "remove")]
-    told: list[Pairs] = [(), *((pair,) for pair in said)]
+    pairs = [("persistent", "true"), ("ttl", "1000"), ("retain", "set"), ("retain", "remove")]
+    found: list[Pairs] = [(), *((pair,) for pair in pairs)]
     kept: dict[str, list[Received]] = {}
     for step in range(3000):
         place = random.randrange(4)
         actor, name = actors[place], random.choice(names)
         match random.randrange(8):
             case 0 | 1:
-                actor.does(run_of(name, headers=random.choice(told)))
+                actor.does(run_of(name, headers=random.choice(found)))
             case 2 | 3 if name not in actor.client.subscriptions:
                 actor.subscribes(name, name, ack=random.choice(["auto", "client-individual"]))
             case 4 if name in actor.client.subscriptions:

@@ -125,12 +125,12 @@ def test_what_a_lost_connection_sent_to_a_new_queue_comes_there(desk: Clocked):
     reader = wild(desk)
     sender = desk.actor()
     sender.sends("/queue/n1", "a")
-    told: list[bool] = []
+    reported: list[bool] = []
     desk.broker.forget(
-        sender.client, CloseReason.CONNECTION_LOST, desk.now, lambda: told.append(True)
+        sender.client, CloseReason.CONNECTION_LOST, desk.now, lambda: reported.append(True)
     )
     desk.settles()
-    assert told
+    assert reported
     assert texts(reader.reads()) == ["a"]
 
 

@@ -19,8 +19,8 @@ def made(*, is_prompt: bool = True, window: int = WINDOW) -> DurableBench:
 
 
 def sends(actor: Actor, id: str, to: str = Q, header: str = "x_dedup_id", **headers: str) -> None:
-    told = {"persistent": "true", header: id, **headers}
-    actor.sends(to, f"m{id}", receipts=[(1, b"r")], **told)  # type: ignore[arg-type]
+    pairs = {"persistent": "true", header: id, **headers}
+    actor.sends(to, f"m{id}", receipts=[(1, b"r")], **pairs)  # type: ignore[arg-type]
 
 
 def sent(core: DurableBench, id: str, **headers: str) -> Received:
@@ -57,8 +57,8 @@ def consumed(core: DurableBench, name: str = Q) -> list[str]:
 def test_an_id_is_known_after_a_restart_though_its_message_was_consumed(header: str) -> None:
     core = made()
     actor = core.actor()
-    told = ((header.replace("x_dedup_id", "x-dedup-id"), "1"), ("persistent", "true"))
-    actor.does(run_of(Q, ["m1"], told))
+    headers = ((header.replace("x_dedup_id", "x-dedup-id"), "1"), ("persistent", "true"))
+    actor.does(run_of(Q, ["m1"], headers))
     core.turn()
     assert consumed(core) == ["m1"]
     core = core.restarts()
@@ -94,11 +94,11 @@ def test_an_id_costs_one_record_more_and_none_costs_nothing() -> None:
     sends(core.actor(), "1")
     core.turn()
     (turn,) = core.turns
-    named, plain, told = turn.records
+    named, plain, reported = turn.records
     assert isinstance(named, Keep)  # by what the store's messages are named: once for a store
     assert isinstance(plain, Put)
-    assert isinstance(told, Atomic)
-    assert [type(record) for record in told.records] == [Put, Put]
+    assert isinstance(reported, Atomic)
+    assert [type(record) for record in reported.records] == [Put, Put]
 
 
 def test_the_window_bounds_what_is_kept_oldest_first() -> None:
@@ -151,10 +151,10 @@ def test_what_is_withdrawn_is_forgotten_and_pushes_nothing_out() -> None:
 
 def test_a_transaction_holds_with_its_ids_or_without_them() -> None:
     core = made(is_prompt=False)
-    told = (("x-dedup-id", "1"),)
+    headers = (("x-dedup-id", "1"),)
     for is_stored in (False, True):
         core.actor().commits(
-            run_of(Q, ["m1"], told), run_of(Q, ["other"], (("persistent", "true"),))
+            run_of(Q, ["m1"], headers), run_of(Q, ["other"], (("persistent", "true"),))
         )
         core.turn()
         core.answers() if is_stored else core.fails()

@@ -70,12 +70,12 @@ def left(core: Bench, **question: Any) -> list[dict[str, Any]]:
     while True:
         reader.sends("DIAG/left", json.dumps(question) if question else "")
         (frame,) = reader.reads()
-        told = json.loads(frame.text)
-        assert len(told["left"]) <= MAX_ROWS
-        rows += told["left"]
-        if "next" not in told:
+        record = json.loads(frame.text)
+        assert len(record["left"]) <= MAX_ROWS
+        rows += record["left"]
+        if "next" not in record:
             return rows
-        question["after"] = told["next"]
+        question["after"] = record["next"]
 
 
 def in_store(core: DurableBench) -> set[str]:
@@ -424,7 +424,7 @@ def test_who_has_most_of_what_all_share_is_told_with_what_was_refused() -> None:
     reader = reads_all(core)  # type: ignore[arg-type]
     reader.subscribes("DIAG/left")
     reader.sends("DIAG/left", '{"what": "quotas"}')
-    told = json.loads(reader.reads()[0].text)
-    (row,) = [each for each in told["left"] if each["owner"] == "alice"]
+    record = json.loads(reader.reads()[0].text)
+    (row,) = [each for each in record["left"] if each["owner"] == "alice"]
     assert (row["kind"], row["scheduled"], row["refused_total"]) == ("user", 2, 1)
-    assert told["refused_total"] == 1
+    assert record["refused_total"] == 1

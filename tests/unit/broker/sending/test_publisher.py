@@ -90,11 +90,11 @@ def test_a_receipt_tells_what_became_of_the_message():
     peer.subscribes("a", "1")
     peer.subscribes("#w", "2")
     peer.subscribes("DIAG/x", "3")
-    told = {}
+    reported = {}
     for name in ("a", "b", "#w", "#v", "DIAG/x", "DIAG/y", "/queue/q"):
         peer.sends(name, "x", receipts=ASKED)
-        told[name] = dict(evidence(peer))
-    assert told == {
+        reported[name] = dict(evidence(peer))
+    assert reported == {
         "a": {"matched": "2"},
         "b": {"matched": "0", "stored": "memory"},
         "#w": {"matched": "1"},
@@ -287,8 +287,8 @@ def test_subscribers_are_told_the_name_that_they_know_however_the_sender_spelt_i
         reader.subscribes(place, id=place)
     for name in ("/exchange/amq.topic/k", "/amq/queue/a", "/queue/a,/topic/b"):
         sender.sends(name, "x")
-    told = [frame.headers for frame in reader.frames("MESSAGE")]
-    names = [dict(headers)["destination"] for headers in told]
+    fields = [frame.headers for frame in reader.frames("MESSAGE")]
+    names = [dict(headers)["destination"] for headers in fields]
     assert sorted(names) == ["/queue/a", "/queue/a", "/topic/b", "/topic/k"]
 
 
@@ -530,8 +530,8 @@ def test_nothing_of_a_composite_is_seen_before_all_of_it_is_safe(other: str, wor
     sender, reader, another = core.actor(), core.actor(), core.actor()
     reader.subscribes("/queue/a")
     another.subscribes(other)
-    said = another.client.temporary.get(other, other)
-    sender.sends(f"/queue/a,{said}", "m", receipts=[(1, b"r")])
+    result = another.client.temporary.get(other, other)
+    sender.sends(f"/queue/a,{result}", "m", receipts=[(1, b"r")])
     assert sender.frames() == reader.frames() == another.frames() == []
     if works:
         core.answers()
@@ -562,12 +562,12 @@ def test_a_composite_that_is_scheduled_is_sent_as_a_whole():
 
 
 def test_that_nothing_survives_is_told_the_operator_once(core: Core):
-    told: list[str] = []
-    core.broker.publisher.warn = told.append
+    reported: list[str] = []
+    core.broker.publisher.warn = reported.append
     peer = core.peer()
     for _ in range(2):
         peer.sends("/queue/q", "m", headers=(("persistent", "true"),))
-    (line,) = told
+    (line,) = reported
     assert "start it with --data-dir" in line
     assert core.broker.publisher.volatile == 2
 

@@ -152,8 +152,8 @@ def test_rights_that_change_while_selectors_are_asked_hold_for_all_of_a_commit(
     rules = AccessRules((no, Rule(True, frozenset(Action), ("**",), ("anonymous",))))
     desk.broker.use_rules(rules, lambda _: True, desk.now)
     desk.settles()
-    told = [(frame.command, frame.get("code")) for frame in busy.frames()]
-    assert told == [("RECEIPT", None) if is_allowed else ("ERROR", "not-authorized")]
+    answers = [(frame.command, frame.get("code")) for frame in busy.frames()]
+    assert answers == [("RECEIPT", None) if is_allowed else ("ERROR", "not-authorized")]
     sent = desk.broker.destinations.open(TOPIC).enqueued
     assert sent == (BLOCKS if is_allowed else 0), "nothing is done before the one refused"
 
@@ -161,14 +161,15 @@ def test_rights_that_change_while_selectors_are_asked_hold_for_all_of_a_commit(
 def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another(desk: Clocked):
     asked(desk)
     destination = desk.broker.destinations.open(TOPIC)
-    told, other = (run_of(TOPIC, ["x"], (("k", k),)).head for k in "vw")
-    said = _transaction_matches.Matches(
-        told, _transaction_matches.Evaluated(destination.filtered), []
+    values, other = (run_of(TOPIC, ["x"], (("k", k),)).head for k in "vw")
+    result = _transaction_matches.Matches(
+        values, _transaction_matches.Evaluated(destination.filtered), []
     )
     assert (
-        said.among(destination.filtered, Publication(destination, told, [b"x"], 0.0, NEVER)) == []
+        result.among(destination.filtered, Publication(destination, values, [b"x"], 0.0, NEVER))
+        == []
     )
     assert (
-        said.among(destination.filtered, Publication(destination, other, [b"x"], 0.0, NEVER))
+        result.among(destination.filtered, Publication(destination, other, [b"x"], 0.0, NEVER))
         is destination.filtered
     )

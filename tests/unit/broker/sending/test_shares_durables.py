@@ -34,8 +34,8 @@ def made(
     desk = ClockedDurable(policies=AMPLE, is_prompt=False, book=book or {})
     keeper = desk.actor()
     for n in range(count):
-        told = (("durable-subscription-name", f"d{n}"), *headers.items())
-        keeper.does(Subscribed(f"{n}", TOPIC, "client", told, None))
+        pairs = (("durable-subscription-name", f"d{n}"), *headers.items())
+        keeper.does(Subscribed(f"{n}", TOPIC, "client", pairs, None))
     settles(desk)
     return desk, keeper
 
@@ -112,7 +112,7 @@ def test_what_a_turn_writes_and_reveals_of_one_message_is_bounded(kind: str):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("k = 'v'", {"matched": f"{SOME + 1}", "stored": "memory"}),
         ("k = 'w'", {"matched": "1"}),
@@ -120,7 +120,7 @@ def test_what_a_turn_writes_and_reveals_of_one_message_is_bounded(kind: str):
 )
 @pytest.mark.parametrize("to", [TOPIC, f"{TOPIC},/topic/other"])
 def test_the_receipt_tells_how_many_match_and_whether_it_is_stored(
-    to: str, text: str, told: dict[str, str]
+    to: str, text: str, reported: dict[str, str]
 ):
     desk, keeper = made(SOME, selector=text)
     desk.actor().subscribes(TOPIC)
@@ -129,20 +129,20 @@ def test_the_receipt_tells_how_many_match_and_whether_it_is_stored(
     desk.turn()
     assert receipts(busy) == {}
     settles(desk)
-    assert receipts(busy) == {"x": told}
-    assert sum(map(len, given(keeper).values())) == (SOME if "stored" in told else 0)
+    assert receipts(busy) == {"x": reported}
+    assert sum(map(len, given(keeper).values())) == (SOME if "stored" in reported else 0)
 
 
 def test_an_id_is_known_again_after_a_restart():
     desk, _ = made(SOME, book={TOPIC: DestinationPolicy(dedup_window=5)})
-    told = {"x-dedup-id": "1"}
-    busy = begun(desk, sent("x", **told))
+    headers = {"x-dedup-id": "1"}
+    busy = begun(desk, sent("x", **headers))
     settles(desk)
-    busy.does(sent("y", **told))
+    busy.does(sent("y", **headers))
     settles(desk)
     again = desk.restarts()
     late = again.actor()
-    late.does(sent("z", **told))
+    late.does(sent("z", **headers))
     while again.broker.has_more:
         again.turn()
     assert "duplicate" in receipts(busy)["y"]

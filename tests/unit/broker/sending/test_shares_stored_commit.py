@@ -38,8 +38,8 @@ def durables(desk: ClockedDurable, count: int) -> list[Actor]:
     """Subscribers to TOPIC, each with a durable subscription."""
     actors = [desk.actor() for _ in range(count)]
     for n, actor in enumerate(actors):
-        told = (("durable-subscription-name", f"d{n}"),)
-        actor.does(Subscribed("d", TOPIC, "client", told, None))
+        headers = (("durable-subscription-name", f"d{n}"),)
+        actor.does(Subscribed("d", TOPIC, "client", headers, None))
     settles(desk)
     return actors
 
@@ -271,10 +271,10 @@ def test_schedules_are_written_in_pieces_too_and_counted_for_their_user(works: b
     busy = user(desk, "ann")
     quota = busy.client.quota
     assert quota is not None
-    told = (*KEPT, ("AMQ_SCHEDULED_DELAY", "500"))
+    headers = (*KEPT, ("AMQ_SCHEDULED_DELAY", "500"))
     user(desk, "bob").sends("/queue/x", persistent="true")
     desk.turn()
-    busy.does(Committed([run_of("/queue/q", [each], told) for each in ALL], b"done"))
+    busy.does(Committed([run_of("/queue/q", [each], headers) for each in ALL], b"done"))
     numbers = [desk.log.next_id]
     while not desk.log.is_writing:
         desk.turn()

@@ -479,11 +479,11 @@ def test_who_waits_for_a_topic_and_is_lost_has_sent_all_the_same(desk: Clocked):
     busy.does(Committed(runs(TOPIC), b"done"))
     begun(desk, busy)
     other.sends(TOPIC, "other")
-    told: list[bool] = []
+    reported: list[bool] = []
     desk.broker.forget(
-        other.client, CloseReason.CONNECTION_LOST, desk.now, lambda: told.append(True)
+        other.client, CloseReason.CONNECTION_LOST, desk.now, lambda: reported.append(True)
     )
-    assert not told
+    assert not reported
     desk.settles()
-    assert told == [True]
+    assert reported == [True]
     assert [bodies(actor) for actor in actors] == [[*ALL, "other"]] * TAKERS

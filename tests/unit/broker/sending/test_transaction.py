@@ -28,8 +28,8 @@ def test_all_is_done_in_order_and_answered_once(bench: Bench):
         actor.acked(two, negative=True),
     )
     frames = actor.frames()
-    told = [(frame.command, frame.get("receipt-id")) for frame in frames]
-    assert told == [("RECEIPT", "done"), ("MESSAGE", None)]
+    answers = [(frame.command, frame.get("receipt-id")) for frame in frames]
+    assert answers == [("RECEIPT", "done"), ("MESSAGE", None)]
     assert frames[1].text == "2"
     assert bench.waiting(Q) == ["a", "b", "c"]
     assert bench.waiting("/queue/DLQ.r") == ["1"]

@@ -50,10 +50,10 @@ async def test_a_window_of_one_sees_the_end_of_its_transaction(
 ) -> None:
     async with open_dial(TCP, dialect=dialect) as dial:
         client = await dial.connect("1.1")
-        told = {"ack": ack, "prefetch-count": "1", "activemq.prefetchSize": "1"}
+        headers = {"ack": ack, "prefetch-count": "1", "activemq.prefetchSize": "1"}
         await client.publish("/queue/q", *[b"%d" % n for n in range(150)], receipt=True)
         await client.send("BEGIN", {"transaction": "t"})
-        got = await client.subscribe("/queue/q", "s", told)
+        got = await client.subscribe("/queue/q", "s", headers)
         for number in range(150):
             message = got.pop() if got else await client.receive()
             assert message.body == b"%d" % number
@@ -194,9 +194,9 @@ def test_of_a_lost_consumer_what_its_transaction_had_taken_in_was_not_in_work(co
 async def test_a_session_tells_of_acks_in_transactions_and_of_their_abort() -> None:
     async with open_dial(dialect="native") as dial:
         client = await dial.connect("1.2")
-        told = {"ack": "client", "prefetch-count": "1"}
+        headers = {"ack": "client", "prefetch-count": "1"}
         await client.publish("/queue/q", b"a", b"b", b"c", receipt=True)
-        got = await client.subscribe("/queue/q", "s", told)
+        got = await client.subscribe("/queue/q", "s", headers)
         first = got.pop() if got else await client.receive()
         await client.send("BEGIN", {"transaction": "t"})
         await client.send("ACK", {"id": first["ack"], "transaction": "t"})

@@ -208,8 +208,8 @@ def test_an_empty_body_has_no_length_unless_its_sender_told_one(behind):
     first, second = encoded(head, [b"", b"\0"], behind)
     assert first.endswith(b"destination:/t\n\n\0\n")
     assert second.endswith(b"destination:/t\ncontent-length:1\n\n\0\0\n")
-    told = Head("SEND", (("destination", "/t"),), 0, "/t")
-    assert encoded(told, [b""], behind)[0].endswith(b"destination:/t\n\n\0\n")
+    result = Head("SEND", (("destination", "/t"),), 0, "/t")
+    assert encoded(result, [b""], behind)[0].endswith(b"destination:/t\n\n\0\n")
 
 
 def test_a_part_of_a_run_is_encoded_with_its_own_offsets():

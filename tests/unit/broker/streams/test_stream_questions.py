@@ -24,7 +24,7 @@ def test_a_question_is_answered_where_it_says(bench, reply_to):
     actor.sends(STREAM, "", "", reply_to=reply_to, correlation_id="7:8")
     first, second = actor.reads()
     stream = stream_of(bench)
-    told = {
+    headers = {
         "stream": STREAM,
         "epoch": stream.epoch,
         "first": 0,
@@ -32,12 +32,12 @@ def test_a_question_is_answered_where_it_says(bench, reply_to):
         "bytes": 3 if stream.is_stored else 259 + queue_head(TOPIC),
     }
     for frame in (first, second):
-        assert json.loads(frame.text) == told
+        assert json.loads(frame.text) == headers
         assert frame.get("correlation-id") == "7:8"
         assert frame.get("content-type") == "application/json"
         assert frame.get("x-stream") == STREAM
         for name in ("epoch", "first", "next", "bytes"):
-            assert frame.get(f"x-stream-{name}") == str(told[name])
+            assert frame.get(f"x-stream-{name}") == str(headers[name])
 
 
 def test_a_question_needs_no_correlation(bench):

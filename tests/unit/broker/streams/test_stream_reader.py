@@ -144,8 +144,8 @@ def test_the_end_marker_tells_where_the_next_reader_goes_on(stored, version, ack
     *frames, end = reader.reads()
     assert offsets(frames) == [1, 2]
     assert end.body == b""
-    told = {name: text for name, text in end.headers if name.startswith("x-stream")}
-    assert told == {
+    pairs = {name: text for name, text in end.headers if name.startswith("x-stream")}
+    assert pairs == {
         "x-stream-end": "true",
         "x-stream-offset": "3",
         "x-stream-first": "0",
@@ -169,7 +169,7 @@ def test_the_end_marker_tells_where_the_next_reader_goes_on(stored, version, ack
 
 
 @pytest.mark.parametrize(
-    ("start", "until", "given", "told"),
+    ("start", "until", "given", "expected"),
     [
         ("0", "0", [], 0),
         ("next", "2", [], 2),
@@ -177,11 +177,11 @@ def test_the_end_marker_tells_where_the_next_reader_goes_on(stored, version, ack
         ("first", "5", [0, 1, 2, 3, 4], 5),
     ],
 )
-def test_an_end_that_is_there_already_is_told_at_once(stored, start, until, given, told):
+def test_an_end_that_is_there_already_is_told_at_once(stored, start, until, given, expected):
     bench = filled(5, stored=stored)
     *frames, end = reads(bench, x_stream_offset=start, x_stream_until=until).reads()
     assert offsets(frames) == given
-    assert (end.get("x-stream-end"), end.get("x-stream-offset")) == ("true", str(told))
+    assert (end.get("x-stream-end"), end.get("x-stream-offset")) == ("true", str(expected))
 
 
 def test_an_end_in_the_future_is_waited_for(stored):

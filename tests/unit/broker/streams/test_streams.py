@@ -136,8 +136,8 @@ def test_a_stream_is_read_as_it_is(bench, destination, headers):
     actor = bench.actor()
     actor.subscribes(destination, **headers, id="0", x_stream_offset="first") if False else None
     headers = {"from_seq": "0", **headers}
-    told = (*pairs(headers), ("id", "0"))
-    actor.does(Subscribed("0", destination, "auto", told, None))
+    given = (*pairs(headers), ("id", "0"))
+    actor.does(Subscribed("0", destination, "auto", given, None))
     assert actor.error().get("code") == "unsupported"
 
 
@@ -226,8 +226,8 @@ def test_each_receipt_of_a_run_tells_the_last_offset_that_it_covers(bench):
     sender = bench.actor()
     names = [(1, b"p"), (2, b"q"), (4, b"s")]
     sender.sends(TOPIC, *"abcd", receipts=names, persistent="true")
-    told = {frame.get("receipt-id"): frame.get("x-stream-offset") for frame in sender.frames()}
-    assert told == {"p": "0", "q": "1", "s": "3"}
+    found = {frame.get("receipt-id"): frame.get("x-stream-offset") for frame in sender.frames()}
+    assert found == {"p": "0", "q": "1", "s": "3"}
 
 
 def test_a_transaction_writes_all_or_nothing(bench):
@@ -403,12 +403,12 @@ def test_the_28th_subscription_is_no_stream():
 def test_of_too_many_streams_the_operator_is_told_once(monkeypatch):
     monkeypatch.setattr(_streams, "MAX_STREAMS", 1)
     bench = Bench(book={"/topic/>": DestinationPolicy(stream=True)})
-    told: list[str] = []
-    bench.broker.streams.warn = told.append
+    reported: list[str] = []
+    bench.broker.streams.warn = reported.append
     actor = bench.actor()
     for name in "abc":
         actor.sends(f"/topic/{name}", "x")
-    (line,) = told
+    (line,) = reported
     assert "/topic/b" in line
     assert "1 of them, which is the limit" in line
     assert bench.broker.streams.refused == 2

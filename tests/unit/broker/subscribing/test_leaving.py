@@ -128,7 +128,7 @@ def test_each_end_is_told_in_order_and_the_disconnect_at_last(core: Sliced):
     peer = core.loaded()
     peer.subscribes("t")
     core.events()
-    told: list[list[str]] = []
+    reported: list[list[str]] = []
     forgotten: list[bool] = []
     core.broker.forget(
         peer.client, CloseReason.CONNECTION_LOST, core.now, lambda: forgotten.append(True)
@@ -139,10 +139,10 @@ def test_each_end_is_told_in_order_and_the_disconnect_at_last(core: Sliced):
         assert not forgotten
         assert peer.client in core.broker.clients
         core.slice()
-        told.append([f"{name} {destination}" for name, _, destination in core.events()])
+        reported.append([f"{name} {destination}" for name, _, destination in core.events()])
     assert forgotten == [True]
     names = [f"unsubscribe {name}" for name in [*(f"fill.{n}" for n in range(FILLERS)), "t"]]
-    assert told == [names[0:2], names[2:4], names[4:6], [names[6], "disconnect "]]
+    assert reported == [names[0:2], names[2:4], names[4:6], [names[6], "disconnect "]]
 
 
 def test_who_has_little_leaves_at_once_whoever_else_is_leaving(core: Sliced):
@@ -649,8 +649,8 @@ class Crowd:
 
     def reached(self, peer: Peer, name: str) -> int:
         """How many of a client's subscriptions a topic reaches."""
-        said = [key.partition(" ")[2] for key in self.acks[peer]]
-        return said.count(name) + (said.count("t.*") if name == "t.x" else 0)
+        found = [key.partition(" ")[2] for key in self.acks[peer]]
+        return found.count(name) + (found.count("t.*") if name == "t.x" else 0)
 
     def send(self, name: str) -> None:
         """One message, whose body is its number."""

@@ -351,11 +351,11 @@ def test_durable_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_durable_subscription_that_there_is_no_memory_for_is_none(core: Core):
     first, peer, again = (core.peer(client_id=name) for name in ("it", "me", "me"))
-    told = (*DURABLE, ("selector", "n > 1"))
-    first.subscribes("a", headers=told)
+    pairs = (*DURABLE, ("selector", "n > 1"))
+    first.subscribes("a", headers=pairs)
     first.unsubscribes(headers=DURABLE)  # the names of events are known from now on
     before = core.memory.tables_bytes
-    first.subscribes("a", headers=told)
+    first.subscribes("a", headers=pairs)
     whole = core.memory.tables_bytes - before
     first.unsubscribes(headers=DURABLE)
     known = core.broker.destinations.find_current("a")
@@ -363,7 +363,7 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none(core: Core):
     name_cost = known.cost
     filler = core.memory.tables_room - whole + 1
     core.memory.force_table(filler)
-    peer.subscribes("a", receipt=b"r", headers=told)
+    peer.subscribes("a", receipt=b"r", headers=pairs)
     error = peer.error()
     assert error.get("code") == "memory-limit"
     assert "a durable subscription to a:" in error.text
@@ -373,7 +373,7 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none(core: Core):
     assert core.memory.tables_bytes == before + filler - name_cost
     assert (len(core.broker.bindings.durables), len(core.broker.subscriptions)) == (0, 0)
     core.memory.give_table(1)
-    again.subscribes("a", receipt=b"r", headers=told)
+    again.subscribes("a", receipt=b"r", headers=pairs)
     assert [frame.command for frame in again.frames()] == ["RECEIPT"]
     assert core.memory.tables_room == 0
     core.memory.give_table(filler - 1)
@@ -548,7 +548,7 @@ def left(core: Core) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("destinations", "said", "others"),
+    ("destinations", "expected", "others"),
     [
         (["/topic/a", "/topic/b", "/topic/c"], "/topic/b", ["/topic/a", "/topic/c"]),
         (["/topic/a"], "/topic/a", []),
@@ -559,11 +559,11 @@ def left(core: Core) -> list[str]:
     ],
 )
 def test_the_durable_subscription_to_the_destination_that_is_told_is_ended(
-    destinations: list[str], said: str | None, others: list[str]
+    destinations: list[str], expected: str | None, others: list[str]
 ):
     core = kept(*destinations)
     peer = core.peer()
-    peer.unsubscribes("7", said, headers=DURABLE, receipt=b"r")
+    peer.unsubscribes("7", expected, headers=DURABLE, receipt=b"r")
     assert [frame.command for frame in peer.frames()] == ["RECEIPT"]
     assert left(core) == others
     core.ends_with_durables()
@@ -571,26 +571,26 @@ def test_the_durable_subscription_to_the_destination_that_is_told_is_ended(
 
 @pytest.mark.parametrize("client_id", ["", "mine"])
 @pytest.mark.parametrize(
-    ("destination", "said"), [("/topic/a", "/topic/b"), ("/topic/a,/topic/b", "/topic/a")]
+    ("destination", "expected"), [("/topic/a", "/topic/b"), ("/topic/a,/topic/b", "/topic/a")]
 )
 def test_a_durable_subscription_to_another_destination_is_not_ended(
-    client_id: str, destination: str, said: str
+    client_id: str, destination: str, expected: str
 ):
     core = kept(destination, client_id=client_id)
     peer = core.peer(client_id=client_id)
-    peer.unsubscribes("7", said, headers=DURABLE, receipt=b"r")
+    peer.unsubscribes("7", expected, headers=DURABLE, receipt=b"r")
     error = peer.error()
     assert error.get("code") == "unknown-subscription"
-    assert f"no durable subscription 'd' to {said}" in (error.get("message") or "")
+    assert f"no durable subscription 'd' to {expected}" in (error.get("message") or "")
     assert left(core) == [destination]
     core.ends_with_durables()
 
 
-@pytest.mark.parametrize("said", [None, "/dsub/d"])
-def test_without_a_destination_several_of_one_name_are_not_guessed_at(said: str | None):
+@pytest.mark.parametrize("expected", [None, "/dsub/d"])
+def test_without_a_destination_several_of_one_name_are_not_guessed_at(expected: str | None):
     core = kept(*(f"/topic/{number}" for number in range(7)))
     peer = core.peer()
-    peer.unsubscribes("7", said, headers=DURABLE, receipt=b"r")
+    peer.unsubscribes("7", expected, headers=DURABLE, receipt=b"r")
     error = peer.error()
     assert error.get("code") == "ambiguous-subscription"
     message = error.get("message") or ""

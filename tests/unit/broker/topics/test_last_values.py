@@ -70,13 +70,13 @@ def test_a_removed_one_stays_away() -> None:
     assert kept(core) == 0
 
 
-@pytest.mark.parametrize("said", ["set", "remove"])
-def test_a_transient_message_replaces_it_at_once(said: str) -> None:
+@pytest.mark.parametrize("expected", ["set", "remove"])
+def test_a_transient_message_replaces_it_at_once(expected: str) -> None:
     core = made(is_prompt=False)
     retains(core.actor(), "a")
     answered(core)
-    retains(core.actor(), "b", said=said, persistent="false")
-    assert last(core) == (["b"] if said == "set" else [])
+    retains(core.actor(), "b", said=expected, persistent="false")
+    assert last(core) == (["b"] if expected == "set" else [])
     core.fails()
     answered(core)
     assert last(core.restarts()) == []

@@ -539,12 +539,12 @@ def test_progress_is_told_by_the_byte(store: JournalStore, disk: Disk, directory
         store.append([turn(put(commit + 1, KIB))], commit)
     store.close()
     total = sum(len(file.data) for path, file in disk.files.items() if "/journal/" in path)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     store = JournalStore(directory, disk)
-    store.recover(lambda done, size: told.append((done, size)))
+    store.recover(lambda done, size: reported.append((done, size)))
     store.close()
-    assert [size for _, size in told] == [total] * len(told) == [total] * 2
-    assert told[-1] == (total, total)
+    assert [size for _, size in reported] == [total] * len(reported) == [total] * 2
+    assert reported[-1] == (total, total)
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(SEGMENT_HEADER_BYTES)])

@@ -236,18 +236,18 @@ def check_pongs(pongs: tuple[bytes, ...], case: Case, *, is_read_for_itself: boo
     assert all(pong in due for pong in pongs)
 
 
-def check_at_the_codec(heard: Heard, case: Case) -> None:
-    assert heard.data == case.data
-    assert (heard.code, heard.by_peer) == (case.code, False)
-    assert (heard.close or b"")[:2] == (close_body(case.code) if case.code else b"")
+def check_at_the_codec(reported: Heard, case: Case) -> None:
+    assert reported.data == case.data
+    assert (reported.code, reported.by_peer) == (case.code, False)
+    assert (reported.close or b"")[:2] == (close_body(case.code) if case.code else b"")
 
 
 @pytest.mark.parametrize("case", PARAMETERS)
 def test_case_at_the_codec_however_its_bytes_are_cut(case: Case) -> None:
     for place, chunks in enumerate(every_chop(case.frames)):
-        heard = hear(chunks)
-        check_at_the_codec(heard, case)
-        check_pongs(heard.pongs, case, is_read_for_itself=place == 1)
+        result = hear(chunks)
+        check_at_the_codec(result, case)
+        check_pongs(result.pongs, case, is_read_for_itself=place == 1)
 
 
 def test_ids_of_cases_are_unique() -> None:

@@ -40,9 +40,9 @@ MUST_NOT_BE_SENT = (0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5
 @pytest.mark.parametrize("reason", [b"", b"Hello World!", KOSME, b"*" * 123], ids=len)
 def test_7_7_a_close_is_answered_by_its_code(code: int, reason: bytes) -> None:
     for chunks in every_chop([ws(TEXT, A), ws(CLOSE, close_body(code, reason)), ws(PING, b"late")]):
-        heard = hear(chunks)
-        assert (heard.data, heard.code, heard.by_peer) == (A, code, True)
-        assert (heard.close, heard.pongs) == (close_body(code), ())
+        result = hear(chunks)
+        assert (result.data, result.code, result.by_peer) == (A, code, True)
+        assert (result.close, result.pongs) == (close_body(code), ())
 
 
 @pytest.mark.covers("W21")
@@ -50,10 +50,10 @@ def test_7_7_a_close_is_answered_by_its_code(code: int, reason: bytes) -> None:
 @pytest.mark.parametrize("reason", [b"", b"why"], ids=["bare", "reason"])
 def test_7_9_a_code_that_nobody_may_send_breaks_the_protocol(code: int, reason: bytes) -> None:
     for chunks in every_chop([ws(TEXT, A), ws(CLOSE, close_body(code, reason))]):
-        heard = hear(chunks)
-        assert (heard.data, heard.code, heard.by_peer) == (A, 1002, False)
-        assert heard.close is not None
-        assert heard.close[:2] == close_body(1002)
+        result = hear(chunks)
+        assert (result.data, result.code, result.by_peer) == (A, 1002, False)
+        assert result.close is not None
+        assert result.close[:2] == close_body(1002)
 
 
 @pytest.mark.covers("W16", "W17")
@@ -75,11 +75,11 @@ def test_7_9_a_code_that_nobody_may_send_breaks_the_protocol(code: int, reason: 
 )  # fmt: skip
 def test_7_3_and_7_5_payloads_of_a_close(payload: bytes, code: int, answer: bytes) -> None:
     for chunks in every_chop([ws(CLOSE, payload), ws(TEXT, A)]):
-        heard = hear(chunks)
-        assert (heard.data, heard.code) == (b"", code)
-        assert heard.by_peer == (code in (1000, 1005))
-        assert heard.close is not None
-        assert heard.close[:2] == answer
+        result = hear(chunks)
+        assert (result.data, result.code) == (b"", code)
+        assert result.by_peer == (code in (1000, 1005))
+        assert result.close is not None
+        assert result.close[:2] == answer
 
 
 @pytest.mark.covers("W17")
@@ -101,9 +101,9 @@ def test_7_3_and_7_5_payloads_of_a_close(payload: bytes, code: int, answer: byte
 )  # fmt: skip
 def test_7_1_nothing_counts_behind_a_close(frames: list[bytes], data: bytes) -> None:
     for chunks in every_chop(frames):
-        heard = hear(chunks)
-        assert (heard.data, heard.code, heard.by_peer) == (data, 1000, True)
-        assert (heard.close, heard.pongs) == (close_body(1000), ())
+        result = hear(chunks)
+        assert (result.data, result.code, result.by_peer) == (data, 1000, True)
+        assert (result.close, result.pongs) == (close_body(1000), ())
 
 
 @pytest.mark.covers("W17")

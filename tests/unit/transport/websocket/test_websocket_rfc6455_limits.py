@@ -59,8 +59,8 @@ def test_9_1_to_9_6_a_large_message_at_once_in_chops_or_in_fragments(
     data = padded(size, filler)
     frame = ws(opcode, data)
     for chunks in ([frame], pieces(frame, part), fragments(opcode, pieces(data, part))):
-        heard = hear(chunks)
-        assert (heard.data, heard.code) == (data, None)
+        result = hear(chunks)
+        assert (result.data, result.code) == (data, None)
 
 
 @pytest.mark.covers("W22")
@@ -83,9 +83,9 @@ def test_9_7_a_thousand_messages(opcode: int, filler: bytes, size: int) -> None:
     data = padded(size, filler)
     frame = ws(opcode, data)
     for chunks in ([frame] * 1000, [frame * 1000], pieces(frame * 1000, 1460)):
-        heard = hear(chunks)
-        assert heard.data == data * 1000
-        assert heard.code is None
+        result = hear(chunks)
+        assert result.data == data * 1000
+        assert result.code is None
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_the_limit_of_a_message(opcode: int, filler: bytes, limit: int, how: str
         elif how == "many":
             frames = fragments(opcode, [*pieces(data, 100), b""])
         chunks = pieces(b"".join(frames), 997) if how == "chopped" else frames
-        heard = hear([*chunks, ws(PING, b"behind")], limit)
+        result = hear([*chunks, ws(PING, b"behind")], limit)
         if size == limit:
-            assert (heard.data, heard.code, heard.pongs) == (data, None, (b"behind",))
+            assert (result.data, result.code, result.pongs) == (data, None, (b"behind",))
         else:
-            assert (heard.code, heard.pongs) == (1009, ())
-            assert len(heard.data) <= limit
-            assert heard.close is not None
-            assert heard.close.startswith(close_body(1009))
+            assert (result.code, result.pongs) == (1009, ())
+            assert len(result.data) <= limit
+            assert result.close is not None
+            assert result.close.startswith(close_body(1009))
 
 
 @pytest.mark.covers("W22")

@@ -120,9 +120,9 @@ def test_valid_text_gets_through_in_every_way(text: bytes, inside: bool) -> None
     whole = send(text.replace(b"\0", b"")) if inside else text
     for frames in all_ways(whole):
         for chunks in every_chop([*frames, ws(PING, b"still here")], 60):
-            heard = hear(chunks)
-            assert (heard.data, heard.code) == (whole, None)
-            assert heard.pongs == (b"still here",)
+            result = hear(chunks)
+            assert (result.data, result.code) == (whole, None)
+            assert result.pongs == (b"still here",)
 
 
 @pytest.mark.covers("W20")
@@ -132,11 +132,11 @@ def test_invalid_text_is_closed_with_1007_in_every_way(text: bytes, inside: bool
     whole = b"before" + text + b"\0behind" if inside else text
     for frames in all_ways(whole):
         for chunks in every_chop([*frames, ws(PING, b"still here")], 60):
-            heard = hear(chunks)
-            assert (heard.code, heard.by_peer, heard.pongs) == (1007, False, ())
-            assert heard.close is not None
-            assert heard.close[:2] == close_body(1007)
-            assert b"behind" not in heard.data
+            result = hear(chunks)
+            assert (result.code, result.by_peer, result.pongs) == (1007, False, ())
+            assert result.close is not None
+            assert result.close[:2] == close_body(1007)
+            assert b"behind" not in result.data
 
 
 @pytest.mark.covers("W20", "X04")
@@ -144,8 +144,8 @@ def test_invalid_text_is_closed_with_1007_in_every_way(text: bytes, inside: bool
 def test_what_is_no_text_may_be_binary(text: bytes) -> None:
     for opcode_frames in ([ws(BINARY, text)], fragments(BINARY, octets(text))):
         for chunks in every_chop(opcode_frames):
-            heard = hear(chunks)
-            assert (heard.data, heard.code) == (text, None)
+            result = hear(chunks)
+            assert (result.data, result.code) == (text, None)
 
 
 @pytest.mark.covers("W20")
@@ -171,8 +171,8 @@ def test_6_1_empty_text_is_text(sizes: tuple[int, ...]) -> None:
 def test_a_control_frame_between_two_halves_of_a_character_harms_nothing() -> None:
     for cut in range(1, len(KOSME)):
         first, last = fragments(TEXT, [KOSME[:cut], KOSME[cut:]])
-        heard = hear([first, ws(PING, b"\xff not text"), last])
-        assert (heard.data, heard.code, heard.pongs) == (KOSME, None, (b"\xff not text",))
+        result = hear([first, ws(PING, b"\xff not text"), last])
+        assert (result.data, result.code, result.pongs) == (KOSME, None, (b"\xff not text",))
 
 
 # --- 6.4 as early as can be ---------------------------------------------------------------------
@@ -235,13 +235,13 @@ def test_any_octets_are_text_exactly_if_they_are_utf8(
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     parts = [text[a:b] for a, b in pairwise(borders)]
     frames = b"".join(fragments(TEXT, parts))
-    heard = hear(octets(frames) if in_octets else [frames])
+    result = hear(octets(frames) if in_octets else [frames])
     try:
         text.decode()
     except UnicodeDecodeError:
-        assert heard.code == 1007
+        assert result.code == 1007
     else:
-        assert (heard.code, heard.data) == (None, text)
+        assert (result.code, result.data) == (None, text)
 
 
 # --- on a connection ----------------------------------------------------------------------------
