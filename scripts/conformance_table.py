@@ -75,11 +75,11 @@ def updated(document: str, coverage: Coverage) -> str:
             lines[number] = line if has_column else f"{line}---|"
         elif found := _ROW.match(line):
             row = line[:-1].rpartition("|")[0] + "|" if has_column else line
-            lines[number] = f"{row} {told(coverage.get(found[1], set()))} |"
+            lines[number] = f"{row} {cell(coverage.get(found[1], set()))} |"
     return "\n".join(lines)
 
 
-def told(files: set[str]) -> str:
+def cell(files: set[str]) -> str:
     """Return a statement's cell, with the conformance suite's own file first."""
     own = sorted(files, key=lambda name: (re.match(r"test_[a-z]_", name) is None, name))
     return ", ".join(name.removeprefix("test_") for name in own) or NOBODY

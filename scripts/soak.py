@@ -61,13 +61,13 @@ class Moment(NamedTuple):
 
     Args:
       counts: Figures that must equal those of the base line.
-      told: Figures that are only reported.
+      reported: Figures that are only reported.
     """
 
     minute: float
     rss_bytes: int
     counts: dict[str, int]
-    told: dict[str, int]
+    reported: dict[str, int]
 
 
 def counts_of(diag: Diag, files: dict[str, int]) -> dict[str, int]:
@@ -167,7 +167,7 @@ class Soak:
     def _line(self, moment: Moment) -> str:
         differs = judge_exact(self.moments[0].counts, moment.counts, AT_MOST)
         rest = "; ".join(differs) or "all as at the base line"
-        text = ", ".join(f"{name} {count}" for name, count in moment.told.items())
+        text = ", ".join(f"{name} {count}" for name, count in moment.reported.items())
         return f"minute {moment.minute:.1f}: RSS {moment.rss_bytes / MIB:.1f} MiB; {rest}; {text}"
 
     def verdicts(self) -> list[Verdict]:
@@ -189,7 +189,7 @@ def judge(moments: Sequence[Moment]) -> list[Verdict]:
         for each in later
         for line in judge_exact(base.counts, each.counts, AT_MOST)
     )
-    names = max((each.told.get("destinations", 0) for each in moments), default=0)
+    names = max((each.reported.get("destinations", 0) for each in moments), default=0)
     return [
         Verdict(
             "RSS returns to the base line + 10 % + 8 MiB",

@@ -19,7 +19,7 @@ from _bench.slow import SlowConsumers
 from _bench.stamped import StampedLoad, steady
 from _bench.tables import percentile
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 SKIPPED_S = 1.0
 """Time at the beginning of each run that does not count, in seconds."""
@@ -92,7 +92,7 @@ class Plan(NamedTuple):
         return 0.0 if self.quick else SKIPPED_S
 
 
-def measure_latency(plan: Plan, say: Say) -> Iterator[Latencies]:
+def measure_latency(plan: Plan, say: Show) -> Iterator[Latencies]:
     """Yield each run: of each load, of each round, of each side.
 
     Raises:

@@ -27,7 +27,7 @@ from _bench.scenarios import IDLE_AT_ONCE, Scenario
 from _bench.stamped import StampedLoad
 from _bench.tables import percentile
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 RUN_LIMIT_S = 60.0
 SIDE_LIMIT_S = 180.0
@@ -119,7 +119,7 @@ class _Side:
             return
 
 
-def measure_peers(plan: Plan, say: Say) -> Report:
+def measure_peers(plan: Plan, say: Show) -> Report:
     """Run all scenarios with all brokers, round by round.
 
     A broker that is not there or does not start takes no further part; one that fails in a
@@ -169,7 +169,7 @@ def _measure(
     scenario: Scenario,
     number: int,
     order: int,
-    say: Say,
+    say: Show,
 ) -> None:
     """Run one scenario with one broker, and add the result to the report."""
     key = side.name, scenario.name

@@ -70,7 +70,7 @@ def shown(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
-def told(values: Sequence[float]) -> str:
+def cell(values: Sequence[float]) -> str:
     """Return the median, and the least and the most if there are several."""
     if not values:
         return NONE
@@ -105,7 +105,7 @@ def _table(table: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
     for line in table:
         cells = [_median(line, OURS)]
         for peer in others:
-            cells += [_median(line, peer), told(line.ratios(peer))]
+            cells += [_median(line, peer), cell(line.ratios(peer))]
         what = f"{line.scenario.what}: {line.called}"
         yield f"| {line.scenario.name} | {what} | {' | '.join(cells)} |"
 

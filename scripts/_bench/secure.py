@@ -16,7 +16,7 @@ from _bench.load import Load, Shape
 from _bench.process import AS_IT_IS, Broker, cpu_of, running_broker
 from _bench.wire import Connection, Visitor
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 LIMIT_S = 120.0
 SUBSCRIBERS = 75
@@ -76,7 +76,7 @@ class Costs(NamedTuple):
 
 
 def measure_costs(
-    directory: Path, options: Sequence[str], pairs: int, seconds: float, say: Say, *, quick: bool
+    directory: Path, options: Sequence[str], pairs: int, seconds: float, say: Show, *, quick: bool
 ) -> Costs:
     """Measure fan-outs of small and large bodies ``pairs`` times, and logins once.
 

@@ -39,7 +39,7 @@ AT_ONCE = 500
 FILL_LIMIT_S = 600.0
 SAMPLE_S = 0.25
 
-Say = Callable[..., None]
+Show = Callable[..., None]
 
 
 class Amount(NamedTuple):
@@ -169,7 +169,7 @@ def fill(port: int, amount: Amount, start: int) -> None:
 
 
 @contextmanager
-def filled_broker(root: Path, amount: Amount, say: Say) -> Iterator[Broker]:
+def filled_broker(root: Path, amount: Amount, say: Show) -> Iterator[Broker]:
     """Run a broker whose stream holds the messages. Those of a former run are reused.
 
     Raises:
@@ -211,7 +211,7 @@ def check(root: Path, messages: int) -> None:
         raise BenchError(f"rows, offsets, least, greatest: {found} of {messages} messages")
 
 
-def drain(broker: Broker, root: Path, amount: Amount, say: Say) -> None:
+def drain(broker: Broker, root: Path, amount: Amount, say: Show) -> None:
     """Run the sidecar once, and report the cost of each micro-batch.
 
     Raises:
@@ -254,7 +254,7 @@ def moment(batch: dict[str, Any]) -> float:
     return datetime.fromisoformat(batch["ts"]).timestamp()
 
 
-def tell(batch: dict[str, Any], samples: Sequence[Sample], say: Say) -> None:
+def tell(batch: dict[str, Any], samples: Sequence[Sample], say: Show) -> None:
     """Report one micro-batch."""
     begin, s = moment(batch), batch["ms"]["triggerExecution"] / 1000
     spark, of_broker = used_between(samples, begin, begin + s)
@@ -269,7 +269,7 @@ def tell(batch: dict[str, Any], samples: Sequence[Sample], say: Say) -> None:
     )
 
 
-def measure_source(root: Path, amount: Amount, runs: int, say: Say) -> None:
+def measure_source(root: Path, amount: Amount, runs: int, say: Show) -> None:
     """Fill a stream if it is not, and drain it ``runs`` times, each time into new files.
 
     Raises:

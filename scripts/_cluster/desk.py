@@ -150,7 +150,7 @@ class Term:
         self._marked = set(found.deliveries)
         self._kept = state.kept
         if not self.life.is_dead:
-            self.life.tell(f"serves: {len(state.live)} messages, commit {found.commit}")
+            self.life.log(f"serves: {len(state.live)} messages, commit {found.commit}")
             if self.ledger.is_last(self.store._writer):
                 self.ledger.take_over(self.life.name, state)
             self.is_open, self.opened_at = True, trio.current_time()
@@ -216,7 +216,7 @@ class Term:
             sequence = store._sequence
         except StoreError as error:
             self._next, self._offset = first, offset
-            self.life.tell(f"append after {self._commit} failed: {error}")
+            self.life.log(f"append after {self._commit} failed: {error}")
             self._fail(group, DOUBTFUL if isinstance(error, StoreBroken) else REFUSED)
             self._marks = marks + self._marks
             if not self._is_stopping:

@@ -65,7 +65,7 @@ class Faults:
             if written:
                 self._number += 1
                 self.counts[kind] = self.counts.get(kind, 0) + 1
-                self.fleet.ledger.trace.tell("*", f"{kind}: {written}")
+                self.fleet.ledger.trace.add("*", f"{kind}: {written}")
 
     def heal(self) -> None:
         """End all faults at once."""

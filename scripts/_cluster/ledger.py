@@ -30,7 +30,7 @@ class Trace:
     prints: bool = False
     events: deque[str] = field(factory=lambda: deque(maxlen=TRACE))
 
-    def tell(self, who: str, text: str) -> None:
+    def add(self, who: str, text: str) -> None:
         """Note an event."""
         line = f"{self.now():9.4f} {who:5} {text}"
         self.events.append(line)
@@ -103,7 +103,7 @@ class Ledger:
 
     def wrong(self, text: str) -> None:
         """Note a violation."""
-        self.trace.tell("!", text)
+        self.trace.add("!", text)
         self.found.set()
         if len(self.violations) < MAX_VIOLATIONS:
             self.violations.append(f"{trio.current_time():.4f}: {text}")

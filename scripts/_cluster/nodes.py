@@ -94,11 +94,11 @@ class Life:
         """Implement ``Process.disk_s``."""
         return self.fleet.chance.choice((0.0, 0.0001, 0.0005, 0.002))
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Note an event."""
         if not self.is_dead:
             text = text.replace(f"{self.machine.folder}/", "")  # it is never the same
-            self.fleet.ledger.trace.tell(self.name, text)
+            self.fleet.ledger.trace.add(self.name, text)
 
     async def run(self) -> None:
         """Be the process. Never raises."""
@@ -106,7 +106,7 @@ class Life:
         with self.scope:
             try:
                 await startup._run(_host(self), trio.TASK_STATUS_IGNORED)
-                self.tell("has ended in order")
+                self.log("has ended in order")
             except Killed:
                 pass
             except BaseExceptionGroup as group:
@@ -122,7 +122,7 @@ class Life:
     def _fail(self, error: BaseException) -> None:
         """Take the error by which it ended."""
         if isinstance(error, StoreUnavailable):
-            self.tell(f"ends: {error}")
+            self.log(f"ends: {error}")
         elif not self.is_dead:
             self.fleet.ledger.wrong(f"{self.name} ends by {type(error).__name__}: {error}")
 
@@ -200,7 +200,7 @@ class Fleet:
         """Start the node of a machine, unless it runs or is not wanted."""
         if machine.life is None and machine.is_wanted:
             machine.life = Life(machine, self)
-            self.ledger.trace.tell(machine.name, "starts")
+            self.ledger.trace.add(machine.name, "starts")
             self.nursery.start_soon(machine.life.run)
 
     def log_begins_late(self) -> bool:

@@ -131,7 +131,7 @@ class Simulation:
     async def _live(self, clients: Clients) -> None:
         """Let faults happen, wait until all is in order, and compare."""
         await self.faults.happen(trio.current_time() + self.duration_s)
-        self.trace.tell("*", "all faults end")
+        self.trace.add("*", "all faults end")
         self.faults.heal()
         clients.stop()
         with trio.move_on_after(SETTLE_S) as scope:
@@ -248,7 +248,7 @@ def _heard() -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             process = PROCESS.get()
             if isinstance(process, Life):
-                process.tell(record.getMessage())
+                process.log(record.getMessage())
 
     logger, ear = logging.getLogger("trio_stomp"), Ear()
     before = logger.level, logger.propagate

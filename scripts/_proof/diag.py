@@ -24,7 +24,7 @@ _LOST = "too-many-events"
 POLL_S = 0.05
 
 
-class Told:
+class Reports:
     """The DIAG messages so far."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Told:
             self.ticks += 1
 
 
-class Diag(Told):
+class Diag(Reports):
     """One subscriber.
 
     Args:

@@ -109,7 +109,7 @@ class Ledger(NamedTuple):
       received: Of them, what came (topics), or was acknowledged (queues).
       dropped: What DIAG/destinations tells as thrown away.
       waiting: What DIAG tells as still there.
-      told: What the events DIAG/event/drop tell, by reason.
+      reported: Dropped messages in DIAG/event/drop, by reason.
       events_lost: DIAG told that not all events were told.
       unowed: Messages among the dropped that nobody was subscribed to: no copy was owed.
     """
@@ -119,7 +119,7 @@ class Ledger(NamedTuple):
     received: int
     dropped: int
     waiting: int
-    told: Mapping[str, int]
+    reported: Mapping[str, int]
     events_lost: int = 0
     unowed: int = 0
 
@@ -130,8 +130,8 @@ class Ledger(NamedTuple):
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts on drops: the total, and the totals by reason."""
-        result = sum(self.told.values())
-        reasons = ", ".join(f"{name} {count}" for name, count in sorted(self.told.items()))
+        result = sum(self.reported.values())
+        reasons = ", ".join(f"{name} {count}" for name, count in sorted(self.reported.items()))
         return [
             Verdict(
                 f"every drop accounted for, {self.destination}",

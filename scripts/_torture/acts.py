@@ -7,7 +7,7 @@ from random import Random
 from _torture.link import Link
 from _torture.model import ABORTED, Place
 from _torture.session import Session
-from _torture.told import Effect, Sub, mark_acked, mark_sure
+from _torture.subscriptions import Effect, Sub, mark_acked, mark_sure
 from _torture.wire import cut
 
 QUEUES = tuple(f"/queue/torture.{n}" for n in range(6))
@@ -67,7 +67,7 @@ class Actor:
             asked = headers["receipt"] = f"r{self._receipts}"
         named = headers.get("destination", "") or headers.get("id", "")
         line = f"{command} {named} {headers.get('transaction', '')} {body[:40].partition(' x')[0]}"
-        session.tell(f"{line} {len(body)} bytes", time.monotonic(), asked, effect)
+        session.send(f"{line} {len(body)} bytes", time.monotonic(), asked, effect)
         lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
         self._out.append(f"{command}\n{lines}\n{body}\0".encode())
 

@@ -174,7 +174,7 @@ class Client(threading.Thread):
         """DISCONNECT, its RECEIPT, and the end."""
         self.session.note("> DISCONNECT", time.monotonic())
         self.actor.disconnect()
-        self._wait("silence", "RECEIPT", lambda: not self.session.told)
+        self._wait("silence", "RECEIPT", lambda: not self.session.pending)
         self._wait("close", "end behind DISCONNECT", lambda: self.link.is_at_end)
 
     def _reset(self) -> None:

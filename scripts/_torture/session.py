@@ -9,7 +9,7 @@ from functools import partial
 from _crash.link import Reply
 
 from _torture.model import ABORTED, Lane, Place, World
-from _torture.told import Effect, Sub, Told, delivery_of, last_unseen, mark_acked
+from _torture.subscriptions import Effect, SentFrame, Sub, delivery_of, last_unseen, mark_acked
 
 HISTORY = 40
 OF_ORDER = ("unknown-ack", "unknown-subscription", "unknown-transaction", "duplicate-subscription")
@@ -31,7 +31,7 @@ class Session:
         self.expects_error = False
         self.error = ""
         self.subs: dict[str, Sub] = {}
-        self.told: deque[Told] = deque()
+        self.pending: deque[SentFrame] = deque()
         self.lanes: dict[str, Lane] = {}
         self._history: deque[str] = deque(maxlen=HISTORY)
 
@@ -46,10 +46,10 @@ class Session:
 
     # What is sent.
 
-    def tell(self, line: str, now: float, receipt: str = "", effect: Effect | None = None) -> None:
+    def send(self, line: str, now: float, receipt: str = "", effect: Effect | None = None) -> None:
         """Record a frame before it is sent. ``line`` is its text in the history."""
         self.note(f"> {line}" + (f" receipt {receipt}" if receipt else ""), now)
-        self.told.append(Told(receipt, now, effect))
+        self.pending.append(SentFrame(receipt, now, effect))
 
     def number(self, destination: str, *, in_transaction: bool = False) -> Place:
         """Return a new message to a destination."""
@@ -119,8 +119,8 @@ class Session:
 
     def _receipt(self, receipt: str) -> None:
         """Process a RECEIPT, which confirms all frames before it, too."""
-        while self.told:
-            result = self.told.popleft()
+        while self.pending:
+            result = self.pending.popleft()
             if result.receipt and result.receipt != receipt:
                 raise self.wrong("order", f"RECEIPT {receipt} came before {result.receipt}")
             if result.effect is not None:
@@ -144,7 +144,7 @@ class Session:
         Raises:
           Wrong: it is not.
         """
-        left = [reported.receipt for reported in self.told if reported.receipt]
+        left = [reported.receipt for reported in self.pending if reported.receipt]
         if left:
             raise self.wrong("order", f"{what} came before RECEIPT {left[0]}")
 
@@ -201,7 +201,7 @@ class Session:
 
     def oldest(self) -> float | None:
         """Return when the oldest frame without its RECEIPT was sent, or None."""
-        return next((reported.at for reported in self.told if reported.receipt), None)
+        return next((reported.at for reported in self.pending if reported.receipt), None)
 
     def end(self) -> None:
         """End the session, in whatever way the connection ended."""

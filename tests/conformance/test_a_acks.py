@@ -15,7 +15,7 @@ every_kind = pytest.mark.parametrize("destination", KINDS)
 both_modes = pytest.mark.parametrize("mode", MODES)
 
 
-def told(client: Client, message: Received) -> dict[str, str]:
+def ack_headers(client: Client, message: Received) -> dict[str, str]:
     """The headers with which an ACK of ``message`` names it, and no others."""
     if client.version == "1.2":
         return {"id": message["ack"]}
@@ -31,7 +31,7 @@ async def ack(
 
     What a queue hands out for it comes at the end of the turn, hence before the second RECEIPT.
     """
-    await client.send(command, {**told(client, message), **more, "receipt": "ack"})
+    await client.send(command, {**ack_headers(client, message), **more, "receipt": "ack"})
     return [*await client.receive_until_receipt("ack"), *await client.fence()]
 
 
@@ -103,9 +103,9 @@ async def test_each_delivery_has_an_id_of_its_own(
     got = await client.receive_many(count)
     if version == "1.2":
         for message in list(got):
-            await client.send("NACK", told(client, message))
+            await client.send("NACK", ack_headers(client, message))
         got += await client.receive_many(count)
-    names = [next(iter(told(client, message).values())) for message in got]
+    names = [next(iter(ack_headers(client, message).values())) for message in got]
     assert len(set(names)) == len(got)
 
 
@@ -271,7 +271,7 @@ async def test_an_ack_of_what_another_connection_has(dial: Dial, version: str) -
     await owner.publish("/queue/a", b"x")
     message = await owner.receive()
     await subscribe(thief, "/queue/b", "client")
-    await thief.send("ACK", told(owner, message))
+    await thief.send("ACK", ack_headers(owner, message))
     await thief.expect_error("unknown-ack")
     owner.abort()
     assert bodies(await what_is_left(dial, "/queue/a")) == [b"x"]
@@ -330,7 +330,7 @@ async def test_a_second_ack_of_a_message_is_an_error(dial: Dial, version: str, m
     await client.publish("/queue/a", b"x")
     message = await client.receive()
     assert await ack(client, message) == []
-    await client.send("ACK", {**told(client, message), "receipt": "r"})
+    await client.send("ACK", {**ack_headers(client, message), "receipt": "r"})
     assert (await client.expect_error("unknown-ack"))["receipt-id"] == "r"
 
 
@@ -342,7 +342,7 @@ async def test_an_ack_of_what_a_later_one_covered_is_an_error(dial: Dial, versio
     await client.publish("/queue/a", b"1", b"2")
     first, second = await client.receive_many(2)
     assert await ack(client, second) == []
-    await client.send("ACK", told(client, first))
+    await client.send("ACK", ack_headers(client, first))
     await client.expect_error("unknown-ack")
 
 

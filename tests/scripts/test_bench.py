@@ -257,12 +257,12 @@ class Encrypted(NamedTuple):
     incoming: ssl.MemoryBIO
     outgoing: ssl.MemoryBIO
 
-    def said(self, data: bytes) -> bytes:
+    def encrypted(self, data: bytes) -> bytes:
         """Return the ciphertext of what the broker says."""
         self.tls.write(data)
         return self.outgoing.read()
 
-    def heard(self) -> bytes:
+    def decrypted(self) -> bytes:
         """Return what has come to the broker."""
         with suppress(BlockingIOError):
             while data := self.wire.recv(1 << 20, socket.MSG_DONTWAIT):
@@ -305,7 +305,7 @@ def test_tls_hands_out_all_that_one_read_brought(encrypted: Encrypted) -> None:
     # What stayed behind in OpenSSL would be waited for in vain: epoll looks at the socket alone.
     data = b"".join(b"%010d" % number for number in range(6_000))
     encrypted.wire.sendall(
-        b"".join(encrypted.said(data[at : at + 500]) for at in range(0, 60_000, 500))
+        b"".join(encrypted.encrypted(data[at : at + 500]) for at in range(0, 60_000, 500))
     )
     buffer = bytearray(256 * 1024)
     assert encrypted.ours.recv_into(buffer) == 60_000
@@ -316,7 +316,7 @@ def test_tls_hands_out_all_that_one_read_brought(encrypted: Encrypted) -> None:
 
 def test_tls_that_comes_byte_by_byte_is_no_end(encrypted: Encrypted) -> None:
     buffer = bytearray(64 * 1024)
-    *parts, last = (bytes([each]) for each in encrypted.said(b"MESSAGE"))
+    *parts, last = (bytes([each]) for each in encrypted.encrypted(b"MESSAGE"))
     for part in parts:
         encrypted.wire.sendall(part)
         with pytest.raises(BlockingIOError):
@@ -344,10 +344,10 @@ def test_tls_sends_each_byte_once_however_often_the_socket_is_full(encrypted: En
     connection = bench("wire").Connection(encrypted.ours, websocket=False)
     connection.send(data)
     assert connection.unsent
-    values, turns = encrypted.heard(), 0
+    values, turns = encrypted.decrypted(), 0
     while connection.unsent and turns < 1000:
         connection.flush()
-        values += encrypted.heard()
+        values += encrypted.decrypted()
         turns += 1
     assert values == data
     assert turns > 1
@@ -451,7 +451,7 @@ def test_the_floor_sends_what_the_broker_sends(floor: Any) -> None:
     wire, process = bench("wire"), bench("process")
     sends = wire.Sends("/topic/bench/0", 117, websocket=False)
 
-    def told(port: int) -> tuple[bytes, bytes]:
+    def exchanged(port: int) -> tuple[bytes, bytes]:
         """What subscriber and publisher get for twice three messages."""
         subscriber = wire.Connection.open(port, websocket=False)
         publisher = wire.Connection.open(port, websocket=False)
@@ -465,10 +465,10 @@ def test_the_floor_sends_what_the_broker_sends(floor: Any) -> None:
             return messages, receipts
 
     with process.running_broker(()) as broker:
-        messages, receipt = told(broker.port)
+        messages, receipt = exchanged(broker.port)
     # The broker's name for its boot is its own, and as long as its clock wants it.
     boot = re.compile(rb"message-id:[^.\n]+\.1-")
-    bare, bare_receipt = told(floor.port)
+    bare, bare_receipt = exchanged(floor.port)
     assert boot.sub(b"message-id:", bare) == boot.sub(b"message-id:", messages)
     assert abs(len(bare) - len(messages)) <= 6 * 2
     assert bare_receipt == receipt
@@ -492,7 +492,7 @@ def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(floor: Any) -> No
     sends = b"".join(send % (b"receipt:r\n" if n == 6 else b"", n) for n in range(7))
     ack = re.compile(rb"\nack:(.+)\n")
 
-    def told(port: int) -> list[bytes]:
+    def exchanged(port: int) -> list[bytes]:
         """What a producer gets, who takes two at a time, and who takes whatever comes."""
         opened = [wire.Connection.open(port, websocket=False) for _ in range(3)]
         producer, filtered, eager = (each.socket for each in opened)
@@ -514,10 +514,10 @@ def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(floor: Any) -> No
             return got
 
     with process.running_broker(()) as broker:
-        expected = told(broker.port)
+        expected = exchanged(broker.port)
     # Which delivery has which number is nobody's business.
     boot = re.compile(rb"\n(ack|message-id):[^\n]+-\d+")
-    bare = [boot.sub(rb"\n\1:", each) for each in told(floor.port)]
+    bare = [boot.sub(rb"\n\1:", each) for each in exchanged(floor.port)]
     assert bare == [boot.sub(rb"\n\1:", each) for each in expected]
 
 

@@ -14,7 +14,7 @@ from _bench.load import Run, Shape
 from _bench.others import NotInstalledError
 from _bench.peer_brokers import OURS, Peer, Standing
 from _bench.peers import Measurement, Plan, Report, limited, measure_peers, warm_run
-from _bench.peers_table import lines, peers_figures, peers_table, shown, told
+from _bench.peers_table import cell, lines, peers_figures, peers_table, shown
 from _bench.process import BenchError, Broker, Cpu
 from _bench.queues import QueueShape
 from _bench.scenarios import peer_scenarios
@@ -229,4 +229,4 @@ def test_figures_have_some_three_digits(value: float, expected: str) -> None:
 
 
 def test_a_spread_is_told_if_there_is_one() -> None:
-    assert (told([]), told([2.0]), told([3.0, 1.0])) == ("–", "2.00", "2.00 (1.00-3.00)")
+    assert (cell([]), cell([2.0]), cell([3.0, 1.0])) == ("–", "2.00", "2.00 (1.00-3.00)")

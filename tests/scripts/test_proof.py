@@ -14,7 +14,7 @@ import trio
 from _proof.attack_run import judge, judge_waits
 from _proof.churn import POLICIES, Churn, tidy
 from _proof.client import Producer, Reader
-from _proof.diag import Diag, Told
+from _proof.diag import Diag, Reports
 from _proof.judge import (
     STEP,
     Ledger,
@@ -83,7 +83,7 @@ class TestTheJudge:
         even = Ledger("/topic/a", 100, 60, 30, 10, {"slow-consumer": 30})
         assert all(each.holds for each in even.verdicts())
         values = {"slow-consumer": 30, "no-subscriber": 5}
-        with_nobody = even._replace(dropped=35, unowed=5, told=values)
+        with_nobody = even._replace(dropped=35, unowed=5, reported=values)
         assert all(each.holds for each in with_nobody.verdicts())
 
     @pytest.mark.parametrize(
@@ -153,19 +153,19 @@ class TestTheListener:
     """What DIAG tells, added up."""
 
     @pytest.fixture
-    def told(self):
-        return Told()
+    def reports(self):
+        return Reports()
 
-    def test_drops_are_added_up_by_destination_and_reason(self, told) -> None:
+    def test_drops_are_added_up_by_destination_and_reason(self, reports) -> None:
         for destination, reason, count in (("/a", "slow-consumer", 3), ("/a", "slow-consumer", 4)):
-            self.event(told, "drop", destination=destination, reason=reason, detail=str(count))
-        assert told.drops == {("/a", "slow-consumer"): 7}
-        assert told.events_lost == 0
+            self.event(reports, "drop", destination=destination, reason=reason, detail=str(count))
+        assert reports.drops == {("/a", "slow-consumer"): 7}
+        assert reports.events_lost == 0
 
     @pytest.mark.parametrize(("destination", "reason"), [("", "too-many-events"), ("DIAG", "any")])
-    def test_lost_events_are_noted(self, told, destination, reason) -> None:
-        self.event(told, "drop", destination=destination, reason=reason, detail="2")
-        assert told.events_lost == 2
+    def test_lost_events_are_noted(self, reports, destination, reason) -> None:
+        self.event(reports, "drop", destination=destination, reason=reason, detail="2")
+        assert reports.events_lost == 2
 
     def event(self, reported, name: str, **fields: str) -> None:
         reported.take(f"DIAG/event/{name}".encode(), json.dumps(fields).encode())
@@ -175,25 +175,25 @@ class TestTheListener:
         body = {"part": part, "parts": parts, "full": full, "items": items}
         reported.take(b"DIAG/destinations", json.dumps(body).encode())
 
-    def test_a_list_is_taken_when_it_is_whole(self, told) -> None:
-        self.part(told, 1, 2, True, a=1)
-        assert told.sums("DIAG/destinations", "depth") == told.ticks == 0
-        self.part(told, 2, 2, True, b=2)
-        assert told.sums("DIAG/destinations", "depth") == 3
-        assert told.ticks == 1
+    def test_a_list_is_taken_when_it_is_whole(self, reports) -> None:
+        self.part(reports, 1, 2, True, a=1)
+        assert reports.sums("DIAG/destinations", "depth") == reports.ticks == 0
+        self.part(reports, 2, 2, True, b=2)
+        assert reports.sums("DIAG/destinations", "depth") == 3
+        assert reports.ticks == 1
 
-    def test_changes_are_merged_and_a_full_list_replaces(self, told) -> None:
-        self.part(told, 1, 1, True, a=1, b=1)
-        self.part(told, 1, 1, False, b=5)
-        assert told.sums("DIAG/destinations", "depth") == 6
-        self.part(told, 1, 1, True, b=2)
-        assert told.sums("DIAG/destinations", "depth") == 2
+    def test_changes_are_merged_and_a_full_list_replaces(self, reports) -> None:
+        self.part(reports, 1, 1, True, a=1, b=1)
+        self.part(reports, 1, 1, False, b=5)
+        assert reports.sums("DIAG/destinations", "depth") == 6
+        self.part(reports, 1, 1, True, b=2)
+        assert reports.sums("DIAG/destinations", "depth") == 2
 
-    def test_figures_that_are_missing_or_null_are_0(self, told) -> None:
-        told.take(b"DIAG/process", b'{"trio_tasks": 9, "store_live_messages": null}')
-        assert told.figure("DIAG/process", "trio_tasks") == 9
-        assert told.figure("DIAG/process", "store_live_messages") == 0
-        assert told.figure("DIAG/session", "clients") == 0
+    def test_figures_that_are_missing_or_null_are_0(self, reports) -> None:
+        reports.take(b"DIAG/process", b'{"trio_tasks": 9, "store_live_messages": null}')
+        assert reports.figure("DIAG/process", "trio_tasks") == 9
+        assert reports.figure("DIAG/process", "store_live_messages") == 0
+        assert reports.figure("DIAG/session", "clients") == 0
 
 
 class TestTheReader:

@@ -17,7 +17,7 @@ from _crash.link import Reply
 from _torture.client import Client, Stage
 from _torture.model import ABORTED, World
 from _torture.session import Session, Wrong
-from _torture.told import Sub, mark_acked, mark_sure
+from _torture.subscriptions import Sub, mark_acked, mark_sure
 from _torture.wire import client_messages, cut
 
 from tests.support.hostile import hear
@@ -41,11 +41,11 @@ class History:
     def send(self, to: str = QUEUE, *, receipt: str = "", in_transaction: bool = False):
         place = self.session.number(to, in_transaction=in_transaction)
         effect = None if in_transaction else partial(mark_sure, [place])
-        self.session.tell("SEND", 0.0, receipt, effect)
+        self.session.send("SEND", 0.0, receipt, effect)
         return place
 
     def ask(self, command: str, receipt: str = "", effect: Callable[[], None] | None = None):
-        self.session.tell(command, 0.0, receipt, effect)
+        self.session.send(command, 0.0, receipt, effect)
 
     def subscribe(self, to: str = QUEUE, *, answer: bool = True, **more: Any):
         sub = Sub(f"s{len(self.session.subs)}", to, **more)

@@ -212,7 +212,7 @@ def test_a_time_without_statistics_makes_no_peak(spark: "SparkSession") -> None:
 
 @pytest.mark.full
 def test_histograms_are_added_before_percentiles_are_taken(spark: "SparkSession") -> None:
-    def told(
+    def latency_row(
         offset: int, minute: int, name: str, counts: list[int], boot: str
     ) -> dict[str, object]:
         item: dict[str, object] = {"destination": name, "stage": "delivery", "le_ms": [1.0, 2.0]}
@@ -220,11 +220,11 @@ def test_histograms_are_added_before_percentiles_are_taken(spark: "SparkSession"
         return message("latency", offset, item, at_s=60 * minute, boot=boot)
 
     rows = [
-        told(1, 0, "/a", [5, 5, 5], "b1"),
-        told(2, 5, "/a", [9, 9, 9], "b1"),
-        told(3, 20, "/a", [19, 9, 9], "b1"),
-        told(4, 40, "/a", [1, 0, 3], "b2"),
-        told(5, 20, "/b", [0, 30, 0], "b1"),
+        latency_row(1, 0, "/a", [5, 5, 5], "b1"),
+        latency_row(2, 5, "/a", [9, 9, 9], "b1"),
+        latency_row(3, 20, "/a", [19, 9, 9], "b1"),
+        latency_row(4, 40, "/a", [1, 0, 3], "b2"),
+        latency_row(5, 20, "/b", [0, 30, 0], "b1"),
     ]
     named = tables(spark, rows)
     named["bucket_counts"] = bucket_counts(named, LIMITS)

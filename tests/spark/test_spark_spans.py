@@ -47,7 +47,7 @@ def test_widths_fit_the_span(span_s: float, interval_s: float, widths: tuple[int
     assert (fitted.bucket_s, fitted.coarse_s) == widths
 
 
-def heard(begin_s: float, end_s: float) -> Results:
+def results_of(begin_s: float, end_s: float) -> Results:
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
     first, last = (START + timedelta(seconds=at_s) for at_s in (begin_s, end_s))
     rows["starts"] = [{"broker_id": "north", "first": first, "last": last, "started": first}]
@@ -57,18 +57,18 @@ def heard(begin_s: float, end_s: float) -> Results:
 
 def test_plots_span_the_data_where_they_are_much_shorter_than_the_days() -> None:
     """Whole columns of coarse plots, that is."""
-    seconds = heard(3, 52)
+    seconds = results_of(3, 52)
     assert seconds.span == (START + timedelta(seconds=2), START + timedelta(seconds=54))
     html = report(seconds, START)
     check_page(html)
     assert "08:00:02 to 08:00:54 (52 s)" in html
     assert ">08:00:30</text>" in html
-    hours = heard(0, 2 * 3600)
+    hours = results_of(0, 2 * 3600)
     assert hours.span == (START, START + timedelta(hours=2, minutes=5))
-    assert heard(5, 5).span == (START + timedelta(seconds=5), START + timedelta(seconds=6))
+    assert results_of(5, 5).span == (START + timedelta(seconds=5), START + timedelta(seconds=6))
     assert ">09:00</text>" in report(hours, START)
     day = START.replace(hour=0), START.replace(hour=0) + timedelta(days=1)
-    assert heard(0, 13 * 3600).span == day
+    assert results_of(0, 13 * 3600).span == day
 
 
 # --- with Spark -----------------------------------------------------------------------------------
@@ -79,14 +79,16 @@ def test_what_a_boot_within_the_data_counted_is_known_from_its_first_row(
 ) -> None:
     """The first start was there before; of the second, all is known, but not of the process."""
 
-    def told(offset: int, at_s: float, name: str, count: int, boot: str) -> dict[str, object]:
+    def latency_row(
+        offset: int, at_s: float, name: str, count: int, boot: str
+    ) -> dict[str, object]:
         known = {"destination": name, "stage": "delivery", "le_ms": [1.0]}
         item = {**known, "bucket_counts": [count, 0], "count_total": count}
         return message("latency", offset, item, at_s=at_s, boot=boot)
 
     rows = [process(1, 0, 5000), process(2, 60, 30, "b2"), process(3, 70, 40, "b2")]
     rows += [sent(4, 0, 1000, "/old"), sent(5, 1, 30, "/both", "b2")]
-    rows += [told(6, 0, "/old", 1000, "b1"), told(7, 60, "/both", 30, "b2")]
+    rows += [latency_row(6, 0, "/old", 1000, "b1"), latency_row(7, 60, "/both", 30, "b2")]
     named = tables(spark, rows)
     found = increases(named, "destination", ["destination"], ["enqueued_total"], 10).collect()
     assert {row["destination"]: row["enqueued"] for row in found} == {"/old": 0, "/both": 30}

@@ -136,7 +136,7 @@ def server_frames(data: bytes) -> list[tuple[int, bytes]]:
 
 
 @frozen
-class Heard:
+class Farewell:
     """The output of a codec for some bytes.
 
     Args:
@@ -154,7 +154,7 @@ class Heard:
     by_peer: bool
 
 
-def hear(chunks: Iterable[bytes], max_message_bytes: int = AMPLE) -> Heard:
+def hear(chunks: Iterable[bytes], max_message_bytes: int = AMPLE) -> Farewell:
     """Feed a new codec."""
     codec = WebSocketCodec(max_message_bytes=max_message_bytes)
     data = replies = b""
@@ -164,7 +164,7 @@ def hear(chunks: Iterable[bytes], max_message_bytes: int = AMPLE) -> Heard:
     frames = server_frames(replies)
     closes = [payload for first, payload in frames if first == 0x88]
     assert len(closes) <= 1
-    return Heard(
+    return Farewell(
         data,
         tuple(payload for first, payload in frames if first == 0x8A),
         closes[0] if closes else None,

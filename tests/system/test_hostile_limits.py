@@ -77,11 +77,11 @@ WHERE = {
     "max_stale_queue_size": "test_stale::test_the_count_is_exact",
     "max_stale_queue_bytes": "test_stale::test_bytes_are_exact",
     "max_durables_per_user": (
-        "test_guard::test_one_user_leaves_others_room_for_durable_subscriptions"
+        "test_authorizer::test_one_user_leaves_others_room_for_durable_subscriptions"
     ),
     "max_schedules_per_user": "test_quotas::test_schedules_of_one_user_are_limited_in_number",
     "max_share_per_user": "test_quotas::test_one_user_leaves_room_for_the_next",
-    "max_backlog_bytes": "test_revival::test_the_bound_is_exact",
+    "max_backlog_bytes": "test_catch_up::test_the_bound_is_exact",
     "max_store_bytes": (
         "test_store_journal::test_a_full_store_refuses_messages_and_takes_what_makes_room"
     ),
@@ -99,7 +99,7 @@ WHERE = {
         "test_decoder::test_what_breaks_a_rule_is_refused_however_the_bytes_are_cut"
     ),
     "cron text": "test_schedule::test_what_makes_no_sense_is_refused",
-    "durable subscriptions": "test_feeds::test_durable_subscriptions_are_bounded",
+    "durable subscriptions": "test_bindings::test_durable_subscriptions_are_bounded",
     "events of a turn": "test_broker::test_events_of_a_turn_are_bounded_and_the_rest_is_counted",
     "header cache": "test_decoder::test_the_cache_is_bounded_in_entries_and_in_their_size",
     "message groups": "test_queue::test_the_oldest_group_is_assigned_anew_when_there_are_too_many",

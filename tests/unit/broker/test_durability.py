@@ -25,7 +25,7 @@ def stores(actor: Actor, *bodies: str, to: str = Q, receipt: bytes | None = None
     actor.sends(to, *bodies, persistent="true", receipts=receipts)
 
 
-def told(frames: list[Received]) -> list[str]:
+def summary(frames: list[Received]) -> list[str]:
     """Frames in short: a body, or what was answered."""
     return [
         frame.text if frame.command == "MESSAGE" else f"{frame.command} {frame.get('receipt-id')}"
@@ -59,7 +59,7 @@ def test_nothing_is_seen_nor_receipted_before_the_store_has_it(core: DurableBenc
     stores(sender, "a", receipt=b"1")
     assert reader.frames() == sender.frames() == []
     core.answers()
-    assert told(reader.frames()) == ["a"]
+    assert summary(reader.frames()) == ["a"]
     (receipt,) = sender.frames()
     assert (receipt.get("receipt-id"), receipt.get("stored")) == ("1", "memory")
 
@@ -88,7 +88,7 @@ def test_receipts_of_what_is_safe_come_before_the_error(core: DurableBench) -> N
     stores(sender, "b", receipt=b"2")
     core.turn()
     core.fails()
-    assert told(sender.frames()) == ["RECEIPT 1", "ERROR 2"]
+    assert summary(sender.frames()) == ["RECEIPT 1", "ERROR 2"]
 
 
 @pytest.mark.parametrize("survives", [True, False])
@@ -99,7 +99,7 @@ def test_a_fault_is_told_behind_pending_receipts(core: DurableBench, survives: b
     assert sender.frames() == []
     core.answers() if survives else core.fails()
     frames = sender.frames()
-    assert told(frames) == (["RECEIPT 1", "ERROR None"] if survives else ["ERROR 1"])
+    assert summary(frames) == (["RECEIPT 1", "ERROR None"] if survives else ["ERROR 1"])
     assert frames[-1].get("code") == ("unknown-subscription" if survives else "storage")
 
 
@@ -113,7 +113,7 @@ def test_a_transient_send_does_not_overtake_a_stored_one(core: DurableBench) -> 
     assert sender.outbox.is_paused
     core.answers()
     assert texts(reader.frames()) == ["a", "b"]
-    assert told(sender.frames()) == ["RECEIPT 1"]
+    assert summary(sender.frames()) == ["RECEIPT 1"]
     assert not sender.outbox.is_paused
 
 
@@ -147,7 +147,7 @@ def test_whatever_else_a_client_says_waits_for_what_it_sent(
     actor.does(event)  # type: ignore[arg-type]
     assert actor.frames() == []
     core.answers()
-    assert told(actor.frames()) == ["RECEIPT 1", "RECEIPT 2"]
+    assert summary(actor.frames()) == ["RECEIPT 1", "RECEIPT 2"]
 
 
 def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
@@ -156,7 +156,7 @@ def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
     reader.does(Disconnected(b"1"))
     assert reader.frames() == []
     core.answers()
-    assert told(reader.frames()) == ["RECEIPT 1"]
+    assert summary(reader.frames()) == ["RECEIPT 1"]
 
 
 def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored(
@@ -168,7 +168,7 @@ def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored(
     (got,) = reader.reads()
     reader.acks(got)
     reader.does(Disconnected(b"1"))
-    assert told(reader.frames()) == ["RECEIPT 1"]
+    assert summary(reader.frames()) == ["RECEIPT 1"]
 
 
 def test_disconnect_after_an_ack_survives_failures_before_and_after(core: DurableBench) -> None:
@@ -186,7 +186,7 @@ def test_disconnect_after_an_ack_survives_failures_before_and_after(core: Durabl
     core.fails()
     assert reader.frames() == []
     core.answers()
-    assert told(reader.frames()) == ["RECEIPT 1"]
+    assert summary(reader.frames()) == ["RECEIPT 1"]
     assert core.restarts().queue is not None
     assert not core.restarts().broker.queues.largest(1)
 
@@ -200,7 +200,7 @@ def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure(
     core.fails()
     assert reader.frames() == []
     core.answers()
-    assert told(reader.frames()) == ["RECEIPT 1"]
+    assert summary(reader.frames()) == ["RECEIPT 1"]
 
 
 def test_other_clients_do_not_wait(core: DurableBench) -> None:
@@ -211,7 +211,7 @@ def test_other_clients_do_not_wait(core: DurableBench) -> None:
     stores(sender, "a")
     other.sends("/topic/t", "y", receipts=[(1, b"1")])
     other.does(Unsubscribed("0", None, b"2"), Disconnected(b"3"))
-    assert told(other.frames())[-3:] == ["RECEIPT 1", "RECEIPT 2", "RECEIPT 3"]
+    assert summary(other.frames())[-3:] == ["RECEIPT 1", "RECEIPT 2", "RECEIPT 3"]
     assert got.text == "x"
 
 
@@ -224,7 +224,7 @@ def test_who_is_gone_is_forgotten_when_all_it_sent_is_done(core: DurableBench) -
         sender.client,
         CloseReason.CONNECTION_LOST,
         core.now,
-        lambda: seen.append(told(sender.writes())),
+        lambda: seen.append(summary(sender.writes())),
     )
     core.turn()
     assert seen == []
@@ -271,7 +271,7 @@ def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
         got += texts(reader.frames())
         core.answers()
     assert got == ["a", "b", "c", "d"]
-    assert told(sender.frames()) == ["RECEIPT 1"]
+    assert summary(sender.frames()) == ["RECEIPT 1"]
     assert not sender.outbox.is_paused
     ends(core)
 
@@ -359,7 +359,7 @@ def test_a_durable_subscription_begins_when_it_is_safe(core: DurableBench) -> No
     other.sends("/topic/t", "a")
     assert actor.frames() == []
     core.answers()
-    assert told(actor.frames()) == ["RECEIPT 1", "a"]
+    assert summary(actor.frames()) == ["RECEIPT 1", "a"]
     ends_with_durables(core)
 
 
@@ -391,7 +391,7 @@ def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe(core: Du
         if id:
             assert actor.frames() == []
             core.answers()
-            assert told(actor.frames()) == ["RECEIPT 1"]
+            assert summary(actor.frames()) == ["RECEIPT 1"]
     assert actor.error().get("code") == "unknown-subscription"
     assert not core.restarts().broker.bindings.durables
 
@@ -401,9 +401,9 @@ def test_without_a_store_nobody_waits() -> None:
     actor = core.reader(Q, ack="client")
     stores(actor, "a", receipt=b"1")
     frames = actor.frames()
-    assert told(frames) == ["RECEIPT 1", "a"]
+    assert summary(frames) == ["RECEIPT 1", "a"]
     actor.does(actor.acked(frames[1], receipts=[(1, b"2")]), Disconnected(b"3"))
-    assert told(actor.frames()) == ["RECEIPT 2", "RECEIPT 3"]
+    assert summary(actor.frames()) == ["RECEIPT 2", "RECEIPT 3"]
     core.ends()
 
 
@@ -460,7 +460,7 @@ def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts(core: Du
     assert actor.frames() == []
     core.answers()
     frames = actor.frames()
-    assert told(frames) == ["RECEIPT 1", "ERROR None"]
+    assert summary(frames) == ["RECEIPT 1", "ERROR None"]
     assert frames[-1].get("code") == "unknown-ack"
 
 
@@ -474,7 +474,7 @@ def test_disconnect_waits_for_no_number_that_a_failure_has_made_void(core: Durab
     core.fails()
     core.answers()
     reader.does(Disconnected(b"1"))
-    assert told(reader.frames()) == ["RECEIPT 1"]
+    assert summary(reader.frames()) == ["RECEIPT 1"]
 
 
 def test_an_ack_of_what_is_not_stored_waits_for_nobody(core: DurableBench) -> None:
@@ -485,13 +485,13 @@ def test_an_ack_of_what_is_not_stored_waits_for_nobody(core: DurableBench) -> No
     stores(other, "under way")
     core.turn()
     reader.does(reader.acked(frame, receipts=[(1, b"1")]))
-    assert told(reader.frames()) == ["RECEIPT 1"]
+    assert summary(reader.frames()) == ["RECEIPT 1"]
     core.answers()
     (frame,) = reader.reads()
     reader.does(reader.acked(frame, receipts=[(1, b"2")]))
     assert reader.frames() == []
     core.answers()
-    assert told(reader.frames()) == ["RECEIPT 2"]
+    assert summary(reader.frames()) == ["RECEIPT 2"]
 
 
 def test_who_is_gone_while_it_waited_for_room_is_forgotten_when_the_rest_is_safe() -> None:

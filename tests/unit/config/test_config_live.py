@@ -572,7 +572,7 @@ def test_the_journal(tmp_path: Path):
 ELSEWHERE = {
     "max_connections_per_address",
     "max_backlog_bytes",
-    "max_durables_per_user",  # it takes users: test_guard
+    "max_durables_per_user",  # it takes users: test_authorizer
     "max_schedules_per_user",  # so do these: test_quotas
     "max_share_per_user",
     "input_overflow",

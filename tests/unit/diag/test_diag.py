@@ -156,7 +156,7 @@ async def joins(dial: Dial, *destinations: str, **headers: str) -> Peer:
     return client
 
 
-async def heard(client: Peer) -> list[Message]:
+async def new_messages(client: Peer) -> list[Message]:
     """DIAG messages that came since the last call."""
     frames: list[Received] = []
     await wait_all_tasks_blocked()
@@ -277,7 +277,7 @@ async def test_records_tell_what_happened_as_the_schema_says(autojump_clock) -> 
         await reader.publish("/topic/later", b"for later")
         await wait_all_tasks_blocked()
         await trio.sleep(INTERVAL_S)
-        messages = await heard(observer)
+        messages = await new_messages(observer)
         await browser.aclose()
     for message in messages:
         assert_message_matches(message)
@@ -333,7 +333,7 @@ async def test_the_seeds_headers_repeat_the_body(autojump_clock) -> None:
         observer = await joins(broker, "DIAG/session", "DIAG/ws_buffer", "DIAG/stale")
         await open_websocket(broker)
         await trio.sleep(INTERVAL_S)
-        found = {message.topic: message for message in await heard(observer)}
+        found = {message.topic: message for message in await new_messages(observer)}
     session, buffers, stale = (found[f"DIAG/{name}"] for name in ("session", "ws_buffer", "stale"))
     figures = {"clients": 2, "websockets": 1, "stomp_connected": 2, "subscriptions": 3}
     for name, figure in figures.items():
@@ -358,7 +358,7 @@ async def test_split_websocket_frames_are_counted(autojump_clock) -> None:
             await broker._streams[-1].send_all(piece)
             await wait_all_tasks_blocked()
         await trio.sleep(INTERVAL_S)
-        body = (await heard(observer))[0].body
+        body = (await new_messages(observer))[0].body
     assert body["underruns_fixed"] == 3
     assert body["hits"] == 5
     assert body["allocated"] == 5
@@ -387,7 +387,7 @@ async def test_who_was_told_an_error_is_closed(autojump_clock) -> None:
         guilty = await joins(broker, login="carl")
         await guilty.send("NONSENSE")
         await trio.sleep(1)
-        items = {item["user"]: item for item in (await heard(observer))[0].items}
+        items = {item["user"]: item for item in (await new_messages(observer))[0].items}
     assert (items["bob"]["errors_total"], items["bob"]["state"]) == (0, "open")
     assert (items["carl"]["errors_total"], items["carl"]["state"]) == (1, "closed")
 
@@ -411,7 +411,7 @@ async def test_offsets_have_no_gap_over_all_topics(autojump_clock) -> None:
             await visitor.send("UNSUBSCRIBE", {"id": "/topic/a"})
             await visitor.aclose()
             await trio.sleep(INTERVAL_S)
-        messages = await heard(observer)
+        messages = await new_messages(observer)
     assert len({message.topic for message in messages}) >= 11
     assert [message.offset for message in messages] == list(range(len(messages)))
     assert {message.body["epoch"] for message in messages} == {reporter_of(broker).stream.epoch}
@@ -630,7 +630,7 @@ class Connected:
         del self.server.connections[self.connection]
 
 
-def told_connections(reporter: Reporter, paper: Paper, now: float) -> tuple[list[str], bool]:
+def reported_connections(reporter: Reporter, paper: Paper, now: float) -> tuple[list[str], bool]:
     """Who the next list tells of, sorted, and whether it says that it has everybody."""
     run_interval(reporter, now, 100)
     messages = [each for each in paper.messages() if each.topic == "DIAG/connections"]
@@ -644,33 +644,33 @@ def told_connections(reporter: Reporter, paper: Paper, now: float) -> tuple[list
 async def test_an_idle_connection_is_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     server, reporter, paper = listened("DIAG/connections")
     everybody = {str(number): Connected(server, str(number)) for number in range(200)}
-    assert told_connections(reporter, paper, 0.0) == (sorted(everybody), True)
+    assert reported_connections(reporter, paper, 0.0) == (sorted(everybody), True)
 
     all_of_them, server.connections = server.connections, Unseen(server.connections)
-    assert told_connections(reporter, paper, 5.0) == ([], False)
+    assert reported_connections(reporter, paper, 5.0) == ([], False)
     everybody["7"].touch()
     everybody["9"].touch()
     everybody["9"].touch()
-    assert told_connections(reporter, paper, 10.0) == (["7", "9"], False)
-    assert told_connections(reporter, paper, 15.0) == ([], False)
+    assert reported_connections(reporter, paper, 10.0) == (["7", "9"], False)
+    assert reported_connections(reporter, paper, 15.0) == ([], False)
     server.connections = all_of_them
-    assert told_connections(reporter, paper, 60.0) == (sorted(everybody), True)
+    assert reported_connections(reporter, paper, 60.0) == (sorted(everybody), True)
 
 
 async def test_what_was_told_in_a_full_list_is_not_told_again() -> None:
     server, reporter, paper = listened("DIAG/connections")
     one = Connected(server, "1")
     one.touch()
-    assert told_connections(reporter, paper, 0.0) == (["1"], True)
+    assert reported_connections(reporter, paper, 0.0) == (["1"], True)
     one.touch()
-    assert told_connections(reporter, paper, 60.0) == (["1"], True)
-    assert told_connections(reporter, paper, 65.0) == ([], False)
+    assert reported_connections(reporter, paper, 60.0) == (["1"], True)
+    assert reported_connections(reporter, paper, 65.0) == ([], False)
 
 
 async def test_who_has_gone_is_neither_told_of_nor_kept() -> None:
     server, reporter, paper = listened("DIAG/connections")
     gone = Connected(server, "1")
-    told_connections(reporter, paper, 0.0)
+    reported_connections(reporter, paper, 0.0)
     for _ in range(3):
         gone = Connected(server, "2")
         gone.touch()
@@ -678,21 +678,21 @@ async def test_who_has_gone_is_neither_told_of_nor_kept() -> None:
         assert not server.outboxes.touched
         assert gone.connection.outbox.owner is None
     gone.touch()  # a last word of somebody who has gone
-    assert told_connections(reporter, paper, 5.0) == ([], False)
+    assert reported_connections(reporter, paper, 5.0) == ([], False)
     assert not server.outboxes.touched
 
 
 async def test_who_has_bytes_waiting_is_looked_at_again() -> None:
     server, reporter, paper = listened("DIAG/connections")
     slow = Connected(server, "1")
-    told_connections(reporter, paper, 0.0)
+    reported_connections(reporter, paper, 0.0)
     slow.connection.outbox.stage_bytes(b"x")  # the writer takes it without the core
     slow.touch()
-    assert told_connections(reporter, paper, 5.0) == (["1"], False)
-    assert told_connections(reporter, paper, 10.0) == (["1"], False)
+    assert reported_connections(reporter, paper, 5.0) == (["1"], False)
+    assert reported_connections(reporter, paper, 10.0) == (["1"], False)
     slow.connection.outbox.break_off()
-    assert told_connections(reporter, paper, 15.0) == (["1"], False)
-    assert told_connections(reporter, paper, 20.0) == ([], False)
+    assert reported_connections(reporter, paper, 15.0) == (["1"], False)
+    assert reported_connections(reporter, paper, 20.0) == ([], False)
 
 
 async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
@@ -701,17 +701,17 @@ async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
     server, reporter, paper = listened("DIAG/connections")
     names = sorted(f"{number:03}" for number in range(99))
     everybody = [Connected(server, name) for name in names]
-    first = [told_connections(reporter, paper, now * 5.0) for now in range(4)]
+    first = [reported_connections(reporter, paper, now * 5.0) for now in range(4)]
     assert {len(reported) for reported, _ in first[:3]} <= set(range(30, 41))
     assert not any(full for _, full in first)
     assert sorted({name for reported, _ in first for name in reported}) == names
     # Nobody does anything: ten are told of in each interval, whoever that is.
-    quiet = [told_connections(reporter, paper, now * 5.0)[0] for now in range(4, 14)]
+    quiet = [reported_connections(reporter, paper, now * 5.0)[0] for now in range(4, 14)]
     assert {len(reported) for reported in quiet} == {9, 10}
     assert sorted(name for reported in quiet for name in reported) == names
     for one in everybody:
         one.touch()
-    busy = [told_connections(reporter, paper, now * 5.0)[0] for now in range(14, 18)]
+    busy = [reported_connections(reporter, paper, now * 5.0)[0] for now in range(14, 18)]
     assert max(map(len, busy)) <= 40
     assert sorted({name for reported in busy for name in reported}) == names
 
@@ -750,7 +750,7 @@ async def test_the_census_is_what_counting_everybody_would_find(autojump_clock) 
         held = sum(each.statistics().buffered_bytes for each in upgraded)
         return len(found), len(upgraded), held
 
-    def told_by(server: Server) -> tuple[int, int, int]:
+    def published_by(server: Server) -> tuple[int, int, int]:
         census = server.census()
         return census.clients, census.websockets, census.ws_allocated
 
@@ -760,14 +760,14 @@ async def test_the_census_is_what_counting_everybody_would_find(autojump_clock) 
         cut = ws(TEXT, b"SEND\ndestination:/topic/a\n\nx\0")[:20]
         await broker._streams[-1].send_all(cut)
         await wait_all_tasks_blocked()
-        assert told_by(server) == counted(server)
-        assert told_by(server)[:2] == (2, 1)
-        assert told_by(server)[2] > 0
+        assert published_by(server) == counted(server)
+        assert published_by(server)[:2] == (2, 1)
+        assert published_by(server)[2] > 0
         for peer in peers:
             await peer.aclose()
             await wait_all_tasks_blocked()
-            assert told_by(server) == counted(server)
-        assert told_by(server) == (0, 0, 0)
+            assert published_by(server) == counted(server)
+        assert published_by(server) == (0, 0, 0)
         assert not server.outboxes.blocked
         assert not server.outboxes.touched
 
@@ -802,10 +802,10 @@ async def test_queues_and_what_is_parked_are_ranked_in_slices() -> None:
 async def test_an_interval_of_0_means_no_statistics(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
         observer = await joins(broker, "DIAG*")
-        await heard(observer)
+        await new_messages(observer)
         await trio.sleep(100)
         await joins(broker)
-        assert {message.topic for message in await heard(observer)} == {"DIAG/event/connect"}
+        assert {message.topic for message in await new_messages(observer)} == {"DIAG/event/connect"}
 
 
 async def test_a_bug_in_the_statistics_does_not_end_the_broker(
@@ -823,13 +823,13 @@ async def test_a_bug_in_the_statistics_does_not_end_the_broker(
     run_interval(reporter, 5.0)
     messages = paper.messages()
     assert [message.offset for message in messages] == [0, 1, 2]
-    assert told(messages) == [("drop", "", "test", "")]
+    assert events_in(messages) == [("drop", "", "test", "")]
 
 
 # --- events ---------------------------------------------------------------------------------------
 
 
-def told(messages: Sequence[Message]) -> list[tuple[object, ...]]:
+def events_in(messages: Sequence[Message]) -> list[tuple[object, ...]]:
     """What events say."""
     keys = ("name", "destination", "reason", "detail")
     return [
@@ -842,16 +842,16 @@ def told(messages: Sequence[Message]) -> list[tuple[object, ...]]:
 async def test_events_of_a_session(autojump_clock) -> None:
     async with running(diag_interval_s=0.0) as broker:
         observer = await joins(broker, "DIAG/event/*")
-        await heard(observer)
+        await new_messages(observer)
         visitor = await joins(broker, "/topic/a", login="bob")
         await visitor.send("UNSUBSCRIBE", {"id": "/topic/a"})
         await visitor.send("DISCONNECT")
         await trio.sleep(5)
         await visitor.aclose()
-        messages = await heard(observer)
+        messages = await new_messages(observer)
     for message in messages:
         assert_message_matches(message)
-    assert told(messages) == [
+    assert events_in(messages) == [
         ("connect", "", "", "STOMP 1.2 over tcp from in-memory"),
         ("subscribe", "/topic/a", "", ""),
         ("unsubscribe", "/topic/a", "", ""),
@@ -865,8 +865,8 @@ async def test_a_missed_heartbeat_is_an_event(autojump_clock) -> None:
         observer = await joins(broker, "DIAG/event/heartbeat", "DIAG/event/disconnect")
         await joins(broker, **{"heart-beat": "1000,0"})
         await trio.sleep(60)
-        messages = await heard(observer)
-    late, gone = told(messages)
+        messages = await new_messages(observer)
+    late, gone = events_in(messages)
     assert late[:3] == ("heartbeat", "", "late")
     assert gone[:3] == ("disconnect", "", "heart-beat-timeout")
 
@@ -882,7 +882,7 @@ async def test_drops_are_told_once_for_each_reason() -> None:
     server.inbox.dropped, drops.no_subscriber, stale.dropped = 9 + 3, 700, 20
     drops.backlog_abandoned, server.broker.events.lost = 4, 5
     run_interval(reporter)
-    assert told(paper.messages()) == [
+    assert events_in(paper.messages()) == [
         ("drop", "", "input-queue-full", "3"),
         ("drop", "", "no-subscriber", "700"),
         ("drop", "", "stale-queue-full", "20"),
@@ -893,7 +893,7 @@ async def test_drops_are_told_once_for_each_reason() -> None:
     assert paper.messages() == []
     drops.no_subscriber += 1
     run_interval(reporter)
-    assert told(paper.messages()) == [("drop", "", "no-subscriber", "1")]
+    assert events_in(paper.messages()) == [("drop", "", "no-subscriber", "1")]
 
 
 async def test_a_drop_names_the_destination_that_lost_most_in_its_interval() -> None:
@@ -906,7 +906,7 @@ async def test_a_drop_names_the_destination_that_lost_most_in_its_interval() -> 
         drops.no_subscriber += count
         if now > 1:
             run_interval(reporter, now + 0.5)
-    assert told(paper.messages()) == [
+    assert events_in(paper.messages()) == [
         ("drop", "/topic/many", "no-subscriber", "4"),
         ("drop", "/topic/few", "no-subscriber", "1"),
     ]
@@ -922,7 +922,7 @@ async def test_what_a_slow_listener_misses_does_not_feed_itself() -> None:
     assert reporter.stream.lost == missed == 8
     for _ in range(5):
         run_interval(reporter)
-        assert told(paper.messages()) == [("drop", "DIAG", "slow-consumer", str(missed))]
+        assert events_in(paper.messages()) == [("drop", "DIAG", "slow-consumer", str(missed))]
         missed = 9
 
 

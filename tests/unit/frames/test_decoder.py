@@ -58,7 +58,7 @@ def send(body: bytes = b"", *headers: tuple[str, str], receipt: bytes | None = N
     return Frame("SEND", (TO_A, *headers), body, receipt)
 
 
-def told(size: int | str) -> tuple[str, str]:
+def length_header(size: int | str) -> tuple[str, str]:
     return "content-length", str(size)
 
 
@@ -126,30 +126,30 @@ OK: list[tuple[str, tuple[HeaderRules, ...], bytes, list[Frame]]] = [
         Frame("SUBSCRIBE", (TO_A,), b"body"), Frame("DISCONNECT", ())
     ]),
     ("F27", VERSIONS, b"SEND\ndestination:/a\ncontent-length:5\n\na\0b\0\n\0", [
-        send(b"a\0b\0\n", told(5))
+        send(b"a\0b\0\n", length_header(5))
     ]),
     ("F27", VERSIONS, b"SEND\ndestination:/a\ncontent-length:0\n\n\0SEND\ndestination:/a\n\n\0", [
-        send(b"", told(0)), send()
+        send(b"", length_header(0)), send()
     ]),
     # Octets, not characters.
     ("F27", VERSIONS, "SEND\ndestination:/a\ncontent-length:4\n\n😀\0".encode(), [
-        send("😀".encode(), told(4))
+        send("😀".encode(), length_header(4))
     ]),
     # A whole frame in the body is a body.
     ("F27", VERSIONS, b"SEND\ndestination:/a\ncontent-length:13\n\n\0ACK\nid:1\n\n\0\n\0", [
-        send(b"\0ACK\nid:1\n\n\0\n", told(13))
+        send(b"\0ACK\nid:1\n\n\0\n", length_header(13))
     ]),
     ("F27 F36", VERSIONS, b"SEND\ndestination:/a\ncontent-length:2\ncontent-length:0\n\n\0\0\0", [
-        send(b"\0\0", told(2))
+        send(b"\0\0", length_header(2))
     ]),
     ("F29", (V1_2,), b"SUBSCRIBE\ndestination:/a\ncontent-length:0\n\n\0", [
-        Frame("SUBSCRIBE", (TO_A, told(0)))
+        Frame("SUBSCRIBE", (TO_A, length_header(0)))
     ]),
     ("F30", VERSIONS, b"ACK\ncontent-length:99\n\n\0ACK\ncontent-length:x\n\n\0", [
-        Frame("ACK", (told(99),)), Frame("ACK", (told("x"),))
+        Frame("ACK", (length_header(99),)), Frame("ACK", (length_header("x"),))
     ]),
     ("F31", VERSIONS, b"SEND\ndestination:/a\ncontent-length:0003\n\nabc\0", [
-        send(b"abc", told("0003"))
+        send(b"abc", length_header("0003"))
     ]),
     ("F36", VERSIONS, b"SEND\ndestination:/a\ndestination:/b\nfoo:1\nfoo:2\n\n\0", [
         send(b"", ("foo", "1"))
@@ -452,7 +452,7 @@ def test_a_look_for_more_without_more_changes_nothing() -> None:
     for piece in (b"SEND\ncontent-length:3\n", b"\nab", b"c"):
         assert decoder.receive_data(piece) == []
         assert decoder.receive_data(b"") == []
-    assert frames_of(decoder, [b"\0"]) == [Frame("SEND", (told(3),), b"abc")]
+    assert frames_of(decoder, [b"\0"]) == [Frame("SEND", (length_header(3),), b"abc")]
 
 
 # ACKs of 1.2 that say nothing but an id.

@@ -104,11 +104,11 @@ PARTINGS = {
     "wss with heart-beats": ("wss", "bye", True),
 }
 """Transport, the receipt that DISCONNECT asks for, and whether heart-beats come behind it."""
-Heard = dict[str, Future[tuple[int, bytes]]]
+Farewell = dict[str, Future[tuple[int, bytes]]]
 
 
 @pytest.fixture(scope="module")
-def heard() -> Iterator[Heard]:
+def outcomes() -> Iterator[Farewell]:
     """What each hears that parts; all at the same time, so who asks for one waits for all."""
     options = {"linger_s": LINGER_S, "write_stall_s": STALL_S}
     with (
@@ -122,8 +122,10 @@ def heard() -> Iterator[Heard]:
 
 
 @pytest.mark.parametrize("name", PARTINGS)
-def test_who_parts_and_reads_slowly_gets_all_that_was_on_its_way(heard: Heard, name: str) -> None:
-    count, last = heard[name].result()
+def test_who_parts_and_reads_slowly_gets_all_that_was_on_its_way(
+    outcomes: Farewell, name: str
+) -> None:
+    count, last = outcomes[name].result()
     assert count >= MESSAGES * BODY_BYTES
     if PARTINGS[name][1]:
         assert b"receipt-id:bye" in last

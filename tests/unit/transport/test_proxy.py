@@ -41,7 +41,7 @@ def inet6(source: str, port: int) -> bytes:
     return inet(source, port, "fd00::1")
 
 
-def told(header: bytes) -> Proxied:
+def parsed(header: bytes) -> Proxied:
     """What ``header`` tells, whole and from its last byte on only; what follows changes nothing."""
     for length in range(len(header)):
         assert parse_proxy(header[:length]) is None
@@ -88,7 +88,7 @@ def refusal(data: bytes) -> str:
     ],
 )
 def test_whom_a_proxy_speaks_for(header: bytes, remote: str, is_loopback: bool) -> None:
-    proxied = told(header)
+    proxied = parsed(header)
     assert (proxied.remote, proxied.is_loopback) == (remote, bool(is_loopback))
     assert not proxied.is_local
 
@@ -108,7 +108,7 @@ def test_whom_a_proxy_speaks_for(header: bytes, remote: str, is_loopback: bool) 
     ],
 )
 def test_a_proxy_that_speaks_for_itself_or_does_not_know(header: bytes, is_loopback: bool) -> None:
-    proxied = told(header)
+    proxied = parsed(header)
     assert proxied.is_local
     assert (proxied.remote, proxied.is_loopback) == ("", is_loopback)
 

@@ -294,7 +294,7 @@ def client_side() -> Frames:
     return Frames(ConnectionType.CLIENT)
 
 
-def heard(data: bytes) -> list[str | int | None]:
+def texts_in(data: bytes) -> list[str | int | None]:
     """The text messages in what the broker sent, and the code of a Close."""
     connection = client_side()
     connection.receive_data(data)
@@ -363,7 +363,7 @@ def test_a_broken_message_ends_it(bad: Message[Any], code: int, reason: str) -> 
     assert subject.receive_data(data) == b"before"
     assert subject.closed is not None
     assert (subject.closed.code, subject.closed.by_peer) == (code, False)
-    goodbye, closed = heard(subject.take_replies())
+    goodbye, closed = texts_in(subject.take_replies())
     assert isinstance(goodbye, str)
     assert goodbye.startswith("c")
     record = json.loads(goodbye[1:])
@@ -375,7 +375,7 @@ def test_a_broken_message_ends_it(bad: Message[Any], code: int, reason: str) -> 
 
 def test_an_end_of_ours_is_said_in_sockjs_once() -> None:
     subject = codec()
-    assert heard(subject.close(3000, 'Go "away"!')) == ['c[3000,"Go \\"away\\"!"]', 3000]
+    assert texts_in(subject.close(3000, 'Go "away"!')) == ['c[3000,"Go \\"away\\"!"]', 3000]
     assert subject.close(3000, "again") == b""
     assert subject.receive_data(wrapped('["still read"]')) == b"still read"
     with pytest.raises(ValueError, match="1005"):
@@ -385,7 +385,7 @@ def test_an_end_of_ours_is_said_in_sockjs_once() -> None:
 def test_an_end_of_the_peers_is_not_commented() -> None:
     subject = codec()
     subject.receive_data(client_side().send(CloseConnection(1001)))
-    assert heard(subject.take_replies()) == [1001]
+    assert texts_in(subject.take_replies()) == [1001]
     assert subject.close(1000, "bye") == b""
 
 
@@ -399,7 +399,7 @@ def test_pings_are_answered_between_messages() -> None:
 
 @given(st.binary(max_size=20))
 def test_a_frame_of_ours_keeps_its_length(frame: bytes) -> None:
-    (message,) = heard(sockjs_message(frame))
+    (message,) = texts_in(sockjs_message(frame))
     assert isinstance(message, str)
     assert message.startswith("a")
     (text,) = json.loads(message[1:])
@@ -414,7 +414,7 @@ def test_a_frame_of_ours_keeps_its_length(frame: bytes) -> None:
 def test_quoted_tails_are_joined_by_a_quoted_prefix(prefix: str, tails: list[str]) -> None:
     quoted = quote_sockjs(prefix.encode())
     spliced = splice_sockjs([b"", *(tail.encode() for tail in tails)], len(quoted))
-    found = heard(quoted.join(spliced))
+    found = texts_in(quoted.join(spliced))
     assert [json.loads(str(each)[1:]) for each in found] == [[prefix + tail] for tail in tails]
     assert all(str(each).startswith("a") for each in found)
 

@@ -26,7 +26,7 @@ from tests.support.hostile import (
     PONG,
     QUIET,
     TEXT,
-    Heard,
+    Farewell,
     close_body,
     endings,
     every_chop,
@@ -236,7 +236,7 @@ def check_pongs(pongs: tuple[bytes, ...], case: Case, *, is_read_for_itself: boo
     assert all(pong in due for pong in pongs)
 
 
-def check_at_the_codec(reported: Heard, case: Case) -> None:
+def check_at_the_codec(reported: Farewell, case: Case) -> None:
     assert reported.data == case.data
     assert (reported.code, reported.by_peer) == (case.code, False)
     assert (reported.close or b"")[:2] == (close_body(case.code) if case.code else b"")

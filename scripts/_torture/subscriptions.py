@@ -53,7 +53,7 @@ Effect = Callable[[], None]
 
 
 @dataclass
-class Told:
+class SentFrame:
     """A sent frame.
 
     Args:
