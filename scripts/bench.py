@@ -13,6 +13,7 @@
     python scripts/bench.py --peers                  beside RabbitMQ and ActiveMQ, in turn
     python scripts/bench.py --peers --peer stompd=127.0.0.1:61700/4711
                                                      and beside any broker that runs already
+    python scripts/bench.py --cluster --peers        three nodes, beside three of RabbitMQ
 
 The generator is another process than the broker and far cheaper: it sends many frames in one
 write, and counts messages in what a read brought without parsing frames. What it receives is
@@ -36,6 +37,7 @@ from pathlib import Path
 
 from _bench.arguments import parse
 from _bench.beside import run_pairs
+from _bench.cluster import SIDES, cluster_rows, cluster_table, measure_cluster
 from _bench.compare import COMPARED, checkout, compare, compare_rows, compare_table
 from _bench.distance import distance_rows, distance_table, floor_scenarios, measure_distance
 from _bench.floor import built_floor
@@ -274,6 +276,19 @@ def measure_beside_peers(arguments: argparse.Namespace) -> Measured:
     return "peers", peers_figures(report, chosen) | {"machine": machine}, text
 
 
+def measure_clusters(arguments: argparse.Namespace) -> Measured:
+    """Run loads through a cluster of three nodes, and with ``--peers`` through RabbitMQ's."""
+    say("a cluster of three nodes and three servers of NATS")
+    found = measure_cluster(
+        list(SIDES)[: 2 if arguments.peers else 1],
+        pairs_of(arguments),
+        arguments.seconds,
+        say,
+        quick=arguments.quick,
+    )
+    return "cluster", cluster_rows(found), cluster_table(found)
+
+
 def pairs_of(arguments: argparse.Namespace) -> int:
     """Return how often each is run."""
     return 1 if arguments.quick else int(arguments.pairs)
@@ -287,6 +302,7 @@ def say(text: str) -> None:
 def mode_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], Measured] | None:
     """Return the function of the requested mode, or None for scenarios one by one."""
     modes: dict[str, Callable[[argparse.Namespace], Measured]] = {
+        "cluster": measure_clusters,
         "beside": measure_beside,
         "secure": measure_secure,
         "compare": measure_compared,

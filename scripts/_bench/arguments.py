@@ -11,9 +11,9 @@ from _bench.scenarios import peer_scenarios, scenarios
 
 LATENCY_CONNECTIONS = 5000
 
-OWN_LOADS = ("secure", "latency", "pauses")
+OWN_LOADS = ("secure", "latency", "pauses", "cluster")
 """Modes with loads of their own."""
-OWN_BROKERS = ("secure", "compare", "latency", "floor", "profile", "pauses", "peers")
+OWN_BROKERS = ("secure", "compare", "latency", "floor", "profile", "pauses", "peers", "cluster")
 
 
 def add_modes(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +36,11 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
         help="instead of all this: two revisions of the broker, or checkouts, in turn",
     )
     parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="instead of all this: a cluster of three nodes; with --peers beside RabbitMQ's",
+    )
+    parser.add_argument(
         "--peer",
         type=Running.parse,
         action="append",
@@ -48,15 +53,15 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="of --secure, --compare, --latency, --floor, --peers: runs of each",
+        help="of --secure, --compare, --latency, --floor, --peers, --cluster: runs of each",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=5.0,
         metavar="S",
-        help="of --secure, --latency, --pauses, --peers: how long each run is; of --profile: "
-        "processor time",
+        help="of --secure, --latency, --pauses, --peers, --cluster: how long each run is; of "
+        "--profile: processor time",
     )
     parser.add_argument(
         "--connections",

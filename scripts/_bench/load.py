@@ -2,7 +2,8 @@
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 from _bench.process import BenchError, Broker, Cpu
@@ -70,15 +71,21 @@ class Group:
     """One publisher and its subscribers."""
 
     def __init__(
-        self, port: int, destination: str, shape: Shape, *, websocket: bool, visitors: Visitors
+        self,
+        ports: Iterator[int],
+        destination: str,
+        shape: Shape,
+        *,
+        websocket: bool,
+        visitors: Visitors,
     ) -> None:
         self.shape = shape
         self.sends = Sends(destination, shape.body_bytes, websocket=websocket)
         self.publisher = Connection.open(
-            port, websocket=websocket, visitor=visitors.publisher, mark=RECEIPT_MARK
+            next(ports), websocket=websocket, visitor=visitors.publisher, mark=RECEIPT_MARK
         )
         self.subscribers = [
-            Connection.open(port, websocket=websocket, visitor=visitors.subscriber)
+            Connection.open(next(ports), websocket=websocket, visitor=visitors.subscriber)
             for _ in range(shape.subscribers)
         ]
         for subscriber in self.subscribers:
@@ -135,6 +142,7 @@ class Load:
     """Connections of one scenario, for any number of runs over them.
 
     Args:
+      broker: Clients are spread over its ports.
       topics: How the destinations begin; a number follows.
     """
 
@@ -151,8 +159,9 @@ class Load:
         self.shape = shape
         # Before the connections: select(2) takes no descriptor beyond 1,023.
         self._epoll = select.epoll()
+        ports = cycle(broker.ports)
         self.groups = [
-            Group(broker.port, f"{topics}{number}", shape, websocket=websocket, visitors=visitors)
+            Group(ports, f"{topics}{number}", shape, websocket=websocket, visitors=visitors)
             for number in range(shape.groups)
         ]
         self._by_file = {

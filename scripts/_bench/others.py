@@ -100,6 +100,46 @@ def rabbitmq(
 
 
 @contextmanager
+def rabbitmq_cluster(
+    count: int, login: str = LOGIN, passcode: str = PASSCODE
+) -> Iterator[list[OtherBroker]]:
+    """Run nodes of RabbitMQ as one cluster, each as ``rabbitmq`` does.
+
+    Raises:
+      NotInstalledError: it is not there.
+      BenchError: it did not start.
+    """
+    epmd = shutil.which("epmd")
+    if not RABBITMQ.exists() or epmd is None:
+        raise NotInstalledError("rabbitmq", "rabbitmq-server")
+    user = _account("rabbitmq")
+    mapper_port, *ports = _free_ports(1 + 3 * count)
+    with ExitStack() as children:
+        homes = [children.enter_context(_directory(user)) for _ in range(count)]
+        mapper = [epmd, "-port", str(mapper_port), "-address", "127.0.0.1"]
+        children.enter_context(_running(mapper, homes[0], user, {}))
+        told = [_rabbitmq_environment(home, mapper_port, ports.pop()) for home in homes]
+        names = [each["RABBITMQ_NODENAME"] for each in told]
+        found: list[OtherBroker] = []
+        for home, environment, name in zip(homes, told, names, strict=True):
+            port, web_port = ports.pop(), ports.pop()
+            conf = _rabbitmq_conf(port, web_port, login, passcode)
+            conf += "cluster_formation.peer_discovery_backend = classic_config\n"
+            conf += "".join(
+                f"cluster_formation.classic_config.nodes.{number} = {each}\n"
+                for number, each in enumerate(names, 1)
+            )
+            _write(home / "rabbitmq.conf", conf)
+            _write(home / "plugins", "[rabbitmq_stomp].\n")
+            more = {"RABBITMQ_ERLANG_COOKIE": "bench"}
+            node = children.enter_context(_running([str(RABBITMQ)], home, user, environment | more))
+            node.wait_for(r"Server startup complete; 1 plugins started")
+            _knock(port)
+            found.append(OtherBroker(name, port, 0, node.pid))
+        yield found
+
+
+@contextmanager
 def activemq(
     login: str = LOGIN,
     passcode: str = PASSCODE,

@@ -22,7 +22,7 @@ from _bench.load import Load, Run, Shape, Visitors
 from _bench.others import NotInstalledError
 from _bench.peer_brokers import OURS, Peer, Standing, server_of
 from _bench.process import BenchError, Broker
-from _bench.queues import QueueLoad, QueueShape
+from _bench.queues import Place, QueueLoad, QueueShape
 from _bench.scenarios import IDLE_AT_ONCE, Scenario
 from _bench.stamped import StampedLoad
 from _bench.tables import percentile
@@ -249,7 +249,7 @@ def _open(standing: Standing, scenario: Scenario, tag: str) -> Load | QueueLoad:
         return QueueLoad(
             standing.broker,
             shape,
-            queue=f"/queue/bench.{tag}",
+            place=Place(f"/queue/bench.{tag}"),
             visitor=visitor,
             # RabbitMQ confirms in whatever order it stored them.
             in_order=not shape.persistent,

@@ -79,11 +79,18 @@ class Broker(NamedTuple):
 
     Args:
       family: What its process started counts as well.
+      others: Ports of more nodes, if they are one broker for their clients.
     """
 
     port: int
     pid: int
     family: bool = False
+    others: Sequence[int] = ()
+
+    @property
+    def ports(self) -> Sequence[int]:
+        """Return where clients connect to, in turn."""
+        return (self.port, *self.others)
 
     def cpu(self) -> Cpu:
         """Read the processor time that it has used."""

@@ -8,6 +8,7 @@ import re
 import select
 import time
 from collections.abc import Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 from _bench.load import Run
@@ -25,7 +26,6 @@ from _bench.wire import (
     receipt_line,
 )
 
-QUEUE = "/queue/bench"
 BODY_BYTES = 117
 FILLER = b"x" * (BODY_BYTES - DIGITS - len(MARK))
 ACK_ID = re.compile(rb"\nack:([^\n]+)\n")
@@ -73,6 +73,25 @@ class QueueShape(NamedTuple):
         return self.messages // self.at_once
 
 
+class Place(NamedTuple):
+    """The queue of a load.
+
+    Args:
+      more: Lines of headers of each SEND and SUBSCRIBE, in the words of one broker.
+    """
+
+    queue: str
+    more: Sequence[str] = ()
+
+    @property
+    def lines(self) -> str:
+        """Return its lines in a frame."""
+        return "\n".join((f"destination:{self.queue}", *self.more))
+
+
+QUEUE = Place("/queue/bench")
+
+
 class Producer:
     """Sends its share, as the windows allow.
 
@@ -81,10 +100,10 @@ class Producer:
     """
 
     def __init__(
-        self, port: int, number: int, shape: QueueShape, queue: str, visitor: Visitor
+        self, port: int, number: int, shape: QueueShape, place: Place, visitor: Visitor
     ) -> None:
         self.connection = Connection.open(port, websocket=False, visitor=visitor, mark=RECEIPT_MARK)
-        self._queue = queue.encode()
+        self._place = place
         self.shape = shape
         self.number = number
         self.sent = 0
@@ -124,10 +143,10 @@ class Producer:
         extra = b""
         if shape.transaction:
             extra = b"transaction:%d\n" % (self.sent if shape.transaction == "own" else 1)
-        start = b"SEND\n%b%bdestination:%b\ncontent-length:%d\n" % (
+        start = b"SEND\n%b%b%b\ncontent-length:%d\n" % (
             extra,
             b"persistent:true\n" if shape.persistent else b"",
-            self._queue,
+            self._place.lines.encode(),
             BODY_BYTES,
         )
         plain = start + b"\n" + FILLER
@@ -141,7 +160,7 @@ class Producer:
 class Consumer:
     """A consumer that checks each message and acknowledges it."""
 
-    def __init__(self, port: int, shape: QueueShape, queue: str, visitor: Visitor) -> None:
+    def __init__(self, port: int, shape: QueueShape, place: Place, visitor: Visitor) -> None:
         self.connection = Connection.open(port, websocket=False, visitor=visitor)
         self.shape = shape
         self.acks = shape.ack != "auto"
@@ -150,7 +169,7 @@ class Consumer:
         self._last = [-1] * shape.producers
         prefetch = "".join(f"{name}:{shape.prefetch}\n" for name in PREFETCH if shape.prefetch)
         self.connection.ask(
-            f"SUBSCRIBE\nid:1\ndestination:{queue}\nack:{shape.ack}\n{prefetch}receipt:s\n\n\0".encode(),
+            f"SUBSCRIBE\nid:1\n{place.lines}\nack:{shape.ack}\n{prefetch}receipt:s\n\n\0".encode(),
             b"RECEIPT\n",
         )
 
@@ -218,6 +237,7 @@ class QueueLoad:
     """Connections of one scenario, for any number of runs over them.
 
     Args:
+      broker: Clients are spread over its ports.
       in_order: Whether RECEIPTs have to come in the order of what they answer, as ours do.
     """
 
@@ -226,20 +246,21 @@ class QueueLoad:
         broker: Broker,
         shape: QueueShape,
         *,
-        queue: str = QUEUE,
+        place: Place = QUEUE,
         visitor: Visitor = STRANGER,
         in_order: bool = True,
     ) -> None:
         self.broker = broker
         self.shape = shape
         self.producers = [
-            Producer(broker.port, number, shape, queue, visitor)
-            for number in range(shape.producers)
+            Producer(port, number, shape, place, visitor)
+            for number, port in zip(range(shape.producers), cycle(broker.ports), strict=False)
         ]
         for producer in self.producers:
             producer.connection.in_order = in_order
         self.consumers = [
-            Consumer(broker.port, shape, queue, visitor) for _ in range(shape.consumers)
+            Consumer(port, shape, place, visitor)
+            for _, port in zip(range(shape.consumers), cycle(broker.ports), strict=False)
         ]
         self._epoll = select.epoll()
         every: list[Producer | Consumer] = [*self.producers, *self.consumers]

@@ -53,6 +53,12 @@ class Machine:
         """Whether it has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Its process, once it was started."""
+        assert self._process is not None
+        return self._process.pid
+
     def send(self, number: int) -> None:
         """Send it a signal, and wait for its end if it ends by that."""
         assert self._process is not None

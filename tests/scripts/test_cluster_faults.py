@@ -1,4 +1,4 @@
-"""The short form of the faults of a cluster: owners end or pause, a server is replaced."""
+"""Scripts for clusters of processes, in short: faults under load, and what a cluster costs."""
 
 import json
 from pathlib import Path
@@ -24,3 +24,12 @@ def test_nothing_is_lost_or_repeated_when_owners_end_or_pause_or_servers_leave(
     assert summary["first_violations"] == []
     assert summary["receipted"] > 1000
     assert set(summary["silence"]) == {"owner", "pause", "replace"}
+
+
+def test_a_cluster_is_measured() -> None:
+    nats_server()
+    done = run_script("bench", "--cluster", "--quick", "--seconds", "1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if " trio_stomp " in line]
+    assert len(rows) == 3
+    assert all(float(row[2].replace(",", "")) > 0 for row in rows)
