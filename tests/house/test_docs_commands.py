@@ -155,7 +155,7 @@ CODE = ("python", "js", "html", "toml")
 SHELLS = ("", "sh", "console")
 SERVES = re.compile(r"(?:\S*python\S* -m trio_stomp|trio-stomp) +(?:-\S|\w+=|serve\b)")
 CARRIES_OVER = ("scripts/examples/move_queue.py", "stomp://old:")
-SHOWS_DEAD = ("use/cli.md", "trio-stomp dlq ls")
+SHOWS_DEAD = ("use/cli.md", "trio-stomp dlq ls --names")
 SCRIPT = re.compile(r"\b(scripts/[\w/]+\.py)((?: +[^\s`|#]+)*)")
 
 

@@ -65,8 +65,10 @@ class FakeSite:
 
 
 @contextmanager
-def fake_site(pages: Mapping[str, tuple[int, bytes]], method: str = "GET") -> Iterator[FakeSite]:
-    """Serve these pages on a port of loopback."""
+def fake_site(
+    pages: Mapping[str, tuple[int, bytes]], method: str = "GET", kind: str = "application/json"
+) -> Iterator[FakeSite]:
+    """Serve these pages, of a media type, on a port of loopback."""
     site = FakeSite(dict(pages))
 
     class Handler(BaseHTTPRequestHandler):
@@ -74,6 +76,7 @@ def fake_site(pages: Mapping[str, tuple[int, bytes]], method: str = "GET") -> It
             site.asked.append((self.path, self.headers.get("Authorization")))
             status, body = site.pages.get(self.path.partition("?")[0], (404, b"nothing\n"))
             self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -6,8 +6,9 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,6 +25,7 @@ from trio_stomp.cli._connect_options import (
 )
 from trio_stomp.cli._tool import CannotDo, printable
 
+API = "/api/v1/"
 TIMEOUT_S = 10.0
 OPERATION_S = 60.0
 """Time limit of each network operation while the broker works."""
@@ -32,6 +34,16 @@ SHOWN_CHARS = 300
 NOBODY = Access()
 DONE = ("purged", "moved")
 """Fields of results that count what was done before an error."""
+REMEDIES = {
+    "authentication-failed": "; check --login and the passcode, or --token-file",
+    "not-authorized": "; its operator can find out why: trio-stomp acl test",
+}
+"""What to do about an error, by its code."""
+LISTED = 1_000
+"""The most records in one answer."""
+LINES = "application/x-ndjson"
+
+Record = dict[str, Any]
 
 
 class Unreachable(CannotDo):
@@ -57,13 +69,18 @@ class Answer:
     status: int
     body: bytes
 
-    def text(self) -> str:
-        """Return the first line for people, or the ``error`` of a JSON document."""
+    def record(self) -> Record | None:
+        """Return the JSON object that it is, or None."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict) and isinstance(found.get("error"), str):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def text(self) -> str:
+        """Return the first line for people, or the ``error`` of a JSON document."""
+        found = self.record()
+        if found is not None and isinstance(found.get("error"), str):
             return printable(found["error"][:SHOWN_CHARS])
         lines = self.body.decode(errors="replace").strip().splitlines()
         return printable(lines[0][:SHOWN_CHARS]) if lines else f"status {self.status}"
@@ -98,44 +115,81 @@ class Site:
         self,
         method: str,
         name: str,
-        parameters: dict[str, Any],
-        tell: Callable[[dict[str, Any]], None] = noop,
-    ) -> dict[str, Any]:
-        """Have the broker do an operation, and return the result.
+        parameters: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        body: bytes | None = None,
+        kind: str = "",
+        tell: Callable[[Record], None] = noop,
+    ) -> Record:
+        """Send a request to the management interface, and return the answer.
 
         Args:
           method: GET or POST.
           name: The last part of its address.
-          parameters: Its parameters. None or "" = not given.
+          parameters: Its parameters; a list is repeated. None, False, "" and [] = not given.
+          body: The request's body.
+          kind: The media type of the body.
           tell: Called with figures about the progress.
 
         Raises:
           CannotDo: no answer arrived, or the broker refused: ``Refused``.
         """
-        query = urlencode({key: each for key, each in parameters.items() if each})
-        accept = {"Accept": "application/x-ndjson"}
-        with self._asking(method, f"/api/v1/{name}?{query}", OPERATION_S, accept) as response:
+        given = {
+            key: 1 if each is True else each
+            for key, each in parameters.items()
+            if each is not None and each is not False and each != ""
+        }
+        path = f"{API}{name}?{urlencode(given, doseq=True)}"
+        headers = {"Accept": LINES, **({"Content-Type": kind} if kind else {})}
+        with self._asking(method, path, OPERATION_S, headers, body) as response:
             last = b""
-            for line in response:
+            # Other answers are one document of several lines.
+            for line in response if _is_in_lines(response) else [response.read()]:
                 if last:
                     tell(json.loads(last))
                 last = line
         if response.status == 404 and not last.startswith(b"{"):
             raise CannotDo("the broker has no management interface: it is older")
         answer = Answer(response.status, last)
-        try:
-            found = json.loads(last)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or response.status != 200 or "error" in found:
-            done = [f"{found[key]} {key}, then: " for key in DONE if found and found.get(key)]
-            code = str(found.get("code", "")) if isinstance(found, dict) else ""
-            raise Refused("".join(done) + answer.text(), code)
+        found = answer.record()
+        if found is None or response.status != 200 or "error" in found:
+            found = found or {}
+            done = [f"{found[key]} {key}, then: " for key in DONE if found.get(key)]
+            code = str(found.get("code", ""))
+            raise Refused(f"{''.join(done)}{answer.text()}{REMEDIES.get(code, '')}", code)
+        return found
+
+    def records(
+        self, name: str, parameters: Mapping[str, Any], most: int | None = None
+    ) -> list[Record]:
+        """Return the records of a list, of which an answer has a thousand at most.
+
+        Args:
+          name: The name of the list.
+          parameters: Further parameters of the request.
+          most: The most records; None = all.
+
+        Raises:
+          CannotDo: as ``operate``.
+        """
+        found: list[Record] = []
+        while most is None or len(found) < most:
+            limit = LISTED if most is None else min(LISTED, most - len(found))
+            query = {**parameters, "offset": len(found), "limit": limit}
+            part: list[Record] = self.operate("GET", name, query)[name]
+            found += part
+            if len(part) < limit:
+                break
         return found
 
     @contextmanager
     def _asking(
-        self, method: str, path: str, timeout_s: float, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        body: bytes | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         """Provide the response to a request, whose body is not read yet.
 
@@ -145,7 +199,7 @@ class Site:
         url = self.address.web_url
         connection = self._connect(timeout_s)
         try:
-            connection.request(method, path, headers=self._headers() | (headers or {}))
+            connection.request(method, path, body, headers={**self._headers(), **headers})
             yield connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             raise Unreachable(
@@ -176,27 +230,9 @@ class Site:
             return {"Authorization": f"Basic {pair}"}
         return {}
 
-    def get_json(self, path: str) -> dict[str, Any]:
-        """Request a page that is a JSON object.
 
-        Raises:
-          CannotDo: no answer arrived, the page is missing or forbidden, or it is not a JSON object.
-        """
-        answer = self.get(path)
-        page = self.address.web_url + path.partition("?")[0]
-        if answer.status == 401:
-            raise CannotDo(f"{page} requires a login: give --login or --token-file")
-        if answer.status == 404:
-            raise CannotDo(f"{page} does not exist: the broker is older, or not trio_stomp")
-        if answer.status != 200:
-            raise CannotDo(f"{page} answers {answer.status}: {answer.text()}")
-        try:
-            found = json.loads(answer.body)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise CannotDo(f"{page} does not answer in JSON: is that a trio_stomp broker?")
-        return found
+def _is_in_lines(response: http.client.HTTPResponse) -> bool:
+    return response.headers.get_content_type() == LINES
 
 
 def _cause(error: Exception) -> str:
@@ -216,9 +252,3 @@ def open_site(given: argparse.Namespace) -> Site:
     address = read_address(given)
     tls = tls_context(given, address)
     return Site(address, tls, read_access(given))
-
-
-def pid_of(varz: dict[str, Any]) -> object:
-    """Return the process id that ``/varz`` names, or None."""
-    process = varz.get("process")
-    return varz.get("pid", process.get("pid") if isinstance(process, dict) else None)

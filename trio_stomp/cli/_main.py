@@ -5,9 +5,10 @@ It imports almost nothing, so that ``health`` starts fast.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
@@ -18,6 +19,9 @@ from trio_stomp.cli._tool import (
     CannotDo,
     near,
 )
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 OF_POSIX = ("fcntl", "resource", "termios")
 """Modules of Python that Windows does not have."""
@@ -51,8 +55,8 @@ GROUPS = (
         (
             ("top", "watch rates, queues, drops and latencies in the terminal"),
             ("health", "report the health of a broker: exit code 0 or 1"),
-            ("ls", "list queues, connections or subscriptions"),
-            ("show", "show one queue with its consumers, or one connection"),
+            ("ls", "list queues, connections, subscriptions and other things"),
+            ("show", "show one queue with its consumers, one connection, or another thing"),
             ("peek", "show the waiting messages of a queue, without consuming them"),
             ("purge", "remove the waiting messages of a queue for good"),
             ("move", "move the waiting messages of a queue to another destination"),
@@ -81,11 +85,19 @@ COMMON = {
     "--json": False,
 }
 """Options that may stand before the command of a tool, and whether a value follows."""
-FOLDERS = {
-    "_messages": ("send", "subscribe", "request", "reply"),
-    "_manage": ("ls", "show", "peek", "purge", "move", "pause", "resume", "close", "dlq"),
+MODULES = {
+    "send": "_messages._send",
+    "request": "_messages._send",
+    "subscribe": "_messages._subscribe",
+    "reply": "_messages._reply",
+    **dict.fromkeys(
+        (*("ls", "show", "peek", "purge", "move", "pause", "resume", "close", "explain", "dlq"),),
+        "_manage._commands",
+    ),
 }
-"""Commands whose module is in a folder."""
+"""The modules of commands that are not named after their command."""
+SHARED = ("_messages._send", "_manage._commands")
+"""Modules of several commands, which they are told."""
 VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\
@@ -118,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         name, rest = _command(argv)
-        code: int = import_module(module_of(name)).main(rest)
+        code: int = _function(name, "main")(rest)
         if name != "serve":
             sys.stdout.flush()
     except OptionError as error:
@@ -192,10 +204,24 @@ def names() -> list[str]:
     return [name for _, commands in GROUPS for name, _ in commands]
 
 
-def module_of(name: str) -> str:
-    """Return the module of a command."""
-    folder = "".join(f".{folder}" for folder, those in FOLDERS.items() if name in those)
-    return f"trio_stomp.cli.commands{folder}._{name}"
+def text_of(name: str) -> str:
+    """Return the line about a command in the help."""
+    return next(text for _, commands in GROUPS for each, text in commands if each == name)
+
+
+def parser_of(name: str) -> "ArgumentParser":
+    """Return the parser of the arguments after a command."""
+    parser: ArgumentParser = _function(name, "make_parser")()
+    return parser
+
+
+def _function(name: str, kind: str) -> Callable[..., Any]:
+    """Return ``main`` or ``make_parser`` of a command."""
+    module = MODULES.get(name, f"_{name}")
+    # The parser of ``serve`` is in another module than its code.
+    path = "_arguments" if (name, kind) == ("serve", "make_parser") else f"commands.{module}"
+    function = getattr(import_module(f"trio_stomp.cli.{path}"), kind)
+    return partial(function, name=name) if module in SHARED else function
 
 
 def help_text() -> str:

@@ -137,7 +137,7 @@ def _blame(
         first = leaves[0]
         assert isinstance(first, ClientError)
         return CannotDo(f"{text_of(first)}{note()}")
-    return error
+    return leaves[0] if len(leaves) == 1 else error
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

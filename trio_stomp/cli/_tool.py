@@ -180,6 +180,17 @@ def port_number(text: str) -> int:
     return _whole(text, 0, 65535)
 
 
+def time_ms(text: str) -> int:
+    """Parse a time, into milliseconds since 1970."""
+    # Imported here, as few commands take a time.
+    from trio_stomp.cli._times import time_of
+
+    try:
+        return int(time_of(text) * 1000)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _whole(text: str, least: int, most: int) -> int:
     # int() alone accepts "1_0" and the digits of every script.
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1

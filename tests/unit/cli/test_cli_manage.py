@@ -1,14 +1,19 @@
 """The commands of management, against a broker."""
 
+import argparse
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
+import trio
 
 from tests.support.tool_fakes import Terminal, Told, fake_site
 from tests.support.tool_fakes import told as told
 from trio_stomp.cli import _main
-from trio_stomp.cli._tool import BAD_OPTION, CANNOT
+from trio_stomp.cli._tool import BAD_OPTION, CANNOT, time_ms
+from trio_stomp.cli.commands._manage import _kinds, _messages
+from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker
 
 Q = "/queue/q"
@@ -32,6 +37,16 @@ def test_messages_are_shown(told: Told, url: str) -> None:
     assert lines[-1] == f"{Q}: 2 shown, 3 waiting"
     shown = json.loads(told("peek", Q, "--offset", "1", "--count", "1", "--json"))
     assert [each["body"] for each in shown["messages"]] == ["a pear"]
+    assert (shown["queue"], shown["total"]) == (Q, 3)
+
+
+def test_all_messages_are_shown_page_by_page(
+    told: Told, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_messages, "LISTED", 2)
+    for most, bodies in (("3", 3), ("2", 2), ("9", 3)):
+        assert told("peek", Q, "--count", most).count("bytes") == bodies
+    assert told("dlq", "show", Q, "--exact").count("bytes") == 3
 
 
 def test_messages_are_moved_and_purged(told: Told, url: str) -> None:
@@ -49,9 +64,12 @@ def test_messages_are_moved_and_purged(told: Told, url: str) -> None:
 @pytest.mark.parametrize(
     ("options", "question"),
     [
-        ([], f"Purge all messages of {Q} for good?"),
-        (["--count", "2"], f"Purge up to 2 messages of {Q} for good?"),
-        (["--selector", "a = 1"], f"Purge the messages with a = 1 of {Q} for good?"),
+        ([], f"Purge messages of {Q} for good? [y/N]"),
+        (["--count", "2"], f"Purge messages of {Q} for good (count 2)?"),
+        (
+            ["--selector", "a = 1", "--count", "2"],
+            f"Purge messages of {Q} for good (selector a = 1, count 2)?",
+        ),
     ],
 )
 def test_a_purge_asks_first(
@@ -66,7 +84,7 @@ def test_a_purge_asks_first(
     assert _main.main(["purge", Q, *options]) == 0
     captured = capsys.readouterr()
     assert question in captured.err
-    assert captured.out == "nothing was purged\n"
+    assert captured.out == "nothing was changed\n"
     assert told("peek", Q).endswith("3 waiting\n")
 
 
@@ -74,7 +92,7 @@ def test_a_queue_is_paused_and_shown(told: Told, url: str) -> None:
     assert told("pause", Q) == f"{Q}: paused\n"
     lines = told("show", "queue", Q).splitlines()
     assert ["input_depth", "3"] in [line.split() for line in lines]
-    assert ["paused", "True"] in [line.split() for line in lines]
+    assert ["paused", "yes"] in [line.split() for line in lines]
     assert ["policy.overflow", "reject"] in [line.split() for line in lines]
     assert json.loads(told("resume", Q, "--json")) == {"queue": Q, "paused": False}
     assert "no queue" in told("show", "queue", "/queue/none", code=CANNOT)
@@ -83,9 +101,13 @@ def test_a_queue_is_paused_and_shown(told: Told, url: str) -> None:
 def test_things_are_listed_and_a_connection_is_closed(told: Told, url: str) -> None:
     assert Q in told("ls", "queues")
     assert json.loads(told("ls", "queues", "--json"))[0]["input_depth"] == 3
+    assert told("ls", "queues", "--names", "--name", "/queue/*") == f"{Q}\n"
+    assert told("ls", "destinations", "--count", "1", "--sort", "enqueued").count(Q) == 1
     assert told("ls", "subscriptions").startswith("destination")
     assert json.loads(told("ls", "connections", "--json"))[0]["session_id"]
     assert "tcp" in told("ls", "connections")
+    assert told("show", "destination", Q).startswith(f"destination              {Q}\n")
+    assert "process.uptime_s" in told("show", "overview")
     assert "no session" in told("close", "12", code=CANNOT)
     assert "no session" in told("show", "connection", "12", code=CANNOT)
 
@@ -115,9 +137,42 @@ def test_answers_of_other_brokers(told: Told, status: int, body: bytes, text: st
 
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     lines = b'{"seen": 1, "total": 4}\n{"seen": 3, "total": 4}\n{"queue": "q", "purged": 4}\n'
-    with fake_site({"/api/v1/purge": (200, lines)}, "POST") as site:
+    with fake_site({"/api/v1/purge": (200, lines)}, "POST", "application/x-ndjson") as site:
         where = f"http://127.0.0.1:{site.port}"
         assert _main.main(["purge", Q, "--yes", "--progress", "--url", where]) == 0
     captured = capsys.readouterr()
     assert captured.out == "q: 4 purged\n"
     assert "purge:  25 %" in captured.err
+
+
+def test_a_thing_of_a_list_is_shown_by_its_name(told: Told, url: str) -> None:
+    async def subscribe() -> None:
+        for name, topic in (("prices", "/topic/a"), ("prices", "/topic/b"), ("x", "/topic/a")):
+            async with open_client(url) as client, client.subscribe(topic, durable=name):
+                pass
+
+    trio.run(subscribe)
+    assert told("ls", "durables").count("away") == 3
+    shown = told("show", "durable", "prices").splitlines()
+    assert [line.split()[1] for line in shown if line.startswith("destination ")] == [
+        "/topic/a",
+        "/topic/b",
+    ]
+    assert len(json.loads(told("show", "durable", "prices", "--json"))) == 2
+    assert json.loads(told("show", "durable", "x", "--json"))["name"] == "x"
+    out = told("show", "durable", "pri", code=CANNOT)
+    assert "there is no durable 'pri'; trio-stomp ls durables lists them" in out
+
+
+def test_fields_are_written_for_people() -> None:
+    record = {"none": None, "at_ms": 1_700_000_000_000, "for_ms": 5000, "list": ["a", 1], "b": True}
+    cells = [_kinds.cell(record, name) for name in (*record, "missing")]
+    assert cells == ["", "2023-11-14T22:13:20Z", 5000, "a, 1", "yes", ""]
+
+
+def test_times_of_the_command_line() -> None:
+    assert time_ms("@1700000000.5") == 1_700_000_000_500
+    assert time_ms("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    assert abs(time.time() * 1000 - 600_000 - time_ms("10m")) < 60_000
+    with pytest.raises(argparse.ArgumentTypeError, match="'10x' is no time; write one like"):
+        time_ms("10x")

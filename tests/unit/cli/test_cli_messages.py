@@ -19,7 +19,6 @@ from trio_stomp.base import OptionError
 from trio_stomp.cli._lines import Outgoing
 from trio_stomp.cli.commands._messages._source import paced
 from trio_stomp.cli.commands._messages._template import Template
-from trio_stomp.client import open_client
 from trio_stomp.testing import ThreadedBroker, threaded_broker
 
 
@@ -130,7 +129,7 @@ def test_the_login_comes_from_the_environment(tmp_path: Path, told: Told) -> Non
         # A token is a login of its own.
         token = save(tmp_path / "token", "a.b.c\n")
         ran = run("peek", "/queue/a", "--token-file", token, **variables)
-        assert "the passcode" not in ran.stderr
+        assert "the passcode of" not in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -237,27 +236,20 @@ def test_messages_on_their_way_survive_a_restart(tmp_path: Path) -> None:
     port = free_port()
     options = {"port": port, "data_dir": str(tmp_path)}
     where = {"TRIO_STOMP_URL": f"stomp://127.0.0.1:{port}"}
-    line = ("send", "/queue/s", "--lines", "--persistent", "--reconnect")
-
+    line = ("send", "/queue/s", "--json", "--persistent", "--reconnect")
+    stored = '{"destination": "/queue/s", "receipt": {"stored": "journal"}}\n'
     with (
         threaded_broker(**options) as broker,
         started(*line, **where) as (process, stdin, stdout, _),
     ):
-        stdin.write("1\n")
+        stdin.write('{"body": "1"}\n')
         stdin.flush()
-        assert run("subscribe", "/queue/s", "--browse", **where).returncode == 0
+        assert stdout.readline() == stored
         broker.stop()
-        stdin.write("2\n")
+        stdin.write('{"body": "2"}\n')
         stdin.close()
-        with threaded_broker(**options) as again:
+        with threaded_broker(**options):
+            assert stdout.readline() == stored
             assert process.wait(PATIENCE_S) == 0
-            assert stdout.read() == "2 sent: 2 stored journal\n"
-
-            async def bodies() -> list[str]:
-                async with (
-                    open_client(again.url) as client,
-                    client.subscribe("/queue/s") as messages,
-                ):
-                    return [(await messages.receive()).text for _ in range(2)]
-
-            assert sorted(trio.run(bodies)) == ["1", "2"]
+            ran = run("subscribe", "/queue/s", "--count", "2", "--for", "30", **where)
+            assert ran.stdout == "1\n2\n"

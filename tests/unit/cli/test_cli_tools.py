@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from importlib import import_module
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -344,7 +343,7 @@ TOOLS = [
     pytest.param(parser, id=parser.prog.partition(" ")[2])
     for name in _main.names()
     if name not in ("serve", "config")
-    for parser in parsers_of(import_module(_main.module_of(name)).make_parser())
+    for parser in parsers_of(_main.parser_of(name))
     if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
 ]
 
@@ -486,15 +485,16 @@ def test_a_passcode_that_cannot_be_had(
 @pytest.fixture
 def site() -> Iterator[FakeSite]:
     pages = {
-        "/object": (200, b'{"a": 1}'),
-        "/list": (200, b"[1]"),
-        "/text": (200, b"nothing"),
-        "/deep": (200, b"[" * 100_000),
-        "/private": (401, b"who?"),
-        "/wrong": (400, b'{"error": "ask ?q=MESSAGE-ID"}'),
-        "/forbidden": (403, b"this page is for\x1b[31m others\nmore"),
+        "object": (200, b'{"a": 1}'),
+        "list": (200, b"[1]"),
+        "text": (200, b"nothing"),
+        "deep": (200, b"[" * 100_000),
+        "private": (401, b'{"error": "log in", "code": "authentication-failed"}'),
+        "wrong": (400, b'{"error": "ask ?q=MESSAGE-ID"}'),
+        "forbidden": (403, b"this page is for\x1b[31m others\nmore"),
+        "things": (200, b'{"things": [{"a": 1}, {"a": 2}]}'),
     }
-    with fake_site(pages) as served:
+    with fake_site({f"/api/v1/{name}": page for name, page in pages.items()}) as served:
         yield served
 
 
@@ -502,33 +502,47 @@ def site_of(fake: FakeSite, access: Access = Access()) -> Site:  # noqa: B008
     return Site(parse_url(fake.url), None, access)
 
 
-def test_a_page_of_json(site: FakeSite) -> None:
-    assert site_of(site).get_json("/object?q=1") == {"a": 1}
-    assert site.asked == [("/object?q=1", None)]
+def test_parameters_of_a_request(site: FakeSite) -> None:
+    parameters = {"q": "a b&c", "id": ["1", "2"], "none": None, "empty": "", "bytes": 0}
+    flags = {"yes": True, "no": False}
+    assert site_of(site).operate("GET", "object", {**parameters, **flags}) == {"a": 1}
+    assert site.asked == [("/api/v1/object?q=a+b%26c&id=1&id=2&bytes=0&yes=1", None)]
+
+
+def test_a_long_list_is_read_page_by_page(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http_get, "LISTED", 2)
+    assert len(site_of(site).records("things", {"name": "x"}, 4)) == 4
+    assert [path for path, _ in site.asked] == [
+        f"/api/v1/things?name=x&offset={offset}&limit=2" for offset in (0, 2)
+    ]
+    # The broker has fewer than were asked for.
+    assert len(site_of(site).records("things", {}, 3)) == 4
+    monkeypatch.setattr(_http_get, "LISTED", 3)
+    assert len(site_of(site).records("things", {})) == 2
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("name", "told"),
     [
-        ("/list", "/list does not answer in JSON: is that a trio_stomp broker?"),
-        ("/text", "does not answer in JSON"),
-        ("/deep", "does not answer in JSON"),
-        ("/private", "/private requires a login: give --login or --token-file"),
-        ("/forbidden?q=1", "/forbidden answers 403: this page is for\\x1b[31m others"),
-        ("/wrong", "/wrong answers 400: ask ?q=MESSAGE-ID"),
-        ("/none", "/none does not exist: the broker is older, or not trio_stomp"),
+        ("list", "[1]"),
+        ("text", "nothing"),
+        ("deep", "[[["),
+        ("private", "log in; check --login and the passcode, or --token-file"),
+        ("forbidden", "this page is for\\x1b[31m others"),
+        ("wrong", "ask ?q=MESSAGE-ID"),
+        ("none", "the broker has no management interface: it is older"),
     ],
 )
-def test_a_page_that_does_not_do(site: FakeSite, path: str, told: str) -> None:
+def test_an_answer_that_does_not_do(site: FakeSite, name: str, told: str) -> None:
     with pytest.raises(CannotDo) as caught:
-        site_of(site).get_json(path)
+        site_of(site).operate("GET", name)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_who_asks_is_told(site: FakeSite) -> None:
-    site_of(site, Access("u", "p\u00e4")).get("/object")
-    site_of(site, Access(token="t.o.k")).get("/object")
+    site_of(site, Access("u", "p\u00e4")).get("/api/v1/object")
+    site_of(site, Access(token="t.o.k")).get("/api/v1/object")
     pair = base64.b64encode("u:p\u00e4".encode()).decode()
     assert [who for _, who in site.asked] == [f"Basic {pair}", "Bearer t.o.k"]
 
@@ -536,7 +550,7 @@ def test_who_asks_is_told(site: FakeSite) -> None:
 def test_a_page_beyond_all_bounds(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_http_get, "MAX_PAGE_BYTES", 7)
     with pytest.raises(Unreachable, match="has over 7 bytes"):
-        site_of(site).get("/object")
+        site_of(site).get("/api/v1/object")
 
 
 def test_an_answer_without_text_is_told_by_its_number() -> None:
@@ -716,7 +730,9 @@ def test_a_process_that_is_no_broker_is_left_alone(
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
-    with fake_site({"/varz": (200, json.dumps({"pid": pid}).encode())}) as site:
+    with fake_site(
+        {"/api/v1/overview": (200, json.dumps({"process": {"pid": pid}}).encode())}
+    ) as site:
         error = told("reload", "--url", site.url, code=1)
     assert error.startswith("trio-stomp reload: error: ")
     assert why in error
@@ -798,7 +814,7 @@ ANSWER = {
 
 
 def explaining(answer: object) -> AbstractContextManager[FakeSite]:
-    return fake_site({"/explain": (200, json.dumps(answer).encode())})
+    return fake_site({"/api/v1/explain": (200, json.dumps(answer).encode())})
 
 
 def test_explain_for_people(told: Told) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trio_stomp._version import __version__
@@ -22,7 +22,22 @@ COMMAND = "trio-stomp"
 FILES = ("FILE", "SOURCE")
 DIRECTORIES = ("DIR", "DIR|URL")
 
+NAMES = {
+    "DESTINATION": "destinations",
+    "D": "destinations",
+    "TO": "destinations",
+    "QUEUE": "queues",
+    "STREAM": "streams",
+    "SESSION": "connections",
+}
+"""The kind of things whose names the shell offers, by the name of an argument."""
+ASK = f"{COMMAND} ls {{kind}} --names --count 200 --name {{word}} </dev/null 2>/dev/null"
+"""Asks the broker. Nothing of its answer is expanded by the shell."""
+
 EPILOG = """\
+Names of destinations, queues, streams and sessions come from the broker of TRIO_STOMP_URL.
+
+
   bash:  trio-stomp completion bash > ~/.local/share/bash-completion/completions/trio-stomp
   zsh:   trio-stomp completion zsh > "${fpath[1]}/_trio-stomp"
   tcsh:  trio-stomp completion tcsh > ~/.trio-stomp.tcsh, which ~/.tcshrc then sources
@@ -43,9 +58,21 @@ def main(argv: Sequence[str]) -> int:
     except ModuleNotFoundError:
         raise CannotDo("this needs shtab, which is not installed: pip install shtab") from None
     parser = whole_parser()
-    _mark_files(parser, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
-    print(shtab.complete(parser, shell=given.shell, root_prefix="trio_stomp"))
+    _mark(parser, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
+    functions = {shell: "\n".join(_functions(shell)) for shell in ("bash", "zsh")}
+    print(shtab.complete(parser, shell=given.shell, root_prefix="trio_stomp", preamble=functions))
     return WELL
+
+
+def _functions(shell: str) -> Iterator[str]:
+    """Yield a function of a shell for each kind of names."""
+    for kind in sorted(set(NAMES.values())):
+        if shell == "bash":
+            body = ASK.format(kind=kind, word='"$1*"')
+        else:
+            ask = ASK.format(kind=kind, word='"$PREFIX*"')
+            body = f'local -a names; names=("${{(@f)$({ask})}}"); compadd -a names'
+        yield f"_trio_stomp_{kind}() {{ {body}; }}"
 
 
 def make_parser() -> Parser:
@@ -62,21 +89,29 @@ def whole_parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers(dest="command")
     for _, group in _main.GROUPS:
         for name, text in group:
-            # The parser of ``serve`` is in another module than its code.
-            is_serve = name == "serve"
-            module = "trio_stomp.cli._arguments" if is_serve else _main.module_of(name)
-            made = importlib.import_module(module).make_parser()
+            made = _main.parser_of(name)
             commands.add_parser(name, help=text, description=text, parents=[made], add_help=False)
     return whole
 
 
-def _mark_files(parser: argparse.ArgumentParser, marks: dict[str, Any]) -> None:
-    """Let the shell offer file names for options that take one."""
+def _mark(parser: argparse.ArgumentParser, marks: dict[str, Any]) -> None:
+    """Let the shell offer files, and names of the broker, for arguments that take one."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                _mark_files(command, marks)
-        elif action.metavar in FILES:
-            action.complete = marks["FILE"]  # type: ignore[attr-defined]
+                _mark(command, marks)
+            continue
+        offered = None
+        if action.metavar in FILES:
+            offered = marks["FILE"]
         elif action.metavar in DIRECTORIES:
-            action.complete = marks["DIR"]  # type: ignore[attr-defined]
+            offered = marks["DIR"]
+        elif action.metavar in NAMES:
+            kind = NAMES[str(action.metavar)]
+            word = "(commandline -ct)'*'"
+            offered = {
+                **dict.fromkeys(("bash", "zsh"), f"_trio_stomp_{kind}"),
+                "fish": f"({ASK.format(kind=kind, word=word)})",
+            }
+        if offered is not None:
+            action.complete = offered  # type: ignore[attr-defined]

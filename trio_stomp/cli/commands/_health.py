@@ -1,6 +1,5 @@
 """``trio-stomp health``: a health check, for people and for Docker's HEALTHCHECK."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -51,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         _show(report, str(error), as_json=given.json)
         return UNREACHABLE
     healthy = answer.status == 200
-    details = _details(answer)
+    details = answer.record()
     report = {
         "healthy": healthy,
         "reachable": True,
@@ -128,15 +127,6 @@ def _show(report: dict[str, object], summary: str, *, as_json: bool) -> None:
         show_json(report)
     else:
         print(summary)
-
-
-def _details(answer: Answer) -> dict[str, Any] | None:
-    """Return the JSON object of the page, or None if it is not one."""
-    try:
-        found = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def make_parser() -> Parser:

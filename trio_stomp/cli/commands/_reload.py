@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import add_access, is_loopback
-from trio_stomp.cli._http_get import open_site, pid_of
+from trio_stomp.cli._http_get import open_site
 from trio_stomp.cli._tool import (
     WELL,
     CannotDo,
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
                 f"reload: {site.address.host} is another machine, which signals cannot reach; run "
                 "this command there"
             )
-        pid = _checked(pid_of(site.get_json("/varz")))
+        pid = _checked(site.operate("GET", "overview")["process"]["pid"])
     else:
         pid = given.pid
         if pid <= 1:

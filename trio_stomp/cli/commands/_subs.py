@@ -2,10 +2,9 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._http_get import Site, open_site
+from trio_stomp.cli._http_get import open_site
 from trio_stomp.cli._tool import (
     WELL,
     Parser,
@@ -18,8 +17,6 @@ from trio_stomp.cli._tool import (
 )
 
 NAME = "subs"
-PAGE = 1000
-MAX_PAGES = 1000
 
 EPILOG = """\
 A durable subscription stores a topic's messages while its subscriber is away
@@ -41,27 +38,8 @@ def main(argv: Sequence[str]) -> int:
     return COMMANDS[given.command](given)
 
 
-def all_records(site: Site, path: str, key: str) -> list[dict[str, Any]]:
-    """Return all records of a paginated document.
-
-    Raises:
-      CannotDo: as ``Site.get_json``.
-    """
-    found: list[dict[str, Any]] = []
-    joint = "&" if "?" in path else "?"
-    for _ in range(MAX_PAGES):
-        page = site.get_json(f"{path}{joint}limit={PAGE}&offset={len(found)}")
-        part = page.get(key)
-        if not isinstance(part, list) or not part:
-            break
-        found += [each for each in part if isinstance(each, dict)]
-        if len(part) < PAGE:
-            break
-    return found
-
-
 def _ls(given: argparse.Namespace) -> int:
-    found = all_records(open_site(given), "/subsz?state=durable", "subscriptions")
+    found = open_site(given).records("durables", {})
     if given.json:
         show_json(found)
         return WELL

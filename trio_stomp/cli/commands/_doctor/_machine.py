@@ -20,7 +20,7 @@ from attrs import frozen
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import Address
-from trio_stomp.cli._http_get import Site, Unreachable, pid_of
+from trio_stomp.cli._http_get import Site, Unreachable
 from trio_stomp.cli._tool import CannotDo
 from trio_stomp.cli.process import SPARE_FILES, variant_suffix
 
@@ -149,7 +149,7 @@ def _who_answers(host: str, port: int, place: str) -> Finding:
     if answer.status != 200 or answer.body.strip() != b"ok":
         return Finding(FAIL, "port", f"{place} is in use by another program", other)
     try:
-        pid = pid_of(site.get_json("/varz"))
+        pid = site.operate("GET", "overview")["process"]["pid"]
     except CannotDo:
         pid = None
     who = f" (process {pid})" if isinstance(pid, int) else ""

@@ -4,7 +4,6 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
 from functools import partial
 
 import trio
@@ -13,6 +12,7 @@ from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._lines import add_headers, read_headers
 from trio_stomp.cli._session import add_reconnect, run_session
+from trio_stomp.cli._times import time_of
 from trio_stomp.cli._tool import (
     CANNOT,
     WELL,
@@ -33,7 +33,6 @@ STARTS = ("first", "last", "next")
 PREFETCH = 100
 MAX_DESTINATIONS = 100
 OFFSET = re.compile(r"\d{1,19}")
-WALL = re.compile(r"@(\d{1,12}(?:\.\d{1,6})?)")
 
 EPILOG = f"""\
 Bodies are printed, a line for each; with --json whole messages, a line for each, which
@@ -42,8 +41,8 @@ printed; with --ack auto the broker considers it done once it is sent. Messages 
 printed return to the broker.
 
 --from reads a stream (docs/use/streams.md): first, last or next message, a number = that offset,
-@SECONDS since 1970, or a time like 2026-11-21T12:00:00Z. --browse lists a queue's messages
-without consuming them.
+@SECONDS since 1970, a time like 2026-11-21T12:00:00Z, or a span like 10m: so long ago. --browse
+lists a queue's messages without consuming them.
 
 With --reconnect it goes on after a restart of the broker: queues and durable subscriptions deliver
 again what was not acknowledged, streams continue after the last message, topics miss what was sent
@@ -86,17 +85,13 @@ def start_of(text: str) -> str:
         return text
     if OFFSET.fullmatch(text):
         return f"offset={text}"
-    if found := WALL.fullmatch(text):
-        return f"timestamp={found[1]}"
     try:
-        at = datetime.fromisoformat(text)
+        return f"timestamp={time_of(text):.6f}"
     except ValueError:
         raise OptionError(
-            f"--from is {text[:80]!r}, but must be {', '.join(STARTS)}, an offset, @SECONDS or a "
-            "time like 2026-11-21T12:00:00Z"
+            f"--from is {text[:80]!r}, but must be {', '.join(STARTS)}, an offset, @SECONDS, a "
+            "span such as 10m, or a time like 2026-11-21T12:00:00Z"
         ) from None
-    # A time without a zone is local time.
-    return f"timestamp={max(at.timestamp(), 0):.6f}"
 
 
 async def _read(

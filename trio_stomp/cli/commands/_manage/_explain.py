@@ -1,16 +1,13 @@
 """``trio-stomp explain``: what happened to a message, or why a subscriber received none."""
 
+import argparse
 import json
-from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import WELL, Parser, add_json, make_tool_parser, printable, show_json
-
-NAME = "explain"
+from trio_stomp.cli._tool import WELL, printable, show_json
+from trio_stomp.cli.commands._manage._arguments import Argument, parameters
 
 EPILOG = """\
 MESSAGE-ID is the header message-id of a MESSAGE. --destination explains the state of a destination;
@@ -20,22 +17,28 @@ those with the right to monitor.
 """
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``explain``, and return the exit code.
+ARGUMENTS = (
+    Argument("message_id", nargs="?", metavar="MESSAGE-ID", help="its header message-id"),
+    Argument("--destination", metavar="D", help="explain this destination"),
+    Argument("--session", metavar="S", help="session of the client, as in its CONNECTED"),
+    Argument("--user", metavar="U", help="all sessions of this user"),
+)
+
+
+def explain(given: argparse.Namespace) -> int:
+    """Ask the broker, and print what it answers.
 
     Raises:
-      OptionError: an option or file is wrong; the text is one line for the operator.
+      OptionError: the options exclude each other.
       CannotDo: no answer arrived, or the broker refused the question.
     """
-    given = make_parser().parse_args(list(argv))
-    question: dict[str, str] = {}
-    if given.message_id is not None:
-        question["message-id"] = given.message_id
-    for name in ("destination", "session", "user"):
-        if (value := getattr(given, name)) is not None:
-            question[name] = value
+    question = {
+        name.replace("_", "-"): value
+        for name, value in parameters(given, ARGUMENTS)
+        if value is not None
+    }
     _check(question)
-    found = open_site(given).get_json(f"/explain?q={quote(json.dumps(question))}")
+    found = open_site(given).operate("GET", "explain", {"q": json.dumps(question)})
     if given.json:
         show_json(found)
     else:
@@ -83,17 +86,3 @@ def _text(event: dict[str, Any]) -> str:
     if rule:
         line += f", decided by {rule}" + (f" of policy {policy}" if policy else "")
     return line
-
-
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``explain``."""
-    parser = make_tool_parser(
-        NAME, "Explain what happened to a message, or why a client receives none.", EPILOG
-    )
-    parser.add_argument("message_id", nargs="?", metavar="MESSAGE-ID")
-    parser.add_argument("--destination", metavar="D", help="explain this destination")
-    parser.add_argument("--session", metavar="S", help="session of the client, as in its CONNECTED")
-    parser.add_argument("--user", metavar="U", help="all sessions of this user")
-    add_json(parser)
-    add_access(parser)
-    return parser

@@ -1,0 +1,64 @@
+"""The arguments of the management commands, most of which are parameters of their requests."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from trio_stomp.cli._tool import count
+
+
+@frozen(init=False)
+class Argument:
+    """An argument of a command.
+
+    Args:
+      flags: Its name or its options.
+      is_local: Whether it is for the command alone, and no parameter of the request.
+      options: As of ``ArgumentParser.add_argument``.
+    """
+
+    flags: tuple[str, ...]
+    options: Mapping[str, Any]
+    is_local: bool
+
+    def __init__(self, *flags: str, is_local: bool = False, **options: Any) -> None:  # noqa: ANN401
+        self.__attrs_init__(flags, options, is_local)
+
+    @property
+    def name(self) -> str:
+        """The name of the parameter, and of the attribute of the parsed command line."""
+        return str(self.options.get("dest") or self.flags[0].lstrip("-").replace("-", "_"))
+
+
+def add_arguments(parser: argparse.ArgumentParser, arguments: tuple[Argument, ...]) -> None:
+    """Add arguments to a parser."""
+    for each in arguments:
+        parser.add_argument(*each.flags, **each.options)
+
+
+def parameters(
+    given: argparse.Namespace, arguments: tuple[Argument, ...]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of the request."""
+    for each in arguments:
+        if not each.is_local:
+            yield each.name, getattr(given, each.name)
+
+
+QUEUE = Argument("queue", metavar="QUEUE", help="name of the queue, such as /queue/orders")
+DEAD = Argument("queue", metavar="QUEUE", help="where the dead letters come from: see dlq --help")
+EXACT = Argument(
+    "--exact", action="store_true", is_local=True, help="QUEUE is the dead-letter queue itself"
+)
+TO = Argument("to", metavar="TO", help="the destination to move them to")
+OTHER = Argument("--to", metavar="TO", help="instead of each message's original destination")
+SELECTOR = Argument(
+    "--selector", metavar="S", help="only messages whose headers match, as in kind = 'apple'"
+)
+COUNT = Argument("--count", type=count, metavar="N", help="at most N messages, oldest first")
+CHOICE = (SELECTOR,)
+"""What chooses messages of a queue."""
+SESSION = Argument("session", metavar="SESSION", help="its id, from: trio-stomp ls connections")
+YES = Argument("--yes", action="store_true", is_local=True, help="do not ask for confirmation")

@@ -1,0 +1,207 @@
+"""The commands that look into a broker and change it: each is a row of one table."""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from attrs import frozen
+
+from trio_stomp.cli import _main
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser
+from trio_stomp.cli.commands._manage import _kinds
+from trio_stomp.cli.commands._manage._arguments import (
+    CHOICE,
+    COUNT,
+    DEAD,
+    EXACT,
+    OTHER,
+    QUEUE,
+    SESSION,
+    TO,
+    Argument,
+    add_arguments,
+)
+from trio_stomp.cli.commands._manage._change import Change, Record
+from trio_stomp.cli.commands._manage._dead import list_dead
+from trio_stomp.cli.commands._manage._explain import ARGUMENTS as EXPLAIN
+from trio_stomp.cli.commands._manage._explain import EPILOG as EXPLAIN_EPILOG
+from trio_stomp.cli.commands._manage._explain import explain
+from trio_stomp.cli.commands._manage._messages import Look, of_dead_letter, of_message
+
+OF_ADMIN = "It needs the right admin at DIAG.\n"
+STAYS = """\
+Unacknowledged messages, those that wait for their redelivery, and those that arrive meanwhile
+stay. Ctrl-C ends it; what was done before stays done.
+"""
+PEEK = """\
+Nothing is consumed, and nothing is marked as redelivered. Unacknowledged messages are not shown.
+It needs the right to browse the queue.
+"""
+PURGE = f"""\
+{STAYS}It needs the right to receive from the queue.
+"""
+MOVE = f"""\
+Messages keep their headers, except for the destination, and their order. A stored message is in
+one of the two queues at any time. It ends at the first message for which TO has no room.
+{STAYS}It needs the right to receive from QUEUE and to send to TO.
+"""
+PAUSE = f"""\
+A paused queue accepts messages, and those already delivered can be acknowledged. It is paused until
+it is resumed, or the broker restarts. {OF_ADMIN}"""
+CLOSE = f"""\
+The client gets an ERROR with the code closed-by-operator, and what it had not acknowledged goes to
+others. It may connect again. {OF_ADMIN}"""
+DLQ = """\
+QUEUE is the original destination: orders and /queue/orders mean the dead letters in
+/queue/DLQ.orders, /topic/prices those in /queue/DLQ.topic/prices; /queue/DLQ.orders works, too.
+With --exact QUEUE is the dead-letter queue itself, for policies that name another.
+
+retry sends each message to its original destination, or to --to, and removes it from the
+dead-letter queue at the same moment, so no message is lost or duplicated. Headers are kept, except
+those about the dead letter. Messages that fail again while it runs stay, and so do those that have
+no original destination, no room there, or no right to be sent there by you.
+"""
+
+
+class Command(Protocol):
+    """A command of this table."""
+
+    @property
+    def epilog(self) -> str:
+        """The end of the help."""
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments to a parser."""
+
+    def run(self, given: argparse.Namespace) -> int:
+        """Do it, and return the exit code."""
+
+
+@frozen
+class View:
+    """A command that only asks."""
+
+    arguments: tuple[Argument, ...]
+    show: Callable[[argparse.Namespace], int]
+    epilog: str = ""
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments to a parser."""
+        add_arguments(parser, self.arguments)
+
+    def run(self, given: argparse.Namespace) -> int:
+        """Print it, and return the exit code."""
+        return self.show(given)
+
+
+def _retried(result: Record) -> str:
+    left = (f"{result['queue']}: {count} stay: {why}" for why, count in result["left"].items())
+    return "\n".join([f"{result['queue']}: {result['sent']:,} sent again", *left])
+
+
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "ls": View(_kinds.LIST, _kinds.list_things),
+        "show": View(_kinds.SHOW, _kinds.show_thing),
+        "peek": Look(
+            (QUEUE,),
+            10,
+            of_message,
+            PEEK,
+        ),
+        "purge": Change(
+            "purge",
+            (QUEUE, *CHOICE, COUNT),
+            "{queue}: {purged:,} purged".format_map,
+            "Purge messages of {queue} for good?",
+            is_long=True,
+            epilog=PURGE,
+        ),
+        "move": Change(
+            "move",
+            (QUEUE, TO, *CHOICE, COUNT),
+            "{queue}: {moved:,} moved to {to}".format_map,
+            is_long=True,
+            epilog=MOVE,
+        ),
+        "pause": Change(
+            "pause",
+            (QUEUE,),
+            "{queue}: paused".format_map,
+            epilog=PAUSE,
+        ),
+        "resume": Change("resume", (QUEUE,), "{queue}: resumed".format_map, epilog=OF_ADMIN),
+        "close": Change(
+            "close",
+            (SESSION,),
+            "closed {session}".format_map,
+            epilog=CLOSE,
+        ),
+        "explain": View(EXPLAIN, explain, EXPLAIN_EPILOG),
+        "dlq ls": View((_kinds.NAMES,), list_dead),
+        "dlq show": Look((DEAD, EXACT), None, of_dead_letter),
+        "dlq retry": Change(
+            "retry",
+            (DEAD, EXACT, OTHER, *CHOICE, COUNT),
+            _retried,
+            is_long=True,
+            missing={"sent": 0, "left": {}},
+        ),
+        "dlq drop": Change(
+            "purge",
+            (DEAD, EXACT, *CHOICE, COUNT),
+            "{queue}: {purged:,} dropped".format_map,
+            "Drop messages of {queue} for good?",
+            is_long=True,
+            missing={"purged": 0},
+        ),
+    }
+)
+GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "dlq": (
+            DLQ,
+            {
+                "ls": "list the dead-letter queues",
+                "show": "print dead letters, without removing them",
+                "retry": "resend dead letters, and remove them",
+                "drop": "delete dead letters",
+            },
+        ),
+    }
+)
+"""Commands that have commands: the end of their help, and the help of each."""
+
+
+def main(argv: Sequence[str], name: str) -> int:
+    """Run a command, and return the exit code.
+
+    Raises:
+      OptionError: an option or file is wrong; the text is one line for the operator.
+      CannotDo: the broker cannot be reached, or refuses.
+    """
+    given = make_parser(name).parse_args(list(argv))
+    return COMMANDS[f"{name} {given.command}" if name in GROUPS else name].run(given)
+
+
+def make_parser(name: str) -> Parser:
+    """Return the parser of the arguments after ``name``."""
+    text = _main.text_of(name)
+    text = f"{text[:1].upper()}{text[1:]}."
+    if name not in GROUPS:
+        parser = make_tool_parser(name, text, COMMANDS[name].epilog)
+        _complete(parser, COMMANDS[name])
+        return parser
+    epilog, texts = GROUPS[name]
+    parser = make_tool_parser(name, text, epilog)
+    for word, command in add_commands(parser, dict(texts)).items():
+        _complete(command, COMMANDS[f"{name} {word}"])
+    return parser
+
+
+def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
+    command.add_to(parser)
+    add_json(parser)
+    add_access(parser)

@@ -1,0 +1,226 @@
+"""The kinds of things that a broker has, and the commands that list and show them."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from attrs import frozen
+
+from trio_stomp.cli._http_get import open_site
+from trio_stomp.cli._tool import WELL, CannotDo, count, printable, show_json, show_table
+from trio_stomp.cli.commands._manage._arguments import Argument
+
+Record = dict[str, Any]
+Columns = Mapping[str, str]
+HEAD = ("broker_id", "boot", "ts", "total", "offset", "limit", "count", "sort")
+"""Fields of an answer that say nothing about the thing itself."""
+
+OF_SUBSCRIPTION = {
+    "destination": "destination",
+    "session": "session_id",
+    "id": "subscription_id",
+    "name": "name",
+    "ack": "ack",
+    "waiting": "waiting",
+    "unacked": "unacked",
+}
+
+
+@frozen
+class Kind:
+    """A kind of things.
+
+    Args:
+      columns: The titles of the table, with the field of each; the first one names the thing.
+      path: The request that lists them; "" = nothing does.
+      one: The request that shows one, and the parameter that names it; "" = it is found in the
+        list by its name.
+      parts: The field with the parts of one, and the columns of their table.
+    """
+
+    columns: Columns
+    path: str = ""
+    one: str = ""
+    parameter: str = ""
+    parts: str = ""
+    part_columns: Columns = MappingProxyType({})
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "overview": Kind({}, one="overview"),
+        "queue": Kind(
+            {
+                "queue": "destination",
+                "messages": "input_depth",
+                "unacked": "ack_depth",
+                "consumers": "consumers",
+                "bytes": "input_bytes",
+                "redelivered": "redelivered_total",
+                "oldest-s": "oldest_input_age_s",
+                "paused": "paused",
+            },
+            path="queues",
+            one="queue",
+            parameter="queue",
+            parts="consumers",
+            part_columns={
+                "consumer": "session_id",
+                "user": "user",
+                "id": "subscription_id",
+                "ack": "ack",
+                "prefetch": "prefetch",
+                "unacked": "unacked",
+                "oldest-s": "oldest_unacked_age_s",
+            },
+        ),
+        "connection": Kind(
+            {
+                "session": "session_id",
+                "user": "user",
+                "remote": "remote",
+                "transport": "transport",
+                "subscriptions": "subscriptions",
+                "bytes-in": "bytes_in_total",
+                "bytes-out": "bytes_out_total",
+            },
+            path="connections",
+            one="connection",
+            parameter="session",
+            parts="subscriptions",
+            part_columns=OF_SUBSCRIPTION,
+        ),
+        "subscription": Kind(OF_SUBSCRIPTION, path="subscriptions"),
+        "destination": Kind(
+            {
+                "destination": "destination",
+                "type": "type",
+                "subscribers": "subscribers",
+                "in": "enqueued_total",
+                "out": "delivered_total",
+                "dropped": "dropped_total",
+                "waiting": "depth",
+                "unacked": "unacked",
+            },
+            path="destinations",
+            one="destination",
+            parameter="destination",
+            parts="subscriptions",
+            part_columns=OF_SUBSCRIPTION,
+        ),
+        "durable": Kind(
+            {
+                "name": "name",
+                "client-id": "client_id",
+                "destination": "destination",
+                "owner": "owner",
+                "state": "state",
+                "waiting": "waiting",
+                "unacked": "unacked",
+            },
+            path="durables",
+        ),
+    }
+)
+"""By the word for one; the word for many is its path."""
+PLURALS: Mapping[str, Kind] = MappingProxyType(
+    {each.path: each for each in KINDS.values() if each.path}
+)
+
+NAMES = Argument(
+    "--names", action="store_true", help="print names only, a line for each, for scripts"
+)
+LIST = (
+    Argument("what", metavar="WHAT", choices=list(PLURALS), help=", ".join(PLURALS)),
+    Argument("--name", metavar="NAME", help="only those whose name contains this, or matches a*b"),
+    Argument("--sort", metavar="FIELD", help="order, greatest first; a wrong one is answered"),
+    Argument("--count", type=count, metavar="N", help="at most N"),
+    NAMES,
+)
+SHOW = (
+    Argument("what", metavar="WHAT", choices=list(KINDS), help=", ".join(KINDS)),
+    Argument("name", nargs="?", default="", metavar="NAME", help="as in the first column of ls"),
+)
+
+
+def list_things(given: argparse.Namespace) -> int:
+    """Print all things of a kind.
+
+    Raises:
+      CannotDo: the broker cannot be reached, or refuses.
+    """
+    kind = PLURALS[given.what]
+    query = {"name": given.name, "sort": given.sort}
+    return print_records(given, kind, open_site(given).records(kind.path, query, given.count))
+
+
+def print_records(given: argparse.Namespace, kind: Kind, found: list[Record]) -> int:
+    """Print records of a kind, and return the exit code."""
+    if given.json:
+        show_json(found)
+    elif given.names:
+        for each in found:
+            print(printable(str(cell(each, next(iter(kind.columns.values()))))))
+    else:
+        _print_table(found, kind.columns)
+    return WELL
+
+
+def show_thing(given: argparse.Namespace) -> int:
+    """Print one thing.
+
+    Raises:
+      CannotDo: the broker cannot be reached, or refuses, or there is no such thing.
+    """
+    kind, site = KINDS[given.what], open_site(given)
+    if kind.one:
+        query = {kind.parameter: given.name} if kind.parameter else {}
+        found = [site.operate("GET", kind.one, query)]
+    else:
+        key = next(iter(kind.columns.values()))
+        listed = site.records(kind.path, {"name": given.name})
+        found = [each for each in listed if str(each.get(key)) == given.name]
+        if not found:
+            name = f"{given.what} {given.name[:80]!r}"
+            raise CannotDo(f"there is no {name}; trio-stomp ls {kind.path} lists them")
+    if given.json:
+        show_json(found[0] if len(found) == 1 else found)
+        return WELL
+    for record in found:
+        parts = record.pop(kind.parts, [])
+        for name, value in _lines(record):
+            print(printable(f"{name:<24} {value}"))
+        if parts:
+            print()
+            _print_table(parts, kind.part_columns)
+    return WELL
+
+
+def _lines(record: Record, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the fields that have a value, with those of an object on lines of their own."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{prefix}{name}.")
+        elif value not in (None, "", []) and (prefix or name not in HEAD):
+            yield prefix + name, cell(record, name)
+
+
+def _print_table(records: Sequence[Record], columns: Columns) -> None:
+    rows = [[cell(each, name) for name in columns.values()] for each in records]
+    show_table(rows, *columns)
+
+
+def cell(record: Record, name: str) -> object:
+    """Return a field as people read it."""
+    value = record.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if name.endswith("_ms") and isinstance(value, int) and value > 10**12:
+        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return value
