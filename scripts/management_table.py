@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import MagicMock
 
-from trio_stomp.web.management._endpoint import Endpoint
 from trio_stomp.web.management._interface import PAGES, endpoints
-from trio_stomp.web.management._parameters import ERRORS, OF_ALL, OF_OPERATIONS
+from trio_stomp.web.management.requests import (
+    ERRORS,
+    OF_ALL,
+    OF_OPERATIONS,
+    Endpoint,
+)
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "reference" / "management.md"
 HEAD = """\

@@ -67,7 +67,7 @@ ROOMS = {
         "commands._top",
     ),
     "nats": ("codec", ""),
-    "web": ("", "management"),
+    "web": ("", "management.requests", "management"),
     "spark": ("", "reporting"),
 }
 

@@ -12,7 +12,9 @@ from jsonschema import Draft202012Validator
 from tests.support.served import Served
 from tests.support.site import Reply, parse
 from trio_stomp.web.management._interface import endpoints
-from trio_stomp.web.management._openapi import openapi
+from trio_stomp.web.management.requests import (
+    openapi,
+)
 
 API = "/api/v1/"
 

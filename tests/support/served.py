@@ -1,14 +1,15 @@
 """A broker that was started as a program starts one, over real sockets."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from tests.support.fakes import Client, StreamPipe
 from trio_stomp import ServerHandle, Settings, serve
+from trio_stomp.broker import DestinationPolicy
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 
@@ -44,8 +45,19 @@ class Served:
 @asynccontextmanager
 async def served(**options: object) -> AsyncIterator[Served]:
     """Run a broker until the block ends, and hang up on its clients."""
+    async with served_with({}, options) as made:
+        yield made
+
+
+@asynccontextmanager
+async def served_with(
+    policies: Mapping[str, DestinationPolicy], options: Mapping[str, object]
+) -> AsyncIterator[Served]:
+    """Run a broker with policies of destinations."""
+    settings = Settings.of(port=0, **QUIET, **options)
+    settings = evolve(settings, destinations=tuple(policies.items()))
     async with trio.open_nursery() as nursery:
-        made = Served(await nursery.start(serve, Settings.of(port=0, **QUIET, **options)))
+        made = Served(await nursery.start(serve, settings))
         try:
             yield made
         finally:

@@ -11,7 +11,7 @@ import trio
 from tests.support.fakes import MEMORY, Client, Dial, open_dial, until
 from tests.support.files import save
 from tests.support.logins import basic
-from tests.support.management import Interface, ask
+from tests.support.management import API, Interface, ask, description
 from tests.support.served import Served, served
 from tests.support.site import QUIET, add_all, empty_queues
 from trio_stomp.server.connection._shared import OPERATIONS_AT_ONCE
@@ -158,6 +158,81 @@ async def test_each_operation_requires_its_right(tmp_path: Path) -> None:
         assert await status("POST", f"pause?queue={Q}", ALICE) == (403, "not-authorized")
         assert await status("POST", f"pause?queue={Q}", carol) == (200, "")
         assert await status("GET", f"queue?queue={Q}", ALICE) == (403, "not-authorized")
+        described = {
+            (method.upper(), path.removeprefix(API)): each["description"]
+            for path, methods in description()["paths"].items()
+            for method, each in methods.items()
+        }
+        for (method, name), text in described.items():
+            if "admin at DIAG" in text:
+                needed = {
+                    **{"queue": Q, "session": "1", "id": "1", "name": "n"},
+                    **{"stream": "/stream/DIAG", "offset": "0"},
+                }
+                names = [each["name"] for each in parameters(method, name)]
+                query = "&".join(f"{each}={needed[each]}" for each in names if each in needed)
+                target = f"{name}?{query}"
+                assert await status(method, target, ALICE) == (403, "not-authorized"), target
+                assert (await status(method, target, carol))[0] in (200, 404), target
+
+
+def parameters(method: str, name: str) -> Any:
+    return description()["paths"][API + name][method.lower()]["parameters"]
+
+
+async def test_who_asks_is_told_their_rights(tmp_path: Path) -> None:
+    users = save(tmp_path / "users", "alice:wonder-land\ncarol:singer\n")
+    rules = save(tmp_path / "acl.toml", RULES + '[groups]\nops = ["carol"]\n')
+    async with served(passwd_file=users, acl_file=rules) as broker:
+        interface = Interface(broker)
+        carol = basic("carol", "singer")
+        reply = await interface.ask("GET", f"whoami?destination={Q}", ALICE)
+        assert reply.json == {
+            "user": "alice",
+            "login": "passcode",
+            "roles": [],
+            "destination": Q,
+            "rights": ["send", "receive", "browse", "create"],
+            "rules": "own",
+        }
+        assert (await interface.ask("GET", "whoami", carol)).json["rights"] == ["admin"]
+        assert (await interface.ask("GET", "whoami")).status == 401
+        assert (await interface.ask("GET", "whoami?destination=/queue/*", carol)).status == 400
+        await broker.connect({"login": "alice", "passcode": "wonder-land"})
+        listed = (await interface.ask("GET", "users?limit=1", carol)).json
+        assert listed["total"] == 2
+        assert listed["users"] == [{"name": "alice", "groups": [], "connections": 1}]
+        (carols,) = (await interface.ask("GET", "users?name=car", carol)).json["users"]
+        assert carols["groups"] == ["ops"]
+        shown = (await interface.ask("GET", "rules?offset=1", carol)).json
+        assert (shown["total"], shown["source"], shown["groups"]) == (3, "own", {"ops": ["carol"]})
+        bob, _ = shown["rules"]
+        assert bob["location"].startswith(str(tmp_path))
+        del bob["location"]
+        assert bob == {
+            "allow": True,
+            "actions": ["create", "send"],
+            "to": ["/queue/**"],
+            "users": ["bob"],
+            "groups": [],
+        }
+
+
+async def test_without_users_everybody_on_the_machine_has_all_rights() -> None:
+    async with served() as broker:
+        interface = Interface(broker)
+        shown = await interface.get("whoami")
+        assert (shown["user"], shown["login"], shown["rules"]) == ("", "none", "none")
+        assert "admin" in shown["rights"]
+        assert (await interface.get("users"))["users"] == []
+        assert (await interface.get("rules"))["rules"] == []
+
+
+async def test_built_in_rules_are_named(tmp_path: Path) -> None:
+    users = save(tmp_path / "users", "alice:wonder-land\n")
+    async with served(passwd_file=users) as broker:
+        shown = (await Interface(broker).ask("GET", "whoami", ALICE)).json
+        assert (shown["rules"], shown["rights"]) == ("built-in", [])
 
 
 @pytest.mark.parametrize(
@@ -217,7 +292,7 @@ async def test_a_queue_and_a_connection_are_shown_with_what_they_have() -> None:
 async def test_a_client_that_hangs_up_ends_its_operation_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trio_stomp.web.management._operations.PROGRESS_S", 0.0)
+    monkeypatch.setattr("trio_stomp.web.management.requests._stepwise.PROGRESS_S", 0.0)
     total = 40_000
     async with served() as broker:
         client = await broker.connect({})

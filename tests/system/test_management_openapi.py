@@ -27,7 +27,15 @@ def operations(document: Any) -> list[tuple[str, str, Any]]:
     ]
 
 
-VALUES = {"queue": "/queue/q", "to": "/queue/to", "destination": "/topic/t", "session": "1"}
+VALUES = {
+    "queue": "/queue/q",
+    "to": "/queue/to",
+    "destination": "/topic/t",
+    "session": "1",
+    "stream": "/stream/topic/t",
+    "id": "1",
+    "name": "n",
+}
 """Values of required parameters."""
 
 

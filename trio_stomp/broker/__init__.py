@@ -28,10 +28,15 @@ from trio_stomp.broker.headers import dialect as dialect
 from trio_stomp.broker.headers import error_frame as error_frame
 from trio_stomp.broker.headers import internal_error as internal_error
 from trio_stomp.broker.managing import Choice as Choice
+from trio_stomp.broker.managing import InSteps as InSteps
 from trio_stomp.broker.managing import Manager as Manager
 from trio_stomp.broker.managing import Operation as Operation
+from trio_stomp.broker.managing import Reading as Reading
 from trio_stomp.broker.managing import Retry as Retry
 from trio_stomp.broker.managing import Step as Step
+from trio_stomp.broker.managing import StreamManager as StreamManager
+from trio_stomp.broker.managing import Task as Task
+from trio_stomp.broker.managing import Trimming as Trimming
 from trio_stomp.broker.names import DIAG_STREAM as DIAG_STREAM
 from trio_stomp.broker.names import base36 as base36
 from trio_stomp.broker.queues import Consumer as Consumer
@@ -52,7 +57,9 @@ from trio_stomp.broker.rules import glob_matches as glob_matches
 from trio_stomp.broker.rules import hides as hides
 from trio_stomp.broker.rules import needs as needs
 from trio_stomp.broker.rules import targets as targets
+from trio_stomp.broker.sending import Scheduled as Scheduled
 from trio_stomp.broker.streams import Retention as Retention
 from trio_stomp.broker.streams import Stream as Stream
+from trio_stomp.broker.streams import StreamReader as StreamReader
 from trio_stomp.broker.topics import Binding as Binding
 from trio_stomp.broker.topics import ParkedDestination as ParkedDestination

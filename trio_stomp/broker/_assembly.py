@@ -27,7 +27,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
-from trio_stomp.broker.managing import Manager
+from trio_stomp.broker.managing import Manager, StreamManager
 from trio_stomp.broker.names import DIAG_STREAM, MONITOR
 from trio_stomp.broker.queues import (
     AckCounters,
@@ -129,6 +129,7 @@ class BrokerAssembly:
     lines: Lines = field(init=False)
     committer: TransactionCommitter = field(init=False)
     scheduler: Scheduler = field(init=False)
+    leftovers: LeftoverRequests = field(init=False)
     manager: Manager = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -147,7 +148,15 @@ class BrokerAssembly:
         self._make_subscriber(temporary)
         self._make_publisher(temporary)
         self.manager = Manager(
-            self.queues, self.publisher, self.subscriptions.selectors, self.authorizer
+            queues=self.queues,
+            publisher=self.publisher,
+            selectors=self.subscriptions.selectors,
+            authorizer=self.authorizer,
+            acknowledger=self.acknowledger,
+            scheduler=self.scheduler,
+            bindings=self.bindings,
+            leftovers=self.leftovers,
+            streams=StreamManager(self.streams, self.destinations.open, self.turns),
         )
 
     def use_wall(self, offset_s: float, now: float) -> None:
@@ -403,6 +412,7 @@ class BrokerAssembly:
         self.publisher.later = SendLater(
             self.destinations, self.duplicates, self.scheduler, self.log
         )
-        self.answers.left = LeftoverRequests(
+        self.leftovers = LeftoverRequests(
             self.scheduler, self.destinations, self.last_values, self.quotas
-        ).answering
+        )
+        self.answers.left = self.leftovers.answering

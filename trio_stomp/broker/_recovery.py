@@ -43,7 +43,7 @@ class Recovery:
     def run(self) -> None:
         """Restore everything. Messages of queues stay in the store until they are consumed."""
         self.broker.wall.restore(self.recovered.settings.get(STEPS, ""))
-        self.broker.streams.recovered = dict(self.recovered.streams)
+        self.broker.streams.restore(self.recovered.streams, self.recovered.settings)
         self.broker.destinations.is_restoring = self.broker.memory.is_promised = True
         if self.broker.log is not None:  # pragma: no branch (set if there is a store)
             self.broker.log.failed.restore(self.recovered.settings)

@@ -224,8 +224,19 @@ def as_list(
         records = [describe(each) for each in things[start : start + RECORDS]]
         items.append(json.dumps(records, allow_nan=False)[1:-1])
         yield
+    return 200, JSON, f"{with_list(record, name, items)}\n".encode()
+
+
+def with_list(record: Mapping[str, object], name: str, items: Sequence[str]) -> str:
+    """Return a record and a list behind its fields as JSON.
+
+    Args:
+      record: The fields.
+      name: The name of the list.
+      items: JSON of items: of one each, or of several with commas between them.
+    """
     text = json.dumps({**record, name: []}, allow_nan=False)
-    return 200, JSON, f"{text[:-2]}{', '.join(items)}]}}\n".encode()
+    return f"{text[:-2]}{', '.join(items)}]}}"
 
 
 def _hint(name: str, names: Sequence[str]) -> str:

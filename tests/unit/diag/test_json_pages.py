@@ -13,7 +13,10 @@ from trio_stomp.diag import Reporter
 from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._query import MAX_PARAMETERS, Number, Query, Word
 from trio_stomp.web.management._lists import CONNECTION_ORDERS, QUEUE_FIELDS, QUEUE_ORDERS
-from trio_stomp.web.management._window import LIMIT, OFFSET
+from trio_stomp.web.management.requests import (
+    LIMIT,
+    OFFSET,
+)
 
 FEW = Number("limit", "some", default=7, least=1, most=9)
 SORT = Word("sort", "an order", choices=("a", "b"))

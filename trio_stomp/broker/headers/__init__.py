@@ -28,6 +28,7 @@ from trio_stomp.broker.headers._schedule import MAX_NUMBER as MAX_NUMBER
 from trio_stomp.broker.headers._schedule import Removal as Removal
 from trio_stomp.broker.headers._schedule import Schedule as Schedule
 from trio_stomp.broker.headers._schedule import parse_schedule as parse_schedule
+from trio_stomp.broker.headers._schedule import removal_of as removal_of
 from trio_stomp.broker.headers._send_options import DEDUP_HEADERS as DEDUP_HEADERS
 from trio_stomp.broker.headers._send_options import PRIORITY_DEFAULT as PRIORITY_DEFAULT
 from trio_stomp.broker.headers._send_options import RETAIN_SET as RETAIN_SET

@@ -148,6 +148,19 @@ class Removal:
     end_ms: int = MAX_NUMBER
 
 
+def removal_of(text: str) -> Removal:
+    """Return the schedules with a number, or with those of a range, as 17-20: all of one SEND.
+
+    Raises:
+      ProtocolError: ``invalid-schedule``: The text is no number and no range.
+    """
+    first, dash, last = text.partition("-")
+    last = last if dash else first
+    if not all(part.isascii() and part.isdecimal() for part in (first, last)):
+        raise _invalid(JOB, text, "must be the number from the RECEIPT of its SEND")
+    return Removal(int(first[:19]), int(last[:19]))
+
+
 def parse_removal(headers: Head) -> Removal | None:
     """Return the schedules that a SEND to the scheduler's destination removes, or None.
 
@@ -159,13 +172,7 @@ def parse_removal(headers: Head) -> Removal | None:
         return None
     match action.strip().upper():
         case "REMOVE":
-            # A range, as 17-20, removes all messages of a run.
-            text = headers.get(JOB) or ""
-            first, dash, last = text.partition("-")
-            last = last if dash else first
-            if not all(part.isascii() and part.isdecimal() for part in (first, last)):
-                raise _invalid(JOB, text, "must be the number from the RECEIPT of its SEND")
-            return Removal(int(first[:19]), int(last[:19]))
+            return removal_of(headers.get(JOB) or "")
         case "REMOVEALL":
             begin_ms = _number(headers.get, BEGIN, 0, MAX_NUMBER)
             return Removal(

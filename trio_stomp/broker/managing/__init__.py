@@ -1,11 +1,17 @@
-"""Operators' operations on a queue and its messages: browse, purge, move, retry, pause.
+"""Operators' operations on queues, streams, schedules and durable subscriptions.
 
-Handles: walking through a queue in steps, selecting messages, removing or moving them. Does not
-handle: authorization, requests and answers; see ``web``.
+Handles: walking through a queue in steps, selecting messages, removing or moving them; reading
+and trimming streams; changes in steps.
+Does not handle: authorization, requests and answers; see ``web``.
 """
 
-from trio_stomp.broker.managing._manager import Choice as Choice
+from trio_stomp.broker.managing._choice import Choice as Choice
 from trio_stomp.broker.managing._manager import Manager as Manager
 from trio_stomp.broker.managing._operation import Operation as Operation
 from trio_stomp.broker.managing._operation import Step as Step
 from trio_stomp.broker.managing._retry import Retry as Retry
+from trio_stomp.broker.managing._stream_manager import Reading as Reading
+from trio_stomp.broker.managing._stream_manager import StreamManager as StreamManager
+from trio_stomp.broker.managing._stream_manager import Trimming as Trimming
+from trio_stomp.broker.managing._task import InSteps as InSteps
+from trio_stomp.broker.managing._task import Task as Task

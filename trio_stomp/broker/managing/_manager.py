@@ -2,45 +2,37 @@
 
 from typing import TYPE_CHECKING
 
-from attrs import define, frozen
+from attrs import define
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.delivery import LossReason
-from trio_stomp.broker.headers import make_plan
+from trio_stomp.broker.headers import make_plan, removal_of
+from trio_stomp.broker.managing._choice import Choice
 from trio_stomp.broker.managing._mover import Mover
 from trio_stomp.broker.managing._operation import Act, Operation
 from trio_stomp.broker.managing._removal import note_end, remove
 from trio_stomp.broker.managing._retry import Retry
-from trio_stomp.broker.queues import Queue, QueueBook
+from trio_stomp.broker.managing._stream_manager import StreamManager
+from trio_stomp.broker.managing._task import Task
+from trio_stomp.broker.queues import Acknowledger, Queue, QueueBook
 from trio_stomp.broker.rules import Action
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from trio_stomp.base import Identity
-    from trio_stomp.broker.queues import Message
-    from trio_stomp.broker.sending import Publisher
+    from trio_stomp.broker.durability import Log
+    from trio_stomp.broker.headers import Removal
+    from trio_stomp.broker.queues import Consumer, Message
+    from trio_stomp.broker.sending import LeftoverRequests, Publisher, Scheduled, Scheduler
+    from trio_stomp.broker.topics import Binding, Bindings
 
-ALL = 2**63
-
-
-@frozen
-class Choice:
-    """A choice of waiting messages of a queue.
-
-    Args:
-      queue: The name of the queue.
-      selector: Chooses messages by their headers; "" = all.
-      limit: Maximum number of messages to choose.
-    """
-
-    queue: str
-    selector: str = ""
-    limit: int = ALL
+SHOWN = 5
+"""Limit of subscriptions in an error."""
 
 
 @define(eq=False, repr=False)
@@ -52,12 +44,22 @@ class Manager:
       publisher: Sends moved messages.
       selectors: Compiles selectors.
       authorizer: Has the access rules and the dialect of names.
+      acknowledger: Returns messages from consumers.
+      scheduler: Keeps scheduled messages.
+      bindings: Keeps durable subscriptions.
+      leftovers: Describes scheduled messages.
+      streams: Reads and trims streams.
     """
 
     queues: QueueBook
     publisher: "Publisher"
     selectors: SelectorCompiler
     authorizer: Authorizer
+    acknowledger: Acknowledger
+    scheduler: "Scheduler"
+    bindings: "Bindings"
+    leftovers: "LeftoverRequests"
+    streams: StreamManager
     purged: int = 0
     """Number of messages purged by operators."""
 
@@ -184,6 +186,103 @@ class Manager:
         )
         return self._begin(choice, retry.act, claims=True), retry
 
+    def redeliver(self, name: str, session: str) -> Task:
+        """Begin to return unacknowledged messages to a queue. They do not count as failed.
+
+        Args:
+          name: The name of the queue.
+          session: The session that has them; "" = all.
+
+        Raises:
+          ProtocolError: There is no such queue, or the session does not consume from it.
+        """
+        queue = self.find(name)
+        consumers = [
+            each for each in queue.consumers if session in ("", each.subscription.client.session_id)
+        ]
+        if session and not consumers:
+            raise ProtocolError(
+                "no-such-session", f"session {session[:80]!r} does not consume from {name[:80]}"
+            )
+        work = self._returning(queue, [(each, list(each.unacked)) for each in consumers])
+        return Task(self.queues.turns, self._log, work, queue.unacked)
+
+    def _returning(self, queue: Queue, held: "list[tuple[Consumer, list[int]]]") -> "Iterator[int]":
+        acknowledger, done = self.acknowledger, 0
+        for consumer, numbers in held:
+            for number in numbers:
+                unacked = consumer.unacked.get(number)
+                if unacked is not None and unacked.queue is queue:
+                    acknowledger.note_room(consumer)
+                    for each in consumer.take_acked(number, cumulative=False):
+                        acknowledger.give_back(each, self.queues.turns.now)
+                    done += 1
+                    yield done
+
+    def scheduled(self) -> "list[Scheduled]":
+        """Return the scheduled messages, those of one SEND together, in the order of SENDs."""
+        return [each for each in self.scheduler.jobs.beginning_at(0) if each.timer]
+
+    def cancel(self, ids: "Sequence[str]") -> Task:
+        """Begin to cancel scheduled messages.
+
+        Args:
+          ids: Their numbers, or ranges as 17-20.
+
+        Raises:
+          ProtocolError: An id is no number and no range.
+        """
+        return Task(self.queues.turns, self._log, self._cancelling(list(map(removal_of, ids))))
+
+    def _cancelling(self, removals: "list[Removal]") -> "Iterator[int]":
+        done = 0
+        for removal in removals:
+            count = 0
+            for count in self.scheduler.cancelling(removal, lambda _item: True):
+                yield done + count
+            done += count
+
+    @property
+    def _log(self) -> "Log | None":
+        return None if self.queues.storage is None else self.queues.storage.log
+
+    def end_durable(self, name: str, client_id: str, owner: str, destination: str) -> Task:
+        """Begin to end a durable subscription with its messages.
+
+        Args:
+          name: Its name.
+          client_id: The client id of its subscriber; "" = none.
+          owner: The user who created it; "" = any.
+          destination: Its destination; "" = any.
+
+        Raises:
+          ProtocolError: There is none, or there are several.
+        """
+        found = [
+            each
+            for each in self.bindings.durables.meant(f"{client_id}\0{name}")
+            if owner in ("", each.owner) and destination in ("", _targets(each))
+        ]
+        if len(found) > 1:
+            listed = ", ".join(f"{_targets(each)[:80]} of {each.owner!r}" for each in found[:SHOWN])
+            raise ProtocolError(
+                "ambiguous-subscription",
+                f"several durable subscriptions are called {name[:80]!r}: to {listed}; name the"
+                " destination and the owner, too",
+            )
+        if not found:
+            raise ProtocolError(
+                "no-such-subscription",
+                f"there is no durable subscription {name[:80]!r} of client id {client_id[:80]!r};"
+                " GET durables lists them",
+            )
+        return Task(self.queues.turns, self._log, self._ending(found[0]), 1)
+
+    def _ending(self, binding: "Binding") -> "Iterator[int]":
+        if binding.durable:  # nobody has ended it meanwhile
+            self.bindings.end_durable(binding, self.queues.turns.now)
+            yield 1
+
     def pause(self, name: str) -> None:
         """Stop the hand-out of a queue to its consumers, until ``resume`` or a restart.
 
@@ -225,7 +324,7 @@ class Manager:
         )
 
     def _begin(self, choice: Choice, act: Act, *, claims: bool) -> Operation:
-        queue = self.find(choice.queue)
+        queue, fan_out = self.find(choice.queue), self.publisher.fan_out
         storage = self.queues.storage
         newest_stored = storage.log.next_id - 1 if storage is not None else 0
         walk = Walk(queue, self.queues.accepted, newest_stored, storage, claims=claims)
@@ -234,6 +333,10 @@ class Manager:
             walk,
             act,
             queue.depth,
-            selector=self.selectors.compile(choice.selector) if choice.selector else None,
-            limit=choice.limit,
+            conditions=choice.conditions(self.selectors, fan_out.names, self.publisher.wall),
+            limit=choice.most,
         )
+
+
+def _targets(binding: "Binding") -> str:
+    return ",".join(name for name, _ in binding.targets)

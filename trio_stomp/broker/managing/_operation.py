@@ -9,16 +9,18 @@ from attrs import define, field
 from trio_stomp.base import ProtocolError, noop
 from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.durability import Callback
+from trio_stomp.broker.managing._choice import Conditions
 from trio_stomp.broker.queues import QueueBook
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues import Message
-    from trio_stomp.broker.selectors import Selector
 
 STEP_S = 0.001
 """Time share of a step."""
 FOUND, PIECE = 512, 64
 """Messages found in the queue at once, and processed before the clock is read again."""
+SEARCHED_BYTES = 256 * 1024
+"""The same for the bodies of messages that are searched or shown."""
 PENDING_BYTES = 1024 * 1024
 """An operation with more bytes than this on their way to the store waits, to delay no others."""
 
@@ -54,7 +56,7 @@ class Operation:
       walk: The position in the queue.
       act: Processes the chosen messages.
       total: Number of waiting messages at the beginning.
-      selector: Chooses messages by their headers; None = all.
+      conditions: Choose messages; None = all.
       limit: Maximum number of messages to choose.
       woken: Called when an operation that returned ``WAIT`` can continue.
     """
@@ -63,7 +65,7 @@ class Operation:
     walk: Walk
     act: Act
     total: int
-    selector: "Selector | None" = None
+    conditions: Conditions | None = None
     limit: int = 2**63
     woken: Callable[[], None] = noop
     seen: int = 0
@@ -137,7 +139,7 @@ class Operation:
         for message in messages:
             self.walk.move_past(message)
             self.seen += 1
-            if self.selector is None or self.selector.matches(message.publication.head):
+            if self.conditions is None or self.conditions.hold(message):
                 chosen.append(message)
                 if self.done + len(chosen) >= self.limit:
                     break

@@ -7,13 +7,12 @@ from attrs import define, field
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.browsing import Walk
+from trio_stomp.broker.managing._choice import ORIGIN
 from trio_stomp.broker.managing._mover import Mover
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues import Message
 
-ORIGIN = "original-destination"
-"""The header with the original destination, which only the broker writes."""
 OF_ITS_DEATH = frozenset(
     {
         ORIGIN,

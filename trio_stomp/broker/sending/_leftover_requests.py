@@ -65,9 +65,10 @@ class LeftoverRequests:
     def _schedules(self, after: int) -> Iterator[tuple[int, Row]]:
         for item in self.scheduler.jobs.beginning_at(after + 1):
             if item.timer and item.first > after:
-                yield item.first, self._schedule(item)
+                yield item.first, self.schedule(item)
 
-    def _schedule(self, item: "Scheduled") -> Row:
+    def schedule(self, item: "Scheduled") -> Row:
+        """Return the row of scheduled messages."""
         first, last = item.numbers[0], item.numbers[-1]
         return {
             "id": f"{first}-{last}" if last > first else f"{first}",

@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -244,13 +244,30 @@ class Scheduler:
 
     def _ending(self, client: Client, removal: Removal) -> Work:
         count = 0
+
+        def may_end(item: Scheduled) -> bool:
+            return self.authorizer.may_end(client, item.owner, self._names(item))
+
+        for done in self.cancelling(removal, may_end):
+            count = done
+            yield
+        self._ended = client, count
+
+    def cancelling(self, removal: Removal, may_end: Callable[[Scheduled], bool]) -> Iterator[int]:
+        """Cancel messages, and yield how many so far after each step.
+
+        Args:
+          removal: The messages.
+          may_end: Returns whether those of one SEND may be cancelled.
+        """
+        count = 0
         for item in self.jobs.beginning_at(removal.first):
             if item.first > removal.last:
                 break
             numbers, when = item.numbers, self.due_ms(item)
             begin, end = bisect_left(numbers, removal.first), bisect_right(numbers, removal.last)
             is_meant = begin < end and item.timer and removal.begin_ms <= when <= removal.end_ms
-            if is_meant and self.authorizer.may_end(client, item.owner, self._names(item)):
+            if is_meant and may_end(item):
                 count += end - begin
                 if end - begin == len(numbers):
                     self.timers.cancel(item.timer)
@@ -258,8 +275,7 @@ class Scheduler:
                     self._end(item)
                 else:
                     self._end_some(item, begin, end)
-            yield
-        self._ended = client, count
+            yield count
 
     def _names(self, item: Scheduled) -> tuple[str, ...]:
         try:

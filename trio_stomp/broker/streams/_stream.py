@@ -192,6 +192,15 @@ class Stream:
         """Drop up to ``limit`` expired runs from memory, and return how many."""
         return self._shrink(now_ms, limit)
 
+    def free(self, limit: int) -> bool:
+        """Free up to ``limit`` runs before the first message. Return whether more are left."""
+        newest = len(self._runs) - 1
+        for _ in range(limit):
+            if self._dropped > newest or self._runs[self._dropped].end > self.first:
+                return False
+            self._drop(newest)
+        return True
+
     def clear(self) -> None:
         """Free the window."""
         self.memory.give_kept(self.window_bytes)
@@ -211,18 +220,22 @@ class Stream:
             is_large = is_large and self._dropped < newest
             if not is_large and (not is_old or dropped >= most):
                 break
-            # Free the run now. Freeing all when the lists are cut would take long.
-            self._runs[self._dropped] = self._runs[newest]
-            self._dropped += 1
+            self._drop(newest)
             dropped += 1
-            self.window_bytes -= run.size
-            self.memory.give_kept(run.size)
         if self._dropped > max(MIN_DROP, len(self._runs) // 8):
             del self._runs[: self._dropped], self._firsts[: self._dropped]
             self._dropped = 0
         if not self.is_stored:
-            self.first = self.window_first
+            self.first = max(self.first, self.window_first)
         return dropped
+
+    def _drop(self, newest: int) -> None:
+        """Free the oldest run now, as freeing all when the lists are cut would take long."""
+        run = self._runs[self._dropped]
+        self._runs[self._dropped] = self._runs[newest]
+        self._dropped += 1
+        self.window_bytes -= run.size
+        self.memory.give_kept(run.size)
 
 
 def _literal(text: bytes) -> bytes:

@@ -1,18 +1,19 @@
 """All streams: creation by policy, appends, readers, retention."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, noop, value
 from trio_stomp.broker.delivery import Destination, WallTime
-from trio_stomp.broker.durability import Log, StoreRead, WrittenAgain
-from trio_stomp.broker.headers import STREAMS, Start, StreamOptions, decode_head, without_places
+from trio_stomp.broker.durability import Log, WrittenAgain
+from trio_stomp.broker.headers import STREAMS, Start, StreamOptions, without_places
 from trio_stomp.broker.names import STREAM, Kind
 from trio_stomp.broker.queues import head_lines
+from trio_stomp.broker.streams._store_reads import request_offset, request_runs
 from trio_stomp.broker.streams._stream import Stream, StreamRun
 from trio_stomp.broker.streams._stream_reader import StreamReader
 from trio_stomp.frames import Head
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Timers
     from trio_stomp.broker.queues import Consumer, Source
     from trio_stomp.broker.routing import DestinationPolicy
-    from trio_stomp.store import Store, Streamed, StreamState
+    from trio_stomp.store import StreamState
 
 MAX_STREAMS = 1_000
 MAX_EXPIRED = 1_000
 """Limit of expired runs of all streams dropped in one turn."""
+FIRST = "first:"
+"""Prefix of the settings with the first offset of trimmed streams. The store drops whole files."""
 _ROOT = STREAM.rstrip("/")
-STRETCH_BYTES = 1024 * 1024
-"""The bytes of one read from the store."""
 WINDOW_BYTES = 4 * 1024 * 1024
 """The part of a stored stream that is also in memory."""
 
@@ -92,6 +93,11 @@ class Streams:
     refused: int = 0
     """Number of times that a topic got no stream because there were too many."""
     _streams: dict[str, Stream] = field(factory=dict)
+
+    @property
+    def in_use(self) -> Mapping[str, Stream]:
+        """Return the streams that were used since the start, by name."""
+        return self._streams
 
     def __iter__(self) -> Iterator[Stream]:
         return iter(list(self._streams.values()))
@@ -271,24 +277,21 @@ class Streams:
         return stream.next
 
     def _load(self, reader: StreamReader, first: int) -> None:
-        assert self.log is not None
-        read = partial(_read_stream, reader.stream.name, first)
-        self.log.reads.append(StoreRead(read, STRETCH_BYTES, partial(self._loaded, reader)))
+        # To find the first message by time, runs must keep their own times.
+        joins = not reader.since_ms
+        request_runs(self.log, reader.stream, first, partial(self._loaded, reader), joins=joins)
 
-    def _loaded(self, reader: StreamReader, runs: "Sequence[Streamed] | None", _now: float) -> None:
+    def _loaded(self, reader: StreamReader, runs: "list[StreamRun] | None") -> None:
         if runs is None:
             reader.retry()
         else:
-            # To find the first message by time, runs must keep their own times.
-            reader.loaded(_runs_of(runs, joins=not reader.since_ms))
+            reader.loaded(runs)
 
     def _seek(self, reader: StreamReader) -> None:
-        assert self.log is not None
         reader.is_seeking = True
-        read = partial(_find_offset, reader.stream.name, reader.since_ms)
-        self.log.reads.append(StoreRead(read, 0, partial(self._sought, reader)))
+        request_offset(self.log, reader.stream, reader.since_ms, partial(self._sought, reader))
 
-    def _sought(self, reader: StreamReader, offset: int | None, _now: float) -> None:
+    def _sought(self, reader: StreamReader, offset: int | None) -> None:
         if offset is not None:
             reader.found(offset)
         elif not reader.is_ended:
@@ -320,6 +323,24 @@ class Streams:
         stream.trimmed(max(before, state.first), state.bytes)
         if before > state.first:
             self.log.write(Trim(name, before), is_urgent=False)
+
+    def trim(self, stream: Stream, before: int) -> int:
+        """Drop all messages before an offset, also after a restart. Return how many.
+
+        The memory of old runs is freed by ``Stream.free``.
+        """
+        before = min(max(before, stream.first), stream.next)
+        dropped, stream.first = before - stream.first, before
+        if dropped and self.log is not None:
+            self.log.write(Trim(stream.name, before))
+            self.log.keep(FIRST + stream.name, f"{before}")
+        return dropped
+
+    def restore(self, states: "Mapping[str, StreamState]", settings: Mapping[str, str]) -> None:
+        """Take the streams that are in the store, as far as they were not trimmed."""
+        for name, state in states.items():
+            first = max(state.first, int(settings.get(FIRST + name, "0")))
+            self.recovered[name] = evolve(state, first=min(first, state.next))
 
     @property
     def window_bytes(self) -> int:
@@ -359,38 +380,7 @@ def stream_name(topic: str) -> str:
     return _ROOT + topic if topic.startswith("/") else STREAM + topic
 
 
-def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
-    """Return runs that the store has read. With ``joins``, merge those with equal header blocks."""
-    spans: list[list[Streamed]] = []
-    at = -1
-    for each in found:
-        if joins and spans and spans[-1][0].head == each.head and each.first == at:
-            spans[-1].append(each)
-        else:
-            spans.append([each])
-        at = each.first + len(each.bodies)
-    heads = {lines: decode_head(lines) for lines in {span[0].head for span in spans}}
-    return [_joined(heads[span[0].head], span) for span in spans]
-
-
-def _joined(head: Head, span: "Sequence[Streamed]") -> StreamRun:
-    first = span[0]
-    bodies = [body for each in span for body in each.bodies]
-    times_ms = None
-    if span[-1].written_ms != first.written_ms:
-        times_ms = [each.written_ms for each in span for _ in each.bodies]
-    return StreamRun(first.first, head, bodies, first.written_ms, times_ms)
-
-
 def topics_of(name: str) -> tuple[str, ...]:
     """Return the topics whose stream may have this name."""
     path = name.removeprefix(_ROOT)
     return (path, path[1:]) if len(path) > 1 else ()
-
-
-def _read_stream(name: str, first: int, store: "Store", max_bytes: int) -> "Sequence[Streamed]":
-    return store.read_stream(name, first, max_bytes)
-
-
-def _find_offset(name: str, written_ms: int, store: "Store", _max_bytes: int) -> int:
-    return store.find_offset(name, written_ms)

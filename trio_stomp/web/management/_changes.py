@@ -8,16 +8,19 @@ from attrs import define
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.web._query import Query
 from trio_stomp.web._site import ADMIN, Rights
-from trio_stomp.web.management._endpoint import FLAG, TEXT, Endpoint
-from trio_stomp.web.management._parameters import (
+from trio_stomp.web.management.requests import (
+    FLAG,
     OF_QUEUES,
     QUEUE,
     SESSION,
+    TEXT,
+    Answering,
+    Endpoint,
+    Record,
     as_http,
     destination_of,
     http_error,
 )
-from trio_stomp.web.management._result import Answering, Record
 
 if TYPE_CHECKING:
     from trio_stomp.base import Identity

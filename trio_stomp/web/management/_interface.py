@@ -5,15 +5,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trio_stomp.web._site import Site
+from trio_stomp.web.management._access import Access
 from trio_stomp.web.management._changes import Changes
 from trio_stomp.web.management._core import Core
-from trio_stomp.web.management._endpoint import Endpoint
 from trio_stomp.web.management._lists import Lists
-from trio_stomp.web.management._openapi import document
 from trio_stomp.web.management._operations import MessageOperations
 from trio_stomp.web.management._overview import Overview
+from trio_stomp.web.management._schedules import Leftovers
+from trio_stomp.web.management._streams import StreamRequests
 from trio_stomp.web.management._subscriptions import SubscriptionLists
 from trio_stomp.web.management._views import Views
+from trio_stomp.web.management.requests import (
+    Endpoint,
+    document,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures
@@ -41,6 +46,9 @@ def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint
         SubscriptionLists(server, figures),
         Views(server, core, figures),
         MessageOperations(server, manager),
+        StreamRequests(server, manager, figures),
+        Leftovers(server, manager, figures),
+        Access(server, manager, figures),
         Changes(server, manager),
     )
     found = [each for group in groups for each in group.endpoints()]

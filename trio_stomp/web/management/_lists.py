@@ -17,17 +17,22 @@ from trio_stomp.broker import Destination, ParkedDestination, Queue, queue_of
 from trio_stomp.server import Connection
 from trio_stomp.web._pieces import chosen
 from trio_stomp.web._query import Answer, Query, Record, Word
-from trio_stomp.web.management._endpoint import (
+from trio_stomp.web.management.requests import (
+    BY_NAME,
     COUNT,
     FLAG,
+    LIMIT,
+    NAME,
     OBJECT,
+    OFFSET,
     TEXT,
     Endpoint,
+    Key,
+    Listing,
+    http_error,
     listed,
     record_of,
 )
-from trio_stomp.web.management._parameters import http_error
-from trio_stomp.web.management._window import BY_NAME, LIMIT, NAME, OFFSET, Key, Listing
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures

@@ -2,12 +2,19 @@
 
 import base64
 import codecs
+import json
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.web.management._endpoint import COUNT, FLAG, TEXT, Schema
-from trio_stomp.web.management._result import Record
+from trio_stomp.web._query import Number
+from trio_stomp.web.management.requests import (
+    COUNT,
+    FLAG,
+    TEXT,
+    Record,
+    Schema,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager, Message
@@ -15,6 +22,10 @@ if TYPE_CHECKING:
 MAX_SHOWN_BYTES = 16 * 1024 * 1024
 """Bytes of all bodies in one answer."""
 
+SHOWN = Number("limit", "the most to show", default=50, least=1, most=1_000)
+SHOWN_BYTES = Number(
+    "bytes", "the most bytes of a body to show", default=16 * 1024, most=MAX_SHOWN_BYTES
+)
 BODY: Schema = {"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]}
 MESSAGE: Schema = {
     "type": "object",
@@ -39,36 +50,57 @@ class MessageList:
 
     Args:
       offset: How many messages to skip first.
-      shown_bytes: How many bytes of a body to show. After ``MAX_SHOWN_BYTES`` in all, bodies are
-        left out.
+      shown_bytes: How many bytes of a body to show.
     """
 
     manager: "Manager"
     offset: int
     shown_bytes: int
-    records: list[Record] = field(factory=list)
+    items: list[str] = field(factory=list)
+    """The records as JSON."""
     _skipped: int = 0
-    _size: int = 0
+    _bodies: "Bodies" = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._bodies = Bodies(self.shown_bytes)
 
     def take(self, message: "Message") -> None:
         """Add a message."""
         if self._skipped < self.offset:
             self._skipped += 1
             return
-        shown = message.body[: min(self.shown_bytes, MAX_SHOWN_BYTES - self._size)]
-        self._size += len(shown)
-        self.records.append(
-            {
-                "message_id": self.manager.id_of(message),
-                "headers": dict(message.publication.head.headers),
-                "priority": message.level,
-                "received_ms": self.manager.received_ms(message),
-                "deliveries": message.deliveries,
-                "stored": bool(message.stored),
-                "size": len(message.body),
-                **_body(shown, is_whole=len(shown) == len(message.body)),
-            }
+        self.items.append(
+            json.dumps(
+                {
+                    "message_id": self.manager.id_of(message),
+                    "headers": dict(message.publication.head.headers),
+                    "priority": message.level,
+                    "received_ms": self.manager.received_ms(message),
+                    "deliveries": message.deliveries,
+                    "stored": bool(message.stored),
+                    "size": len(message.body),
+                    **self._bodies.show(message.body),
+                }
+            )
         )
+
+
+@define(eq=False, repr=False)
+class Bodies:
+    """The bodies in an answer. After ``MAX_SHOWN_BYTES`` in all, they are left out.
+
+    Args:
+      shown_bytes: How many bytes of a body to show.
+    """
+
+    shown_bytes: int
+    _size: int = 0
+
+    def show(self, body: bytes) -> Record:
+        """Return the field of a body."""
+        shown = body[: min(self.shown_bytes, MAX_SHOWN_BYTES - self._size)]
+        self._size += len(shown)
+        return _body(shown, is_whole=len(shown) == len(body))
 
 
 def _body(shown: bytes, *, is_whole: bool) -> Record:

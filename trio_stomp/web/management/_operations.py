@@ -1,68 +1,70 @@
-"""Operations on messages: their parameters, rights and results.
-
-Each is a task of the connection that requested it: it ends when the connection does. With
-``Accept: application/x-ndjson`` the answer is a line of JSON for each half second and one for the
-result; otherwise it is the result.
-"""
+"""Operations on messages of queues: their parameters, rights and results."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-import trio
 from attrs import define
 
-from trio_stomp.base import ProtocolError
-from trio_stomp.broker import Action, Choice, Operation, Step
-from trio_stomp.web._query import Number, Query
-from trio_stomp.web._site import Rights
-from trio_stomp.web.management._endpoint import COUNT, COUNTS, TEXT, Endpoint, Fields
-from trio_stomp.web.management._messages import MAX_SHOWN_BYTES, MESSAGE, MessageList
-from trio_stomp.web.management._parameters import (
+from trio_stomp.broker import Action, Choice, Operation, Retry, Task
+from trio_stomp.web._query import Number, Parameter, Query
+from trio_stomp.web._site import ADMIN
+from trio_stomp.web.management._messages import MESSAGE, SHOWN, SHOWN_BYTES, MessageList
+from trio_stomp.web.management.requests import (
+    COUNT,
+    COUNTS,
     OF_MOVES,
     OF_QUEUES,
+    OFFSET,
     QUEUE,
-    SELECTOR,
+    SESSION,
+    TEXT,
     TO,
-    as_http,
+    Endpoint,
+    Record,
+    Stepwise,
     destination_of,
+    messages,
     optional,
 )
-from trio_stomp.web.management._result import Answering, Record
-from trio_stomp.web.management._window import OFFSET
 
 if TYPE_CHECKING:
     from trio_stomp.base import Identity
-    from trio_stomp.broker import Manager, Retry
-    from trio_stomp.server import Send, Server
-
-PROGRESS_S = 0.5
-"""Interval of lines about the progress."""
-LATER_S = 0.005
-"""Pause of an operation that the queue or the store cannot continue now."""
+    from trio_stomp.broker import Manager
+    from trio_stomp.server import Server
 
 ALL = 10**15
+MOST_IDS = 1_000
+
+SELECTOR = Parameter("selector", "a selector, which chooses messages by their headers")
+BODY = Parameter("body", "a text that the body contains")
+SINCE = Number("since", "the earliest time of arrival, in ms since 1970", most=ALL)
+UNTIL = Number("until", "the time before which they arrived, in ms since 1970", most=ALL)
+ID = Parameter("id", "the id of a message", most_times=MOST_IDS)
+CONDITIONS = (SELECTOR, BODY, SINCE, UNTIL, ID)
 COUNTED = Number("count", "the most messages, oldest first", default=ALL, least=1, most=ALL)
-SHOWN = Number("limit", "the most messages to show", default=50, least=1, most=1_000)
-SHOWN_BYTES = Number(
-    "bytes", "the most bytes of a body to show", default=16 * 1024, most=MAX_SHOWN_BYTES
-)
 INSTEAD = optional(TO, "a destination of all, instead of where each came from")
-SEEN: Fields = {"queue": TEXT, "total": COUNT, "seen": COUNT}
-SUMMARIES = {
-    "purge": "Remove messages of a queue for good.",
-    "move": "Move messages of a queue to another destination.",
-    "retry": "Send dead letters of a queue to where they came from.",
-}
+ORIGIN = Parameter("origin", "an original destination of dead letters", most_times=MOST_IDS)
+HOLDER = optional(SESSION, "the session that has them; without it, all sessions")
+CHOICES = (*OF_QUEUES, "invalid-selector")
 
 
 def choice_of(manager: "Manager", query: Query, limit: int) -> Choice:
     """Return the messages that a query chooses.
 
     Raises:
-      HttpError: the queue or another parameter is wrong.
+      HttpError: the queue is no single destination.
     """
-    return Choice(destination_of(manager, query, QUEUE), query.text(SELECTOR), limit)
+    return Choice(
+        destination_of(manager, query, QUEUE),
+        query.text(SELECTOR),
+        limit,
+        body=query.text(BODY).encode(errors="surrogateescape"),
+        since_ms=query.number(SINCE),
+        until_ms=query.number(UNTIL),
+        ids=frozenset(query.texts(ID)),
+        origins=frozenset(query.texts(ORIGIN)),
+    )
 
 
 @define(eq=False, repr=False)
@@ -72,36 +74,66 @@ class MessageOperations:
     server: "Server"
     manager: "Manager"
 
+    @property
+    def _stepwise(self) -> Callable[..., Stepwise[Operation]]:
+        return partial(Stepwise[Operation], server=self.server, manager=self.manager)
+
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
+        post = partial(Endpoint, method="POST", has_progress=True)
         yield Endpoint(
             name="messages",
-            summary="Show waiting messages of a queue, without consuming or marking them.",
+            summary="Show waiting messages of a queue that match all conditions, without consuming"
+            " or marking them.",
             right="browse at the queue",
-            parameters=(QUEUE, SELECTOR, OFFSET, SHOWN, SHOWN_BYTES),
-            answer={**SEEN, "offset": COUNT, "messages": {"type": "array", "items": MESSAGE}},
-            errors=(*OF_QUEUES, "invalid-selector"),
+            parameters=(QUEUE, *CONDITIONS, OFFSET, SHOWN, SHOWN_BYTES),
+            answer={
+                **dict.fromkeys(("offset", "total", "seen"), COUNT),
+                "queue": TEXT,
+                "messages": {"type": "array", "items": MESSAGE},
+            },
+            errors=CHOICES,
             operate=self.messages,
             has_progress=True,
         )
-        for name, figures, more, operate in (
-            ("purge", {"purged": COUNT}, (), self.purge),
-            ("move", {"to": TEXT, "moved": COUNT}, (TO,), self.move),
-            ("retry", {"sent": COUNT, "left": COUNTS}, (INSTEAD,), self.retry),
-        ):
-            yield Endpoint(
-                name=name,
-                summary=SUMMARIES[name],
-                right="receive at the queue, and send to where messages go",
-                parameters=(QUEUE, *more, SELECTOR, COUNTED),
-                answer={"queue": TEXT, **figures},
-                errors=(*OF_QUEUES, "invalid-selector", *(OF_MOVES if name == "move" else ())),
-                method="POST",
-                operate=operate,
-                has_progress=True,
-            )
+        yield post(
+            name="purge",
+            summary="Remove messages of a queue for good.",
+            right="receive at the queue",
+            parameters=(QUEUE, *CONDITIONS, COUNTED),
+            answer={"queue": TEXT, "purged": COUNT},
+            errors=CHOICES,
+            operate=self.purge,
+        )
+        yield post(
+            name="move",
+            summary="Move messages of a queue to another destination.",
+            right="receive at the queue, send to the other",
+            parameters=(QUEUE, TO, *CONDITIONS, COUNTED),
+            answer={"queue": TEXT, "to": TEXT, "moved": COUNT},
+            errors=(*CHOICES, *OF_MOVES),
+            operate=self.move,
+        )
+        yield post(
+            name="retry",
+            summary="Send dead letters of a queue to where they came from.",
+            right="receive at the queue, send to each destination",
+            parameters=(QUEUE, INSTEAD, ORIGIN, *CONDITIONS, COUNTED),
+            answer={"queue": TEXT, "sent": COUNT, "left": COUNTS},
+            errors=CHOICES,
+            operate=self.retry,
+        )
+        yield post(
+            name="redeliver",
+            summary="Return unacknowledged messages to a queue. They do not count as failed.",
+            rights=ADMIN,
+            parameters=(QUEUE, HOLDER),
+            answer={"queue": TEXT, "redelivered": COUNT},
+            errors=(*OF_QUEUES, "no-such-session"),
+            operate=self.redeliver,
+        )
 
-    def messages(self, query: Query) -> "QueueOperation":
+    def messages(self, query: Query) -> Stepwise[Operation]:
         """Show messages of a queue, without consuming or marking them."""
         shown = MessageList(
             self.manager, offset=query.number(OFFSET), shown_bytes=query.number(SHOWN_BYTES)
@@ -114,46 +146,43 @@ class MessageOperations:
                 "offset": shown.offset,
                 "total": operation.total,
                 "seen": operation.seen,
-                "messages": shown.records,
             }
 
-        return QueueOperation(
-            self,
-            query,
+        return self._stepwise(
+            query=query,
             rights=[(Action.BROWSE, choice.queue)],
             begin=lambda _identity: self.manager.look(choice, shown.take),
             result=result,
+            items=("messages", shown.items),
         )
 
-    def purge(self, query: Query) -> "QueueOperation":
+    def purge(self, query: Query) -> Stepwise[Operation]:
         """Remove messages of a queue for good."""
         choice = choice_of(self.manager, query, query.number(COUNTED))
-        return QueueOperation(
-            self,
-            query,
+        return self._stepwise(
+            query=query,
             rights=[(Action.RECEIVE, choice.queue)],
             begin=lambda identity: self.manager.purge(choice, identity.name),
             result=lambda operation: {"queue": choice.queue, "purged": operation.done},
             event="purge",
-            queue=choice.queue,
+            place=choice.queue,
         )
 
-    def move(self, query: Query) -> "QueueOperation":
+    def move(self, query: Query) -> Stepwise[Operation]:
         """Move messages of a queue to another destination."""
         choice = choice_of(self.manager, query, query.number(COUNTED))
         to = destination_of(self.manager, query, TO)
-        return QueueOperation(
-            self,
-            query,
+        return self._stepwise(
+            query=query,
             rights=[(Action.RECEIVE, choice.queue), (Action.SEND, to)],
             begin=lambda _identity: self.manager.move(choice, to),
             result=lambda operation: {"queue": choice.queue, "to": to, "moved": operation.done},
             event="move",
-            queue=choice.queue,
-            detail=f" to {to}",
+            place=choice.queue,
+            detail=lambda count: f"{messages(count)} to {to}",
         )
 
-    def retry(self, query: Query) -> "QueueOperation":
+    def retry(self, query: Query) -> Stepwise[Operation]:
         """Send dead letters of a queue to where they came from."""
         choice = choice_of(self.manager, query, query.number(COUNTED))
         to = destination_of(self.manager, query, INSTEAD) if query.text(INSTEAD) else ""
@@ -164,9 +193,8 @@ class MessageOperations:
             began.append(found)
             return operation
 
-        return QueueOperation(
-            self,
-            query,
+        return self._stepwise(
+            query=query,
             rights=[(Action.RECEIVE, choice.queue), *([(Action.SEND, to)] if to else [])],
             begin=begin,
             result=lambda operation: {
@@ -175,72 +203,20 @@ class MessageOperations:
                 "left": began[0].left,
             },
             event="retry",
-            queue=choice.queue,
-            detail=f" to {to}" if to else "",
+            place=choice.queue,
+            detail=lambda count: f"{messages(count)} to {to}" if to else messages(count),
         )
 
-
-@define(eq=False, repr=False)
-class QueueOperation:
-    """An operation on a queue. Implements ``WebOperation``.
-
-    Args:
-      rights: The rights that it requires.
-      begin: Begins it for a user, in a turn.
-      result: Returns its result.
-      event: The name of the event about it; "" = it changes nothing.
-      queue: The name of the queue, for the event.
-      detail: Follows the number of messages in the event.
-    """
-
-    owner: MessageOperations
-    query: Query
-    rights: Rights
-    begin: "Callable[[Identity], Operation]"
-    result: Callable[[Operation], Record]
-    event: str = ""
-    queue: str = ""
-    detail: str = ""
-
-    async def run(self, identity: "Identity", send: "Send") -> None:
-        """Implement ``WebOperation.run``."""
-        dispatcher = self.owner.server.dispatcher
-        answering = Answering.to(self.query.request, send)
-        try:
-            operation = await dispatcher.call(lambda _now: self.begin(identity))
-        except ProtocolError as error:
-            raise as_http(error) from None
-        try:
-            await self._drive(operation, answering)
-        finally:
-            dispatcher.call_soon(partial(self._end, operation, identity.name))
-        if operation.problem is None:
-            await answering.end(self.result(operation))
-        else:
-            why = as_http(operation.problem)
-            record = {**self.result(operation), "error": why.text, "code": why.code}
-            await answering.end(record, why.status)
-
-    async def _drive(self, operation: Operation, answering: Answering) -> None:
-        """Take steps until the operation is done and stored."""
-        told_at = trio.current_time()
-        while True:
-            woken = trio.Event()
-            operation.woken = woken.set
-            match await self.owner.server.dispatcher.call(operation.step):
-                case Step.DONE:
-                    return
-                case Step.WAIT:
-                    await woken.wait()
-                case Step.LATER:
-                    await trio.sleep(LATER_S)
-            if trio.current_time() - told_at >= PROGRESS_S:
-                told_at = trio.current_time()
-                figures = {"seen": operation.seen, "total": operation.total}
-                await answering.progress({**self.result(operation), **figures})
-
-    def _end(self, operation: Operation, user: str, now: float) -> None:
-        operation.end(now)
-        if self.event and operation.done:
-            count = f"{operation.done} message{'s' * (operation.done != 1)}{self.detail}"
-            self.owner.manager.record(self.event, self.queue, user, count)
+    def redeliver(self, query: Query) -> Stepwise[Task]:
+        """Return unacknowledged messages to a queue."""
+        queue, session = destination_of(self.manager, query, QUEUE), query.text(HOLDER)
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=ADMIN,
+            begin=lambda _identity: self.manager.redeliver(queue, session),
+            result=lambda task: {"queue": queue, "redelivered": task.done},
+            event="redeliver",
+            place=queue,
+        )

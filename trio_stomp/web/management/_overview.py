@@ -8,7 +8,13 @@ from attrs import asdict, define
 from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
 from trio_stomp.web._query import Answer, Query, as_json
-from trio_stomp.web.management._endpoint import COUNT, HEAD, OBJECT, TEXT, Endpoint
+from trio_stomp.web.management.requests import (
+    COUNT,
+    HEAD,
+    OBJECT,
+    TEXT,
+    Endpoint,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures

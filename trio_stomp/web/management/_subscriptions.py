@@ -10,17 +10,21 @@ from trio_stomp.base import LOOKS, Pieces
 from trio_stomp.broker import Binding, Subscription
 from trio_stomp.web._pieces import chosen
 from trio_stomp.web._query import Answer, Parameter, Query, Word, as_list
-from trio_stomp.web.management._endpoint import (
+from trio_stomp.web.management.requests import (
     COUNT,
     FLAG,
+    LIMIT,
+    NAME,
+    OFFSET,
     TEXT,
     Endpoint,
+    Listing,
+    Window,
+    http_error,
     listed,
     maybe,
     record,
 )
-from trio_stomp.web.management._parameters import http_error
-from trio_stomp.web.management._window import LIMIT, NAME, OFFSET, Listing, Window
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures

@@ -11,30 +11,30 @@ from trio_stomp.base import Pieces, ProtocolError, RemoteError
 from trio_stomp.web._query import JSON, Answer, Parameter, Query, as_list
 from trio_stomp.web.management._changes import find_connection
 from trio_stomp.web.management._core import Core
-from trio_stomp.web.management._endpoint import (
+from trio_stomp.web.management._lists import QUEUE_FIELDS
+from trio_stomp.web.management._subscriptions import SUBSCRIPTION
+from trio_stomp.web.management.requests import (
     COUNT,
     HEAD,
+    LIMIT,
     NUMBER,
     OBJECT,
+    OF_DESTINATIONS,
+    OF_QUEUES,
+    OFFSET,
+    QUEUE,
+    SESSION,
     TEXT,
     TEXTS,
     Endpoint,
+    Record,
     Schema,
-    with_fields,
-)
-from trio_stomp.web.management._lists import QUEUE_FIELDS
-from trio_stomp.web.management._parameters import (
-    OF_DESTINATIONS,
-    OF_QUEUES,
-    QUEUE,
-    SESSION,
+    Window,
     as_http,
     destination_of,
     http_error,
+    with_fields,
 )
-from trio_stomp.web.management._result import Record
-from trio_stomp.web.management._subscriptions import SUBSCRIPTION
-from trio_stomp.web.management._window import LIMIT, OFFSET, Window
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Consumer

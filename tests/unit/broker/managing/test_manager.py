@@ -1,29 +1,16 @@
 """What operators do to queues and their messages: in memory, in the store, and between."""
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.support.core import Actor, Bench
 from tests.support.durable_fakes import DurableBench
+from tests.support.managing import drive
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPolicy, Rule
-from trio_stomp.broker.managing import Choice, Operation, Step
+from trio_stomp.broker.managing import Choice, Step
 from trio_stomp.broker.managing._retry import MAX_REASONS
 
 Q, TO, DEAD = "/queue/q", "/queue/to", "/queue/dead"
-
-
-def drive(core: Bench, operation: Operation, between: Callable[[], None] = lambda: None) -> int:
-    """Step until the operation has ended, as the server does. Return the number of steps."""
-    steps = 1
-    while operation.step(core.now) is not Step.DONE:
-        between()
-        core.turn()
-        steps += 1
-        assert steps < 2000
-    core.turn()
-    return steps
 
 
 def stored(*bodies: str) -> DurableBench:

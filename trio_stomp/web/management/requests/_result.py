@@ -1,13 +1,13 @@
 """The answer of an operation: its result, with lines about its progress before if wanted."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from attrs import define
 
 from trio_stomp.transport import HttpRequest, encode_response
-from trio_stomp.web._query import JSON, NOT_KEPT
+from trio_stomp.web._query import JSON, NOT_KEPT, with_list
 from trio_stomp.web._query import Record as Record
 
 if TYPE_CHECKING:
@@ -37,18 +37,30 @@ class Answering:
     async def progress(self, record: Mapping[str, object]) -> None:
         """Send a line about the progress, if the client wants any. Checkpoint: if it does."""
         if self.in_lines:
-            await self._line(record)
+            await self._line(json.dumps(record))
 
-    async def end(self, record: Mapping[str, object], status: int = 200) -> None:
-        """Send the result. In lines, the status was sent before. Checkpoint: always."""
+    async def end(
+        self,
+        record: Mapping[str, object],
+        status: int = 200,
+        items: tuple[str, Sequence[str]] = ("", ()),
+    ) -> None:
+        """Send the result. In lines, the status was sent before. Checkpoint: always.
+
+        Args:
+          record: Its fields.
+          status: The status.
+          items: A list behind them: its name, and its items as JSON.
+        """
+        name, listed = items
+        text = with_list(record, name, listed) if name else json.dumps(record)
         if self.in_lines:
-            await self._line(record)
+            await self._line(text)
         else:
-            body = json.dumps(record).encode() + b"\n"
-            await self.send(encode_response(status, JSON, body))
+            await self.send(encode_response(status, JSON, f"{text}\n".encode()))
 
-    async def _line(self, record: Mapping[str, object]) -> None:
-        line = json.dumps(record).encode() + b"\n"
+    async def _line(self, text: str) -> None:
+        line = f"{text}\n".encode()
         if not self._has_begun:
             self._has_begun = True
             # nginx must not hold the lines back.

@@ -28,10 +28,17 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "no-such-address": (404, "openapi.json lists the addresses"),
         "no-such-queue": (404, "queues exist while they have messages or consumers"),
         "no-such-destination": (404, "nobody has used the destination"),
-        "no-such-session": (404, "the connection has ended"),
+        "no-such-session": (404, "the connection has ended, or has no part in the queue"),
+        "no-such-subscription": (404, "there is no such durable subscription"),
+        "unknown-stream": (404, "the topic has no stream"),
+        "invalid-schedule": (400, "the id is no number, and no range of numbers as 17-20"),
         "method-not-allowed": (405, "GET instead of POST, or the reverse"),
         "queue-full": (409, "the target of a move is full; `moved` messages were moved"),
         "no-subscriber": (409, "the target of a move is a topic without subscribers"),
+        "ambiguous-subscription": (
+            409,
+            "several durable subscriptions have the name; give destination and owner, too",
+        ),
         "busy": (503, "eight operations are running"),
     }
 )
@@ -46,7 +53,6 @@ OF_QUEUES = (*OF_DESTINATIONS, "no-such-queue")
 
 QUEUE = Parameter("queue", "the name of a queue, as queue=/queue/orders", is_required=True)
 TO = Parameter("to", "a destination, as to=/queue/others", is_required=True)
-SELECTOR = Parameter("selector", "a selector, which chooses messages by their headers")
 SESSION = Parameter("session", "the id of a session (GET /connz lists them)", is_required=True)
 
 

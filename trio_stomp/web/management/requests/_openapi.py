@@ -7,9 +7,9 @@ from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
 from trio_stomp.server import API
 from trio_stomp.web._query import JSON, Answer, Parameter, Query, Record
-from trio_stomp.web.management._endpoint import OBJECT, TEXT, Endpoint
-from trio_stomp.web.management._parameters import ERRORS, OF_ALL, OF_OPERATIONS
-from trio_stomp.web.management._result import LINES
+from trio_stomp.web.management.requests._endpoint import OBJECT, TEXT, Endpoint
+from trio_stomp.web.management.requests._parameters import ERRORS, OF_ALL, OF_OPERATIONS
+from trio_stomp.web.management.requests._result import LINES
 
 DESCRIPTION = (
     "Names of destinations contain slashes, so they are parameters of the query, not parts of the"

@@ -1,0 +1,122 @@
+"""Redelivery, the end of schedules and of durable subscriptions."""
+
+import pytest
+
+from tests.support.core import Actor, Bench
+from tests.support.durable_fakes import DurableBench
+from tests.support.managing import drive
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.managing import Step
+
+Q = "/queue/q"
+
+
+@pytest.fixture(params=["memory", "store"])
+def core(request: pytest.FixtureRequest) -> Bench:
+    return DurableBench() if request.param == "store" else Bench()
+
+
+def test_unacknowledged_messages_of_a_session_go_to_others(core: Bench) -> None:
+    stuck, other = (core.reader(Q, ack="client-individual", prefetch_count="2") for _ in range(2))
+    core.actor().sends(Q, "a", "b", "c", "d", persistent="true")
+    core.turn()
+    assert len(stuck.reads()) == len(other.reads()) == 2
+    third = core.reader(Q, ack="client-individual")
+    core.broker.manager.pause(Q)
+    task = core.broker.manager.redeliver(Q, stuck.client.session_id)
+    drive(core, task)
+    assert (task.done, task.total, core.queue(Q).depth) == (2, 4, 2)
+    stuck.is_gone()
+    core.broker.manager.resume(Q)
+    core.turn()
+    assert len(third.reads()) == 2
+    assert not core.broker.statistics().messages.nacked
+
+
+def test_all_unacknowledged_messages_return_but_those_acknowledged_meanwhile(core: Bench) -> None:
+    reader = core.reader(f"{Q},/queue/other", ack="client-individual")
+    core.actor().sends(Q, "a", "b", persistent="true")
+    core.actor().sends("/queue/other", "c", persistent="true")
+    core.turn()
+    first, *_ = reader.reads()
+    core.broker.manager.pause(Q)
+    task = core.broker.manager.redeliver(Q, "")
+    reader.acks(first)
+    drive(core, task)
+    assert (task.done, core.queue(Q).depth, core.queue("/queue/other").unacked) == (1, 1, 1)
+
+
+def test_a_task_ends_with_its_client(bench: Bench) -> None:
+    reader = bench.reader(Q, ack="client-individual")
+    bench.actor().sends(Q, "a")
+    (message,) = reader.reads()
+    task = bench.broker.manager.redeliver(Q, "")
+    task.end()
+    assert task.step(bench.now) is Step.DONE
+    assert (task.done, bench.queue(Q).unacked) == (0, 1)
+    with pytest.raises(ProtocolError, match="does not consume from"):
+        bench.broker.manager.redeliver(Q, "nobody")
+    reader.acks(message)
+
+
+def test_a_task_takes_a_share_of_a_turn(bench: Bench) -> None:
+    reader = bench.reader(Q, ack="client-individual", prefetch_count="1000")
+    bench.actor().sends(Q, *map(str, range(100)))
+    assert len(reader.reads()) == 100
+    ticks = iter(range(100_000))
+    bench.broker.turns.clock = lambda: next(ticks) / 2000
+    bench.broker.manager.pause(Q)
+    assert drive(bench, bench.broker.manager.redeliver(Q, "")) > 5
+    bench.broker.manager.resume(Q)
+    bench.broker.turns.clock = lambda: 0.0
+    reader.reads()
+
+
+def test_scheduled_messages_are_cancelled(core: Bench) -> None:
+    for body in ("a", "b", "c"):
+        core.actor().sends(Q, body, persistent="true", AMQ_SCHEDULED_DELAY="1000")
+        core.turn()
+    manager = core.broker.manager
+    ids = [manager.leftovers.schedule(each)["id"] for each in manager.scheduled()]
+    assert len(ids) == 3
+    task = manager.cancel([f"{ids[0]}", f"{ids[2]}-{ids[2]}", "99999"])
+    drive(core, task)
+    assert task.done == 2
+    again = core.restarts() if isinstance(core, DurableBench) else core
+    left = again.broker.manager.scheduled()
+    assert [each.bodies for each in left] == [[b"b"]]
+    with pytest.raises(ProtocolError, match="must be the number"):
+        manager.cancel(["first"])
+    drive(again, again.broker.manager.cancel([f"{ids[1]}"]))
+
+
+def durable(core: Bench, destination: str, user: str = "") -> Actor:
+    actor = core.actor()
+    actor.subscribes(destination, durable_subscription_name="d", ack="client")
+    return actor
+
+
+def test_a_durable_subscription_is_ended_with_its_messages(core: Bench) -> None:
+    durable(core, "/topic/a").is_gone()
+    core.actor().sends("/topic/a", "x", persistent="true")
+    core.turn()
+    task = core.broker.manager.end_durable("d", "", "", "")
+    twice = core.broker.manager.end_durable("d", "", "", "")
+    drive(core, task)
+    drive(core, twice)
+    assert (task.done, twice.done) == (1, 0)
+    again = core.restarts() if isinstance(core, DurableBench) else core
+    assert len(again.broker.bindings.durables) == 0
+
+
+def test_of_several_durable_subscriptions_the_one_must_be_named(bench: Bench) -> None:
+    for destination in ("/topic/a", "/topic/b"):
+        durable(bench, destination)
+    manager = bench.broker.manager
+    with pytest.raises(ProtocolError, match=r"/topic/a of '', /topic/b of ''"):
+        manager.end_durable("d", "", "", "")
+    for text in ("e", "nobody"):
+        with pytest.raises(ProtocolError, match="there is no durable subscription"):
+            manager.end_durable(*(("e", "", "", "") if text == "e" else ("d", "", text, "")))
+    drive(bench, manager.end_durable("d", "", "", "/topic/b"))
+    drive(bench, manager.end_durable("d", "", "", ""))

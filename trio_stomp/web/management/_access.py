@@ -1,0 +1,184 @@
+"""Users and rules, and the rights of the user who asks."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.base import LOOKS, Pieces, slices
+from trio_stomp.broker import AccessRules, Action, Rule, needs
+from trio_stomp.web._query import Answer, Parameter, Query, Record, as_list
+from trio_stomp.web._site import ADMIN, Rights
+from trio_stomp.web.management.requests import (
+    BY_NAME,
+    COUNT,
+    FLAG,
+    LIMIT,
+    NAME,
+    OBJECT,
+    OF_DESTINATIONS,
+    OFFSET,
+    TEXT,
+    TEXTS,
+    Answering,
+    Endpoint,
+    Listing,
+    Window,
+    destination_of,
+    listed,
+    record,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.base import Identity
+    from trio_stomp.broker import Manager
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Send, Server
+
+NONE, BUILT_IN, OWN = "none", "built-in", "own"
+DIAG = "DIAG"
+WHERE = Parameter("destination", "a destination; without it, DIAG")
+USER = record({"name": TEXT, "groups": TEXTS, "connections": COUNT})
+RULE = record(
+    {
+        "allow": FLAG,
+        "actions": TEXTS,
+        "to": TEXTS,
+        "users": TEXTS,
+        "groups": TEXTS,
+        "location": TEXT,
+    }
+)
+
+
+@define(eq=False, repr=False)
+class Access:
+    """The requests about users and rules."""
+
+    server: "Server"
+    manager: "Manager"
+    figures: "Figures"
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        yield Endpoint(
+            name="whoami",
+            summary="Show who asks, and the rights at a destination.",
+            right="none, but a login where one is needed",
+            parameters=(WHERE,),
+            answer={
+                **dict.fromkeys(("user", "login", "destination", "rules"), TEXT),
+                **dict.fromkeys(("roles", "rights"), TEXTS),
+            },
+            errors=OF_DESTINATIONS,
+            operate=self.whoami,
+        )
+        yield Endpoint(
+            name="users",
+            summary="List users with a passcode, in the order of their names.",
+            rights=ADMIN,
+            parameters=(NAME, LIMIT, OFFSET),
+            answer=listed("users", USER),
+            build=self.users,
+        )
+        answer = listed("rules", RULE)
+        yield Endpoint(
+            name="rules",
+            summary="List access rules in their order: the first that matches decides.",
+            rights=ADMIN,
+            parameters=(LIMIT, OFFSET),
+            answer={
+                **{name: answer[name] for name in answer if name != "sort"},
+                "source": TEXT,
+                "groups": OBJECT,
+            },
+            build=self.rules,
+        )
+
+    def whoami(self, query: Query) -> "WhoAmI":
+        """Show who asks."""
+        named = query.text(WHERE)
+        return WhoAmI(self, destination_of(self.manager, query, WHERE) if named else DIAG)
+
+    def users(self, query: Query) -> Pieces[Answer]:
+        """Answer with the users."""
+        accounts = self.server.authenticator.accounts
+        names = list(accounts.users.users) if accounts.users is not None else []
+        connections: Counter[str] = Counter()
+        for some in slices(list(self.server.broker.statistics().clients), LOOKS):
+            connections.update(client.identity.name for client in some)
+            yield
+        rules = self.manager.authorizer.rules
+        groups = rules.groups if rules is not None else {}
+
+        def describe(name: str) -> Record:
+            mine = sorted(group for group, members in groups.items() if name in members)
+            return {"name": name, "groups": mine, "connections": connections[name]}
+
+        listing = Listing("users", lambda name: (name,), describe, {})
+        return (yield from listing.page(query, names, BY_NAME, self.figures.head()))
+
+    def rules(self, query: Query) -> Pieces[Answer]:
+        """Answer with the access rules."""
+        window = Window.of(query)
+        yield
+        rules = self.manager.authorizer.rules
+        found = rules.rules if rules is not None else ()
+        groups = rules.groups if rules is not None else {}
+        part = window.cut(found)
+        fields: Record = {
+            **self.figures.head(),
+            **window.record(len(found), len(part)),
+            "source": source_of(rules),
+            "groups": {group: sorted(members) for group, members in groups.items()},
+        }
+        return (yield from as_list(fields, "rules", part, _rule))
+
+
+@define(eq=False, repr=False)
+class WhoAmI:
+    """The answer to the user who asks. Implements ``WebOperation``."""
+
+    owner: Access
+    destination: str
+    rights: Rights = ()
+
+    async def run(self, identity: "Identity", send: "Send") -> None:
+        """Implement ``WebOperation.run``."""
+        rules = self.owner.manager.authorizer.rules
+        rights = rules.rights(identity) if rules is not None else None
+        await Answering(send).end(
+            {
+                "user": identity.name,
+                "login": identity.method or NONE,
+                "roles": sorted(identity.roles),
+                "destination": self.destination,
+                "rights": [
+                    action.value
+                    for action in Action
+                    if rights is None
+                    or all(rights.allows(one, at) for one, at, _ in needs(action, self.destination))
+                ],
+                "rules": source_of(rules),
+            }
+        )
+
+
+def source_of(rules: AccessRules | None) -> str:
+    """Return where rules come from."""
+    if rules is None:
+        return NONE
+    built_in = rules.rules and rules.rules[0].location.startswith(BUILT_IN)
+    return BUILT_IN if built_in else OWN
+
+
+def _rule(rule: Rule) -> Record:
+    return {
+        "allow": rule.allow,
+        "actions": sorted(rule.actions),
+        "to": list(rule.patterns),
+        "users": list(rule.users),
+        "groups": sorted(rule.groups),
+        "location": rule.location,
+    }

@@ -1,0 +1,227 @@
+"""Streams: their list, one with its readers, records of one; what is dropped from it."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.base import LOOKS, Pieces, ProtocolError, slices
+from trio_stomp.broker import Action, Reading, StreamReader, Trimming, needs
+from trio_stomp.web._query import Answer, Number, Parameter, Query, as_list
+from trio_stomp.web._site import ADMIN
+from trio_stomp.web.management._messages import BODY, SHOWN, SHOWN_BYTES, Bodies
+from trio_stomp.web.management._subscriptions import SUBSCRIPTION
+from trio_stomp.web.management.requests import (
+    BY_NAME,
+    COUNT,
+    FLAG,
+    HEAD,
+    LIMIT,
+    NAME,
+    OFFSET,
+    TEXT,
+    Endpoint,
+    Listing,
+    Record,
+    Schema,
+    Stepwise,
+    as_http,
+    http_error,
+    listed,
+    record,
+    with_fields,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import Manager
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server
+
+STREAM = Parameter("stream", "a stream, as stream=/stream/topic/log", is_required=True)
+AT = Number("offset", "the offset of the first record", most=2**53)
+TIME = Number("time", "instead of offset, the first time, in ms since 1970", most=2**53)
+TOPIC = Parameter("topic", "a topic to which records were sent", most_times=16)
+STREAM_FIELDS = {
+    "stream": TEXT,
+    "epoch": TEXT,
+    "first": COUNT,
+    "next": COUNT,
+    "messages": COUNT,
+    "bytes": COUNT,
+    "window_bytes": COUNT,
+    "stored": FLAG,
+    "max_bytes": COUNT,
+    "max_age_ms": COUNT,
+    "newest_ms": COUNT,
+}
+READER = with_fields(SUBSCRIPTION, {"offset": COUNT})
+RECORD: Schema = {
+    "type": "object",
+    "properties": {
+        "offset": COUNT,
+        "written_ms": COUNT,
+        "headers": {"type": "object", "additionalProperties": TEXT},
+        "size": COUNT,
+        "body": TEXT,
+        "body_base64": {**TEXT, "contentEncoding": "base64"},
+    },
+    **BODY,
+}
+
+
+@define(eq=False, repr=False)
+class StreamRequests:
+    """The requests about streams."""
+
+    server: "Server"
+    manager: "Manager"
+    figures: "Figures"
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        yield Endpoint(
+            name="streams",
+            summary="List streams.",
+            parameters=(NAME, LIMIT, OFFSET),
+            answer=listed("streams", record(STREAM_FIELDS)),
+            build=self.streams,
+        )
+        yield Endpoint(
+            name="stream",
+            summary="Show a stream with its readers.",
+            parameters=(STREAM,),
+            answer={
+                **HEAD,
+                **STREAM_FIELDS,
+                "total": COUNT,
+                "readers": {"type": "array", "items": READER},
+            },
+            errors=("unknown-stream",),
+            build=self.stream,
+        )
+        yield Endpoint(
+            name="records",
+            summary="Show records of a stream. It examines up to 10,000; next_offset is where to"
+            " go on.",
+            right="receive at the stream",
+            parameters=(STREAM, AT, TIME, TOPIC, SHOWN, SHOWN_BYTES),
+            answer={
+                "stream": TEXT,
+                "epoch": TEXT,
+                **dict.fromkeys(("first", "next", "offset", "next_offset", "seen"), COUNT),
+                "records": {"type": "array", "items": RECORD},
+            },
+            errors=("unknown-stream",),
+            operate=self.records,
+        )
+        yield Endpoint(
+            name="trim",
+            summary="Drop the records of a stream before an offset or a time.",
+            rights=ADMIN,
+            parameters=(STREAM, AT, TIME),
+            answer={"stream": TEXT, "first": COUNT, "trimmed": COUNT},
+            errors=("unknown-stream",),
+            method="POST",
+            operate=self.trim,
+        )
+
+    def streams(self, query: Query) -> Pieces[Answer]:
+        """Answer with the streams."""
+        yield
+        names = self.manager.streams.names()
+        listing = Listing("streams", lambda name: (name,), self._record, {})
+        return (yield from listing.page(query, names, BY_NAME, self.figures.head()))
+
+    def _record(self, name: str) -> Record:
+        return self.manager.streams.figures(name)
+
+    def stream(self, query: Query) -> Pieces[Answer]:
+        """Answer with a stream and its readers."""
+        name = query.text(STREAM)
+        try:
+            stream = self.manager.streams.find(name)
+        except ProtocolError as error:
+            raise as_http(error) from None
+        readers: list[StreamReader] = []
+        for some in slices(list(self.server.broker.statistics().clients), LOOKS):
+            for client in some:
+                for subscription in client.subscriptions.values():
+                    readers += self.manager.streams.readers(subscription, stream)
+            yield
+        fields = {**self.figures.head(), **self._record(name), "total": len(readers)}
+        part = readers[: LIMIT.most]
+        return (yield from as_list(fields, "readers", part, self._reader))
+
+    def _reader(self, reader: StreamReader) -> Record:
+        return {
+            **self.figures.subscription(reader.consumer.subscription),
+            "unacked": reader.unacked,
+            "offset": reader.at,
+        }
+
+    def records(self, query: Query) -> Stepwise[Reading]:
+        """Show records of a stream."""
+        name, bodies = query.text(STREAM), Bodies(query.number(SHOWN_BYTES))
+        self._check_start(query)
+        items: list[str] = []
+
+        def result(reading: Reading) -> Record:
+            stream = reading.position.stream
+            for offset, written_ms, head, body in reading.found[len(items) :]:
+                fields = {"offset": offset, "written_ms": written_ms, "size": len(body)}
+                headers = dict(head.headers)
+                items.append(json.dumps({**fields, "headers": headers, **bodies.show(body)}))
+            return {
+                "stream": stream.name,
+                "epoch": stream.epoch,
+                "first": stream.first,
+                "next": stream.next,
+                "offset": reading.first,
+                "next_offset": reading.next,
+                "seen": reading.seen,
+            }
+
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=[(action, topic) for action, topic, _ in needs(Action.RECEIVE, name)],
+            begin=lambda _identity: self.manager.streams.read(
+                name,
+                query.number(AT),
+                query.number(TIME),
+                query.number(SHOWN),
+                frozenset(query.texts(TOPIC)),
+            ),
+            result=result,
+            items=("records", items),
+        )
+
+    def trim(self, query: Query) -> Stepwise[Trimming]:
+        """Drop the oldest records of a stream."""
+        name = query.text(STREAM)
+        self._check_start(query)
+        if not (query.has(AT) or query.has(TIME)):
+            raise http_error("bad-request", "offset and time are missing; give one of them")
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=ADMIN,
+            begin=lambda _identity: self.manager.streams.trim(
+                name, query.number(AT), query.number(TIME)
+            ),
+            result=lambda trimming: {
+                "stream": name,
+                "first": trimming.position.stream.first,
+                "trimmed": trimming.done,
+            },
+            event="trim",
+            place=name,
+            detail=lambda count: f"{count} records",
+        )
+
+    def _check_start(self, query: Query) -> None:
+        if query.has(AT) and query.has(TIME):
+            raise http_error("bad-request", "offset and time are given; give one of them")

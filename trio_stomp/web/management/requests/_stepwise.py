@@ -1,0 +1,108 @@
+"""An operation that takes many turns.
+
+It is a task of the connection that requested it: it ends when the connection does. With
+``Accept: application/x-ndjson`` the answer is a line of JSON for each half second and one for the
+result; otherwise it is the result.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import trio
+from attrs import define
+
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker import InSteps, Step
+from trio_stomp.web._query import Query
+from trio_stomp.web._site import Rights
+from trio_stomp.web.management.requests._parameters import as_http
+from trio_stomp.web.management.requests._result import Answering, Record
+
+if TYPE_CHECKING:
+    from trio_stomp.base import Identity
+    from trio_stomp.broker import Manager
+    from trio_stomp.server import Send, Server
+
+T = TypeVar("T", bound=InSteps)
+
+PROGRESS_S = 0.5
+"""Interval of lines about the progress."""
+LATER_S = 0.005
+"""Pause of an operation that the queue or the store cannot continue now."""
+
+
+def messages(count: int) -> str:
+    """Return a number of messages as a text."""
+    return f"{count} message{'s' * (count != 1)}"
+
+
+@define(eq=False, repr=False, kw_only=True)
+class Stepwise(Generic[T]):
+    """An operation in steps. Implements ``WebOperation``.
+
+    Args:
+      server: Its dispatcher takes the steps.
+      manager: Records the event about it.
+      query: The query.
+      rights: The rights that it requires.
+      begin: Begins it for a user, in a turn.
+      result: Returns its result.
+      items: A list at the end of the result: its name, and its items as JSON.
+      event: The name of the event about it; "" = it changes nothing.
+      place: The destination, for the event.
+      detail: Returns the detail of the event, given how much was done.
+    """
+
+    server: "Server"
+    manager: "Manager"
+    query: Query
+    rights: Rights
+    begin: "Callable[[Identity], T]"
+    result: Callable[[T], Record]
+    items: tuple[str, Sequence[str]] = ("", ())
+    event: str = ""
+    place: str = ""
+    detail: Callable[[int], str] = messages
+
+    async def run(self, identity: "Identity", send: "Send") -> None:
+        """Implement ``WebOperation.run``."""
+        dispatcher = self.server.dispatcher
+        answering = Answering.to(self.query.request, send)
+        try:
+            operation = await dispatcher.call(lambda _now: self.begin(identity))
+        except ProtocolError as error:
+            raise as_http(error) from None
+        try:
+            await self._drive(operation, answering)
+        finally:
+            dispatcher.call_soon(partial(self._end, operation, identity.name))
+        if operation.problem is None:
+            await answering.end(self.result(operation), items=self.items)
+        else:
+            why = as_http(operation.problem)
+            record = {**self.result(operation), "error": why.text, "code": why.code}
+            await answering.end(record, why.status)
+
+    async def _drive(self, operation: T, answering: Answering) -> None:
+        """Take steps until the operation is done and stored."""
+        told_at = trio.current_time()
+        while True:
+            woken = trio.Event()
+            operation.woken = woken.set
+            match await self.server.dispatcher.call(operation.step):
+                case Step.DONE:
+                    return
+                case Step.WAIT:
+                    await woken.wait()
+                case Step.LATER:
+                    await trio.sleep(LATER_S)
+            if trio.current_time() - told_at >= PROGRESS_S:
+                told_at = trio.current_time()
+                figures = {"seen": operation.seen, "total": operation.total}
+                await answering.progress({**self.result(operation), **figures})
+
+    def _end(self, operation: T, user: str, now: float) -> None:
+        operation.end(now)
+        if self.event and operation.done:
+            self.manager.record(self.event, self.place, user, self.detail(operation.done))
