@@ -55,6 +55,7 @@ ROOMS = {
         ),
     ),
     "transport": ("_options", "wire", "tls", "http", "websocket", ""),
+    "client": ("_errors", "loops", ""),
     "server": ("_limits", "_clock", "_watchdog", "io", "connection", ""),
     "cli": (
         "process",

@@ -215,8 +215,17 @@ def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:
 
 
 # Loaded when it is needed.
-LATE = {"argon2", "cronsim", "cryptography", "jwt", "lark", "msgpack", "rich", "shtab"}
-LATE |= {"sqlalchemy", "trio_websocket"}
+LATE = {
+    "argon2",
+    "cronsim",
+    "cryptography",
+    "jwt",
+    "lark",
+    "msgpack",
+    "rich",
+    "shtab",
+    "sqlalchemy",
+}
 
 
 def test_a_broker_listens_before_it_loads_what_few_clients_need() -> None:

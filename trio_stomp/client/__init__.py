@@ -1,4 +1,4 @@
-"""Floor 4: the Trio client.
+"""Floor 4: the client, for Trio and asyncio.
 
 Handles: connections that are re-established, receipts, subscriptions with bounded buffers,
 requests.
@@ -22,7 +22,9 @@ from trio_stomp.client._errors import SlowConsumer as SlowConsumer
 from trio_stomp.client._errors import StaleMessage as StaleMessage
 from trio_stomp.client._message import Message as Message
 from trio_stomp.client._open import open_client as open_client
-from trio_stomp.client._pipe import Connector as Connector
 from trio_stomp.client._reconnect import ReconnectPolicy as ReconnectPolicy
 from trio_stomp.client._subscription import Subscription as Subscription
 from trio_stomp.client._transaction import Transaction as Transaction
+from trio_stomp.client.loops import AsyncioConnector as AsyncioConnector
+from trio_stomp.client.loops import Connector as Connector
+from trio_stomp.client.loops import Receiver as Receiver

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-import trio
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from trio_stomp.base import StompError
+from trio_stomp.client.loops import Event
 from trio_stomp.protocol import ClientFrames
 
 
@@ -49,15 +49,16 @@ class Awaited:
     """A pending answer: a RECEIPT, or the reply to a request.
 
     Args:
+      settled: A new event.
       again: Builds the frame again for the next link; None = the answer is lost with the link.
       on_refused: Called at once if the broker refuses.
     """
 
+    _settled: Event
     again: Callable[[ClientFrames], bytes] | None = None
     on_refused: Callable[[StompError], None] | None = None
     outcome: object = None
     """The answer or the error; None = pending."""
-    _settled: trio.Event = field(factory=trio.Event)
 
     def settle(self, outcome: object) -> None:
         """Set the outcome. Only the first one counts."""

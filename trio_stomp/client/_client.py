@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Literal, overload
 
-import trio
 from attrs import define
 
 from trio_stomp.base import OptionError
@@ -16,6 +15,7 @@ from trio_stomp.client._message import Message
 from trio_stomp.client._send import send_headers
 from trio_stomp.client._subscription import Subscription
 from trio_stomp.client._transaction import Transaction
+from trio_stomp.client.loops import Receiver
 from trio_stomp.protocol import ClientFrames
 
 AckMode = Literal["auto", "client", "client-individual"]
@@ -36,7 +36,7 @@ class Client:
     _core: Core
 
     @property
-    def events(self) -> trio.MemoryReceiveChannel[ClientEvent]:
+    def events(self) -> Receiver[ClientEvent]:
         """A channel with the newest 64 events of the connection."""
         return self._core.events
 
@@ -117,7 +117,7 @@ class Client:
             link = core.link
             if link is None or link.is_full:
                 link = await core.ready()
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await core.loop.checkpoint_if_cancelled()
             link.write(link.frames.send(destination, data, fields))
             return None
         again = core.options.policy is not None
@@ -266,12 +266,12 @@ class Client:
         data = body.encode() if isinstance(body, str) else body
         correlation = f"{core.nonce}-{core.number()}"
         own = (("reply-to", core.reply_to), ("correlation-id", correlation))
-        reply = Awaited()
+        reply = Awaited(core.loop.event())
         receipt = ""
         try:
-            with trio.move_on_after(timeout_s):
+            with core.loop.move_on_after(timeout_s):
                 link = await core.ready()
-                receipt = core.expect(Awaited(on_refused=reply.settle))
+                receipt = core.expect(Awaited(core.loop.event(), on_refused=reply.settle))
                 fields = (*own, *send_headers(headers, False))
                 link.write(link.frames.send(destination, data, fields, receipt=receipt))
                 core.replies[correlation] = reply

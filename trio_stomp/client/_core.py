@@ -7,7 +7,6 @@ from itertools import count
 from types import MappingProxyType
 from typing import Literal
 
-import trio
 from attrs import define, field, frozen
 
 from trio_stomp.base import OptionError, StompError
@@ -25,6 +24,7 @@ from trio_stomp.client._message import Message
 from trio_stomp.client._pipe import Endpoint, open_pipe
 from trio_stomp.client._reconnect import ReconnectPolicy
 from trio_stomp.client._subscription import Subscription
+from trio_stomp.client.loops import Event, Loop, Receiver, Scope, Sender
 from trio_stomp.frames import FrameLimits
 from trio_stomp.protocol import (
     ClientFrames,
@@ -86,6 +86,7 @@ class Core:
     """The state that a client shares with its messages, subscriptions and transactions."""
 
     options: CoreOptions
+    loop: Loop
     link: Link | None = None
     """The open link, if there is one."""
     link_number: int = 0
@@ -94,22 +95,25 @@ class Core:
     nonce: str = field(factory=lambda: secrets.token_hex(6))
     """A random part that makes this client's ids unique."""
     connected: Mapping[str, str] = field(factory=dict)
-    events: trio.MemoryReceiveChannel[ClientEvent] = field(init=False)
-    ended: trio.Event = field(factory=trio.Event)
+    events: Receiver[ClientEvent] = field(init=False)
+    ended: Event = field(init=False)
     subscriptions: dict[str, Subscription] = field(factory=dict)
     replies: dict[str, Awaited] = field(factory=dict)
     awaited: dict[str, Awaited] = field(factory=dict)
-    _emit_to: trio.MemorySendChannel[ClientEvent] = field(init=False)
+    _emit_to: Sender[ClientEvent] = field(init=False)
     _numbers: "count[int]" = field(factory=lambda: count(1))
     _crowded: set[Subscription] = field(factory=set)
-    _wanted: trio.Event | None = None
-    _changed: trio.Event = field(factory=trio.Event)
+    _wanted: Event | None = None
+    _changed: Event = field(init=False)
+    _scope: Scope = field(init=False)
     is_leaving: bool = False
     _was_refused: bool = False
     """Whether the ERROR that ended the connection was raised at the sender of its frame."""
 
     def __attrs_post_init__(self) -> None:
-        self._emit_to, self.events = trio.open_memory_channel[ClientEvent](EVENTS_KEPT)
+        loop = self.loop
+        self.ended, self._changed, self._scope = loop.event(), loop.event(), loop.scope()
+        self._emit_to, self.events = loop.open_channel(EVENTS_KEPT)
 
     @property
     def reply_to(self) -> str:
@@ -138,7 +142,7 @@ class Core:
                 self._want()
                 await link.wait_for_room()
                 if link.reason is not None:
-                    await trio.lowlevel.checkpoint()
+                    await self.loop.checkpoint()
             else:
                 return link
 
@@ -164,7 +168,7 @@ class Core:
         receipt = self.number()
         link.write(make(link.frames, receipt))
         remake = (lambda frames: make(frames, receipt)) if again else None
-        awaited = self.awaited[receipt] = Awaited(remake)
+        awaited = self.awaited[receipt] = Awaited(self.loop.event(), remake)
         self._want()
         try:
             outcome = await awaited.wait()
@@ -206,12 +210,12 @@ class Core:
         assert self.link is not None  # the caller is its reader
         self.link.end(error)
 
-    def _wait_until_wanted(self) -> trio.Event | None:
+    def _wait_until_wanted(self) -> Event | None:
         is_full = self.link is not None and self.link.is_full
         if not self._crowded or self.awaited or self.replies or is_full or self.is_leaving:
             self._wanted = None
             return None
-        self._wanted = trio.Event()
+        self._wanted = self.loop.event()
         return self._wanted
 
     def _want(self) -> None:
@@ -249,15 +253,20 @@ class Core:
 
         This sets ``failure`` and never raises.
         """
+        with self._scope:
+            await self._stay_connected()
+            self._end()
+
+    async def _stay_connected(self) -> None:
         policy, attempt = self.options.policy, 0
         while True:
             self._was_refused = False
-            before, opened_at = self.link_number, trio.current_time()
+            before, opened_at = self.link_number, self.loop.current_time()
             error = await self._attempt()
             is_first = self.link_number == 0
             if self.link_number > before:
                 self._lose_link(error)
-                held_s = trio.current_time() - opened_at
+                held_s = self.loop.current_time() - opened_at
                 if policy is not None and held_s >= policy.stable_after_s:
                     attempt = 0
             attempt += 1
@@ -272,8 +281,7 @@ class Core:
                 break
             delay_s = policy.delay_s(attempt, error)
             self._emit(ClientEvent("reconnecting", attempt, delay_s, error))
-            await trio.sleep(delay_s)
-        self._end()
+            await self.loop.sleep(delay_s)
 
     def _goes_on_anyway(self, error: StompError) -> bool:
         expired = isinstance(error, Refused) and error.code == "credentials-expired"
@@ -282,16 +290,15 @@ class Core:
     async def _attempt(self) -> StompError:
         """Connect, stay connected as long as the link lasts, and return why it ended."""
         options = self.options
-        limits = options.limits
-        most = limits.max_body_bytes + limits.max_header_block_bytes + 1024
-        session = ClientSession(limits, options.protocol, options.versions)
-        scope = trio.CancelScope(deadline=trio.current_time() + options.connect_timeout_s)
+        session = ClientSession(options.limits, options.protocol, options.versions)
+        scope = self.loop.scope(deadline=self.loop.current_time() + options.connect_timeout_s)
         with scope:
             try:
                 connect = session.connect(options.headers())
-                async with open_pipe(options.endpoint, options.versions, most) as pipe:
+                async with open_pipe(options.endpoint, options.versions, self.loop) as pipe:
                     link = Link(
                         pipe,
+                        self.loop,
                         session=session,
                         number=self.link_number + 1,
                         receive=self._receive,
@@ -338,7 +345,9 @@ class Core:
             subscription.lose_link()
 
     def stop(self) -> None:
-        """End all pending requests with an error."""
+        """End the connection and all pending requests."""
+        self._scope.cancel()
+        self.link = None
         if self.failure is None:
             self.failure = ClientClosed("the client has been left")
             self.is_leaving = True
@@ -359,7 +368,7 @@ class Core:
 
     def _change(self) -> None:
         self._changed.set()
-        self._changed = trio.Event()
+        self._changed = self.loop.event()
 
     async def wait_opened(self) -> None:
         """Wait for the first link.
@@ -374,19 +383,21 @@ class Core:
 
     async def leave(self) -> None:
         """Send DISCONNECT, and wait a limited time until the broker has handled all frames."""
+        if self.failure is not None:
+            return
         self.is_leaving = True
         self._want()
         if self.link is None:
             return
-        with trio.move_on_after(self.options.close_timeout_s), suppress(ClientError):
+        with self.loop.move_on_after(self.options.close_timeout_s), suppress(ClientError):
             await self.ask(lambda frames, receipt: frames.disconnect(receipt), again=False)
-            with trio.move_on_after(GOODBYE_S):
+            with self.loop.move_on_after(GOODBYE_S):
                 await self.ended.wait()
 
     def _emit(self, event: ClientEvent) -> None:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        with suppress(*self.loop.broken):
             try:
                 self._emit_to.send_nowait(event)
-            except trio.WouldBlock:
+            except self.loop.would_block:
                 self.events.receive_nowait()  # a late reader gets the newest events
                 self._emit_to.send_nowait(event)

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-import trio
 from attrs import define, field
 
 from trio_stomp.client._errors import BrokerError, ClientError, LinkLost, refusal
 from trio_stomp.client._pipe import Pipe
+from trio_stomp.client.loops import Event, Loop, Scope
 from trio_stomp.protocol import ClientFrames, ClientSession, Failed, SessionEvent, SessionOpened
 
 LINGER_S = 1.0
@@ -26,20 +26,26 @@ class Link:
     """
 
     pipe: Pipe
+    loop: Loop
     session: ClientSession
     number: int
     receive: Callable[[list[SessionEvent]], None]
-    wait_until_wanted: Callable[[], trio.Event | None]
+    wait_until_wanted: Callable[[], Event | None]
     max_outgoing_bytes: int
     is_full: bool = False
     reason: ClientError | None = None
     _outgoing: list[bytes] = field(factory=list)
     _outgoing_bytes: int = 0
-    _wake: trio.Event = field(factory=trio.Event)
-    _room: trio.Event = field(factory=trio.Event)
+    _wake: Event = field(init=False)
+    _room: Event = field(init=False)
     _received_at: float = 0.0
     _is_paused: bool = False
-    _scope: trio.CancelScope = field(factory=trio.CancelScope)
+    _scope: Scope = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        loop = self.loop
+        self._wake, self._room, self._scope = loop.event(), loop.event(), loop.scope()
+        self.pipe.on_reply = lambda: self.write(b"\n")
 
     @property
     def frames(self) -> ClientFrames:
@@ -54,13 +60,13 @@ class Link:
         """
         session = self.session
         # If the write fails, an ERROR may say why.
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        with suppress(*self.loop.broken):
             await self.pipe.send(connect)
         events: list[SessionEvent] = []
         while not events:
             try:
                 data = await self.pipe.receive()
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            except self.loop.broken as error:
                 raise LinkLost("the connection broke before CONNECTED arrived") from error
             if not data:
                 raise LinkLost("the broker closed the connection before CONNECTED arrived")
@@ -71,7 +77,7 @@ class Link:
         if isinstance(first, Failed):
             raise refusal(first, opening=True)
         assert isinstance(first, SessionOpened)
-        self._received_at = trio.current_time()
+        self._received_at = self.loop.current_time()
         for each in others:  # before any request only an ERROR can arrive
             if isinstance(each, Failed):
                 raise refusal(each, opening=True)
@@ -104,7 +110,7 @@ class Link:
     async def run(self) -> ClientError:
         """Read and write until the link ends, and return the reason."""
         with self._scope:
-            async with trio.open_nursery() as tasks:
+            async with self.loop.open_nursery() as tasks:
                 tasks.start_soon(self._write)
                 tasks.start_soon(self._watch)
                 await self._read()
@@ -116,11 +122,11 @@ class Link:
         while True:
             try:
                 data = await self.pipe.receive()
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
+            except self.loop.broken:
                 return self.end(LinkLost("the connection broke"))
             if not data:
                 return self.end(LinkLost("the broker closed the connection"))
-            self._received_at = trio.current_time()
+            self._received_at = self.loop.current_time()
             events = receive_data(data)
             if events:
                 self.receive(events)
@@ -131,7 +137,7 @@ class Link:
                 await event.wait()
             if self._is_paused:
                 self._is_paused = False
-                self._received_at = trio.current_time()
+                self._received_at = self.loop.current_time()
 
     def _broken_rule(self) -> BrokerError:
         error = self.session.error
@@ -142,36 +148,36 @@ class Link:
         beat_s = self.session.heartbeats.send_after_s or float("inf")
         while True:
             if not self._outgoing:
-                self._wake = trio.Event()
-                with trio.move_on_after(beat_s):
+                self._wake = self.loop.event()
+                with self.loop.move_on_after(beat_s):
                     await self._wake.wait()
             data = b"".join(self._outgoing) or b"\n"
             self._outgoing.clear()
             self._outgoing_bytes = 0
             try:
                 await self.pipe.send(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
+            except self.loop.broken:
                 # Release tasks that wait for room; the broker may have sent a reason.
-                await trio.sleep(LINGER_S)
+                await self.loop.sleep(LINGER_S)
                 return self.end(LinkLost("the connection broke"))
             if self.is_full and self._outgoing_bytes < self.max_outgoing_bytes:
                 self.is_full = False
                 self._room.set()
-                self._room = trio.Event()
+                self._room = self.loop.event()
 
     async def _watch(self) -> None:
         dead_after_s = self.session.heartbeats.dead_after_s
         if not dead_after_s:
             return
         while True:
-            await trio.sleep_until(self._received_at + dead_after_s)
+            await self.loop.sleep_until(self._received_at + dead_after_s)
             if self._is_paused:  # reading is paused, so its heart-beats are not seen
-                self._received_at = trio.current_time()
+                self._received_at = self.loop.current_time()
                 continue
             # If this client was late, bytes that have arrived meanwhile are read first.
             for _ in range(2):
-                await trio.lowlevel.checkpoint()
-            if trio.current_time() >= self._received_at + dead_after_s:
+                await self.loop.checkpoint()
+            if self.loop.current_time() >= self._received_at + dead_after_s:
                 return self.end(
                     LinkLost(f"the broker was silent for {dead_after_s:g} s, longer than its")
                 )

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-import trio
 from attrs import define
 
+from trio_stomp.client.loops import current_loop
 from trio_stomp.protocol import Delivered
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Message:
           StaleMessage: its connection has ended, and ``on_stale`` is ``raise``.
         """
         self.ack_nowait()
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
 
     async def nack(self, *, requeue: bool = True) -> None:
         """Reject the message without waiting for the broker.
@@ -105,7 +105,11 @@ class Message:
           OptionError: STOMP 1.0 has no NACK.
         """
         self.nack_nowait(requeue=requeue)
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
+
+    async def _check(self) -> None:
+        loop = current_loop() if self.subscription is None else self.subscription.loop
+        await loop.checkpoint_if_cancelled()
 
     def ack_nowait(self) -> None:
         """Acknowledge the message without a checkpoint, for synchronous code."""

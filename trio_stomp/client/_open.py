@@ -4,14 +4,14 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-import trio
 from attrs import frozen
 
 from trio_stomp.base import OptionError, sole
 from trio_stomp.client._client import Client
 from trio_stomp.client._core import Core, CoreOptions
-from trio_stomp.client._pipe import Connector, parse_endpoint
+from trio_stomp.client._pipe import parse_endpoint
 from trio_stomp.client._reconnect import ReconnectPolicy
+from trio_stomp.client.loops import AsyncioConnector, Connector, current_loop
 from trio_stomp.frames import FrameLimits
 from trio_stomp.protocol import STOMP_1_0, STOMP_1_1, STOMP_1_2, ClientSession, ProtocolOptions
 
@@ -33,7 +33,7 @@ class _Login:
 
 @asynccontextmanager
 async def open_client(
-    where: str | Connector,
+    where: str | Connector | AsyncioConnector,
     *,
     login: str | None = None,
     passcode: str | None = None,
@@ -90,7 +90,7 @@ async def open_client(
         max_outgoing_bytes=max_outgoing_bytes,
         renews_token=callable(token),
     )
-    async with _run(Core(options)) as client:
+    async with _run(Core(options, current_loop())) as client:
         yield client
 
 
@@ -108,7 +108,7 @@ async def _run(core: Core) -> AsyncIterator[Client]:
     session.connect(options.headers())  # report headers that cannot be sent
     raised: BaseException | None = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with core.loop.open_nursery() as nursery:
             core.on_failure = nursery.cancel_scope.cancel
             nursery.start_soon(core.run)
             try:
@@ -117,7 +117,6 @@ async def _run(core: Core) -> AsyncIterator[Client]:
                 await core.leave()
             finally:
                 core.stop()
-            nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # Our task never raises, so this left the block, and our nursery wrapped it.
         raised = sole(group)

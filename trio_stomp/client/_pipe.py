@@ -1,21 +1,18 @@
 """Transports to the broker: TCP, TLS, WebSocket, or a stream of the application."""
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
 from urllib.parse import urlsplit
 
-import trio
 from attrs import define, field, frozen
 
-from trio_stomp.base import OptionError, sole
+from trio_stomp.base import OptionError
 from trio_stomp.client._errors import ConnectFailed
+from trio_stomp.client._websocket import READ_BYTES, upgrade
+from trio_stomp.client.loops import AsyncioConnector, Connector, Loop, Stream
 
-Connector = Callable[[], Awaitable[trio.abc.Stream]]
-"""Opens a new stream to the broker with each call."""
-
-READ_BYTES = 65536
 DEFAULT_PORT = 61613
 _PORTS = {"stomp": DEFAULT_PORT, "stomps": 61614, "ws": 80, "wss": 443}
 _SECRET = ("stomps", "wss")
@@ -36,7 +33,7 @@ class Endpoint:
     port: int = 0
     is_secret: bool = False
     path: str = ""
-    connector: Connector | None = field(default=None, repr=False)
+    connector: Connector | AsyncioConnector | None = field(default=None, repr=False)
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
 
     @property
@@ -47,7 +44,9 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_endpoint(where: str | Connector, ssl_context: ssl.SSLContext | None = None) -> Endpoint:
+def parse_endpoint(
+    where: str | Connector | AsyncioConnector, ssl_context: ssl.SSLContext | None = None
+) -> Endpoint:
     """Parse an address.
 
     Raises:
@@ -81,8 +80,11 @@ def parse_endpoint(where: str | Connector, ssl_context: ssl.SSLContext | None = 
 class Pipe(Protocol):
     """Sends and receives the bytes of STOMP over any transport.
 
-    Both methods raise ``trio.BrokenResourceError`` or ``trio.ClosedResourceError`` once the
-    connection is broken.
+    Both methods raise one of ``Loop.broken`` once the connection is broken.
+    """
+
+    on_reply: Callable[[], None]
+    """Called when the transport has bytes of its own to send, which the next ``send`` takes along.
     """
 
     async def send(self, data: bytes) -> None:
@@ -96,7 +98,8 @@ class Pipe(Protocol):
 class StreamPipe:
     """Carries the bytes of STOMP directly in a stream."""
 
-    stream: trio.abc.Stream
+    stream: Stream
+    on_reply: Callable[[], None] = lambda: None
 
     async def send(self, data: bytes) -> None:
         """Implement ``Pipe.send``."""
@@ -107,116 +110,46 @@ class StreamPipe:
         return bytes(await self.stream.receive_some(READ_BYTES))
 
 
-@define(eq=False, repr=False)
-class WebSocketPipe:
-    """Carries the bytes of STOMP in binary WebSocket messages, by trio-websocket."""
-
-    connection: Any
-    closed: type[Exception]
-
-    async def send(self, data: bytes) -> None:
-        """Implement ``Pipe.send``."""
-        try:
-            await self.connection.send_message(data)
-        except self.closed as error:
-            raise trio.BrokenResourceError(str(error)) from error
-
-    async def receive(self) -> bytes:
-        """Implement ``Pipe.receive``."""
-        try:
-            while not (message := await self.connection.get_message()):
-                pass  # an empty message carries nothing, and is not the end
-        except self.closed:
-            return b""
-        return message.encode() if isinstance(message, str) else bytes(message)
-
-
 @asynccontextmanager
 async def open_pipe(
-    endpoint: Endpoint, versions: tuple[str, ...], max_message_bytes: int
+    endpoint: Endpoint, versions: tuple[str, ...], loop: Loop
 ) -> AsyncIterator[Pipe]:
     """Connect for the block, and close at its end without waiting.
 
     Raises:
       ConnectFailed: the broker cannot be reached.
-      OptionError: trio-websocket is not installed.
     """
-    stream = await _dial(endpoint)
+    stream = await _dial(endpoint, loop)
     try:
         if not endpoint.path:
             yield StreamPipe(stream)
             return
-        async with _upgraded(endpoint, stream, versions, max_message_bytes) as pipe:
-            yield pipe
+        host = endpoint.host if endpoint.port in (0, 80, 443) else endpoint.address
+        try:
+            pipe = await upgrade(
+                stream, host, endpoint.path, [_SUBPROTOCOLS[each] for each in versions]
+            )
+        except loop.broken as error:
+            place = endpoint.address + endpoint.path.partition("?")[0]
+            why = str(error) or "it closed the connection"
+            raise ConnectFailed(f"no WebSocket at {place}: {why}") from error
+        yield pipe
     finally:
-        await trio.aclose_forcefully(stream)
+        await loop.close(stream)
 
 
-async def _dial(endpoint: Endpoint) -> trio.abc.Stream:
-    with _raising_connect_failed(endpoint):
+async def _dial(endpoint: Endpoint, loop: Loop) -> Stream:
+    try:
         if endpoint.connector is not None:
-            return await endpoint.connector()
-        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
-        if not endpoint.is_secret:
-            return stream
-    try:
-        context = endpoint.ssl_context or ssl.create_default_context()
-        secret = trio.SSLStream(
-            stream, context, server_hostname=endpoint.host, https_compatible=True
+            return await loop.call(endpoint.connector)
+        context = (
+            (endpoint.ssl_context or ssl.create_default_context()) if endpoint.is_secret else None
         )
-        with _raising_connect_failed(endpoint):
-            await secret.do_handshake()
-    except BaseException:
-        await trio.aclose_forcefully(stream)
-        raise
-    return secret
-
-
-@contextmanager
-def _raising_connect_failed(endpoint: Endpoint) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, ssl.CertificateError) as e:
-        cause = e.__cause__ if isinstance(e, trio.BrokenResourceError) and e.__cause__ else e
+        return await loop.connect(endpoint.host, endpoint.port, context)
+    except loop.broken as error:
+        is_wrapped = not isinstance(error, OSError) and error.__cause__ is not None
+        cause = error.__cause__ if is_wrapped else error
         if isinstance(cause, ssl.SSLCertVerificationError):
             untrusted = f"its certificate is not trusted: {cause.verify_message}"
             raise ConnectFailed(f"no connection to {endpoint.address}: {untrusted}") from cause
-        raise ConnectFailed(f"no connection to {endpoint.address}: {cause}") from e
-
-
-@asynccontextmanager
-async def _upgraded(
-    endpoint: Endpoint, stream: trio.abc.Stream, versions: tuple[str, ...], max_message_bytes: int
-) -> AsyncIterator[Pipe]:
-    try:
-        import trio_websocket
-    except ImportError:
-        raise OptionError(
-            "ws:// and wss:// need trio-websocket: pip install trio-websocket"
-        ) from None
-    raised: BaseExceptionGroup[BaseException] | None = None
-    try:
-        async with trio.open_nursery() as nursery:
-            connection = await trio_websocket.wrap_client_stream(
-                nursery,
-                stream,  # type: ignore[arg-type]
-                endpoint.host if endpoint.port in (0, 80, 443) else endpoint.address,
-                endpoint.path,
-                subprotocols=[_SUBPROTOCOLS[name] for name in reversed(versions)],
-                max_message_size=max_message_bytes,
-                receive_buffer_size=READ_BYTES,
-            )
-            yield WebSocketPipe(connection, trio_websocket.ConnectionClosed)
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raised = group
-    if raised is None:
-        return
-    refused, other = raised.split(trio_websocket.HandshakeError)
-    if other is not None:
-        raise sole(other)
-    status = getattr(sole(refused) if refused else None, "status_code", None)
-    what = f"it answered {status}" if status else "it closed the connection"
-    raise ConnectFailed(
-        f"no WebSocket at {endpoint.address}{endpoint.path.partition('?')[0]}: {what}"
-    )
+        raise ConnectFailed(f"no connection to {endpoint.address}: {cause}") from error

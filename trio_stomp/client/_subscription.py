@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol, Self
 
-import trio
 from attrs import define, field
 
 from trio_stomp.base import OptionError, StompError
@@ -18,6 +17,7 @@ from trio_stomp.client._errors import (
 )
 from trio_stomp.client._link import Link
 from trio_stomp.client._message import Message
+from trio_stomp.client.loops import Loop, ParkingLot
 from trio_stomp.protocol import Delivered
 
 MAX_EXCESS_BYTES = 16 * 1024 * 1024
@@ -47,6 +47,7 @@ _KEPT_BY_BROKER = ("/queue/", "/amq/queue/", "/dsub/", "queue://", "#")
 class Owner(Protocol):
     """The part of a client that a subscription uses."""
 
+    loop: Loop
     link: Link | None
     link_number: int
 
@@ -93,14 +94,14 @@ class Subscription:
     is_durable: bool
     ignores_stale: bool
     _owner: Owner
-    awaited: Awaited = field(factory=Awaited)
     excess_bytes: int = 0
     is_crowded: bool = False
     error: StompError | None = None
     """The error to raise once the buffer is empty."""
     _comes_again: bool = field(init=False)
     _buffer: deque[Message] = field(factory=deque)
-    _lot: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _lot: ParkingLot = field(init=False)
+    _awaited: Awaited = field(init=False)
     _last: Delivered | None = None
     _epoch: str = ""
     _is_at_end: bool = False
@@ -108,6 +109,7 @@ class Subscription:
     """Whether the broker has the subscription, as far as known."""
 
     def __attrs_post_init__(self) -> None:
+        self._lot = self._owner.loop.parking_lot()
         destination = self.headers["destination"]
         kept = self.is_durable or destination.startswith(_KEPT_BY_BROKER)
         self._comes_again = self.tracks and kept
@@ -146,7 +148,7 @@ class Subscription:
             if self.error is not None:
                 raise self.error
             await self._lot.park()
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._owner.loop.checkpoint_if_cancelled()
         # No checkpoint: another task could take the message meanwhile.
         return self._pop()
 
@@ -154,11 +156,11 @@ class Subscription:
         """Return the next message without waiting.
 
         Raises:
-          trio.WouldBlock: the buffer is empty.
+          trio.WouldBlock, or on asyncio asyncio.QueueEmpty: the buffer is empty.
           ClientError: as ``receive``.
         """
         if not self._buffer:
-            raise trio.WouldBlock if self.error is None else self.error
+            raise self._owner.loop.would_block if self.error is None else self.error
         return self._pop()
 
     async def receive_batch(self) -> list[Message]:
@@ -199,6 +201,11 @@ class Subscription:
             self._owner.note_crowd(self, False)
 
     # --- for the messages -----------------------------------------------------------------
+
+    @property
+    def loop(self) -> Loop:
+        """The functions of the async library."""
+        return self._owner.loop
 
     def acknowledge(
         self,
@@ -328,7 +335,7 @@ class Subscription:
         self._owner.remember(self)
         while True:
             try:
-                await self.awaited.wait()
+                await self._awaited.wait()
                 return
             except LinkLost:
                 await self._owner.ready()
@@ -337,7 +344,7 @@ class Subscription:
         """Send SUBSCRIBE on a link. A stream continues after its last message."""
         if self._is_at_end:
             return
-        self.awaited = Awaited(on_refused=self._refused)
+        self._awaited = Awaited(self._owner.loop.event(), on_refused=self._refused)
         headers = dict(self.headers)
         offset = self._next_offset()
         if offset is not None and self._last is not None:
@@ -346,7 +353,7 @@ class Subscription:
             self._epoch = self._last.head.get("x-stream-epoch") or ""
             if self._epoch:
                 headers["x-stream-epoch"] = self._epoch
-        receipt = self._owner.expect(self.awaited)
+        receipt = self._owner.expect(self._awaited)
         pairs = (("id", self.id), *headers.items(), ("receipt", receipt))
         link.write(link.frames.subscribe(pairs))
         self._is_subscribed = True

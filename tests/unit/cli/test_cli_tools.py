@@ -606,7 +606,6 @@ def test_a_certificate_that_is_not_trusted_has_its_remedy_in_every_tool(
             trusting = [*words, "--url", f"stomps://{address}", "--ca-file", authority().file]
             assert main(trusting) == 0
         if words[0] not in ("dlq", "subs", "explain", "reload", "health"):
-            pytest.importorskip("trio_websocket")
             assert main([*words, "--url", f"wss://{address}"]) == 1
             assert told.partition("its")[2] == capsys.readouterr().err.partition("its")[2]
 

@@ -39,7 +39,6 @@ A_DAY_S = 24 * 3600.0
 LIBRARIES = (
     ("rich", "rich", "progress bars, and `top`"),
     ("shtab", "shtab", "completion in the shell"),
-    ("trio_websocket", "trio-websocket", "ws:// and wss:// in the tools and the Trio client"),
     ("lark", "lark", "selectors"),
     ("cronsim", "cronsim", "AMQ_SCHEDULED_CRON"),
     ("argon2", "argon2-cffi", "hashed passcodes"),
