@@ -38,13 +38,10 @@ class LossReason(StrEnum):
     """Why a subscriber did not get a message, or not at once."""
 
     NO_SUBSCRIBER = "no-subscriber"
-    PARKED = "parked"
     SLOW_CONSUMER = "slow-consumer"
     BACKLOG_ABANDONED = "backlog-abandoned"
     EXPIRED = "expired"
     QUEUE_FULL = "queue-full"
-    DUPLICATE = "duplicate"
-    REDELIVERED = "redelivered"
     UNWANTED = "unwanted"
     PURGED = "purged"
     MOVED = "moved"

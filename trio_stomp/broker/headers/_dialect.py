@@ -12,6 +12,7 @@ from attrs import frozen
 
 from trio_stomp.base import OptionError, ProtocolError
 from trio_stomp.broker.headers._error_texts import RABBITMQ_TEXTS, ErrorTexts
+from trio_stomp.broker.names import PRIVATE_QUEUE
 from trio_stomp.frames import Headers
 
 NATIVE = "native"
@@ -35,7 +36,6 @@ MAX_COMPOSITE = 64
 
 _QUEUE = "/queue/"
 _TOPIC = "/topic/"
-_REPLY = "/reply-queue/"
 _HANDED_ON = (_QUEUE, _TOPIC, "/temp-queue/", "/temp-topic/")
 _SAYS_ITS_KIND = ("/", "#", "DIAG")
 _URI = re.compile(r"(?:temp-)?(?:queue|topic)://")
@@ -315,7 +315,7 @@ def _exchange(name: str, rest: str) -> str:
 def _remote(name: str, rest: str) -> str:
     if not rest:
         raise _invalid_destination(name, "names no temporary destination")
-    return _REPLY + rest
+    return PRIVATE_QUEUE + rest
 
 
 def _dsub(name: str, rest: str) -> str:
@@ -331,7 +331,7 @@ _ALIASES: Final[Mapping[str, Callable[[str, str], str]]] = {
     "remote-temp-topic": _remote,
     "dsub": _dsub,
 }
-_KNOWN = (*_HANDED_ON, _REPLY, "#", "DIAG")
+_KNOWN = (*_HANDED_ON, PRIVATE_QUEUE, "#", "DIAG")
 _OF_ONE_WORD = frozenset({"queue", "topic", "temp-queue", "temp-topic"})
 _PREFIXES = frozenset({*_OF_ONE_WORD, *_ALIASES, "reply-queue", "stream"})
 _DEAD = "DLQ."

@@ -5,6 +5,7 @@ Does not handle: the destinations themselves; see ``routing``.
 """
 
 from trio_stomp.broker.names._base36 import base36 as base36
+from trio_stomp.broker.names._kinds import DEAD_LETTERS as DEAD_LETTERS
 from trio_stomp.broker.names._kinds import DIAG_EVENT as DIAG_EVENT
 from trio_stomp.broker.names._kinds import DIAG_STREAM as DIAG_STREAM
 from trio_stomp.broker.names._kinds import EXPLAIN as EXPLAIN
@@ -13,6 +14,7 @@ from trio_stomp.broker.names._kinds import MONITOR as MONITOR
 from trio_stomp.broker.names._kinds import PRIVATE_QUEUE as PRIVATE_QUEUE
 from trio_stomp.broker.names._kinds import PRIVATE_TOPIC as PRIVATE_TOPIC
 from trio_stomp.broker.names._kinds import RESERVED as RESERVED
+from trio_stomp.broker.names._kinds import STOMPSERVER_DEAD_LETTERS as STOMPSERVER_DEAD_LETTERS
 from trio_stomp.broker.names._kinds import STREAM as STREAM
 from trio_stomp.broker.names._kinds import TRACE as TRACE
 from trio_stomp.broker.names._kinds import Kind as Kind

@@ -6,19 +6,28 @@ from collections.abc import Callable, Mapping
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
-from trio_stomp.broker.delivery import Client, LossReason, Publication, Work
+from trio_stomp.broker.delivery import (
+    DROP_NEWEST,
+    DROP_OLDEST,
+    Client,
+    LossReason,
+    Publication,
+    Work,
+)
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.routing import beyond_quota, kept_rule, stored_rule
+from trio_stomp.broker.routing import (
+    BLOCK,
+    DEAD_LETTER,
+    REJECT,
+    beyond_quota,
+    kept_rule,
+    stored_rule,
+)
 
-REJECT = "reject"
-OLDEST = "drop-oldest"
-NEWEST = "drop-newest"
-DEAD_LETTER = "dead-letter"
-BLOCK = "block"
 FEW_DROPPED = 256
 """More messages that leave for a new one leave in pieces."""
 
@@ -97,7 +106,7 @@ class Overflow:
         head, size = origin.head, len(body)
         while not (queue.room_for(body) and self.charges(queue, origin, 1, size)):
             sender = origin.sender
-            if policy == NEWEST or (sender is not None and sender.is_gone):
+            if policy == DROP_NEWEST or (sender is not None and sender.is_gone):
                 self.dropped += 1
                 queue.destination.dropped += 1
                 self.queues.note_dropped(queue)
@@ -110,7 +119,8 @@ class Overflow:
                 self.wanted_stored = self._stored_cost(queue, origin, size)
                 return False
             dead_letters = policy == DEAD_LETTER
-            drops = (dead_letters or policy == OLDEST) and self._may_drop(queue, origin, body, cost)
+            drops = dead_letters or policy == DROP_OLDEST
+            drops = drops and self._may_drop(queue, origin, body, cost)
             if drops and self._drop_oldest(queue, now, dead_letters=dead_letters):
                 continue
             if self._lacks_store(queue, origin, 1, size) and queue.room_for(body):
@@ -173,7 +183,7 @@ class Overflow:
             is_own = all(each.payer is origin.quota for each in foremost)
         else:
             is_own = all(each.quota is origin.quota for each in foremost)
-        return is_own and queue.policy.overflow == OLDEST
+        return is_own and queue.policy.overflow == DROP_OLDEST
 
     def _drop_oldest(self, queue: Queue, now: float, *, dead_letters: bool) -> bool:
         """Drop the oldest message, or dead-letter it. Return False if there is none."""
@@ -232,7 +242,7 @@ class Overflow:
             cost += size + MESSAGE_OVERHEAD_BYTES * count
             if cost > room:
                 raise self._full(queue, 0, cost, quota)
-            if queue.fits(count, size) or queue.policy.overflow == NEWEST:
+            if queue.fits(count, size) or queue.policy.overflow == DROP_NEWEST:
                 continue
             if queue.policy.overflow in (REJECT, BLOCK) or not queue.could_fit(largest):
                 raise self._full(queue, 0, cost)

@@ -24,7 +24,7 @@ from trio_stomp.broker.delivery import (
     Work,
     lifetime_rule,
 )
-from trio_stomp.broker.names import PRIVATE_QUEUE, Kind, Pattern
+from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
 from trio_stomp.broker.queues._dead_head import MAX_HOPS, dead_head, hops_of
 from trio_stomp.broker.queues._message import Message, Paged, cost_alone, force
@@ -37,7 +37,6 @@ from trio_stomp.frames import Head
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._storage import Storage
 
-STOMPSERVER_DEAD = "/queue/deadletter"
 MIN_WATCHED = 16
 """Runs of deliveries watched for a consumer before acknowledged ones are removed."""
 
@@ -488,7 +487,7 @@ class QueueBook:
         if reason is DeadLetterReason.EXPIRED and not queue.policy.dead_letter_expired:
             return ""
         if reason is DeadLetterReason.MAX_EXCEPTIONS:
-            return STOMPSERVER_DEAD
+            return STOMPSERVER_DEAD_LETTERS
         return queue.policy.dead_letter_for(queue.destination.name)
 
 

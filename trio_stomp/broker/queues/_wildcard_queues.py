@@ -6,12 +6,11 @@ from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import Stop, Target, Turns, Work
-from trio_stomp.broker.names import Pattern, SortedNames, WildcardTrie, matches, walk
+from trio_stomp.broker.names import DEAD_LETTERS, Pattern, SortedNames, WildcardTrie, matches, walk
 from trio_stomp.broker.queues._consumer import Consumer, Source
 from trio_stomp.broker.queues._queue import Queue, queue_of
 from trio_stomp.broker.routing import JOIN_BYTES, Destinations, no_table_memory
 
-DEAD_PREFIX = "/queue/DLQ."
 STEP = 16
 """Names checked, or queues joined, in one piece of work."""
 FEW_QUEUES = 64
@@ -226,4 +225,4 @@ def reaches(text: str, pattern: Pattern, name: str) -> bool:
 
 def _is_hidden(text: str, name: str) -> bool:
     """Return whether a queue has dead letters and the wildcard does not begin with their prefix."""
-    return name.startswith(DEAD_PREFIX) and not text.startswith(DEAD_PREFIX)
+    return name.startswith(DEAD_LETTERS) and not text.startswith(DEAD_LETTERS)

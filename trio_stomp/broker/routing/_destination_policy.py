@@ -8,7 +8,14 @@ from attrs import field, frozen
 
 from trio_stomp.base import OptionError, ProtocolError, option
 from trio_stomp.broker.delivery import DISCONNECT, DROP_NEWEST, DROP_OLDEST
-from trio_stomp.broker.names import WildcardTrie, check_sendable, compile_pattern
+from trio_stomp.broker.names import (
+    DEAD_LETTERS,
+    MONITOR,
+    STOMPSERVER_DEAD_LETTERS,
+    WildcardTrie,
+    check_sendable,
+    compile_pattern,
+)
 
 REJECT = "reject"
 DEAD_LETTER = "dead-letter"
@@ -18,13 +25,8 @@ HEADER = "header"
 ALWAYS = "always"
 NEVER = "never"
 
-DEAD_LETTERS = "/queue/DLQ."
-"""Prefix of the names of default dead-letter queues."""
-
 MAX_BACKOFF_S = 86_400.0
 
-MONITOR = "/queue/monitor"
-STOMPSERVER_DEAD_LETTERS = "/queue/deadletter"
 
 _QUEUE = "/queue/"
 _WANTED = {int: "a whole number", bool: "true or false", str: "text", tuple: "a list of numbers"}

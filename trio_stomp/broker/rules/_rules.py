@@ -272,17 +272,6 @@ def is_watching(name: str) -> bool:
     return name.startswith((_DIAG, DIAG_STREAM)) or name == MONITOR
 
 
-def may_reach_watching(name: str, pattern: Pattern | None) -> bool:
-    """Return whether a SUBSCRIBE to ``name`` or ``pattern`` may match such a name.
-
-    A wildcard that also matches other names needs RECEIVE in addition to MONITOR.
-    """
-    if pattern is None:
-        return is_watching(name)
-    watching = (_DIAG_TOPICS, MONITOR, _DIAG_STREAMS)
-    return any(overlaps(pattern, each) for each in watching)
-
-
 def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Need, ...]:
     """Return the rights required for ``action`` at a destination, given by its native name.
 

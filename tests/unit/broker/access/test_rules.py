@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from trio_stomp.base._errors import OptionError, ProtocolError
 from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker.names._pattern_sets import overlaps
-from trio_stomp.broker.names._trie import matches
 from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
 from trio_stomp.broker.rules._rights import Rights
 from trio_stomp.broker.rules._rules import (
@@ -22,7 +21,6 @@ from trio_stomp.broker.rules._rules import (
     glob_matches,
     hides,
     is_watching,
-    may_reach_watching,
     needs,
     targets,
 )
@@ -354,7 +352,6 @@ def test_wildcards_by_the_built_in_rules(text: str, is_allowed: bool, is_allowed
 @pytest.mark.parametrize("name", [*KEPT, "DIAGNOSE", "/queue/monitor"])
 def test_names_that_watch(name: str):
     assert is_watching(name)
-    assert may_reach_watching(name, None)
     for action in (Action.SEND, Action.RECEIVE, Action.BROWSE):
         assert needs(action, name) == ((Action.MONITOR, name, None),)
     for action in (Action.CREATE, Action.ADMIN, Action.MONITOR):
@@ -366,44 +363,7 @@ def test_names_that_watch(name: str):
 )
 def test_names_that_do_not(name: str):
     assert not is_watching(name)
-    assert not may_reach_watching(name, None)
-
-
-@settings(max_examples=300)
-@given(
-    st.lists(st.sampled_from(["DIAG", "queue", "stream", "monitor", "*", "", "a", ">", "D*"])),
-    st.sampled_from(["native", "seed"]),
-    st.sampled_from([*KEPT, "/queue/monitor"]),
-)
-def test_no_wildcard_reaches_what_watches_unnoticed(words: list[str], grammar: str, name: str):
-    text = "/".join(words)
-    try:
-        pattern = compile_pattern(text, grammar)
-    except ProtocolError:
-        return
-    if pattern is not None and matches(pattern, name):
-        assert may_reach_watching(text, pattern)
-
-
-@pytest.mark.parametrize(
-    ("text", "may"),
-    [
-        ("DIAG*", True),
-        ("*", True),
-        (">", True),
-        ("D*", True),
-        ("/queue/*", True),
-        ("/queue/m*", True),
-        ("/stream/>", True),
-        ("*/session", True),
-        ("/topic/>", False),
-        ("/queue/a.*", False),
-        ("#*", False),
-        ("prices.*", False),
-    ],
-)
-def test_wildcards_that_may_reach_what_watches(text: str, may: bool):
-    assert may_reach_watching(text, compile_pattern(text, "native")) is may
+    assert needs(Action.RECEIVE, name)[0][0] is not Action.MONITOR
 
 
 DIAG = Pattern((), glued="DIAG")
