@@ -60,9 +60,12 @@ GROUPS = (
             ("peek", "show the waiting messages of a queue, without consuming them"),
             ("purge", "remove the waiting messages of a queue for good"),
             ("move", "move the waiting messages of a queue to another destination"),
+            ("redeliver", "return the unacknowledged messages of a queue to it"),
             ("pause", "stop the hand-out of a queue to its consumers"),
             ("resume", "continue the hand-out of a queue"),
             ("close", "close a connection"),
+            ("trim", "remove the beginning of a stream for good"),
+            ("cancel", "cancel scheduled messages"),
             ("explain", "explain what happened to a message, or why a client receives none"),
             ("dlq", "list, resend or drop dead letters"),
             ("subs", "list and end durable subscriptions"),
@@ -91,7 +94,11 @@ MODULES = {
     "subscribe": "_messages._subscribe",
     "reply": "_messages._reply",
     **dict.fromkeys(
-        (*("ls", "show", "peek", "purge", "move", "pause", "resume", "close", "explain", "dlq"),),
+        (
+            *("ls", "show", "peek", "purge", "move", "redeliver", "pause"),
+            *("resume", "close", "trim", "cancel", "explain", "dlq", "subs"),
+            "schedules",
+        ),
         "_manage._commands",
     ),
 }

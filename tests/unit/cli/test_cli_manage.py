@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from tests.support.tool_fakes import Terminal, Told, fake_site
+from tests.support.tool_fakes import Terminal, Told, fake_site, run
 from tests.support.tool_fakes import told as told
 from trio_stomp.cli import _main
 from trio_stomp.cli._tool import BAD_OPTION, CANNOT, time_ms
@@ -47,6 +47,38 @@ def test_all_messages_are_shown_page_by_page(
     for most, bodies in (("3", 3), ("2", 2), ("9", 3)):
         assert told("peek", Q, "--count", most).count("bytes") == bodies
     assert told("dlq", "show", Q, "--exact").count("bytes") == 3
+
+
+def test_messages_are_chosen_by_body_time_and_id(told: Told, url: str) -> None:
+    shown = json.loads(told("peek", Q, "--body", "pear", "--since", "1h", "--json"))
+    (message,) = shown["messages"]
+    assert message["body"] == "a pear"
+    assert told("peek", Q, "--until", "1h").endswith(f"{Q}: 0 shown, 3 waiting\n")
+    purge = told("purge", Q, "--id", message["message_id"], "--id", "none-1", "--yes")
+    assert purge == f"{Q}: 1 purged\n"
+
+
+def test_unacknowledged_messages_return_to_their_queue(told: Told, url: str) -> None:
+    async def hold() -> None:
+        async with (
+            open_client(url) as client,
+            client.subscribe(Q, ack="client-individual", prefetch=1) as messages,
+        ):
+            await messages.receive()
+            ran = await trio.to_thread.run_sync(lambda: run("redeliver", Q, TRIO_STOMP_URL=url))
+            assert ran.stdout == f"{Q}: 1 returned to the queue\n"
+
+    trio.run(hold)
+
+
+def test_streams_are_listed_and_trimmed(told: Told) -> None:
+    with threaded_broker(diag_interval_s=0.05) as broker:
+        where = ("--url", broker.url)
+        told("subscribe", "/stream/DIAG", "--from", "first", "--count", "5", *where)
+        assert told("ls", "streams", "--names", *where) == "/stream/DIAG\n"
+        assert "first                    0\n" in told("show", "stream", "/stream/DIAG", *where)
+        trimmed = told("trim", "/stream/DIAG", "--offset", "3", "--yes", *where)
+        assert trimmed == "/stream/DIAG: 3 removed, the first is 3\n"
 
 
 def test_messages_are_moved_and_purged(told: Told, url: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from trio_stomp.cli._tool import count
+from trio_stomp.cli._tool import count, size_in_bytes, time_ms
 
 
 @frozen(init=False)
@@ -57,8 +57,32 @@ OTHER = Argument("--to", metavar="TO", help="instead of each message's original 
 SELECTOR = Argument(
     "--selector", metavar="S", help="only messages whose headers match, as in kind = 'apple'"
 )
+BODY = Argument("--body", metavar="TEXT", help="only messages whose body contains this")
+SINCE = Argument(
+    "--since",
+    type=time_ms,
+    metavar="TIME",
+    help="only messages that came then or later; a time, or a span: 10m means 10 minutes ago",
+)
+UNTIL = Argument("--until", type=time_ms, metavar="TIME", help="only messages that came earlier")
+ID = Argument("--id", action="append", metavar="ID", help="only this message; may be repeated")
 COUNT = Argument("--count", type=count, metavar="N", help="at most N messages, oldest first")
-CHOICE = (SELECTOR,)
+CHOICE = (SELECTOR, BODY, SINCE, UNTIL, ID)
 """What chooses messages of a queue."""
 SESSION = Argument("session", metavar="SESSION", help="its id, from: trio-stomp ls connections")
+OF_SESSION = Argument("--session", metavar="SESSION", help="only those of this session")
+ORIGIN = Argument(
+    "--origin", action="append", metavar="D", help="only those that were sent to D; repeatable"
+)
+STREAM = Argument("stream", metavar="STREAM", help="its name, from: trio-stomp ls streams")
+FIRST = Argument("--offset", type=size_in_bytes, metavar="N", help="keep from this record on")
+FIRST_TIME = Argument(
+    "--time", type=time_ms, metavar="TIME", help="instead of --offset: keep those of then or later"
+)
+SCHEDULES = Argument("id", nargs="+", metavar="ID", help="from: trio-stomp ls schedules")
+USER = Argument("--user", metavar="USER", help="only those of this user")
+DURABLE = Argument("name", metavar="NAME", help="from: trio-stomp ls durables")
+CLIENT_ID = Argument("--client-id", metavar="ID", help="the client id of its subscriber")
+OWNER = Argument("--owner", metavar="USER", help="the user who created it")
+DESTINATION = Argument("--destination", metavar="D", help="its destination")
 YES = Argument("--yes", action="store_true", is_local=True, help="do not ask for confirmation")

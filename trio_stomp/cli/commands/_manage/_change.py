@@ -71,15 +71,20 @@ class Change:
             show_json(result)
         else:
             print("\n".join(map(printable, self.done(result).splitlines())))
-        return CANNOT if result.get("left") else WELL
+        is_partial = result.get("left") or not result.get("cancelled", True)
+        return CANNOT if is_partial else WELL
 
 
 def _asked(question: str, query: Record) -> str:
     """Return a question with its fields filled in, and the other parameters at its end."""
+    shown = {
+        name: ", ".join(value) if isinstance(value, list) else value
+        for name, value in query.items()
+    }
     which = [
         f"{name} {value}"
-        for name, value in query.items()
-        if value not in (None, [], "") and f"{{{name}}}" not in question
+        for name, value in shown.items()
+        if value not in (None, "") and f"{{{name}" not in question
     ]
-    text = question.format_map(query)
+    text = question.format_map(shown)
     return f"{text[:-1]} ({', '.join(which)})?" if which else text

@@ -13,13 +13,24 @@ from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parse
 from trio_stomp.cli.commands._manage import _kinds
 from trio_stomp.cli.commands._manage._arguments import (
     CHOICE,
+    CLIENT_ID,
     COUNT,
     DEAD,
+    DESTINATION,
+    DURABLE,
     EXACT,
+    FIRST,
+    FIRST_TIME,
+    OF_SESSION,
+    ORIGIN,
     OTHER,
+    OWNER,
     QUEUE,
+    SCHEDULES,
     SESSION,
+    STREAM,
     TO,
+    USER,
     Argument,
     add_arguments,
 )
@@ -47,6 +58,8 @@ Messages keep their headers, except for the destination, and their order. A stor
 one of the two queues at any time. It ends at the first message for which TO has no room.
 {STAYS}It needs the right to receive from QUEUE and to send to TO.
 """
+REDELIVER = f"""\
+Unacknowledged messages return to the queue, and consumers get them again. {OF_ADMIN}"""
 PAUSE = f"""\
 A paused queue accepts messages, and those already delivered can be acknowledged. It is paused until
 it is resumed, or the broker restarts. {OF_ADMIN}"""
@@ -63,6 +76,15 @@ dead-letter queue at the same moment, so no message is lost or duplicated. Heade
 those about the dead letter. Messages that fail again while it runs stay, and so do those that have
 no original destination, no room there, or no right to be sent there by you.
 """
+SUBS = f"""\
+A durable subscription stores a topic's messages while its subscriber is away
+(docs/use/durable-subscriptions.md). NAME is the name from SUBSCRIBE. If several have it, name the
+client id, the owner or the destination as well. rm ends it permanently and drops its stored
+messages; a connected subscriber continues until it leaves. {OF_ADMIN}"""
+SCHEDULED = f"""\
+Messages sent with AMQ_SCHEDULED_DELAY and similar headers wait in the broker, even when their
+sender has left (docs/use/scheduling.md). An ID is shown by ls and by the RECEIPT of the SEND
+(scheduledJobId): 17, or 17-20. {OF_ADMIN}"""
 
 
 class Command(Protocol):
@@ -101,6 +123,13 @@ def _retried(result: Record) -> str:
     return "\n".join([f"{result['queue']}: {result['sent']:,} sent again", *left])
 
 
+CANCEL = Change(
+    "cancel",
+    (SCHEDULES,),
+    "{cancelled:,} messages will not be sent".format_map,
+    "Cancel the schedules {id}?",
+    epilog=OF_ADMIN,
+)
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "ls": View(_kinds.LIST, _kinds.list_things),
@@ -126,6 +155,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             is_long=True,
             epilog=MOVE,
         ),
+        "redeliver": Change(
+            "redeliver",
+            (QUEUE, OF_SESSION),
+            "{queue}: {redelivered:,} returned to the queue".format_map,
+            epilog=REDELIVER,
+        ),
         "pause": Change(
             "pause",
             (QUEUE,),
@@ -139,12 +174,29 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "closed {session}".format_map,
             epilog=CLOSE,
         ),
+        "trim": Change(
+            "trim",
+            (STREAM, FIRST, FIRST_TIME),
+            "{stream}: {trimmed:,} removed, the first is {first:,}".format_map,
+            "Remove records of {stream} for good?",
+            epilog=OF_ADMIN,
+        ),
+        "cancel": CANCEL,
         "explain": View(EXPLAIN, explain, EXPLAIN_EPILOG),
+        "subs ls": View((_kinds.NAMES,), _kinds.lister("durable")),
+        "subs rm": Change(
+            "end",
+            (DURABLE, CLIENT_ID, OWNER, DESTINATION),
+            "ended {name!r}".format_map,
+            "End the durable subscription {name!r}, and drop its messages?",
+        ),
+        "schedules ls": View((USER, _kinds.NAMES), _kinds.lister("schedule")),
+        "schedules cancel": CANCEL,
         "dlq ls": View((_kinds.NAMES,), list_dead),
         "dlq show": Look((DEAD, EXACT), None, of_dead_letter),
         "dlq retry": Change(
             "retry",
-            (DEAD, EXACT, OTHER, *CHOICE, COUNT),
+            (DEAD, EXACT, OTHER, ORIGIN, *CHOICE, COUNT),
             _retried,
             is_long=True,
             missing={"sent": 0, "left": {}},
@@ -169,6 +221,11 @@ GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
                 "retry": "resend dead letters, and remove them",
                 "drop": "delete dead letters",
             },
+        ),
+        "subs": (SUBS, {"ls": "list all, connected or not", "rm": "end one permanently"}),
+        "schedules": (
+            SCHEDULED,
+            {"ls": "list scheduled messages with their users", "cancel": "cancel some"},
         ),
     }
 )

@@ -1,7 +1,7 @@
 """The kinds of things that a broker has, and the commands that list and show them."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +35,7 @@ class Kind:
     Args:
       columns: The titles of the table, with the field of each; the first one names the thing.
       path: The request that lists them; "" = nothing does.
+      is_named: Whether the list can be chosen from by a name.
       one: The request that shows one, and the parameter that names it; "" = it is found in the
         list by its name.
       parts: The field with the parts of one, and the columns of their table.
@@ -42,6 +43,7 @@ class Kind:
 
     columns: Columns
     path: str = ""
+    is_named: bool = True
     one: str = ""
     parameter: str = ""
     parts: str = ""
@@ -92,7 +94,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             parts="subscriptions",
             part_columns=OF_SUBSCRIPTION,
         ),
-        "subscription": Kind(OF_SUBSCRIPTION, path="subscriptions"),
+        "subscription": Kind(OF_SUBSCRIPTION, path="subscriptions", is_named=False),
         "destination": Kind(
             {
                 "destination": "destination",
@@ -121,6 +123,57 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 "unacked": "unacked",
             },
             path="durables",
+        ),
+        "stream": Kind(
+            {
+                "stream": "stream",
+                "first": "first",
+                "next": "next",
+                "messages": "messages",
+                "bytes": "bytes",
+                "newest": "newest_ms",
+                "stored": "stored",
+            },
+            path="streams",
+            one="stream",
+            parameter="stream",
+            parts="readers",
+            part_columns={
+                "reader": "session_id",
+                "user": "user",
+                "id": "subscription_id",
+                "offset": "offset",
+            },
+        ),
+        "schedule": Kind(
+            {
+                "id": "id",
+                "user": "user",
+                "destination": "destination",
+                "messages": "messages",
+                "bytes": "bytes",
+                "due": "due_ms",
+                "repeats": "repeats",
+                "sent": "sent",
+                "stored": "stored",
+            },
+            path="schedules",
+            is_named=False,
+        ),
+        "user": Kind(
+            {"user": "name", "groups": "groups", "connections": "connections"}, path="users"
+        ),
+        "rule": Kind(
+            {
+                "allowed": "allow",
+                "actions": "actions",
+                "to": "to",
+                "users": "users",
+                "groups": "groups",
+                "from": "location",
+            },
+            path="rules",
+            is_named=False,
         ),
     }
 )
@@ -156,6 +209,17 @@ def list_things(given: argparse.Namespace) -> int:
     return print_records(given, kind, open_site(given).records(kind.path, query, given.count))
 
 
+def lister(name: str) -> Callable[[argparse.Namespace], int]:
+    """Return a function that prints the things of a kind, chosen by ``--user`` if there is one."""
+
+    def list_kind(given: argparse.Namespace) -> int:
+        query = {"user": given.user} if "user" in given else {}
+        found = open_site(given).records(KINDS[name].path, query)
+        return print_records(given, KINDS[name], found)
+
+    return list_kind
+
+
 def print_records(given: argparse.Namespace, kind: Kind, found: list[Record]) -> int:
     """Print records of a kind, and return the exit code."""
     if given.json:
@@ -180,7 +244,8 @@ def show_thing(given: argparse.Namespace) -> int:
         found = [site.operate("GET", kind.one, query)]
     else:
         key = next(iter(kind.columns.values()))
-        listed = site.records(kind.path, {"name": given.name})
+        query = {"name": given.name} if kind.is_named else {}
+        listed = site.records(kind.path, query)
         found = [each for each in listed if str(each.get(key)) == given.name]
         if not found:
             name = f"{given.what} {given.name[:80]!r}"
