@@ -118,6 +118,7 @@ TITLES = {
     "operate/tls.md": "TLS",
     "operate/websocket.md": "WebSocket",
     "reference/configuration.md": "Configuration reference",
+    "reference/releases.md": "Releases, versions (SemVer) and deprecation",
     "use/durable-subscriptions.md": "Durable subscriptions",
     "use/embedding.md": "Embedding",
     "use/scheduling.md": "Delayed and scheduled messages, expiry (TTL)",

@@ -119,6 +119,8 @@ NOT_RUN = {
     ): "it needs Kubernetes: test_packaging.py validates",
     ("operate/deploy.md", "journalctl"): "it needs systemd",
     ("operate/deploy.md", "trio-stomp store"): "operate/durability.md runs the same commands",
+    ("reference/releases.md", ".ci/run"): "it makes a release: tests/scripts/test_release.py",
+    ("reference/releases.md", "git push"): "it publishes",
     ("operate/durability.md", "python -m trio_stomp --store-url postgresql:"): (
         "it needs a PostgreSQL: tests/unit/store/test_sql_postgresql.py starts one"
     ),
