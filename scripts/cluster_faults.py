@@ -15,6 +15,8 @@ the nodes. In each round each fault happens once:
     pause      the owner is paused for longer than its lease, with messages on their way
     machine    the owner is killed with the server that leads the log
     leader     the server that leads the log is killed
+    meta       the server that leads the servers' own group is killed
+    drain      the owner is drained, and then stopped in order
     engine     all servers are killed at once
     replace    a server is replaced by a new one: no fault, but work that must not be noticed
 
@@ -55,6 +57,8 @@ LOAD_S = 1.0
 PAUSE_S = 3.0
 SETTLE_S = 0.5
 SHOWN = 5
+OF_ENGINE = "leader", "meta", "engine", "replace"
+"""Faults after which all nodes serve clients."""
 
 
 class Faults:
@@ -77,6 +81,8 @@ class Faults:
             "pause": self._pause,
             "machine": self._machine,
             "leader": lambda _: cluster.leader().kill(),
+            "meta": lambda _: cluster.meta_leader().kill(),
+            "drain": self._drain,
             "engine": lambda _: self._engine(),
             "replace": lambda _: cluster.replace(self.random.randrange(3)),
         }
@@ -92,8 +98,7 @@ class Faults:
         self.ledger.life += 1
         stop = threading.Event()
         clients = self._clients(stop)
-        others = {"standby": (owner + 1) % 3, "leader": None, "engine": None, "replace": None}
-        lost = others.get(kind, owner)
+        lost = {"standby": (owner + 1) % 3}.get(kind, None if kind in OF_ENGINE else owner)
         spared = [port for number, port in enumerate(cluster.ports) if number != lost]
         pulse = Pulse(spared)
         for each in (*clients, pulse):
@@ -142,6 +147,11 @@ class Faults:
         node.send(signal.SIGSTOP)
         time.sleep(PAUSE_S)
         node.send(signal.SIGCONT)
+
+    def _drain(self, owner: int) -> None:
+        self.cluster.drain(owner)
+        time.sleep(SETTLE_S)
+        self.cluster.nodes[owner].send(signal.SIGTERM)
 
     def _machine(self, owner: int) -> None:
         leader = self.cluster.leader()

@@ -300,6 +300,8 @@ class Engine:
         elif kind == "STREAM.PURGE":
             purged = self.streams[name].purge(order["seq"])
             self._answer_later(session, reply, {"success": True, "purged": purged})
+        elif kind == "STREAM.MSG.GET":
+            self._answer_later(session, reply, self.streams[name].message(order["seq"]))
         else:
             assert kind == "STREAM.INFO", method
             self._answer_later(session, reply, self.streams[name].info())

@@ -1,15 +1,16 @@
 """Processes of a cluster on loopback: servers of NATS, and nodes."""
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import trio
 from _crash.broker import ENVIRONMENT, ROOT, NotReady, free_port
@@ -17,7 +18,7 @@ from attrs import evolve
 
 from _cluster.wire import Wire
 from trio_stomp.cluster import ClusterNames, ask_nodes, vacate
-from trio_stomp.nats import Address, JetStream, NatsError, NatsOptions, open_client
+from trio_stomp.nats import Address, JetStream, NatsError, NatsOptions, open_client, parse_object
 
 LOG = "stomp_log_00"
 READY_S = 60.0
@@ -215,6 +216,32 @@ class Cluster:
         async with open_client(NatsOptions(addresses)) as client:
             await client.wait_until_connected()
             return (await JetStream(client).stream(LOG)).leader
+
+    def drain(self, number: int) -> None:
+        """Have a node hand the cluster over, and never own it again."""
+        trio.run(self._order, number, {"do": "drain"})
+
+    async def _order(self, number: int, order: Mapping[str, str]) -> None:
+        addresses = [Address("127.0.0.1", port) for port in self.engine_ports]
+        async with open_client(NatsOptions(addresses)) as client:
+            await client.wait_until_connected()
+            subject = ClusterNames("stomp").node(f"n{number}")
+            await client.request(subject, json.dumps(order).encode())
+
+    def meta_leader(self) -> Machine:
+        """Return the server that leads the servers' own group, which creates consumers."""
+        name = trio.run(self._meta_leader)
+        return next(each for each in self.servers if each.name == name)
+
+    async def _meta_leader(self) -> str:
+        login, passcode = SYSTEM
+        addresses = [Address("127.0.0.1", port) for port in self.engine_ports]
+        system = [evolve(each, login=login, passcode=passcode) for each in addresses]
+        async with open_client(NatsOptions(system)) as client:
+            await client.wait_until_connected()
+            answer = await client.request(b"$SYS.REQ.SERVER.PING.JSZ", b"{}")
+        data: Any = parse_object(answer.payload)["data"]
+        return str(data["meta_cluster"]["leader"])
 
     def wait_until_current(self) -> None:
         """Wait until all nodes are up to date.

@@ -1,5 +1,6 @@
 """Streams and consumers of the engine in memory."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,13 @@ class Stream:
         self.size -= sum(len(message.payload) for message in gone)
         self.first = max(self.first, below)
         return len(gone)
+
+    def message(self, sequence: int) -> dict[str, object]:
+        """Return the answer to STREAM.MSG.GET."""
+        if not self.first <= sequence <= self.last:
+            return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
+        data = b64encode(self.history[sequence - 1].payload).decode()
+        return {"message": {"seq": sequence, "data": data}}
 
     def info(self) -> dict[str, object]:
         """Return the answer to STREAM.INFO."""

@@ -1,6 +1,7 @@
 """A commit log on a stream of JetStream, for worker threads."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import trio
@@ -14,6 +15,7 @@ from trio_stomp.nats import (
     JetStreamError,
     NatsError,
     NoResponders,
+    NotFound,
     WrongLastSequence,
     expecting,
 )
@@ -24,6 +26,8 @@ MARGIN_BYTES = 1024
 
 LOOK_S = 5.0
 """Time without an entry after which a read begins again."""
+FEW = 8
+"""Entries that are read one by one."""
 PAUSE_S = 0.1
 """Shortest time for a request that fails, so that trying again is no load."""
 
@@ -72,25 +76,32 @@ class JetStreamLog:
 
         async def read() -> Sequence[LogEntry]:
             while True:
-                follower = self._follower
-                if follower is None or follower.last != after:
+                if self._follower is None or self._follower.last != after or not self._has_more:
                     self.close()
-                    follower = self._follower = Follower(self.jetstream, self.stream, after)
-                    self._has_more = False
-                if not self._has_more and not await self._has_after(after):
-                    return []
+                    found = await self.jetstream.stream(self.stream)
+                    sequences = range(max(found.first, after + 1), found.last + 1)
+                    if len(sequences) <= FEW:
+                        return await self._entries(sequences)
+                    self._follower = Follower(self.jetstream, self.stream, after)
                 with trio.move_on_after(LOOK_S):
-                    entries = await follower.receive()
+                    entries = await self._follower.receive()
                     self._has_more = entries[-1].pending > 0
                     return [LogEntry(each.sequence, each.message.payload) for each in entries]
                 self.close()  # entries were purged meanwhile, or lost on their way
 
         return self._run(read)
 
-    async def _has_after(self, sequence: int) -> bool:
-        """Return whether the stream has entries after a sequence, which were not purged."""
-        found = await self.jetstream.stream(self.stream)
-        return max(found.first, sequence + 1) <= found.last
+    async def _entries(self, sequences: Iterable[int]) -> Sequence[LogEntry]:
+        """Return some entries, one by one.
+
+        The stream's leader has them. A consumer costs less for many, but needs the leader of all
+        servers, too, of which there may be none for seconds.
+        """
+        found: list[LogEntry] = []
+        for each in sequences:
+            with suppress(NotFound):  # it was purged meanwhile
+                found.append(LogEntry(*await self.jetstream.message(self.stream, seq=each)))
+        return found
 
     def close(self) -> None:
         """End the subscription with which it reads. Call it in Trio's thread."""

@@ -192,6 +192,8 @@ class Node:
         if self._term is not None and not self._term.cancel_called:
             logger.error("this node does not own the cluster any more: %s", reason)
             self._term.cancel()
+            # Its last append may wait for an answer for seconds: others can serve meanwhile.
+            self.lease.is_candidate = False
             assert self._store is not None
             self._store.give_up()
 

@@ -8,7 +8,7 @@ import trio
 from _cluster.clients import Clients
 from _cluster.desk import STORED, Request, Term
 from _cluster.engine import Engine, Session
-from _cluster.faults import Faults
+from _cluster.faults import TAKEOVER_S, TTL_S, Faults
 from _cluster.nodes import GONE, NAMES, Fleet, Machine
 from _cluster.simulation import simulate
 
@@ -124,7 +124,7 @@ def test_a_node_does_not_end_if_the_engine_is_silent_while_it_reads_a_snapshot(
         engine: Engine, session: Session, method: str, reply: bytes, payload: bytes
     ) -> None:
         request(engine, session, method, reply, payload)
-        if method.startswith(f"CONSUMER.CREATE.{NAMES.snapshots}") and not silences:
+        if method == f"STREAM.MSG.GET.{NAMES.snapshots}" and not silences:
             silences.append(method)
             engine.troubles.outage = "silent"
             engine.network.at(4, engine.troubles.end)
@@ -194,5 +194,38 @@ def test_what_a_killed_owner_delivered_stays_doubtful_after_an_ordered_end(
         await again.answered.wait()
         assert again.taken == taken.taken  # the ledger checks that they are marked
         second.is_wanted = True
+
+    play(script)
+
+
+def test_a_former_owner_that_still_waits_for_an_answer_leaves_the_lease_to_others(
+    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = Engine._publish_to
+
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        owner, term = await owned(fleet)
+        await until(lambda: all(is_ready(each, engine) for each in fleet.machines))
+        writer = term.store._writer.to_bytes(8, "little")
+
+        def lose(engine: Engine, *where: object, payload: bytes) -> None:
+            if writer not in payload:
+                publish(engine, *where, payload=payload)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Engine, "_publish_to", lose)
+        request = Request([b"m"])
+        fleet.ledger.sent.update(request.bodies)
+        term.submit(request)
+        await trio.sleep(TTL_S)
+        owner.place.stall("up")
+        second, _ = await owned(fleet, owner)
+        owner.place.go_on()
+        await trio.sleep(0.1)
+        killed_at = trio.current_time()
+        fleet.kill(second, GONE)
+        (third,) = (each for each in fleet.machines if each not in (owner, second))
+        await until(lambda: third.life is not None and third.life.term is not None)
+        assert trio.current_time() < killed_at + TTL_S + TAKEOVER_S
+        fleet.start(second)
 
     play(script)
