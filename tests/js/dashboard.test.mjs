@@ -5,14 +5,17 @@ import { test } from "node:test";
 
 const at = new URL("../../trio_stomp/web/static/", import.meta.url);
 const load = (name) => import(new URL(name, at));
-const { Model, MAX_EVENTS, MAX_ENDED, MAX_POINTS, percentile } = await load("model.js");
-const format = await load("format.js");
-const { headersForRetry, isGrave, origin, targets, waitsThere } = await load("retry.js");
-const { roundUp, span, stretches, usedBuckets, warmth } = await load("charts.js");
-const { backOff } = await load("watch.js");
-const { outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("try.js");
-
-const { decided, horizonText, linkTo, parts, questionOf, tone } = await load("explain.js");
+const { Model, MAX_EVENTS, MAX_ENDED, MAX_POINTS } = await load("model/model.js");
+const { percentile } = await load("model/percentile.js");
+const { Trail } = await load("model/trail.js");
+const { readBack, rollUp, sampleOf } = await load("model/history.js");
+const { isGrave, origin, targets, waitsThere } = await load("model/letters.js");
+const { addressOf, Api } = await load("lib/api.js");
+const format = await load("lib/format.js");
+const { roundUp, span, stretches, usedBuckets, warmth } = await load("lib/charts.js");
+const { backOff } = await load("lib/watch.js");
+const { outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("views/try.js");
+const { decided, horizonText, linkTo, parts, questionOf, tone } = await load("views/explain.js");
 
 const START = Date.parse("2026-11-21T12:00:00Z");
 const BOUNDS = [1, 2, 4];
@@ -222,22 +225,10 @@ test("a processor's share is of the time between two records", () => {
   assert.equal(model.points.at(-1).cpu, 25);
 });
 
-test("a dead letter is sent again without what belongs to its death or its first sending", () => {
-  const letter = {
-    destination: "/queue/DLQ.a", subscription: "1", "message-id": "x", ack: "x", "content-length": "3",
-    redelivered: "true", "delivery-count": "2", "original-destination": "/queue/a",
-    "x-death-reason": "rejected", "x-death-count": "5", "x-first-death-queue": "/queue/a",
-    "x-first-death-reason": "rejected", "x-dedup-id": "7", "_AMQ_DUPL_ID": "7", "user-id": "anna", "User-Id ": "anna", JMSXUserID: "anna",
-    AMQ_SCHEDULED_DELAY: "10", trace: "t", "content-type": "text/plain", persistent: "true", priority: "7",
-  };
-  assert.deepEqual(headersForRetry(letter), {
-    trace: "t", "content-type": "text/plain", persistent: "true", priority: "7",
-  });
-});
-
 test("targets are counted, and those that keep messages known", () => {
   const to = (name) => ({ headers: name ? { "original-destination": name } : {} });
-  assert.deepEqual(targets([to("/a"), to("/b"), to("/b"), to("")]), [["/b", 2], ["/a", 1], ["", 1]]);
+  const found = targets([to("/a"), to("/b"), to("/b"), to("")]);
+  assert.deepEqual(found.map(([name, { length }]) => [name, length]), [["/b", 2], ["/a", 1], ["", 1]]);
   assert.ok(waitsThere("/queue/a"));
   for (const name of ["/topic/a", "#a", "", "/queue/a,/topic/b", "/queue/monitor"]) assert.ok(!waitsThere(name));
   assert.equal(origin("/queue/DLQ.a"), "/queue/a");
@@ -376,4 +367,162 @@ test("snippets name the address of the page", () => {
   assert.match(pythonSnippet(here), /Connection12\(\[\("::1", 443\)\]\)/);
   assert.match(pythonSnippet({ hostname: "a", port: "61613", protocol: "http:" }), /\("a", 61613\)/);
   assert.match(javascriptSnippet('ws://x/"'), /brokerURL: "ws:\/\/x\/\\""/);
+});
+
+test("what topics lose to nobody is no loss", () => {
+  const model = new Model();
+  const item = (name, dropped, more = {}) => ({ ...destination(name, 0), dropped_total: dropped, ...more });
+  const all = (dropped) => [item("/unheard", dropped, { subscribers: 0 }), item("/heard", dropped)];
+  model.apply("DIAG/destinations", list(0, all(0), { full: true }));
+  model.apply("DIAG/destinations", list(1, all(3)));
+  assert.equal(model.points.at(-1).dropped, 6);
+  assert.equal(model.points.at(-1).lost, 3);
+});
+
+test("a queue is remembered over time, and what a list of changes leaves out did nothing", () => {
+  const model = new Model();
+  const queue = (depth) => ({ destination: "/queue/a", input_depth: depth, ack_depth: 1, stale_depth: 0, oldest_input_age_s: 7 });
+  const input = { destination: "input", input_depth: 0 };
+  model.apply("DIAG/queues", list(0, [input, queue(0)], { full: true }));
+  model.apply("DIAG/destinations", list(0, [destination("/queue/a", 10)], { full: true }));
+  model.apply("DIAG/queues", list(1, [input, queue(5)], { full: true }));
+  model.apply("DIAG/destinations", list(1, [destination("/queue/a", 15, 2)]));
+  model.apply("DIAG/queues", list(2, [input, queue(5)], { full: true }));
+  const { points } = model.trails.get("/queue/a");
+  assert.deepEqual(points.map(({ waiting, age, in: rate, out }) => [waiting, age, rate, out]), [
+    [0, 0, 0, 0], [5, 7, 5, 2], [5, 7, 0, 0],
+  ]);
+  for (let n = 0; n < 3000; n += 1) model.apply("DIAG/queues", list(3, [input, { ...queue(0), destination: `/queue/${n}` }]));
+  assert.ok(model.trails.size <= 1000);
+});
+
+test("a trail is bounded, and counters that fell begin anew", () => {
+  const trail = new Trail();
+  const answer = (second, sent, boot = "a") =>
+    record(second, { input_depth: 1, ack_depth: 0, oldest_input_age_s: null, enqueued_total: sent, acked_total: 0 }, boot);
+  trail.addQueue(answer(0, 10));
+  trail.addQueue(answer(2, 20));
+  trail.addQueue(answer(1, 0)); // late: it is not a point
+  assert.deepEqual(trail.points.map((point) => point.in), [undefined, 5]);
+  trail.addQueue(answer(3, 1, "b"));
+  assert.equal(trail.points.at(-1).in, undefined);
+  for (let n = 0; n < 5000; n += 1) trail.note(START + 10_000 + n, {});
+  assert.equal(trail.points.length, MAX_POINTS);
+  trail.note(START + 10_000_000, {});
+  assert.equal(trail.points.length, 1);
+});
+
+const reading = (second, received, boot = "a", cpu = 0) => ({
+  session: record(second, { stomp_connected: 3, subscriptions: 4, received_total: received, delivered_total: 0, dropped_total: 0 }, boot),
+  process: record(second, { cpu_user_s_total: cpu, cpu_sys_s_total: 0, rss_bytes: 9, loop_lag_ms_p99: 1 }, boot),
+});
+
+test("readings of the stream become points with rates between them, in the order of time", () => {
+  const points = rollUp([reading(60, 700, "a", 6), reading(0, 100), {}, reading(0, 100), reading(120, 5, "b")]);
+  assert.deepEqual(points.map((point) => [point.in, point.cpu]), [[undefined, undefined], [10, 10], [undefined, undefined]]);
+  assert.equal(points[0].connections, 3);
+  assert.equal(points[0].memory, 9);
+});
+
+test("a reading is the first record of each kind that is whole", () => {
+  const told = (topic, body) => ({ headers: { destination: topic }, body });
+  const found = sampleOf([
+    told("DIAG/event/connect", "{}"),
+    told("DIAG/connections", '{"items": ['),
+    told("DIAG/session", '{"received_total": 1}'),
+    told("DIAG/session", '{"received_total": 2}'),
+    told("DIAG/process", '{"cut": '),
+  ]);
+  assert.deepEqual(found, { session: { received_total: 1 } });
+});
+
+test("history is read as far back as the stream holds, and no further than was asked", async () => {
+  const asked = [];
+  const oldest = START;
+  const api = {
+    get: async (verb, parameters) => {
+      asked.push(parameters);
+      if (parameters.time === undefined) return { records: [{ written_ms: oldest, headers: {}, body: "" }] };
+      const second = (parameters.time - START) / 1000;
+      const { session } = reading(second, second);
+      return { records: [{ headers: { destination: "DIAG/session" }, body: JSON.stringify(session) }] };
+    },
+  };
+  const hour = { ms: 3_600_000, readings: 60 };
+  const whole = await readBack(api, hour, START + 7_200_000);
+  assert.equal(whole.since, START + 3_600_000);
+  assert.equal(whole.points.length, 60);
+  assert.ok(whole.points.slice(1).every((point) => Math.abs(point.in - 1) < 1e-9));
+  const half = await readBack(api, hour, START + 1_800_000);
+  assert.equal(half.since, START);
+  assert.equal(half.stepMs, 30_000);
+  assert.ok(asked.every(({ stream, bytes }) => stream === "/stream/DIAG" && bytes > 0));
+  const none = await readBack({ get: async () => ({ records: [] }) }, hour, START);
+  assert.deepEqual(none.points, []);
+});
+
+test("parameters of a request are escaped, repeated, and left out if empty", () => {
+  assert.equal(addressOf("overview", {}), "api/v1/overview");
+  assert.equal(
+    addressOf("purge", { queue: "/queue/a&b?", id: ["1", "2"], selector: "", since: undefined, offset: 0 }),
+    "api/v1/purge?queue=%2Fqueue%2Fa%26b%3F&id=1&id=2&offset=0",
+  );
+});
+
+async function asking(response, options = {}, credentials = null) {
+  const calls = [];
+  const before = globalThis.fetch;
+  globalThis.fetch = async (address, given) => {
+    calls.push({ address, ...given });
+    if (response instanceof Error) throw response;
+    return response;
+  };
+  try {
+    return { calls, answer: await new Api(() => credentials).post("purge", {}, options) };
+  } catch (error) {
+    return { calls, error };
+  } finally {
+    globalThis.fetch = before;
+  }
+}
+
+test("the login of the page is sent, and the browser asks for none", async () => {
+  const { calls, answer } = await asking(new Response('{"purged": 3}'), {}, { login: "änna", passcode: "s:t" });
+  assert.deepEqual(answer, { purged: 3 });
+  assert.equal(calls[0].credentials, "omit");
+  const [scheme, text] = calls[0].headers.Authorization.split(" ");
+  assert.equal(scheme, "Basic");
+  assert.equal(Buffer.from(text, "base64").toString(), "änna:s:t");
+  assert.equal((await asking(new Response("{}"))).calls[0].headers.Authorization, undefined);
+});
+
+test("a refusal has its code, and what was done before it", async () => {
+  const body = '{"error": "it is full", "code": "queue-full", "moved": 2}';
+  const { error } = await asking(new Response(body, { status: 409 }));
+  assert.deepEqual([error.message, error.code, error.answer.moved], ["it is full", "queue-full", 2]);
+  const { error: lost } = await asking(new TypeError("x"));
+  assert.match(lost.message, /does not answer/);
+  const { error: cut } = await asking(new Response('{"purged": '));
+  assert.match(cut.message, /unreadable/);
+});
+
+test("progress comes in lines, in any pieces, and the last one is the result", async () => {
+  const pieces = ['{"seen": 1, "tot', 'al": 3}\n{"seen": 2, "total": 3}\n{"pur', 'ged": 3}\n'];
+  const stream = () =>
+    new ReadableStream({
+      start(controller) {
+        for (const piece of pieces) controller.enqueue(new TextEncoder().encode(piece));
+        controller.close();
+      },
+    });
+  const seen = [];
+  const onProgress = (line) => seen.push(line.seen);
+  const lines = () => new Response(stream(), { headers: { "Content-Type": "application/x-ndjson" } });
+  const { answer, calls } = await asking(lines(), { onProgress });
+  assert.deepEqual(answer, { purged: 3 });
+  assert.deepEqual(seen.filter(Boolean), [1, 2]);
+  assert.equal(calls[0].headers.Accept, "application/x-ndjson");
+  pieces.push('{"error": "no such queue", "code": "no-such-queue"}\n');
+  const { error } = await asking(lines(), { onProgress });
+  assert.equal(error.code, "no-such-queue");
 });

@@ -114,6 +114,8 @@ class Page:
         self.session = session
         self.complaints: list[str] = []
         """Errors and warnings of the console."""
+        self.refused: list[str] = []
+        """Addresses of the management interface whose answers were errors."""
         self.requested: list[str] = []
 
     def call(self, method: str, **params: object) -> dict[str, Any]:
@@ -126,6 +128,8 @@ class Page:
                 self.complaints.append(json.dumps(params["exceptionDetails"]))
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
                 self.complaints.append(json.dumps(params["args"]))
+            case "Log.entryAdded" if "/api/v1/" in params["entry"].get("url", ""):
+                self.refused.append(params["entry"]["url"])
             case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
                 self.complaints.append(json.dumps(params["entry"]))
             case "Network.requestWillBeSent":

@@ -2,8 +2,9 @@
 
 import hashlib
 import html
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from string import Template
 
 from attrs import frozen
@@ -80,7 +81,7 @@ def read_files(version: str, address: str) -> dict[str, StaticFile]:
       address: The broker's address to show in browsers without scripts.
     """
     found = {}
-    for entry in files("trio_stomp.web").joinpath("static").iterdir():
+    for path, entry in _entries(files("trio_stomp.web").joinpath("static"), "/static/"):
         content = entry.read_bytes()
         if entry.name == INDEX:
             # Escaped, as the configured host name may contain markup.
@@ -89,5 +90,14 @@ def read_files(version: str, address: str) -> dict[str, StaticFile]:
             )
             found["/"] = StaticFile.of(INDEX, page.encode(errors="replace"))
         else:
-            found[f"/static/{entry.name}"] = StaticFile.of(entry.name, content)
+            found[path] = StaticFile.of(entry.name, content)
     return found
+
+
+def _entries(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield the files of a folder and of those in it, with their paths."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _entries(entry, f"{path}{entry.name}/")
+        else:
+            yield path + entry.name, entry

@@ -14,8 +14,8 @@ from trio_stomp.web._site import WATCH
 from trio_stomp.web._static import TYPES, read_files
 
 NASTY = "\"'><script>alert(1)</script>\\"
-STATIC = files("trio_stomp.web").joinpath("static")
-NAMES = sorted(entry.name for entry in STATIC.iterdir())
+STATIC = Path(str(files("trio_stomp.web").joinpath("static")))
+NAMES = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
 PATHS = ["/", *(f"/static/{name}" for name in NAMES if name != "index.html")]
 
 # Of @stomp/stompjs 7.5.0, bundles/stomp.umd.min.js and LICENSE, as npm has them.
@@ -167,7 +167,8 @@ def test_values_are_escaped() -> None:
     [
         "/static", "/static/", "/static/index.html", "/static/nothing.js", "/static/../_static.py",
         "/static/%2e%2e/_static.py", "/static/..%2f_static.py", "/static//dashboard.js",
-        "/static/./dashboard.js", "/static/dashboard.js/", "/static/DASHBOARD.JS",
+        "/static/./dashboard.js", "/static/dashboard.js/", "/static/views", "/static/views/",
+        "/static/views/../dashboard.js", "/static/DASHBOARD.JS",
         "/static/dashboard.js%00", "/static\\dashboard.js", "//static/dashboard.js",
         "/dashboard.js", "/favicon.ico", "/wsx", "/ws/", "/stomp/x", "//", "/index.html",
     ],

@@ -1,40 +1,60 @@
 // The page: which view is shown, how fresh its figures are, who is logged in, which theme.
 
-import { Palette } from "./charts.js";
-import { byId, el, say, show } from "./dom.js";
-import { Explain } from "./explain.js";
-import * as format from "./format.js";
-import { Left } from "./left.js";
-import { Connections, Destinations, Events, Latency } from "./lists.js";
-import { Model } from "./model.js";
-import { Overview } from "./overview.js";
-import { Queues } from "./queues.js";
-import { Try } from "./try.js";
-import { Watch } from "./watch.js";
+import { Api } from "./lib/api.js";
+import { Palette } from "./lib/charts.js";
+import { byId, el, say, show } from "./lib/dom.js";
+import * as format from "./lib/format.js";
+import { Watch } from "./lib/watch.js";
+import { Model } from "./model/model.js";
+import { Connections } from "./views/connections.js";
+import { Destinations } from "./views/destinations.js";
+import { Durables } from "./views/durables.js";
+import { Events } from "./views/events.js";
+import { Explain } from "./views/explain.js";
+import { Latency } from "./views/latency.js";
+import { Overview } from "./views/overview.js";
+import { QueuePage } from "./views/queue.js";
+import { Queues } from "./views/queues.js";
+import { Schedules } from "./views/schedules.js";
+import { SessionPage } from "./views/session.js";
+import { Settings } from "./views/settings.js";
+import { StreamPage } from "./views/stream.js";
+import { Streams } from "./views/streams.js";
+import { Try } from "./views/try.js";
 
 const THEMES = { auto: ["◐", "Auto"], light: ["○", "Light"], dark: ["●", "Dark"] };
 const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 const STALE_INTERVALS = 2.5;
+/** Views that are pages of one thing, and the view that lists them. */
+const PARENTS = { queue: "queues", connection: "connections", stream: "streams" };
 
 const model = new Model();
 const palette = new Palette(byId("probe"));
 const watch = new Watch({ onRecord: take, onState: showState });
 const credentials = () => watch.credentials;
+const api = new Api(credentials);
 
 let heardAt = 0;
 let isDrawing = false;
 let shown = "overview";
 
+const context = { model, api, palette, redraw, credentials, ownSession: () => watch.welcome.session };
 const views = {
-  overview: new Overview(model, palette, redraw),
-  connections: new Connections(model, () => watch.welcome.session, redraw),
-  destinations: new Destinations(model, redraw),
-  queues: new Queues(model, credentials, redraw),
-  schedules: new Left(credentials),
-  latency: new Latency(model, palette, redraw),
-  events: new Events(model, redraw),
-  explain: new Explain(model, credentials),
-  try: new Try(credentials),
+  overview: new Overview(context),
+  connections: new Connections(context),
+  connection: new SessionPage(context),
+  destinations: new Destinations(context),
+  queues: new Queues(context),
+  queue: new QueuePage(context),
+  durables: new Durables(context),
+  streams: new Streams(context),
+  stream: new StreamPage(context),
+  schedules: new Schedules(context),
+  latency: new Latency(context),
+  events: new Events(context),
+  explain: new Explain(context),
+  settings: new Settings(context),
+  try: new Try(context),
 };
 
 function take(topic, record) {
@@ -61,7 +81,6 @@ function redraw() {
 
 function showState(state) {
   const needsLogin = state.name === "login";
-  show(byId("login"), needsLogin && shown !== "try");
   if (needsLogin) askForLogin(state);
   const notice = byId("notice");
   const why = state.name === "waiting" ? state.message : "";
@@ -70,10 +89,12 @@ function showState(state) {
     notice,
     why ||
       (noHistory
-        ? "The stream of statistics is not available, so there is no history, and lists are complete only after a minute."
+        ? "The stream of statistics is not available, so there is no history, and destinations are complete only after a minute."
         : ""),
   );
   show(notice, notice.textContent !== "");
+  if (state.name === "live") showUser();
+  show(byId("who"), state.name === "live");
   route();
   showFreshness();
 }
@@ -100,10 +121,26 @@ byId("login-form").addEventListener("submit", (event) => {
   const { login, passcode } = event.target.elements;
   const given = { login: login.value, passcode: passcode.value };
   passcode.value = "";
-  views.try.leave();
-  views.explain.leave();
-  views.schedules.leave();
+  for (const view of Object.values(views)) view.forget?.();
   watch.logIn(given);
+});
+
+/** Who the page is, and how to be nobody or somebody else. */
+async function showUser() {
+  let user = watch.credentials?.login ?? "";
+  try {
+    ({ user } = await api.get("whoami"));
+  } catch {
+    // What was typed will do: it was accepted.
+  }
+  say(byId("user"), user || "anonymous");
+  say(byId("log-out"), watch.credentials === null ? "Log in" : "Log out");
+}
+
+byId("log-out").addEventListener("click", () => {
+  if (watch.credentials === null) watch.ask();
+  // Nothing of what was seen stays in memory.
+  else location.reload();
 });
 
 /** Whether what is seen is of now, in the words of the pill at the top. */
@@ -139,12 +176,14 @@ function showBroker(name, version) {
 
 function route() {
   const [, wanted, asked] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
-  shown = Object.hasOwn(views, wanted) ? wanted : "overview";
+  const view = Object.hasOwn(views, wanted) ? wanted : "overview";
+  if (view !== shown) views[shown].leave?.();
+  shown = view;
   const isClosed = watch.state.name === "login" && shown !== "try";
   for (const name of Object.keys(views)) show(byId(name), name === shown && !isClosed);
   show(byId("login"), isClosed);
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${shown}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#${PARENTS[shown] ?? shown}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   // Who has yet to log in is asked first.
@@ -152,12 +191,19 @@ function route() {
   redraw();
 }
 
+/** Load again what the view has asked for, as often as the broker tells its figures. */
+function refresh() {
+  showFreshness();
+  if (document.hidden || watch.state.name !== "live") return;
+  views[shown].refresh?.(1000 * Math.min(Math.max(model.interval || 5, 1), 30));
+}
+
 function showTheme() {
   const theme = document.documentElement.dataset.theme ?? "auto";
   const button = byId("theme");
   const [sign, word] = THEMES[theme];
   button.replaceChildren(`${sign} `, el("span", { class: "word" }, word));
-  button.setAttribute("aria-label", `Theme: ${theme === "auto" ? "as the system" : theme}`);
+  button.title = `Theme: ${theme === "auto" ? "as the system" : theme}`;
   palette.forget();
   redraw();
 }
@@ -191,7 +237,7 @@ document.addEventListener("visibilitychange", () => {
   watch.hurry();
   redraw();
 });
-setInterval(showFreshness, 1000);
+setInterval(refresh, 1000);
 
 showTheme();
 route();

@@ -108,7 +108,7 @@ export function drawSpark(canvas, points, read, colour, gapMs) {
 /** Times of day below a chart, as many as there is room for. */
 function drawTimes(context, { begin, end }, x, height, colour) {
   const width = x(end) - x(begin);
-  const steps = [10, 15, 30, 60, 120, 300, 600].map((each) => each * 1000);
+  const steps = [10, 15, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 86_400].map((each) => each * 1000);
   const step = steps.find((each) => ((end - begin) / each) * 64 <= width) ?? steps.at(-1);
   context.fillStyle = colour;
   context.textAlign = "center";

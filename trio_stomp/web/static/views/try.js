@@ -1,9 +1,9 @@
 // A client of its own for people who try STOMP: subscribe, send, and see the frames.
 
-import { brokerUrl, connect } from "./connection.js";
-import { byId, el, say, show } from "./dom.js";
+import { brokerUrl, connect } from "../lib/connection.js";
+import { byId, el, say, show } from "../lib/dom.js";
 import { explained } from "./explain.js";
-import * as format from "./format.js";
+import * as format from "../lib/format.js";
 
 const MAX_RECEIVED = 100;
 const MAX_FRAMES = 60;
@@ -17,7 +17,7 @@ export class Try {
   #frames = [];
   #received = 0;
 
-  constructor(credentials) {
+  constructor({ credentials }) {
     this.credentials = credentials;
     this.status = byId("try-status");
     this.list = byId("received");
@@ -52,7 +52,7 @@ export class Try {
   }
 
   /** Leave: as somebody else it would be another client. */
-  leave() {
+  forget() {
     this.#connection?.close();
     this.#connection = null;
     this.#subscriptions.clear();

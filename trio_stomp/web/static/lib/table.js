@@ -1,45 +1,69 @@
-// Elements of the page. Text is only ever set as text: nothing here, or that uses it, parses HTML.
+// Tables that are kept up to date, and their columns.
 
-/** An element: `el("button", {type: "button", onclick: f}, "Send")`. */
-export function el(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value != null) element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
+import { el, say, show } from "./dom.js";
 
-/** The element with this id, which is there. */
-export const byId = (id) => document.getElementById(id);
+export const ROWS_SHOWN = 200;
 
-/** Set the text of an element, if it is another. */
-export function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
+/** A number column of a table. */
+export const number = (name, value, text, more = {}) => ({
+  name,
+  value,
+  text: (item) => text(value(item)),
+  isNumber: true,
+  ...more,
+});
 
-/** Show an element, or not. */
-export function show(element, isShown) {
-  if (element.hidden === isShown) element.hidden = !isShown;
-}
+/** A column of text, which is the broker's or a client's: it is set as text only. */
+export const words = (name, value, more = {}) => ({ name, value, text: value, ...more });
 
-const ROWS_SHOWN = 200;
+/** A column of links: `link(item)` is an element, made anew when `text(item)` is another. */
+export const links = (name, text, link, more = {}) => ({
+  name,
+  value: text,
+  ...more,
+  node: (item, cell) => {
+    const told = text(item);
+    if (cell.dataset.told === told) return;
+    cell.dataset.told = told;
+    cell.replaceChildren(link(item));
+  },
+});
+
+/** A column of buttons: {label, act(item), isShown(item), isDangerous}. */
+export const buttons = (key, ...all) => ({
+  name: "Actions",
+  isHidden: true,
+  node: (item, cell) => {
+    cell.item = item;
+    if (cell.firstChild === null) {
+      const made = all.map(({ label, act }) => {
+        const onclick = () => act(cell.item);
+        const name = `${label} ${key(item)}`;
+        return el("button", { type: "button", class: "small", "aria-label": name, onclick }, label);
+      });
+      cell.append(el("div", { class: "actions" }, ...made));
+    }
+    all.forEach(({ isShown }, place) => {
+      if (isShown) show(cell.firstChild.children[place], isShown(item));
+    });
+  },
+});
 
 /**
  * A table that is kept up to date: rows are known by key, sorted by a click on a head.
  *
  * A column: `name`, `text(item)` or `node(item, cell)`, `value(item)` to sort by, `isNumber`,
- * `mark(item)` (a class), `title(item)`.
+ * `mark(item)` (a class), `title(item)`, `order`: the name by which the broker sorts, for
+ * `onSort(column)`.
  */
 export class Table {
   #rows = new Map();
   #heads = [];
 
-  constructor(place, { label, columns, key, sort, isDescending = false, empty }) {
-    Object.assign(this, { columns, key, isDescending, empty });
+  constructor(place, { label, columns, key, sort, isDescending = false, empty, onSort }) {
+    Object.assign(this, { columns, key, isDescending, empty, onSort });
     this.items = []; // it may be sorted before anything has come
+    this.total = 0;
     this.sorted = sort;
     this.body = el("tbody");
     this.note = el("p", { class: "note" });
@@ -49,6 +73,11 @@ export class Table {
     table.append(el("thead", {}, heads), this.body);
     place.append(el("div", { class: "scroll" }, table), this.note);
     this.#markHeads();
+  }
+
+  /** The name by which the broker sorts. */
+  get order() {
+    return this.columns.find((each) => each.name === this.sorted)?.order;
   }
 
   #head(column) {
@@ -68,7 +97,8 @@ export class Table {
     this.isDescending = this.sorted === column.name ? !this.isDescending : !!column.isNumber;
     this.sorted = column.name;
     this.#markHeads();
-    this.update(this.items);
+    this.update(this.items, this.total);
+    if (column.order) this.onSort?.();
   }
 
   #markHeads() {
@@ -78,8 +108,9 @@ export class Table {
     }
   }
 
-  update(items) {
-    this.items = items;
+  /** Show the first of `items`, of which there are `total`. */
+  update(items, total = items.length) {
+    Object.assign(this, { items, total });
     const column = this.columns.find((each) => each.name === this.sorted);
     const shown = (column ? [...items].sort(this.#order(column)) : items).slice(0, ROWS_SHOWN);
     const keys = new Set(shown.map(this.key));
@@ -95,7 +126,7 @@ export class Table {
       if (row === place) place = place.nextSibling;
       else this.body.insertBefore(row, place);
     }
-    this.#sayHowMany(items.length, shown.length);
+    this.#sayHowMany(shown.length);
   }
 
   #order(column) {
@@ -130,17 +161,11 @@ export class Table {
     if (column.mark) cell.className = `${column.isNumber ? "number " : ""}${column.mark(item)}`;
   }
 
-  #sayHowMany(all, shown) {
-    if (all === 0) say(this.note, this.empty);
-    else if (shown < all) say(this.note, `The first ${shown} of ${all}. Use the filter to see others.`);
+  #sayHowMany(shown) {
+    if (this.total === 0) say(this.note, this.empty);
+    else if (shown < this.total) say(this.note, `${shown} of ${this.total}. Use the filter to see others.`);
     else say(this.note, "");
     show(this.note, this.note.textContent !== "");
-    show(this.body.parentElement, all > 0);
+    show(this.body.parentElement, this.total > 0);
   }
-}
-
-/** Whether one of the texts holds what was typed into a filter. */
-export function matches(wanted, ...texts) {
-  const lower = wanted.trim().toLowerCase();
-  return lower === "" || texts.some((text) => text.toLowerCase().includes(lower));
 }

@@ -72,6 +72,14 @@ export class Watch {
     this.start();
   }
 
+  /** Leave, and ask for a login. */
+  ask() {
+    clearTimeout(this.#timer);
+    this.#connection?.close();
+    this.#connection = null;
+    this.#tell({ name: "login", code: "", message: "Log in as another user." });
+  }
+
   start() {
     clearTimeout(this.#timer);
     this.#connection?.close();

@@ -1,8 +1,8 @@
 // Explain: what happened to a message, or why a subscriber did not get any, in the broker's words.
 
-import { explain } from "./actions.js";
-import { byId, el, say, show } from "./dom.js";
-import * as format from "./format.js";
+import { problem } from "../lib/api.js";
+import { byId, el, say, show } from "../lib/dom.js";
+import * as format from "../lib/format.js";
 
 /** Of one answer; the broker tells the newest. */
 const MAX_EVENTS = 200;
@@ -26,17 +26,15 @@ export function questionOf(search) {
   return user === "" ? { destination } : { destination, user };
 }
 
+/** A question in the parameters of the interface. */
+function asked({ "message-id": q, ...rest }) {
+  return q === undefined ? rest : { q };
+}
+
 /** A link to the answer of a question, or text alone where there is nothing to ask. */
 export function explained(text, question) {
   if (text === "") return "";
   return el("a", { class: "asks", href: linkTo(question), title: `Explain ${text}` }, text);
-}
-
-/** Make a table's cell such a link, if it is none yet. */
-export function explainIn(cell, text, question) {
-  if (cell.dataset.asks === text) return;
-  cell.dataset.asks = text;
-  cell.replaceChildren(explained(text, question));
 }
 
 // The start of the broker, a subscription, a number.
@@ -87,8 +85,8 @@ export class Explain {
   #asked = "";
   #turn = 0;
 
-  constructor(model, credentials) {
-    Object.assign(this, { model, credentials });
+  constructor({ model, api }) {
+    Object.assign(this, { model, api });
     this.byId = byId("explain-id-form");
     this.byPlace = byId("explain-place-form");
     this.status = byId("explain-status");
@@ -115,7 +113,7 @@ export class Explain {
   }
 
   /** Forget the answer: somebody else may not see it. */
-  leave() {
+  forget() {
     this.#asked = "";
     this.#turn += 1;
     show(this.answer, false);
@@ -164,9 +162,9 @@ export class Explain {
     this.#tell("…", false);
     let answer;
     try {
-      answer = await explain(this.credentials(), question);
-    } catch ({ message, code }) {
-      if (turn === this.#turn) this.#tell(`${message}${code ? ` (${code})` : ""}`, true);
+      answer = await this.api.get("explain", asked(question));
+    } catch (error) {
+      if (turn === this.#turn) this.#tell(problem(error), true);
       return;
     }
     if (turn !== this.#turn) return;

@@ -1,88 +1,19 @@
 // What the broker's DIAG records say, put together: things of this moment, points in time, events.
 // Pure: no page, no connection, no clock. All of it is bounded.
 
-export const KEPT_MS = 15 * 60_000;
-export const MAX_POINTS = 1000;
+import { Listing, Thing } from "./listing.js";
+import { KEPT_MS, MAX_POINTS, Trail, depthsOf } from "./trail.js";
+
+export { MAX_POINTS };
 export const MAX_EVENTS = 500;
 export const MAX_ENDED = 200;
-/** Beyond so many things the broker tells of them by turns, and no list has everything. */
-const MAX_LISTED = 10_000;
-/** Of one list; more are not kept. */
-const MAX_THINGS = 20_000;
 const MAX_POINT_DESTINATIONS = 50;
+/** Queues that are remembered over time; a list of them is not longer. */
+const MAX_TRAILS = 1000;
 /** Of reasons, and of what they are told of: those of the broker are fewer. */
 const MAX_REASONS = 100;
 /** Sessions whose beginning is remembered, for how long they lived. */
 const MAX_BEGUN = 5000;
-
-/** A list that comes in parts, what has changed or everything, and the things it tells of. */
-class Listing {
-  constructor(keyOf) {
-    this.keyOf = keyOf;
-    this.things = new Map();
-    this.begin(false);
-  }
-
-  /** Forget all; `isNew`: the counters of whatever comes have begun at 0. */
-  begin(isNew) {
-    this.things.clear();
-    this.isComplete = isNew;
-    this.at = null;
-    this.before = null;
-    this.seen = new Set();
-    this.parts = 0;
-  }
-
-  /** Take a message in; `learn(old, item, seconds)` makes the thing that is kept. */
-  take(record, at, learn) {
-    if (at !== this.at) {
-      this.before = this.at;
-      this.at = at;
-      this.seen.clear();
-      this.parts = 0;
-    }
-    const seconds = this.before === null ? 0 : (at - this.before) / 1000;
-    for (const item of record.items) {
-      const key = this.keyOf(item);
-      const old = this.things.get(key);
-      const thing = learn(old, item, seconds);
-      if (old !== undefined || this.things.size < MAX_THINGS) this.things.set(key, thing);
-      this.seen.add(key);
-    }
-    this.parts += 1;
-    if (record.part === record.parts) this.#finish(record);
-  }
-
-  #finish(record) {
-    const hasAll = record.full && this.parts === record.parts && this.seen.size < MAX_LISTED;
-    for (const [key, thing] of this.things) {
-      if (this.seen.has(key)) continue;
-      // Nobody tells when a connection ends that is not open: it is of the list that has it.
-      if (hasAll || !(thing.state === undefined || thing.state === "open")) this.things.delete(key);
-      else thing.rest();
-    }
-    if (hasAll) this.isComplete = true;
-  }
-
-  /** How much a counter has grown; what is new in a list that was complete began at 0. */
-  growth(old, item, field) {
-    if (old === undefined) return this.isComplete ? item[field] : 0;
-    return item[field] >= old[field] ? item[field] - old[field] : item[field];
-  }
-}
-
-/** One thing of a list, with what it did in the last interval. */
-class Thing {
-  constructor(item, rates) {
-    Object.assign(this, item);
-    this.rates = rates;
-  }
-
-  /** It was left out of a list of changes: nothing happened. */
-  rest() {
-    for (const name of Object.keys(this.rates)) this.rates[name] = 0;
-  }
-}
 
 export class Model {
   constructor() {
@@ -101,6 +32,8 @@ export class Model {
     this.stale = null;
     this.input = null;
     this.queues = new Map();
+    /** What queues did over time. */
+    this.trails = new Map();
     this.connections = new Listing((item) => item.session_id);
     this.destinations = new Listing((item) => item.destination);
     this.latency = new Listing((item) => `${item.stage} ${item.destination}`);
@@ -193,7 +126,7 @@ export class Model {
   #takeDestinations(record, at) {
     const point = this.#point(at);
     const list = this.destinations;
-    const sums = (point.sums ??= { in: 0, out: 0, bytesIn: 0, bytesOut: 0, dropped: 0 });
+    const sums = (point.sums ??= { in: 0, out: 0, bytesIn: 0, bytesOut: 0, dropped: 0, lost: 0 });
     let elapsed = 0;
     list.take(record, at, (old, item, seconds) => {
       elapsed = seconds;
@@ -204,9 +137,12 @@ export class Model {
         bytesOut: list.growth(old, item, "bytes_out_total"),
         dropped: list.growth(old, item, "dropped_total"),
       };
+      grown.lost = isUnheard(item) ? 0 : grown.dropped;
       for (const name of Object.keys(sums)) sums[name] += grown[name];
       const per = (value) => (seconds > 0 ? value / seconds : 0);
-      return new Thing(item, { in: per(grown.in), out: per(grown.out) });
+      const rates = { in: per(grown.in), out: per(grown.out) };
+      this.trails.get(item.destination)?.note(at, rates);
+      return new Thing(item, rates);
     });
     elapsed ||= list.before === null ? 0 : (at - list.before) / 1000;
     if (elapsed > 0) {
@@ -221,7 +157,10 @@ export class Model {
       [this.input, ...items] = items;
       this.queues.clear();
     }
-    for (const item of items) this.queues.set(item.destination, item);
+    for (const item of items) {
+      this.queues.set(item.destination, item);
+      this.#trace(item, at);
+    }
     if (record.part === record.parts) {
       let waiting = 0;
       let unacked = 0;
@@ -231,6 +170,17 @@ export class Model {
       }
       Object.assign(this.#point(at), { waiting, unacked });
     }
+  }
+
+  #trace(item, at) {
+    let trail = this.trails.get(item.destination);
+    if (trail === undefined) {
+      if (this.trails.size >= MAX_TRAILS) this.trails.delete(this.trails.keys().next().value);
+      trail = new Trail();
+      this.trails.set(item.destination, trail);
+    }
+    // A list of changes leaves out what did nothing.
+    trail.note(at, { in: 0, out: 0, ...depthsOf(item) });
   }
 
   #takeLatency(record, at) {
@@ -340,28 +290,10 @@ export class Model {
   }
 }
 
+/** A topic that nobody listens to: what is sent there is not lost, so is publish and subscribe. */
+export const isUnheard = ({ type, subscribers }) => type === "topic" && subscribers === 0;
+
 function add(counts, key, more) {
   if (!counts.has(key) && counts.size >= MAX_REASONS) return;
   counts.set(key, (counts.get(key) ?? 0) + more);
-}
-
-/**
- * The value below which a share `q` of all lies, interpolated in its bucket; null of nothing.
- * None is above `longest`, the greatest that was seen.
- */
-export function percentile(buckets, bounds, q, longest = Infinity) {
-  const total = buckets.reduce((sum, value) => sum + value, 0);
-  if (total === 0) return null;
-  let left = q * total;
-  for (let place = 0; place < buckets.length; place += 1) {
-    if (left <= buckets[place] && buckets[place] > 0) {
-      const low = place === 0 ? 0 : bounds[place - 1];
-      // The last bucket has no bound: without the greatest it is told as that of the one before.
-      const last = Number.isFinite(longest) ? longest : low;
-      const high = place < bounds.length ? bounds[place] : last;
-      return Math.min(low + (high - low) * (left / buckets[place]), longest);
-    }
-    left -= buckets[place];
-  }
-  return Math.min(bounds.at(-1), longest);
 }

@@ -1,26 +1,14 @@
 // The overview: tiles with sparklines, rates, latency, and short lists.
 
-import { drawHeat, drawLines, drawSpark } from "./charts.js";
-import { byId, el, say } from "./dom.js";
-import * as format from "./format.js";
-import { percentile } from "./model.js";
+import { drawHeat, drawLines } from "../lib/charts.js";
+import { byId, el, say } from "../lib/dom.js";
+import * as format from "../lib/format.js";
+import { Tile, hovering, kindClass } from "../lib/parts.js";
+import { percentile } from "../model/percentile.js";
+import { Span } from "./span.js";
 
 const LISTED = 6;
 const CONNECTION_NOISE = new Set(["subscribe", "unsubscribe"]);
-
-/** Where the pointer is over a canvas; calls `redraw` when it moves. */
-export function hovering(canvas, redraw) {
-  const place = { at: null };
-  canvas.addEventListener("pointermove", (event) => {
-    place.at = { x: event.offsetX, y: event.offsetY };
-    redraw();
-  });
-  canvas.addEventListener("pointerleave", () => {
-    place.at = null;
-    redraw();
-  });
-  return place;
-}
 
 /** The words for a cell of a heat map. */
 export function cellText(found, bounds) {
@@ -85,7 +73,7 @@ const TILES = [
       `${format.brief(model.lost)} in the last ${format.duration(model.stretch)}`,
     ],
     colour: "bad",
-    isWrong: (model, now) => now.dropped > 0,
+    isWrong: (model, now) => now.lost > 0,
   },
   {
     name: "Processor",
@@ -110,21 +98,27 @@ const TILES = [
 ];
 
 export class Overview {
-  constructor(model, palette, redraw) {
+  constructor({ model, api, palette, redraw }) {
     Object.assign(this, { model, palette });
-    this.tiles = TILES.map((tile) => makeTile(tile));
+    this.span = new Span({ api, redraw });
+    this.tiles = TILES.map((tile) => ({ tile, shown: new Tile(byId("tiles"), tile.name) }));
     this.rates = byId("rates");
     this.heat = byId("heat");
     this.overRates = hovering(this.rates, redraw);
     this.overHeat = hovering(this.heat, redraw);
   }
 
+  forget() {
+    this.span.forget();
+  }
+
   draw() {
     const { model } = this;
     for (const point of model.points) addPercentiles(point, model);
     const now = latest(model.points);
-    this.#drawTiles(now);
-    this.#drawRates(now);
+    const shown = this.span.shown(model.points, gap(model));
+    this.#drawTiles(now, shown);
+    this.#drawRates(now, shown);
     this.#drawHeat();
     drawBars(byId("busiest"), busiest(model), "Nothing was sent within the last interval.");
     drawBars(byId("drops"), drops(model), "No event told of a drop. Dead letters count as dropped, too.", true);
@@ -132,31 +126,27 @@ export class Overview {
     drawFeed(byId("latest"), model.events);
   }
 
-  #drawTiles(now) {
+  #drawTiles(now, { points: all, gapMs }) {
     const { model } = this;
     const { points } = model;
     const lost = points.reduce((sum, point) => sum + (point.sums?.dropped ?? 0), 0);
     const stretch = points.length ? (points.at(-1).at - points[0].at) / 1000 : 0;
     const told = { ...model, lost, stretch };
-    for (const { tile, card, value, more, canvas } of this.tiles) {
-      const [text, rest] = tile.value(told, now);
-      say(value, text);
-      say(more, rest);
-      more.title = rest;
-      card.classList.toggle("wrong", tile.isWrong?.(told, now) ?? false);
-      drawSpark(canvas, points, tile.read, this.palette.get(tile.colour), gap(model));
+    for (const { tile, shown } of this.tiles) {
+      shown.show(tile.value(told, now), tile.isWrong?.(told, now) ?? false);
+      shown.chart(all, tile.read, this.palette.get(tile.colour), gapMs);
     }
   }
 
-  #drawRates(now) {
-    const { model, palette } = this;
+  #drawRates(now, { points, gapMs }) {
+    const { palette } = this;
     const lines = [
       { read: (point) => point.in, colour: palette.get("in") },
       { read: (point) => point.out, colour: palette.get("out") },
     ];
     const hover = this.overRates.at?.x ?? null;
-    const settings = { palette, say: format.rate, gapMs: gap(model), hover };
-    const point = drawLines(this.rates, model.points, lines, settings);
+    const settings = { palette, say: format.rate, gapMs, hover };
+    const point = drawLines(this.rates, points, lines, settings);
     const figures = (each) =>
       `${format.rate(each.in)} received, ${format.rate(each.out)} delivered a second`;
     this.rates.setAttribute("aria-label", `Messages over time; now ${figures(now)}`);
@@ -202,15 +192,6 @@ export function latest(points) {
   const now = { ...before, ...last };
   if (last.isTimed && last.p99 === undefined) now.p50 = now.p99 = undefined;
   return now;
-}
-
-function makeTile(tile) {
-  const value = el("strong", {}, "–");
-  const more = el("p");
-  const canvas = el("canvas", { "aria-hidden": "true" });
-  const card = el("article", { class: "card tile" }, el("h3", {}, tile.name), value, more, canvas);
-  byId("tiles").append(card);
-  return { tile, card, value, more, canvas };
 }
 
 function busiest(model) {
@@ -281,6 +262,3 @@ function drawFeed(list, events) {
   );
   if (shown.length === 0) list.append(el("li", { class: "none" }, "Nothing has happened yet."));
 }
-
-/** The class for the colour of an event's name: only for names that are words. */
-export const kindClass = (name) => (/^[a-z-]+$/.test(name) ? name : "");

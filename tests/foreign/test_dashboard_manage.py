@@ -1,0 +1,215 @@
+"""What operators do in the dashboard: pages of single things, and all that changes something."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.chromium import Chromium, Page
+from tests.support.dashboard import (
+    OFTEN,
+    anonymous,
+    dead_letter,
+    live,
+    log_in,
+    open_queue,
+    press,
+    row,
+    shows,
+    url,
+)
+from tests.support.foreign import PythonPeer, running_broker
+
+pytestmark = pytest.mark.foreign
+
+
+def in_row(page: Page, view: str, text: str, selector: str) -> None:
+    """Click something in the row that contains a text."""
+    found = (
+        f"[...document.querySelectorAll('#{view} tbody tr')]"
+        f".find((row) => row.innerText.includes({text!r}))?.querySelector({selector!r})"
+    )
+    page.until(found)
+    page.js(f"{found}.click()")
+
+
+def confirm(page: Page, *values: str) -> None:
+    """Fill the fields of the question, and agree."""
+    page.until("document.getElementById('confirm').open")
+    for value in values:
+        page.fill("#confirm-choices input", value)
+    page.click("#confirm-yes")
+    page.until("!document.getElementById('confirm').open")
+
+
+@pytest.mark.full
+def test_a_queue_is_paused_and_what_consumers_hold_is_redelivered(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    peer.subscribe("/queue/jobs", ack="client-individual")
+    peer.send("/queue/jobs", "one")
+    name = peer.get().headers["message-id"]
+    open_queue(page, "/queue/jobs")
+    shows(page, "#queue .list", name)
+    shows(page, "#queue .list", "client-individual")
+    shows(page, "#queue .facts", "Delivered again")
+    press(page, "queue", "Pause")
+    shows(page, "#queue .result", "hands out nothing until it is resumed")
+    shows(page, "#queue .badges", "paused")
+    peer.send("/queue/jobs", "two")
+    assert peer.is_quiet()
+    press(page, "queue", "Resume")
+    assert peer.get().body == "two"
+    shows(page, "#queue .tile:nth-child(2) strong", "2")
+    press(page, "queue", "Redeliver …")
+    shows(page, "#confirm", "2 unacknowledged messages")
+    confirm(page)
+    shows(page, "#queue .result", "2 messages returned to the queue")
+    again = [peer.get() for _ in range(2)]
+    assert [each.body for each in again] == ["one", "two"]
+    page.click("#queue .list a[href^='#connection']")
+    shows(page, "#connection .list", "/queue/jobs")
+    page.js("history.back()")
+    shows(page, "#queue .name", "/queue/jobs")
+    peer.leave()
+
+
+@pytest.mark.full
+def test_a_connection_shows_what_it_does_and_is_closed(page: Page, port: int) -> None:
+    peer = anonymous(port, login="anna", passcode="x")
+    peer.subscribe("/topic/prices")
+    peer.send("/topic/prices", "x" * 100)
+    page.go("connections")
+    page.fill("#connections-filter", "anna")
+    page.until("document.querySelectorAll('#connections-table tbody tr').length === 1")
+    in_row(page, "connections", "anna", "a")
+    shows(page, "#connection .list", "/topic/prices")
+    shows(page, "#connection .facts", "STOMP 1.2 over tcp")
+    shows(page, "#connection .badges", "anna")
+    press(page, "connection", "Close …")
+    shows(page, "#confirm", "anna, session ")
+    confirm(page)
+    shows(page, "#connection .result", "The connection was closed.")
+    assert peer.refused().headers["code"] == "closed-by-operator"
+    page.go("connections")
+    shows(page, "#ended-table", "closed-by-operator")
+    page.go("events")
+    shows(page, "#events-table", "close")
+
+
+@pytest.mark.full
+def test_a_drop_names_its_destination(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    peer.send("/topic/nobody", "x")
+    shows(page, "#drops", "no-subscriber: /topic/nobody")
+    peer.leave()
+
+
+@pytest.mark.full
+def test_a_durable_subscription_is_ended(page: Page, port: int) -> None:
+    peer = anonymous(port, **{"client-id": "till"})
+    peer.subscribe("/topic/news", id="news", headers={"activemq.subscriptionName": "news"})
+    peer.leave()
+    anonymous(port).send("/topic/news", "x")
+    page.go("durables")
+    shows(page, "#durables-table", "away")
+    in_row(page, "durables", "news", "button")
+    shows(page, "#confirm", "1 waiting message")
+    confirm(page)
+    shows(page, "#durables-result", "news has ended.")
+    shows(page, "#durables-table", "No durable subscription matches")
+
+
+@pytest.mark.full
+def test_a_stream_is_read_at_any_time(chromium: Chromium, tmp_path: Path) -> None:
+    policies = tmp_path / "policies.toml"
+    policies.write_text('["/topic/prices"]\nstream = true\n')
+    options = (*OFTEN, "--policies", str(policies))
+    with running_broker(*options) as port, chromium.page(url(port)) as page:
+        live(page)
+        peer = anonymous(port)
+        for number in range(120):
+            peer.send("/topic/prices", f"price {number}")
+        page.go("streams")
+        in_row(page, "streams", "/stream/topic/prices", "a")
+        shows(page, "#stream .facts", "0 to 119")
+        shows(page, "#stream .messages", "price 119")
+        press(page, "stream", "Older")
+        shows(page, "#stream .messages", "price 20")
+        page.js(
+            "(() => { const slider = document.querySelector('#stream input[type=range]');"
+            " slider.value = 0; slider.dispatchEvent(new Event('input'));"
+            " slider.dispatchEvent(new Event('change')); })()"
+        )
+        shows(page, "#stream .messages", "price 0\n")
+        press(page, "stream", "Newer")
+        shows(page, "#stream .messages", "price 50")
+        press(page, "stream", "Trim before these …")
+        shows(page, "#confirm", "50 messages before offset 50")
+        confirm(page)
+        shows(page, "#stream .result", "50 messages deleted; the first is 50 now.")
+        assert page.complaints == []
+        peer.leave()
+
+
+@pytest.mark.full
+def test_what_is_in_force_and_who_i_am(chromium: Chromium, guarded: int) -> None:
+    with chromium.page(f"{url(guarded)}#settings") as page:
+        log_in(page, "anna")
+        live(page)
+        shows(page, "#who", "anna")
+        shows(page, "#settings .facts", "passcode")
+        shows(page, "#settings", "acl.toml:2")
+        for user in ("bob", "carl", "dora"):
+            shows(page, "#settings", user)
+        assert page.complaints == []
+    with chromium.page(f"{url(guarded)}#settings") as page:
+        log_in(page, "bob")
+        live(page)
+        shows(page, "#settings", "(not-authorized)")
+
+
+@pytest.mark.full
+def test_who_logs_out_leaves_nothing_behind(chromium: Chromium, guarded: int) -> None:
+    anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
+    anna.send("/queue/full", "nobody else's business")
+    with chromium.page(url(guarded)) as page:
+        log_in(page, "anna")
+        live(page)
+        open_queue(page, "/queue/full")
+        shows(page, "#queue .messages", "business")
+        page.click("#log-out")
+        shows(page, "#login", "requires a login")
+        assert "business" not in page.js("document.documentElement.outerHTML")
+        # Who comes next on the same page sees nothing of it either, unless allowed to.
+        log_in(page, "bob")
+        live(page)
+        shows(page, "#queue", "(not-authorized)")
+        assert "business" not in page.js("document.documentElement.outerHTML")
+    anna.leave()
+
+
+@pytest.mark.full
+def test_history_is_read_back_as_far_as_the_stream_holds(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    for _ in range(100):
+        peer.send("/queue/q", "x")
+    page.js(
+        "(() => { const span = document.getElementById('span'); span.value = '1';"
+        " span.dispatchEvent(new Event('change')); })()"
+    )
+    shows(page, "#span-note", "The stream holds ")
+    shows(page, "#span-note", "a reading every ")
+    peer.leave()
+
+
+@pytest.mark.full
+def test_a_page_stands_alone_and_a_queue_that_is_gone_is_told(
+    chromium: Chromium, port: int
+) -> None:
+    dead_letter(port, "/queue/jobs", "one")
+    with chromium.page(f"{url(port)}#queue?name=/queue/DLQ.jobs") as page:
+        shows(page, "#queue .messages", "one")
+        assert page.js("document.querySelector('nav [aria-current]').hash") == "#queues"
+        page.js("location.hash = '#queue?name=/queue/never'")
+        shows(page, "#queue .result", "There is no such queue now")
+        page.go("queues")
+        page.until(row("/queue/DLQ.jobs"))

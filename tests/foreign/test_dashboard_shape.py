@@ -1,0 +1,170 @@
+"""The dashboard for everybody: axe, narrow screens, both themes, and very many things."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.support.chromium import Chromium, Page
+from tests.support.dashboard import (
+    VIEWS,
+    anonymous,
+    dead_letter,
+    live,
+    open_queue,
+    press,
+    shows,
+    url,
+)
+from tests.support.foreign import JS, PATIENCE_S, running_broker
+
+pytestmark = [pytest.mark.foreign, pytest.mark.full]
+
+WIDTHS = (1280, 768, 390)
+SCHEMES = ("light", "dark")
+AXE = JS / "node_modules" / "axe-core" / "axe.min.js"
+
+QUEUES, CONNECTIONS = 2_000, 5_000
+SHOWN_S = 1.0
+"""The longest time in which a view is there."""
+SHARE = 0.05
+"""The largest share of a core that the page takes while it is watched."""
+
+SESSION = """fetch("api/v1/connections?name=anna").then((each) => each.json())
+  .then(({connections}) => connections[0].session_id)"""
+RULES_OF_AXE = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) =>
+  violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 200))}`))"""
+
+
+@contextmanager
+def everything(page: Page, port: int) -> Iterator[list[str]]:
+    """Something in each view; the addresses of all of them, pages of single things too."""
+    peer = anonymous(port, login="anna", passcode="x")
+    peer.subscribe("/queue/jobs", ack="client-individual", headers={"selector": "a = 1"})
+    peer.subscribe("/topic/prices", id="2")
+    dead_letter(port, "/queue/dead", "one", "two", trace="7")
+    peer.send("/topic/prices", "x")
+    peer.send("/queue/jobs", "x", {"a": "1"})
+    peer.send("/queue/later", "x", {"AMQ_SCHEDULED_DELAY": "3600000"})
+    peer.settle()
+    pages = [
+        "queue?name=/queue/DLQ.dead",
+        "queue?name=/queue/jobs",
+        f"connection?session={page.js(SESSION)}",
+        "stream?name=/stream/DIAG",
+        "explain?destination=/queue/jobs",
+    ]
+    yield [*VIEWS, *pages]
+    peer.leave()
+
+
+def go_to(page: Page, address: str) -> None:
+    """Open a view by its address, and wait until its tables are filled."""
+    page.js(f"location.hash = {address!r}")
+    view = address.partition("?")[0]
+    page.until(f"!document.getElementById({view!r}).hidden")
+    if "?" in address:
+        page.until(f"document.querySelectorAll('#{view} :is(dd, tr, li)').length > 1")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_axe_complains_of_nothing(chromium: Chromium, port: int, scheme: str) -> None:
+    if not AXE.is_file():
+        pytest.skip("AXE IS NOT THERE (npm ci in tests/js): nobody looked for barriers")
+    with chromium.page(url(port)) as page:
+        live(page)
+        media = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in media.items()]
+        page.call("Emulation.setEmulatedMedia", features=features)
+        page.js(AXE.read_text() + ";0")
+        with everything(page, port) as addresses:
+            for address in addresses:
+                go_to(page, address)
+                assert page.js(RULES_OF_AXE) == [], address
+            open_queue(page, "/queue/DLQ.dead")
+            press(page, "queue", "Purge …")
+            shows(page, "#confirm", "Purge")
+            assert page.js(RULES_OF_AXE) == [], "dialog"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_cut_off_at_the_side(chromium: Chromium, port: int, width: int) -> None:
+    with chromium.page(url(port), width, 900) as page:
+        live(page)
+        with everything(page, port) as addresses:
+            for address in addresses:
+                go_to(page, address)
+                assert page.js("document.documentElement.scrollWidth") <= width, address
+                inside = "[...document.querySelectorAll('button, input, select, a, .card')]"
+                beyond = page.js(
+                    f"{inside}.filter((each) => !each.closest('nav, .scroll') &&"
+                    f" each.checkVisibility() && each.getBoundingClientRect().right > {width})"
+                    ".map((each) => each.outerHTML)"
+                )
+                assert beyond == [], address
+
+
+@contextmanager
+def crowd(port: int) -> Iterator[None]:
+    """Very many queues with messages, and very many connections that are silent."""
+    filler = anonymous(port)
+    for number in range(QUEUES):
+        filler.try_send(f"/queue/many.{number}", "x" * (number % 50))
+    filler.settle()
+    connect = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+    with ExitStack() as stack:
+        peers = []
+        for _ in range(CONNECTIONS):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            peer.sendall(connect)
+            peers.append(peer)
+        for peer in peers:
+            peer.settimeout(PATIENCE_S)
+            assert peer.recv(4096).startswith(b"CONNECTED")
+        yield
+    filler.leave()
+
+
+def test_two_thousand_queues_and_five_thousand_connections(chromium: Chromium) -> None:
+    options = ("--diag-interval-s", "5")
+    with running_broker(*options) as port, crowd(port), chromium.page(url(port)) as page:
+        live(page)
+        took = {}
+        for address, place, text in (
+            ("connections", "#connections-count", "5,00"),
+            ("queues", "#queues-count", "2,000"),
+            ("queue?name=/queue/many.7", "#queue .messages-count", "1 shown"),
+            ("destinations", "#destinations-count", "2,0"),
+            ("durables", "#durables-table", "No durable"),
+            ("streams", "#streams-table", "/stream/DIAG"),
+            ("stream?name=/stream/DIAG", "#stream .messages", "DIAG/"),
+            ("schedules", "#schedules-table", "No messages"),
+            ("settings", "#settings .facts", "anonymous"),
+            ("latency", "#latency-figures", "median"),
+            ("events", "#events-table", "connect"),
+            ("overview", "#tiles", "5,00"),
+        ):
+            began = time.monotonic()
+            go_to(page, address)
+            shows(page, place, text)
+            took[address] = round(time.monotonic() - began, 2)
+        print(took)
+        assert max(took.values()) < SHOWN_S, took
+        page.call("Performance.enable")
+        shares = {}
+        for address in ("overview", "queues", "connections"):
+            go_to(page, address)
+            began, before = time.monotonic(), task_seconds(page)
+            page.js("new Promise((resolve) => setTimeout(resolve, 60000))")
+            shares[address] = (task_seconds(page) - before) / (time.monotonic() - began)
+        print(shares)
+        assert max(shares.values()) < SHARE, shares
+        assert page.complaints == []
+
+
+def task_seconds(page: Page) -> float:
+    """The processor time of the page's tasks."""
+    metrics = page.call("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))

@@ -1,0 +1,105 @@
+// Questions to the user before something is changed, and the line that tells how it went.
+
+import { problem } from "./api.js";
+import { byId, el, say, show } from "./dom.js";
+import { count } from "./format.js";
+
+
+/**
+ * Ask in a dialog: null = no, else {chosen, ...values}: which `choices` are ticked, and what is
+ * written into the `fields`.
+ *
+ * A choice: {value, text, more, isTicked, isOff}; a field: {name, label, value, offers}.
+ */
+export function ask({ title, text, yes, choices = [], fields = [], isDangerous = false }) {
+  const dialog = byId("confirm");
+  const form = byId("confirm-form");
+  say(byId("confirm-title"), title);
+  say(byId("confirm-text"), text);
+  const button = byId("confirm-yes");
+  say(button, yes);
+  button.className = isDangerous ? "danger" : "main";
+  const boxes = choices.map(choiceOf);
+  const inputs = fields.map(fieldOf);
+  byId("confirm-choices").replaceChildren(...[...boxes, ...inputs].map(({ label }) => label));
+  return new Promise((resolve) => {
+    let answer = null;
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      const chosen = boxes.filter(({ input }) => input.checked).map(({ value }) => value);
+      const values = inputs.map(({ name, input }) => [name, input.value.trim()]);
+      answer = { chosen: new Set(chosen), ...Object.fromEntries(values) };
+      dialog.close();
+    };
+    byId("confirm-no").onclick = () => dialog.close();
+    dialog.onclose = () => resolve(answer);
+    dialog.showModal();
+    (inputs[0]?.input ?? byId("confirm-no")).focus();
+  });
+}
+
+function choiceOf({ value, text, more = "", isTicked = false, isOff = false }) {
+  const input = el("input", { type: "checkbox", disabled: isOff, checked: isTicked });
+  const words = el("span", {}, text);
+  if (more) words.append(el("small", {}, more));
+  return { value, input, label: el("label", { class: "choice" }, input, words) };
+}
+
+function fieldOf({ name, label, value = "", offers = [] }) {
+  const list = `offers-${name}`;
+  const input = el("input", { name, value, required: true, list, spellcheck: "false", autocomplete: "off" });
+  const options = el("datalist", { id: list }, ...offers.map((each) => el("option", { value: each })));
+  return { name, input, label: el("label", { class: "field" }, label, input, options) };
+}
+
+/** The line of a view that tells how something went, and ends what takes long. */
+export class Outcome {
+  constructor(line) {
+    this.line = line;
+    this.text = el("span", { role: "status" });
+    this.stop = el("button", { type: "button", class: "small" }, "Stop");
+    line.classList.add("result");
+    line.append(this.text, this.stop);
+    this.hide();
+  }
+
+  get isHidden() {
+    return this.line.hidden;
+  }
+
+  hide() {
+    show(this.line, false);
+  }
+
+  tell(text, { isWrong = false, stop = null } = {}) {
+    say(this.text, text);
+    this.line.classList.toggle("wrong", isWrong);
+    this.stop.onclick = stop;
+    show(this.stop, stop !== null);
+    show(this.line, text !== "");
+  }
+
+  fail(error, what = "") {
+    this.tell(`${what}${problem(error)}`, { isWrong: true });
+  }
+
+  /**
+   * Tell the text that `work({onProgress, signal})` returns, the progress meanwhile, or why it
+   * failed. Returns whether it did not.
+   */
+  async of(what, work) {
+    const ending = new AbortController();
+    const stop = () => ending.abort();
+    this.tell(`${what} …`, { stop });
+    const onProgress = ({ seen, total }) => {
+      if (total > 0) this.tell(`${what}: ${count(seen)} of ${count(total)} …`, { stop });
+    };
+    try {
+      this.tell(await work({ onProgress, signal: ending.signal }));
+      return true;
+    } catch (error) {
+      this.fail(error, `${what}: `);
+      return false;
+    }
+  }
+}

@@ -1,0 +1,95 @@
+// Parts of which pages are made: cards, tiles, charts with their legend.
+
+import { drawLines, drawSpark } from "./charts.js";
+import { el, say } from "./dom.js";
+import * as format from "./format.js";
+
+/** A card with a title; `beside` are elements at the right of it. */
+export function card(title, beside, ...children) {
+  const head = el("div", { class: "title" }, el("h2", {}, title), ...beside);
+  return el("article", { class: "card" }, head, ...children);
+}
+
+/** The head of a page: where it belongs, its name, and what can be done. */
+export function pageHead(parent, ...beside) {
+  const name = el("span", { class: "name" });
+  const badges = el("span", { class: "badges" });
+  const up = el("a", { href: `#${parent.toLowerCase()}`, class: "up" }, parent);
+  const head = el("div", { class: "tools" }, el("h2", {}, up, name), badges, ...beside);
+  return { head, name, badges };
+}
+
+/** A button. */
+export const button = (label, onclick, more = {}) =>
+  el("button", { type: "button", onclick, ...more }, label);
+
+/** A tile with a figure, a line below it, and a small chart. */
+export class Tile {
+  constructor(place, name) {
+    this.value = el("strong", {}, "–");
+    this.more = el("p");
+    this.canvas = el("canvas", { "aria-hidden": "true" });
+    this.card = el(
+      "article",
+      { class: "card tile" },
+      el("h3", {}, name),
+      this.value,
+      this.more,
+      this.canvas,
+    );
+    place.append(this.card);
+  }
+
+  show([value, more], isWrong = false) {
+    say(this.value, value);
+    say(this.more, more);
+    this.more.title = more;
+    this.card.classList.toggle("wrong", isWrong);
+  }
+
+  chart(points, read, colour, gapMs) {
+    drawSpark(this.canvas, points, read, colour, gapMs);
+  }
+}
+
+/** Where the pointer is over a canvas; calls `redraw` when it moves. */
+export function hovering(canvas, redraw) {
+  const place = { at: null };
+  canvas.addEventListener("pointermove", (event) => {
+    place.at = { x: event.offsetX, y: event.offsetY };
+    redraw();
+  });
+  canvas.addEventListener("pointerleave", () => {
+    place.at = null;
+    redraw();
+  });
+  return place;
+}
+
+/** A card with lines over time; `lines`: {name, read(point), colour}; `say` writes a value. */
+export class LineCard {
+  constructor({ title, unit, lines, say: write, palette, redraw }) {
+    Object.assign(this, { title, lines, write, palette });
+    this.readout = el("p", { class: "readout" });
+    this.canvas = el("canvas", { class: "chart low", role: "img", "aria-label": title });
+    const keys = lines.map(({ name, colour }) => el("span", { class: `key colour-${colour}` }, name));
+    const legend = el("p", { class: "legend" }, ...keys);
+    this.card = card(title, [el("small", {}, unit), legend, this.readout], this.canvas);
+    this.over = hovering(this.canvas, redraw);
+  }
+
+  draw(points, gapMs) {
+    const { palette, write } = this;
+    const lines = this.lines.map(({ read, colour }) => ({ read, colour: palette.get(colour) }));
+    const hover = this.over.at?.x ?? null;
+    const point = drawLines(this.canvas, points, lines, { palette, say: write, gapMs, hover });
+    const figures = (each) => this.lines.map(({ name, read }) => `${write(read(each))} ${name}`).join(", ");
+    const last = points.at(-1);
+    const now = last === undefined ? "nothing is known yet" : `now ${figures(last)}`;
+    this.canvas.setAttribute("aria-label", `${this.title} over time; ${now}`);
+    say(this.readout, point === null ? "" : `${format.clock(point.at)}: ${figures(point)}`);
+  }
+}
+
+/** The class for the colour of an event's name: only for names that are words. */
+export const kindClass = (name) => (/^[a-z-]+$/.test(name) ? name : "");

@@ -1,0 +1,86 @@
+// History beyond what the page has heard itself: readings of the stream of DIAG, one for each
+// stretch of time. Rates are exact over a stretch, as they are differences of counters.
+
+/** Records that are looked at for one reading: an interval begins with what is read here. */
+const LOOKED = 60;
+/** Bytes of a record: lists are longer, and are not read. */
+const MAX_BYTES = 1500;
+const AT_ONCE = 4;
+const STREAM = "/stream/DIAG";
+
+/** Stretches of time that can be chosen: {name, ms, readings}. */
+export const SPANS = [
+  { name: "15 minutes", ms: 0, readings: 0 },
+  { name: "1 hour", ms: 3_600_000, readings: 60 },
+  { name: "6 hours", ms: 6 * 3_600_000, readings: 72 },
+  { name: "24 hours", ms: 24 * 3_600_000, readings: 96 },
+  { name: "7 days", ms: 7 * 24 * 3_600_000, readings: 112 },
+];
+
+/**
+ * Read back a span before `now`: {points, since, stepMs}; `since` is the oldest that is known.
+ *
+ * Where the stream holds less than the span, the readings are closer together.
+ */
+export async function readBack(api, { ms, readings }, now) {
+  const read = (asked) => api.get("records", { stream: STREAM, bytes: MAX_BYTES, ...asked });
+  const [oldest] = (await read({ limit: 1 })).records;
+  if (oldest === undefined) return { points: [], since: now, stepMs: ms / readings };
+  const begin = Math.max(now - ms, oldest.written_ms);
+  const stepMs = (now - begin) / readings;
+  const times = Array.from({ length: readings }, (_, place) => Math.ceil(begin + place * stepMs));
+  const samples = [];
+  const worker = async () => {
+    for (let time = times.shift(); time !== undefined; time = times.shift()) {
+      const { records } = await read({ time, limit: LOOKED });
+      samples.push(sampleOf(records));
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  return { points: rollUp(samples), since: begin, stepMs };
+}
+
+/** The first readings of the broker and of its process among records. */
+export function sampleOf(records) {
+  const found = {};
+  for (const { headers, body } of records) {
+    const name = headers.destination;
+    if (name !== "DIAG/session" && name !== "DIAG/process") continue;
+    try {
+      found[name.slice("DIAG/".length)] ??= JSON.parse(body);
+    } catch {
+      // It was longer than was asked for.
+    }
+  }
+  return found;
+}
+
+/** Points in time of readings: gauges as they were, and rates since the reading before. */
+export function rollUp(samples) {
+  const known = samples.filter(({ session }) => session !== undefined);
+  const timeOf = ({ session }) => Date.parse(session.ts);
+  known.sort((one, other) => timeOf(one) - timeOf(other));
+  const points = [];
+  known.forEach((sample, place) => {
+    const at = timeOf(sample);
+    if (at === points.at(-1)?.at) return;
+    const { session, process } = sample;
+    const gauges = { connections: session.stomp_connected, subscriptions: session.subscriptions };
+    if (process) Object.assign(gauges, { memory: process.rss_bytes, lag: process.loop_lag_ms_p99 });
+    points.push({ at, heat: new Map(), ...gauges, ...rates(known[place - 1], sample) });
+  });
+  return points;
+}
+
+function rates(before, { session, process }) {
+  const old = before?.session;
+  const seconds = old === undefined ? 0 : (Date.parse(session.ts) - Date.parse(old.ts)) / 1000;
+  // Counters begin anew with the broker.
+  if (!(seconds > 0) || old.boot !== session.boot) return {};
+  const per = (field) => Math.max(0, session[field] - old[field]) / seconds;
+  const found = { in: per("received_total"), out: per("delivered_total"), dropped: per("dropped_total") };
+  if (process && before.process) found.cpu = (100 * (cpu(process) - cpu(before.process))) / seconds;
+  return found;
+}
+
+const cpu = (process) => process.cpu_user_s_total + process.cpu_sys_s_total;

@@ -1,0 +1,22 @@
+// Percentiles of histograms.
+
+/**
+ * The value below which a share `q` of all lies, interpolated in its bucket; null of nothing.
+ * None is above `longest`, the greatest that was seen.
+ */
+export function percentile(buckets, bounds, q, longest = Infinity) {
+  const total = buckets.reduce((sum, value) => sum + value, 0);
+  if (total === 0) return null;
+  let left = q * total;
+  for (let place = 0; place < buckets.length; place += 1) {
+    if (left <= buckets[place] && buckets[place] > 0) {
+      const low = place === 0 ? 0 : bounds[place - 1];
+      // The last bucket has no bound: without the greatest it is told as that of the one before.
+      const last = Number.isFinite(longest) ? longest : low;
+      const high = place < bounds.length ? bounds[place] : last;
+      return Math.min(low + (high - low) * (left / buckets[place]), longest);
+    }
+    left -= buckets[place];
+  }
+  return Math.min(bounds.at(-1), longest);
+}

@@ -1,0 +1,59 @@
+// What one queue or connection did over time. Pure.
+
+export const KEPT_MS = 15 * 60_000;
+export const MAX_POINTS = 1000;
+
+/** Points in time, of which there are not too many, and none is too old. */
+export class Trail {
+  #before = null;
+
+  constructor() {
+    this.points = [];
+  }
+
+  /** Note figures of a moment; those of one moment are one point. */
+  note(at, figures) {
+    const last = this.points.at(-1);
+    if (last?.at === at) Object.assign(last, figures);
+    else if (!(at < last?.at)) this.points.push({ at, ...figures });
+    while (this.points.length > MAX_POINTS || this.points[0]?.at < at - KEPT_MS) this.points.shift();
+  }
+
+  /** Note the answer about a queue; rates are what its counters have grown since the last. */
+  addQueue(queue) {
+    this.note(Date.parse(queue.ts), {
+      ...depthsOf(queue),
+      ...this.#rates(queue, { in: "enqueued_total", out: "acked_total" }),
+    });
+  }
+
+  /** Note the answer about a connection. */
+  addConnection(connection) {
+    this.note(
+      Date.parse(connection.ts),
+      this.#rates(connection, {
+        in: "frames_in_total",
+        out: "frames_out_total",
+        bytesIn: "bytes_in_total",
+        bytesOut: "bytes_out_total",
+      }),
+    );
+  }
+
+  #rates(record, fields) {
+    const before = this.#before;
+    this.#before = record;
+    const seconds = before === null ? 0 : (Date.parse(record.ts) - Date.parse(before.ts)) / 1000;
+    if (!(seconds > 0) || record.boot !== before.boot) return {};
+    return Object.fromEntries(
+      Object.entries(fields).map(([name, field]) => {
+        return [name, Math.max(0, record[field] - before[field]) / seconds];
+      }),
+    );
+  }
+}
+
+/** What waits in a queue, how much of it is with consumers, and how old the oldest is. */
+export function depthsOf({ input_depth: waiting, ack_depth: unacked, oldest_input_age_s: age }) {
+  return { waiting, unacked, age: waiting > 0 ? (age ?? undefined) : 0 };
+}

@@ -1,0 +1,36 @@
+// Links from one thing to the page that tells more of it. Names are set as text only.
+
+import { addressOf, el } from "../lib/dom.js";
+import { links } from "../lib/table.js";
+import { explained, linkTo } from "./explain.js";
+
+const isQueue = (name) => name.startsWith("/queue/") && !name.includes(",");
+
+/** The page of a queue. */
+export const queueLink = (name) => el("a", { href: addressOf("queue", { name }) }, name);
+
+/** The page of a connection. */
+export const sessionLink = (session) =>
+  session === "" ? "" : el("a", { href: addressOf("connection", { session }) }, session);
+
+/** A destination: a queue leads to its page, another to what is known of it. */
+export function placeLink(name, session = "") {
+  if (isQueue(name) && session === "") return queueLink(name);
+  return explained(name, session ? { destination: name, session } : { destination: name });
+}
+
+/** A column of destinations. */
+export const placed = (name) =>
+  links(
+    name,
+    (item) => item.destination,
+    (item) => placeLink(item.destination, item.session),
+  );
+
+/** A column of sessions. */
+export const sessions = (name, read, more = {}) =>
+  links(name, read, (item) => sessionLink(read(item)), more);
+
+/** A link that asks what is known of a destination. */
+export const explainLink = (destination) =>
+  el("a", { href: linkTo({ destination }) }, "Explain");

@@ -1,0 +1,282 @@
+// The messages that wait in a queue: looking at them, searching, and what can be done to some.
+
+import { el, say, show } from "../lib/dom.js";
+import { Outcome, ask } from "../lib/dialogs.js";
+import * as format from "../lib/format.js";
+import { button, card } from "../lib/parts.js";
+import { isDead, isGrave, origin, targets, waitsThere } from "../model/letters.js";
+import { explained } from "./explain.js";
+
+const MAX_BODY_SHOWN = 4000;
+/** Of one request; more come with a button. */
+const SHOWN = 50;
+/** Ids that one request may name. */
+const MAX_NAMED = 100;
+const DEATH = ["original-destination", "x-death-reason", "x-death-count"];
+
+const FIELDS = [
+  ["selector", "Selector", { placeholder: "kind = 'apple'" }],
+  ["body", "Text in the body", {}],
+  ["since", "Arrived from", { type: "datetime-local", step: "1" }],
+  ["until", "until", { type: "datetime-local", step: "1" }],
+];
+
+export class Messages {
+  #messages = [];
+  #boxes = new Map();
+  #choice = {};
+  #turn = 0;
+
+  /** `onChange()` is called when messages were moved or removed. */
+  constructor({ api, model, onChange }) {
+    Object.assign(this, { api, model, onChange });
+    this.queue = "";
+    this.count = el("small", { class: "messages-count" });
+    this.list = el("ol", { class: "messages tall", tabindex: "0", "aria-label": "Messages" });
+    this.note = el("p", { class: "note" });
+    this.outcome = new Outcome(el("p", { class: "messages-result" }));
+    this.form = searchForm();
+    this.form.onsubmit = (event) => {
+      event.preventDefault();
+      this.look();
+    };
+    this.form.onreset = () => setTimeout(() => this.look());
+    this.more = button("Show more", () => this.#load(this.#messages.length));
+    this.actions = el(
+      "div",
+      { class: "row left", role: "group", "aria-label": "Selected messages" },
+      button("Select all shown", () => this.#selectAll()),
+      (this.retryButton = button("Retry …", () => this.#retry())),
+      button("Move …", () => this.#move()),
+      button("Drop …", () => this.#drop()),
+    );
+    this.card = card(
+      "Messages",
+      [this.count, button("Look again", () => this.look())],
+      this.form,
+      this.outcome.line,
+      this.actions,
+      this.list,
+      this.note,
+      this.more,
+    );
+  }
+
+  /** Show the messages of a queue. */
+  show(queue) {
+    this.queue = queue;
+    this.form.reset();
+    this.outcome.hide();
+    this.#fill([], 0);
+  }
+
+  /** Look at the first messages that are searched for. */
+  look() {
+    const { selector, body, since, until } = this.form.elements;
+    this.#choice = {
+      queue: this.queue,
+      selector: selector.value.trim(),
+      body: body.value,
+      since: momentOf(since),
+      until: momentOf(until),
+    };
+    this.#load(0);
+  }
+
+  /** Forget them: somebody else may not see them. */
+  clear() {
+    this.#turn += 1;
+    this.#fill([], 0);
+  }
+
+  async #load(offset) {
+    this.#turn += 1;
+    const turn = this.#turn;
+    const isSearch = Object.values(this.#choice).filter(Boolean).length > 1;
+    await this.outcome.of(isSearch ? "Search" : "Look", async (options) => {
+      const asked = { ...this.#choice, offset: offset || "", limit: SHOWN };
+      const { messages, total } = await this.api.get("messages", asked, options);
+      if (turn === this.#turn) {
+        this.#fill(offset === 0 ? messages : [...this.#messages, ...messages], total, messages.length === SHOWN);
+      }
+      return "";
+    });
+  }
+
+  #fill(messages, total, isPart = false) {
+    this.#messages = messages;
+    this.#boxes.clear();
+    say(this.count, `${format.count(messages.length)} shown, ${format.count(total)} waiting`);
+    this.list.replaceChildren(...messages.map((each) => this.#item(each)));
+    say(this.note, messages.length === 0 ? "No message was found." : "");
+    show(this.list, messages.length > 0);
+    show(this.actions, messages.length > 0);
+    show(this.retryButton, isGrave(this.queue) || messages.some(isDead));
+    show(this.more, isPart);
+  }
+
+  #item(message) {
+    const id = message.message_id;
+    const box = el("input", { type: "checkbox", "aria-label": `Select ${id}` });
+    this.#boxes.set(id, box);
+    return messageItem(message, box);
+  }
+
+  #selectAll() {
+    const isAll = [...this.#boxes.values()].every((box) => box.checked);
+    for (const box of this.#boxes.values()) box.checked = !isAll;
+  }
+
+  /** The messages that are ticked; none: the user is told. */
+  #selected() {
+    const chosen = this.#messages.filter(({ message_id: id }) => this.#boxes.get(id).checked);
+    if (chosen.length === 0) this.outcome.tell("Select messages first.", { isWrong: true });
+    return chosen;
+  }
+
+  /** Do something to messages, some at a time; `told(answer)` is how many were done. */
+  #each(what, verb, parameters, messages, told) {
+    const ids = messages.map(({ message_id: id }) => id);
+    return this.outcome.of(what, async ({ signal }) => {
+      let done = 0;
+      for (let start = 0; start < ids.length; start += MAX_NAMED) {
+        const id = ids.slice(start, start + MAX_NAMED);
+        const answer = await this.api.post(verb, { queue: this.queue, ...parameters, id }, { signal });
+        done += told(answer);
+      }
+      const rest = done < ids.length ? `, ${format.count(ids.length - done)} left` : "";
+      return `${what}: ${format.some(done, "message")}${rest}.`;
+    });
+  }
+
+  async #finish(work) {
+    const isDone = await work;
+    this.onChange();
+    if (!isDone) return;
+    const { textContent: text } = this.outcome.text;
+    await this.#load(0);
+    this.outcome.tell(text);
+  }
+
+  async #drop() {
+    const messages = this.#selected();
+    if (messages.length === 0) return;
+    const answer = await ask({
+      title: `Drop ${format.some(messages.length, "message")}?`,
+      text: `They are permanently deleted from ${this.queue}.`,
+      yes: `Delete ${format.count(messages.length)}`,
+      isDangerous: true,
+    });
+    if (answer === null) return;
+    this.#finish(this.#each("Drop", "purge", {}, messages, ({ purged }) => purged));
+  }
+
+  async #move() {
+    const messages = this.#selected();
+    if (messages.length === 0) return;
+    const answer = await ask({
+      title: `Move ${format.some(messages.length, "message")}`,
+      text: `From ${this.queue} to another destination, with their headers.`,
+      yes: "Move",
+      fields: [{ name: "to", label: "To", value: origin(this.queue), offers: offers(this.model) }],
+    });
+    if (answer === null) return;
+    const { to } = answer;
+    this.#finish(this.#each(`Move to ${to}`, "move", { to }, messages, ({ moved }) => moved));
+  }
+
+  async #retry() {
+    const messages = this.#selected();
+    if (messages.length > 0) this.#finish(this.#retryThem(messages));
+  }
+
+  /** Send dead letters to where they came from, if the user agrees to these destinations. */
+  async #retryThem(messages) {
+    const found = targets(messages);
+    const answer = await ask({
+      title: `Retry ${format.some(messages.length, "dead letter")}?`,
+      text: "Each is sent to its original destination if that is ticked; the others stay.",
+      yes: "Send again",
+      choices: found.map(([name, { length }]) => this.#target(name, length)),
+    });
+    if (answer === null) return false;
+    const chosen = found.filter(([name]) => answer.chosen.has(name)).flatMap(([, each]) => each);
+    return chosen.length > 0 && this.#each("Retry", "retry", {}, chosen, ({ sent }) => sent);
+  }
+
+  /** A destination; ticked if the queue's own name vouches for it, and nothing can be lost. */
+  #target(name, count) {
+    if (name === "") {
+      return { value: name, text: `${count} do not name their original destination`, isOff: true };
+    }
+    const listeners = this.model.destinations.things.get(name)?.subscribers ?? 0;
+    const isSafe = waitsThere(name) || listeners > 0;
+    return {
+      value: name,
+      text: `${format.count(count)} to ${name}`,
+      more: isSafe ? "" : "no known subscriber: they may be lost",
+      isTicked: isSafe && name === origin(this.queue),
+    };
+  }
+}
+
+/** Destinations that a field offers. */
+export const offers = (model) => [...model.destinations.things.keys()].sort().slice(0, 500);
+
+function searchForm() {
+  const fields = FIELDS.map(([name, label, more]) =>
+    el("label", {}, label, el("input", { name, type: "search", spellcheck: "false", autocomplete: "off", ...more })),
+  );
+  const submit = el("button", { type: "submit" }, "Search");
+  const reset = el("button", { type: "reset", class: "quiet" }, "Clear");
+  return el("form", { class: "search", role: "search" }, ...fields, submit, reset);
+}
+
+/** The moment in a field, in milliseconds since 1970; undefined of an empty one. */
+function momentOf({ value }) {
+  return value === "" ? undefined : new Date(value).getTime();
+}
+
+/** What a header says of a death; where it happened, it can be asked why. */
+function deathText(name, headers) {
+  const text = headers[name];
+  return name === "original-destination" ? explained(text, { destination: text }) : text;
+}
+
+/** A message as it is shown: headers, then the body, as text. */
+function messageItem(message, ...before) {
+  const { headers, message_id: id, size, received_ms: at, deliveries } = message;
+  const death = DEATH.filter((name) => name in headers);
+  const about = [
+    `${format.count(size)} bytes`,
+    at > 0 ? format.moment(at, Date.now()) : "",
+    deliveries > 0 ? `delivered ${format.count(deliveries)} times` : "",
+  ].filter(Boolean);
+  return el(
+    "li",
+    {},
+    el(
+      "p",
+      { class: "head" },
+      ...before,
+      el("span", {}, explained(id, { "message-id": id })),
+      ...about.map((text) => el("span", {}, text)),
+      ...death.map((name) => el("span", { class: "death" }, `${name}: `, deathText(name, headers))),
+    ),
+    el("pre", {}, bodyText(message)),
+    headersOf(headers),
+  );
+}
+
+/** The headers of a message, to be opened. */
+export function headersOf(headers) {
+  const lines = Object.entries(headers).map(([name, value]) => `${name}:${value}`);
+  return el("details", {}, el("summary", {}, "Headers"), el("pre", {}, lines.join("\n")));
+}
+
+/** A body as text; what is none is told to be bytes. */
+export function bodyText({ body, body_base64: bytes, size }) {
+  if (body === undefined) return `${format.count(size)} bytes, in base64: ${format.cut(bytes, MAX_BODY_SHOWN)}`;
+  const shown = format.cut(body, MAX_BODY_SHOWN);
+  return shown === body && new TextEncoder().encode(body).length < size ? `${body}…` : shown;
+}

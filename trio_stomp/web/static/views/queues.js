@@ -1,0 +1,92 @@
+// The list of queues; each leads to its page.
+
+import { byId, el, say } from "../lib/dom.js";
+import { Outcome } from "../lib/dialogs.js";
+import * as format from "../lib/format.js";
+import { Loader } from "../lib/loader.js";
+import { ROWS_SHOWN, Table, links, number } from "../lib/table.js";
+import { View } from "../lib/view.js";
+import { queueLink } from "./links.js";
+
+const COLUMNS = [
+  links("Queue", (item) => item.destination, nameOf),
+  number("Waiting", (item) => item.waiting, format.brief, { order: "depth", mark: () => "strong" }),
+  number("Unacked", (item) => item.ack_depth, format.brief, { order: "unacked" }),
+  number("Consumers", (item) => item.consumers, format.count, { order: "consumers" }),
+  number("In /s", (item) => item.in, format.rate),
+  number("Out /s", (item) => item.out, format.rate),
+  number("Size", (item) => item.input_bytes, format.bytes, { order: "bytes" }),
+  number("Oldest", (item) => item.oldest_input_age_s ?? 0, format.duration, {
+    text: ({ oldest_input_age_s: age }) => (age > 0 ? format.duration(age) : "–"),
+    title: ({ oldest_unacked_age_s: age }) =>
+      "age of the oldest message" +
+      (age > 0 ? `; the oldest unacknowledged was delivered ${format.duration(age)} ago` : ""),
+  }),
+  number("Again", (item) => item.redelivered_total, format.brief, {
+    order: "redelivered",
+    title: () => "delivered again",
+  }),
+  number("Expired", (item) => item.expired_total, format.brief),
+  number("Dropped", (item) => item.dropped_total, format.brief, {
+    mark: (item) => (item.dropped_total > 0 ? "wrong" : "soft"),
+  }),
+];
+
+function nameOf({ destination, paused }) {
+  const link = queueLink(destination);
+  if (!paused) return link;
+  return el("span", {}, link, " ", el("span", { class: "badge warn" }, "paused"));
+}
+
+export class Queues extends View {
+  constructor({ model, api }) {
+    super();
+    Object.assign(this, { model, api });
+    this.filter = byId("queues-filter");
+    this.state = byId("queues-state");
+    this.outcome = new Outcome(byId("queues-result"));
+    this.table = new Table(byId("queues-table"), {
+      label: "Queues",
+      key: (item) => item.destination,
+      sort: "Waiting",
+      isDescending: true,
+      empty: "No queue matches. A queue exists from its first use.",
+      columns: COLUMNS,
+      onSort: () => this.loader.now(),
+    });
+    this.loader = new Loader({
+      load: () =>
+        api.get("queues", {
+          // What is parked for topics has one order.
+          sort: this.state.value === "parked" ? "" : this.table.order,
+          state: this.state.value,
+          name: this.filter.value.trim(),
+          limit: ROWS_SHOWN,
+        }),
+      onAnswer: (answer) => this.#show(answer),
+      outcome: this.outcome,
+    });
+    for (const input of [this.filter, this.state]) {
+      input.addEventListener("input", () => this.loader.now());
+    }
+  }
+
+  clear() {
+    this.table.update([]);
+  }
+
+  #show({ queues, total, input }) {
+    say(byId("queues-count"), format.count(total));
+    this.table.update(
+      queues.map((each) => ({ ...each, ...this.#flow(each.destination), waiting: each.input_depth + each.stale_depth })),
+      total,
+    );
+    say(byId("input-queue"), `The broker's own input queue holds ${format.count(input.input_depth)} frames.`);
+  }
+
+  /** What a queue has done lately, as DIAG tells it. */
+  #flow(name) {
+    const known = this.model.destinations.things.get(name);
+    return { in: known?.rates.in ?? 0, out: known?.rates.out ?? 0 };
+  }
+}

@@ -1,0 +1,123 @@
+// Scheduled messages and last values: what users have left that acts later, and whose it is.
+// Beneath it, who has most of what all share.
+
+import { byId, matches, say } from "../lib/dom.js";
+import { Outcome, ask } from "../lib/dialogs.js";
+import * as format from "../lib/format.js";
+import { Loader } from "../lib/loader.js";
+import { Table, buttons, number, words } from "../lib/table.js";
+import { View } from "../lib/view.js";
+import { placed } from "./links.js";
+
+/** Of one list. */
+const LISTED = 1000;
+
+/** Whose something is, in words. */
+export const owner = ({ user }) => user ?? "unknown";
+
+/** When something is sent next: a time of day near now, else the date as well. */
+export function due({ due_ms: at }) {
+  return at === undefined ? "" : `${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+export class Schedules extends View {
+  #items = [];
+  #total = 0;
+
+  constructor({ api }) {
+    super();
+    this.api = api;
+    this.filter = byId("schedules-filter");
+    this.outcome = new Outcome(byId("schedules-result"));
+    this.filter.addEventListener("input", () => this.draw());
+    byId("schedules-again").addEventListener("click", () => this.visit());
+    this.table = new Table(byId("schedules-table"), {
+      label: "Scheduled messages",
+      key: (item) => item.id ?? item.destination,
+      sort: "Due",
+      empty: "No messages are left.",
+      columns: [
+        words("Id", ({ id = "" }) => id),
+        words("User", owner, { title: ({ user }) => (user === null ? "an older broker stored it" : "") }),
+        placed("Destination"),
+        number("Messages", ({ messages = 1 }) => messages, format.brief),
+        number("Size", (item) => item.bytes, format.bytes),
+        words("Due", due),
+        number("Sent", ({ sent = 0 }) => sent, format.brief),
+        words("Repeats", ({ repeats = false }) => (repeats ? "yes" : "no")),
+        words("Kept", ({ stored }) => (stored ? "stored" : "in memory")),
+        buttons(
+          ({ id, destination }) => id ?? destination,
+          { label: "Cancel", isShown: ({ id }) => id !== undefined, act: (item) => this.#cancel(item) },
+        ),
+      ],
+    });
+    this.quotas = new Table(byId("quotas-table"), QUOTAS);
+    this.loader = new Loader({
+      load: async () => {
+        const [list, { quotas, quota_refusals_total: refused }] = await Promise.all([
+          api.get("schedules", { limit: LISTED }),
+          api.get("overview"),
+        ]);
+        return { items: list.schedules, total: list.total, quotas, refused };
+      },
+      onAnswer: ({ items, total, quotas, refused }) => {
+        this.#items = items;
+        this.#total = total;
+        this.quotas.update(quotas);
+        say(byId("quotas-refused"), `Refused by quotas since the start: ${format.count(refused)}`);
+        this.draw();
+      },
+      outcome: this.outcome,
+    });
+  }
+
+  /** It is not kept up to date by itself. */
+  refresh() {}
+
+  clear() {
+    this.#items = [];
+    this.quotas.update([]);
+    this.draw();
+  }
+
+  draw() {
+    const wanted = this.filter.value;
+    say(byId("schedules-count"), format.count(this.#total));
+    this.table.update(this.#items.filter((each) => matches(wanted, owner(each), each.destination)));
+  }
+
+  async #cancel(item) {
+    const { id, messages, destination } = item;
+    const isSure = await ask({
+      title: `Cancel ${format.some(messages, "message")}?`,
+      text: `What ${owner(item)} has scheduled for ${destination} is deleted permanently, and will not be sent.`,
+      yes: "Cancel it",
+      isDangerous: true,
+    });
+    if (isSure === null) return;
+    await this.outcome.of(`Cancel ${id}`, async () => {
+      const { cancelled } = await this.api.post("cancel", { id });
+      return `${id}: ${format.some(cancelled, "message")} cancelled.`;
+    });
+    this.loader.now();
+  }
+}
+
+const QUOTAS = {
+  label: "Largest users of shared resources",
+  key: ({ kind, owner: name }) => `${kind} ${name}`,
+  sort: "In memory",
+  isDescending: true,
+  empty: "No quota is in use.",
+  columns: [
+    words("User or network", (item) => item.owner),
+    words("Kind", ({ kind }) => kind),
+    number("In memory", (item) => item.kept_bytes, format.bytes),
+    number("Stored", (item) => item.stored_bytes, format.bytes),
+    number("Names and subscriptions", (item) => item.tables_bytes, format.bytes),
+    number("Destinations", (item) => item.destinations, format.brief),
+    number("Schedules", (item) => item.scheduled, format.brief),
+    number("Refused", (item) => item.refused_total, format.brief),
+  ],
+};
