@@ -257,7 +257,7 @@ class BrokerAssembly:
             rules=self.rules,
         )
         self.queues = QueueBook(self.destinations, self.book, memory, self.timers)
-        self.queues.turns = self.queues.reach.turns = self.turns
+        self.queues.turns = self.queues.wildcard_queues.turns = self.turns
         self.events.event_history = self.queues.event_history = noted
         ignores = policies.unknown_ack == "ignore"
         self.acknowledger = Acknowledger(self.queues, ignores, self.acks, names)

@@ -141,7 +141,7 @@ class Counting:
                 answers.fan_out,
                 destinations=answers.destinations,
                 publication=with_figures(self.publication, body, self.queries),
-                direct=destination.direct,
+                plain=destination.plain,
                 filtered=destination.filtered,
             )
             outcome = yield from share.pieces()

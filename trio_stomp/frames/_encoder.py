@@ -81,18 +81,18 @@ def encode_receipt(receipt_id: bytes, result_lines: bytes = b"") -> bytes:
 
 
 def subscription_prefix(
-    subscription_id: str | None, tag: str, rules: HeaderRules, lead: bytes = b"message-id"
+    subscription_id: str | None, tag: str, rules: HeaderRules, id_header: bytes = b"message-id"
 ) -> bytes:
     """Return the front half of every MESSAGE of one subscription.
 
     Args:
       subscription_id: The id of the subscription; None = no header.
-      tag: The constant start of the value of ``lead``; "" = none.
+      tag: The constant start of the value of ``id_header``; "" = none.
       rules: The header rules of the version.
-      lead: The header that differs between messages: ``ack`` if clients acknowledge by it.
+      id_header: The header that differs between messages: ``ack`` if clients acknowledge by it.
     """
     line = b"" if subscription_id is None else encode_header("subscription", subscription_id, rules)
-    return b"MESSAGE\n%b%b:%b" % (line, lead, f"{tag}-".encode() if tag else b"")
+    return b"MESSAGE\n%b%b:%b" % (line, id_header, f"{tag}-".encode() if tag else b"")
 
 
 def redelivered_head(head: Head, delivery_count: int) -> Head:
@@ -160,19 +160,19 @@ def _message_block(head: Head, rules: HeaderRules) -> bytes:
     return b"\n%b%b" % (b"".join(lines), _length_lines(head))
 
 
-def message_tail(lead: bytes, body: bytes) -> bytes:
+def message_tail(start: bytes, body: bytes) -> bytes:
     """Return the back half of a MESSAGE whose SEND had no ``content-length`` (F33).
 
-    If the SEND had one, it is in the block, and the back half is the lead, the body and
+    If the SEND had one, it is in the block, and the back half is the start, the body and
     ``FRAME_END``. Topics, queues and streams each write that in one step: it is the usual case.
 
     Args:
-      lead: The number, headers of this delivery alone, and the block.
+      start: The number, headers of this delivery alone, and the block.
       body: The body.
     """
     if body:
-        return b"%bcontent-length:%d\n\n%b\0\n" % (lead, len(body), body)
-    return b"%b\n\0\n" % lead
+        return b"%bcontent-length:%d\n\n%b\0\n" % (start, len(body), body)
+    return b"%b\n\0\n" % start
 
 
 def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> list[bytes]:

@@ -289,7 +289,7 @@ class ClientSession:
             self.state = State.CLOSED
             return Failed(head.headers, body)
         if self.state is State.OPENING and command == CONNECTED:
-            return self._welcome(head)
+            return self._open_session(head)
         if self.state is State.OPEN and command == MESSAGE:
             return self._deliver(head, body)
         if self.state is State.OPEN and command == RECEIPT:
@@ -300,7 +300,7 @@ class ClientSession:
             "unknown-command", f"the broker sent {command[:40]!r} {when}, where it is not allowed"
         )
 
-    def _welcome(self, head: Head) -> SessionOpened:
+    def _open_session(self, head: Head) -> SessionOpened:
         name = head.get("version") or "1.0"
         version = next((each for each in VERSIONS if each.name == name.strip()), None)
         if version is None or version.name not in self.versions:

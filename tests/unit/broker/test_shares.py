@@ -278,7 +278,7 @@ def test_who_acknowledges_with_credit_left_has_nothing_looked_for(desk: Clocked)
     messages = reader.reads()
     assert len(messages) == 2 * FEW_QUEUES
     reader.acks(messages[0])
-    assert not desk.broker.queues.reach.is_searching
+    assert not desk.broker.queues.wildcard_queues.is_searching
     reader.acks(*messages[1:])
     desk.settles()
     assert desk.broker.acks.acked == len(messages)
@@ -292,7 +292,7 @@ def test_a_search_ends_with_its_consumer(desk: Clocked):
     reader.acks(message)
     reader.unsubscribes()
     desk.settles()
-    assert not desk.broker.queues.reach.is_searching
+    assert not desk.broker.queues.wildcard_queues.is_searching
     assert reader.bodies() == []
 
 
@@ -577,7 +577,7 @@ def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more(desk: Clocked):
     consumer = reader.consumer()
     desk.broker.queues.part(consumer, 1, desk.now)
     desk.broker.queues.want(consumer)
-    assert not desk.broker.queues.reach.is_searching
+    assert not desk.broker.queues.wildcard_queues.is_searching
     reader.unsubscribes()
     desk.settles()
     assert all(not queue.consumers for queue in desk.broker.queues)

@@ -130,9 +130,9 @@ def test_the_front_half_of_a_message(
 
 @pytest.mark.covers("A04")
 def test_the_front_half_may_lead_with_another_header() -> None:
-    prefix = subscription_prefix("s", "b.2", V1_2, lead=b"ack")
+    prefix = subscription_prefix("s", "b.2", V1_2, id_header=b"ack")
     assert prefix == b"MESSAGE\nsubscription:s\nack:b.2-"
-    assert subscription_prefix(None, "b.2", V1_0, lead=b"ack") == b"MESSAGE\nack:b.2-"
+    assert subscription_prefix(None, "b.2", V1_0, id_header=b"ack") == b"MESSAGE\nack:b.2-"
 
 
 # The back half.

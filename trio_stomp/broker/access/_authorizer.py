@@ -261,13 +261,13 @@ class Authorizer:
     ) -> None:
         rights = client.rights
         assert rights is not None
-        for need, target, reach in needs(action, name, pattern):
-            if reach is None:
+        for need, target, pattern_needed in needs(action, name, pattern):
+            if pattern_needed is None:
                 is_allowed = rights.allows(need, target)
-            elif rights.is_long(need, reach):
-                raise NotYet(rights.asking(need, target, reach))
+            elif rights.is_long(need, pattern_needed):
+                raise NotYet(rights.asking(need, target, pattern_needed))
             else:
-                is_allowed = rights.allows_pattern(need, target, reach)
+                is_allowed = rights.allows_pattern(need, target, pattern_needed)
             if not is_allowed:
                 raise self._denied(client, need, target)
 

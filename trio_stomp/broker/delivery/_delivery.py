@@ -42,7 +42,7 @@ class Destination:
     name: str
     kind: Kind
     subscribers: "Sequence[Member]" = ()
-    direct: "Sequence[Subscription]" = ()
+    plain: "Sequence[Subscription]" = ()
     """Subscribers without selector, no-local or backlog: the fan-out stages without checks."""
     filtered: "Sequence[Member]" = ()
     """All other subscribers."""

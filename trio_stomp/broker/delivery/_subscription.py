@@ -162,8 +162,8 @@ class Subscription:
     quota: Quota | None = field(init=False)
     """The quota charged."""
     outbox: Outbox = field(init=False)
-    wire: int = field(init=False)
-    is_direct: bool = field(init=False)
+    version_index: int = field(init=False)
+    is_plain: bool = field(init=False)
     """The fan-out may stage to it without checks: it has no selector, no-local or backlog."""
     catch_up: "AnyCatchUp | None" = None
     consumer: AnyConsumer | None = None
@@ -174,12 +174,12 @@ class Subscription:
     def __attrs_post_init__(self) -> None:
         self.outbox = self.client.outbox
         self.quota = self.client.quota
-        self.wire = self.client.version.index
-        self.note_direct()
+        self.version_index = self.client.version.index
+        self.update_is_plain()
 
-    def note_direct(self) -> None:
-        """Update ``is_direct``."""
-        self.is_direct = self.catch_up is None and self.selector is None and not self.no_local
+    def update_is_plain(self) -> None:
+        """Update ``is_plain``."""
+        self.is_plain = self.catch_up is None and self.selector is None and not self.no_local
 
     @property
     def is_there(self) -> bool:
@@ -229,9 +229,9 @@ class AnyBinding(Protocol):
     durable: str
     owner: str
     selector: "Selector | None"
-    is_direct: bool
+    is_plain: bool
     is_ended: bool
-    wire: int
+    version_index: int
 
     @property
     def is_there(self) -> bool:

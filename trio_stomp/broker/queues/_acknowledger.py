@@ -369,8 +369,8 @@ class Acknowledger:
         self.counters.redelivered += 1
         queue.redelivered += 1
         queue.unacked -= 1
-        pass_on = queue.pass_on if elsewhere else None
-        if pass_on is None or not pass_on(message, delay_s, now):
+        reassign = queue.reassign if elsewhere else None
+        if reassign is None or not reassign(message, delay_s, now):
             queue.give_back(message, delay_s, now)
 
 

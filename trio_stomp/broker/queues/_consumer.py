@@ -49,7 +49,7 @@ class Source(Protocol):
     nacked: int
     redelivered: int
     is_marked: bool
-    pass_on: "Callable[[Message, float, float], bool] | None"
+    reassign: "Callable[[Message, float, float], bool] | None"
 
     @property
     def may_give_up(self) -> bool:
@@ -345,15 +345,19 @@ class Consumer:
 
     def _encode(self, messages: list[Message], first: int) -> list[bytes]:
         tails = [b""]
-        wire, has_ack, names = self.subscription.wire, self.has_ack, self.fan_out.names
-        lead = b"\nmessage-id:" if has_ack else b""
-        in_memory, in_store = lead + names.in_memory, lead + names.in_store
+        version_index, has_ack, names = (
+            self.subscription.version_index,
+            self.has_ack,
+            self.fan_out.names,
+        )
+        separator = b"\nmessage-id:" if has_ack else b""
+        in_memory, in_store = separator + names.in_memory, separator + names.in_store
         last: Head | None = None
         block, is_plain = b"", False
         for number, message in enumerate(messages, first):
             head, body = message.publication.head, message.body
             if head is not last:
-                block = message_blocks(head)[wire]
+                block = message_blocks(head)[version_index]
                 is_plain = head.content_length >= 0 and not self.always_sends_redelivered
                 last = head
             message.deliveries += 1
@@ -364,15 +368,15 @@ class Consumer:
                 else:
                     tails.append(b"%b%d%b%b\0\n" % (name, id, block, body))
                 continue
-            lead = b"%d%b%d" % (number, name, id) if has_ack else b"%b%d" % (name, id)
+            start = b"%d%b%d" % (number, name, id) if has_ack else b"%b%d" % (name, id)
             if message.deliveries > 1:
-                lead += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
+                start += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
             elif self.always_sends_redelivered:
-                lead += b"\nredelivered:false"
+                start += b"\nredelivered:false"
             if head.content_length >= 0:
-                tails.append(b"%b%b%b\0\n" % (lead, block, body))
+                tails.append(b"%b%b%b\0\n" % (start, block, body))
             else:
-                tails.append(message_tail(lead + block, body))
+                tails.append(message_tail(start + block, body))
         return tails
 
 

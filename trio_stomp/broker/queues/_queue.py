@@ -64,7 +64,7 @@ class Queue:
     groups: Groups = field(init=False)
     passed: ScanPositions | None = None
     """The scan positions of consumers with selectors, if any."""
-    pass_on: Callable[[Message, float, float], bool] | None = None
+    reassign: Callable[[Message, float, float], bool] | None = None
     """For a member of a work queue: passes a refused message to another member, if any."""
     on_orphan: Callable[[Message, float], None] | None = None
     """Set when the queue has ended: takes messages that return later."""

@@ -78,7 +78,7 @@ class QueueBook:
     """Subscriptions of leaving clients that must end first, because a queue waits for them."""
     turns: Turns = field(factory=Turns)
     """Limits the time of the hand-out in a turn."""
-    reach: WildcardQueues = field(init=False)
+    wildcard_queues: WildcardQueues = field(init=False)
     ending: dict[Consumer, None] = field(factory=dict)
     """Consumers that end in pieces. Their messages return before others are served."""
     frozen: dict[Queue, int] = field(factory=dict)
@@ -87,7 +87,7 @@ class QueueBook:
     _accepted: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.reach = WildcardQueues(self.destinations, self.memory)
+        self.wildcard_queues = WildcardQueues(self.destinations, self.memory)
 
     def __iter__(self) -> Iterator[Queue]:
         found = (destination.queue for destination in self.destinations)
@@ -116,7 +116,7 @@ class QueueBook:
         if not isinstance(queue, Queue):
             place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
             queue = destination.queue = self.private(destination, name, place)
-            self.reach.enter(queue)
+            self.wildcard_queues.enter(queue)
         return queue
 
     def make(self, client: Client, destinations: Iterable[Destination]) -> None:
@@ -128,8 +128,8 @@ class QueueBook:
         for destination in destinations:
             if destination.kind is Kind.QUEUE and destination.queue is None:
                 queue = self.open(destination.name, client.quota)
-                if queue in self.reach.entering:
-                    raise NotYet(self.reach.until_entered(queue))
+                if queue in self.wildcard_queues.entering:
+                    raise NotYet(self.wildcard_queues.until_entered(queue))
 
     def private(self, destination: Destination, name: str, place: str = "") -> Queue:
         """Return a new queue that is not found by name.
@@ -145,18 +145,18 @@ class QueueBook:
     def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
         """Attach ``consumer`` to the queue ``name``, or to new queues that match ``pattern``.
 
-        ``reach.join`` attaches it to existing ones.
+        ``wildcard_queues.join`` attaches it to existing ones.
         """
         if pattern is None:
             self.open(name, consumer.subscription.quota).attach(consumer)
         else:
-            self.reach.add(consumer, name, pattern)
+            self.wildcard_queues.add(consumer, name, pattern)
 
     def leave(self, consumer: Consumer) -> None:
         """Detach ``consumer`` from all its queues."""
-        self.reach.leave(consumer)
+        self.wildcard_queues.leave(consumer)
         self.ending.pop(consumer, None)
-        self.reach.detach(consumer, len(consumer.queues))
+        self.wildcard_queues.detach(consumer, len(consumer.queues))
 
     def is_small(self, consumer: Consumer) -> bool:
         """Return whether a consumer may end in one step."""
@@ -170,11 +170,11 @@ class QueueBook:
         if consumer not in self.ending:
             self.ending[consumer] = None
             consumer.is_early = True
-            self.reach.leave(consumer)
+            self.wildcard_queues.leave(consumer)
         if consumer.unacked:
             self.acknowledger.return_some(consumer, count, now)
         else:
-            self.reach.detach(consumer, count)
+            self.wildcard_queues.detach(consumer, count)
 
     def want(self, consumer: Consumer) -> None:
         """Schedule the hand-out of the queues of ``consumer``, which gains credit."""
@@ -185,7 +185,7 @@ class QueueBook:
         for name, pattern in consumer.subscription.targets:
             if pattern is None and (named := self.find(name)) is not None:
                 self.mark(named)
-        self.reach.search(consumer)
+        self.wildcard_queues.search(consumer)
 
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""
@@ -216,7 +216,7 @@ class QueueBook:
     def forget(self, destination: Destination) -> None:
         """Forget the name of a queue that has ended."""
         if destination.queue is not None:
-            self.reach.names.discard(destination.name)
+            self.wildcard_queues.names.discard(destination.name)
 
     def _lose(self, message: Message, _now: float) -> None:
         message.publication.destination.dropped += 1
@@ -275,7 +275,7 @@ class QueueBook:
         They fit, have been charged, and are numbered from ``first`` on.
         """
         # For no-local, a member of a work queue keeps the sender: it may pass the message on.
-        source = origin if queue.pass_on is not None else origin.without_sender()
+        source = origin if queue.reassign is not None else origin.without_sender()
         messages = [Message(n, source, body, level) for n, body in enumerate(bodies, first)]
         if self.event_history is not None:
             self.event_history.queued(queue.name, origin.sender, first, len(messages))
@@ -306,13 +306,13 @@ class QueueBook:
     @property
     def is_marked(self) -> bool:
         """Return whether any hand-out is scheduled, and allowed."""
-        return (bool(self._marked) or self.reach.is_searching) and self.may_hand_out()
+        return (bool(self._marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
 
     def pump(self, now: float) -> None:
         """Hand out messages of scheduled queues while there is time."""
         if not self.may_hand_out():
             return
-        marked, turns, entering = self._marked, self.turns, self.reach.entering
+        marked, turns, entering = self._marked, self.turns, self.wildcard_queues.entering
         if self.storage is not None and self.storage.readers.held:
             self.storage.readers.go_on()
         while True:
@@ -322,9 +322,9 @@ class QueueBook:
                 is_quiet = not (self.destinations.leaving or self.ending or self.frozen or entering)
                 if is_quiet or not self._must_wait(queue):
                     queue.pump(now)
-            elif not self.reach.is_searching:
+            elif not self.wildcard_queues.is_searching:
                 return
-            elif (found := self.reach.look_on()) is not None:
+            elif (found := self.wildcard_queues.look_on()) is not None:
                 self.mark(found)
                 continue
             if turns.is_over():
@@ -356,7 +356,7 @@ class QueueBook:
         """Return whether other messages must first enter or return, to keep the order."""
         if not isinstance(source, Queue) or not source.waiting.count:
             return False
-        if source in self.frozen or source in self.reach.entering:
+        if source in self.frozen or source in self.wildcard_queues.entering:
             return True
         subscriptions = [consumer.subscription for consumer in source.consumers]
         gone = [each for each in subscriptions if each.client.is_leaving]

@@ -28,7 +28,7 @@ queues leave messages in the store."""
 
 
 @define(eq=False, repr=False)
-class Arrival:
+class ArrivalEffect:
     """The effect of storing messages of a queue: they become visible."""
 
     storage: "Storage"
@@ -128,7 +128,7 @@ class Storage:
         self.memory.force_stored(size + stake.each * len(bodies), quota)
         queue.spilling += not origin.is_stored
         self.log.when_safe(
-            Arrival(
+            ArrivalEffect(
                 self,
                 queue=queue,
                 origin=origin,
@@ -141,7 +141,7 @@ class Storage:
             )
         )
 
-    def arrive(self, arrival: Arrival) -> None:
+    def arrive(self, arrival: ArrivalEffect) -> None:
         """Put stored messages into their queue, or leave them in the store if memory is short."""
         queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
         queue.unexpect(len(bodies), arrival.size)

@@ -77,10 +77,10 @@ class FanOut:
         one = encode(origin, self.extra_lines + blocks[2], bodies, first)
         copies = 0
         if blocks[0] is blocks[2] and blocks[1] is blocks[2]:
-            for subscription in destination.direct:
+            for subscription in destination.plain:
                 if not subscription.outbox.stage(subscription.prefix, one):
                     self.overflow(subscription, one)
-            copies = len(destination.direct)
+            copies = len(destination.plain)
             self.count(one, copies)
             others: Sequence[Member] = destination.filtered
         else:
@@ -90,11 +90,11 @@ class FanOut:
         encoded: list[Delivery | None] = [None, None, one]
         give = self.give
         for member in others:
-            wire = member.wire
-            delivery = encoded[wire]
+            version_index = member.version_index
+            delivery = encoded[version_index]
             if delivery is None:
-                delivery = encode(origin, self.extra_lines + blocks[wire], bodies, first)
-                encoded[wire] = delivery
+                delivery = encode(origin, self.extra_lines + blocks[version_index], bodies, first)
+                encoded[version_index] = delivery
             if member.receive(publication, delivery, give):
                 copies += 1
         if self.event_history is not None and not destination.reserved:
@@ -173,7 +173,7 @@ class FanOut:
     def _encode_alone(
         self, subscription: Subscription, publication: Publication, bodies: list[bytes]
     ) -> Delivery:
-        block = self.extra_lines + message_blocks(publication.head)[subscription.wire]
+        block = self.extra_lines + message_blocks(publication.head)[subscription.version_index]
         return encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:

@@ -54,7 +54,7 @@ class Share:
     fan_out: FanOut
     destinations: "Destinations"
     publication: "Publication"
-    direct: "Sequence[Subscription]"
+    plain: "Sequence[Subscription]"
     filtered: "Sequence[Member]"
     taken: int = 0
     """The number of subscribers that matched so far."""
@@ -80,12 +80,14 @@ class Share:
 
     def _giving(self, deliveries: "Sequence[Delivery]") -> Work:
         publication = self.publication
-        for start in range(0, len(self.direct), STEP):
-            self._stage(self.direct[start : start + STEP], deliveries)
+        for start in range(0, len(self.plain), STEP):
+            self._stage(self.plain[start : start + STEP], deliveries)
             yield
         left, give = STEP, self.fan_out.give
         for member in self.filtered:
-            if member.is_there and member.receive(publication, deliveries[member.wire], give):
+            if member.is_there and member.receive(
+                publication, deliveries[member.version_index], give
+            ):
                 self.taken += 1
             left -= FILTERED_COST
             if not isinstance(member, Subscription):
@@ -97,10 +99,12 @@ class Share:
     def _giving_one_by_one(self, deliveries: "Sequence[Delivery]") -> Work:
         """Give to subscribers that may have to drop very many messages for it."""
         publication = self.publication
-        for member in (*self.direct, *self.filtered):
+        for member in (*self.plain, *self.filtered):
             if not (isinstance(member, Subscription) or member.has_copies(publication)):
                 yield from member.making_room(publication)
-            if member.is_there and member.receive(publication, deliveries[member.wire], self._hold):
+            if member.is_there and member.receive(
+                publication, deliveries[member.version_index], self._hold
+            ):
                 self.taken += 1
             held, self._held = self._held, []
             for subscription, delivery in held:
@@ -118,12 +122,12 @@ class Share:
         self, subscriptions: "Sequence[Subscription]", deliveries: "Sequence[Delivery]"
     ) -> None:
         fan_out, destination = self.fan_out, self.publication.destination
-        if not (self.destinations.is_current(destination) and destination.direct is self.direct):
+        if not (self.destinations.is_current(destination) and destination.plain is self.plain):
             subscriptions = [each for each in subscriptions if each.is_there]
         one = deliveries[0]
         if any(each is not one for each in deliveries):
             for subscription in subscriptions:
-                fan_out.stage(subscription, deliveries[subscription.wire])
+                fan_out.stage(subscription, deliveries[subscription.version_index])
         else:
             for subscription in subscriptions:
                 if not subscription.outbox.stage(subscription.prefix, one):
@@ -226,7 +230,7 @@ class FanOutInPieces:
         if fan_out.matches_by_name:
             filtered = fan_out.among(filtered, publication)
         self.begun.append(
-            Share(fan_out, self.destinations, publication, destination.direct, filtered)
+            Share(fan_out, self.destinations, publication, destination.plain, filtered)
         )
 
     def giving(self, outcomes: list[SendOutcome]) -> Giving:

@@ -35,7 +35,7 @@ class Recipients:
 
     found: list[Member] | None = None
     subscribers: Sequence[Member] = ()
-    direct: Sequence[Subscription] = ()
+    plain: Sequence[Subscription] = ()
     filtered: Sequence[Member] = ()
     durables: Sequence[AnyBinding] = ()
     bindings: int = 0
@@ -45,14 +45,14 @@ class Recipients:
     @property
     def size(self) -> int:
         """Return the number of entries in all lists."""
-        lists = {id(each): len(each) for each in (self.subscribers, self.direct, self.filtered)}
+        lists = {id(each): len(each) for each in (self.subscribers, self.plain, self.filtered)}
         return sum(lists.values()) + (0 if self.found is None else len(self.found))
 
     def lend(self, destination: Destination) -> None:
         """Set the subscribers of ``destination``."""
-        destination.subscribers, destination.direct, destination.filtered = (
+        destination.subscribers, destination.plain, destination.filtered = (
             self.subscribers,
-            self.direct,
+            self.plain,
             self.filtered,
         )
         destination.durables, destination.bindings, destination.is_crowded = (
@@ -87,10 +87,10 @@ def recipients_of(
     recipients = Recipients(found if len(found) > FEW_TAKERS else None)
     recipients.is_crowded = is_topic and len(found) > MANY_RECIPIENTS
     subscribers = recipients.subscribers = tuple(members)
-    filtered = recipients.filtered = tuple([each for each in subscribers if not each.is_direct])
-    # Bindings are never direct, so without filtered members all are subscriptions.
-    direct = tuple([each for each in subscribers if each.is_direct]) if filtered else subscribers
-    recipients.direct = cast("tuple[Subscription, ...]", direct)
+    filtered = recipients.filtered = tuple([each for each in subscribers if not each.is_plain])
+    # Bindings are never plain, so without filtered members all are subscriptions.
+    plain = tuple([each for each in subscribers if each.is_plain]) if filtered else subscribers
+    recipients.plain = cast("tuple[Subscription, ...]", plain)
     bindings = [each for each in filtered if not isinstance(each, Subscription)]
     recipients.durables = tuple([each for each in bindings if each.durable])
     recipients.bindings = len(bindings) if is_topic else 0
@@ -116,10 +116,10 @@ def sorting(
     """
     found: list[Member] = []
     subscribers: list[Member] = []
-    direct: list[Subscription] = []
+    plain: list[Subscription] = []
     filtered: list[Member] = []
     durables: list[AnyBinding] = []
-    recipients = Recipients(found, subscribers, direct, filtered, durables)
+    recipients = Recipients(found, subscribers, plain, filtered, durables)
     collect_young()  # before these lists are long
     for index, table in enumerate(tables):
         found.extend(table)
@@ -137,8 +137,8 @@ def sorting(
         if leaves:
             chunk = [each for each in chunk if not each.is_leaving]
         subscribers += chunk
-        direct += cast("list[Subscription]", [each for each in chunk if each.is_direct])
-        guarded = [each for each in chunk if not each.is_direct]
+        plain += cast("list[Subscription]", [each for each in chunk if each.is_plain])
+        guarded = [each for each in chunk if not each.is_plain]
         filtered += guarded
         bindings = [each for each in guarded if not isinstance(each, Subscription)]
         durables += [each for each in bindings if each.durable]

@@ -69,7 +69,7 @@ class Matches:
             if member.selector is not None:
                 member.selector.remember(head, truth=True)
         present = self.evaluated.present(self.recipients, destination.filtered)
-        return present if members is destination.filtered else [*destination.direct, *present]
+        return present if members is destination.filtered else [*destination.plain, *present]
 
 
 MatchesByName = dict[str, Matches]

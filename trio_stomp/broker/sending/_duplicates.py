@@ -101,7 +101,7 @@ class Duplicates:
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if log is not None and client is not None and log.is_awaited_by(client):
             seen_id.commit = client.awaited
-            log.when_safe(_Remembering(client, self.memory, destination, name, oldest))
+            log.when_safe(_IdEffect(client, self.memory, destination, name, oldest))
 
     def restore(self, destination: Destination, name: str, id: int) -> None:
         """Restore an id from the store. Ids must be restored oldest first."""
@@ -140,7 +140,7 @@ class Duplicates:
 
 
 @define(eq=False, repr=False)
-class _Remembering:
+class _IdEffect:
     """An effect that forgets an id, and restores the oldest one, if the message is withdrawn."""
 
     client: "Client"

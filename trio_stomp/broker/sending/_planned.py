@@ -257,7 +257,7 @@ class Planner:
             elif not is_orphan(client, destination):
                 planned.heads[each] = None
                 queue = self.queues.open(name, client.quota)
-                yield from self.queues.reach.until_entered(queue)
+                yield from self.queues.wildcard_queues.until_entered(queue)
                 put.queues.append(queue)
                 before = planned.wanted.get(queue, (0, 0, 0))
                 planned.wanted[queue] = (

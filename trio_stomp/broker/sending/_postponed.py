@@ -219,7 +219,7 @@ class Unseen:
         log.when_safe(self)
         destination, outcome = self.publication.destination, NOTHING
         if self.counts:
-            count = len(destination.direct) + self.matched
+            count = len(destination.plain) + self.matched
             outcome = matched(count) if count else unmatched(destination.name)
         return outcome | log.stored if self.is_safe else outcome
 

@@ -132,7 +132,7 @@ class Scheduler:
             first = self.storage.put_aside(SCHEDULED, origin, bodies, item.owner)
             item.ids = range(first, first + len(bodies))
             self._enter(item, item.ids)
-            self.storage.log.when_safe(_Arming(self, item, client))
+            self.storage.log.when_safe(_TimerEffect(self, item, client))
         else:
             self._enter(item, self._numbers(len(bodies)))
             self._arm(item)
@@ -421,7 +421,7 @@ class Scheduler:
 
 
 @define(eq=False, repr=False)
-class _Arming:
+class _TimerEffect:
     """An effect that starts a schedule's timer once it is stored."""
 
     scheduler: Scheduler

@@ -52,39 +52,41 @@ class StreamRun:
         """Return the offset after the last message."""
         return self.first + len(self.bodies)
 
-    def tails(self, wire: int, epoch: bytes) -> list[bytes]:
+    def tails(self, version_index: int, epoch: bytes) -> list[bytes]:
         """Return the second halves of all MESSAGEs, encoded once for all readers."""
-        tails = self._encoded[wire]
+        tails = self._encoded[version_index]
         if tails is None:
-            tails = self._encoded[wire] = self.encode(0, len(self.bodies), wire, epoch)
+            tails = self._encoded[version_index] = self.encode(
+                0, len(self.bodies), version_index, epoch
+            )
         return tails
 
     def encode(
-        self, start: int, stop: int, wire: int, epoch: bytes, again: bytes = b""
+        self, start: int, stop: int, version_index: int, epoch: bytes, again: bytes = b""
     ) -> list[bytes]:
         """Return the second halves of some MESSAGEs.
 
         Args:
           start: The index of the first message.
           stop: The index after the last message.
-          wire: The index of the STOMP version.
+          version_index: The index of the STOMP version.
           epoch: The epoch of the stream.
           again: ``Consumer.repeats_number``, the text between an offset and its repetition.
         """
-        block = _literal(epoch + message_blocks(self.head)[wire])
+        block = _literal(epoch + message_blocks(self.head)[version_index])
         form = b"\nx-stream-offset:%%d\nx-stream-timestamp:%%d\nx-stream-epoch:%b" % block
         # One formatting for each message. The offset occurs two or three times.
         if again:
             form = _literal(again) + b"%d" + form
-        lead = b"%d" + form
+        start_format = b"%d" + form
         bodies = self.bodies[start:stop]
         times = self.times_ms[start:stop] if self.times_ms else repeat(self.written_ms)
         parts = zip(range(self.first + start, self.first + stop), bodies, times, strict=False)
         if self.head.content_length < 0:
             if again:
-                return [message_tail(lead % (n, n, n, ms), body) for n, body, ms in parts]
-            return [message_tail(lead % (n, n, ms), body) for n, body, ms in parts]
-        whole = lead + b"%b\0\n"
+                return [message_tail(start_format % (n, n, n, ms), body) for n, body, ms in parts]
+            return [message_tail(start_format % (n, n, ms), body) for n, body, ms in parts]
+        whole = start_format + b"%b\0\n"
         if again:
             return [whole % (n, n, n, ms, body) for n, body, ms in parts]
         return [whole % (n, n, ms, body) for n, body, ms in parts]

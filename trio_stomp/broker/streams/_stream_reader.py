@@ -56,7 +56,7 @@ class StreamReader:
     unacked: int = 0
     nacked: int = 0
     redelivered: int = 0
-    pass_on: Callable[[Message, float, float], bool] | None = None
+    reassign: Callable[[Message, float, float], bool] | None = None
     _own: deque[StreamRun] = field(factory=deque)
     """Runs read from the store for this reader."""
     _alarm: int = 0
@@ -245,13 +245,13 @@ class StreamReader:
         epoch = self.stream.epoch.encode()
         repeat = consumer.repeats_number
         if repeat or self.is_trimmed:
-            tails = run.encode(start, stop, subscription.wire, epoch, repeat)
+            tails = run.encode(start, stop, subscription.version_index, epoch, repeat)
             if self.is_trimmed:
                 self.is_trimmed = False
                 front, _, rest = tails[0].partition(b"\n")
                 tails[0] = b"%b\nx-stream-first:%d\n%b" % (front, self.at, rest)
         else:
-            tails = run.tails(subscription.wire, epoch)
+            tails = run.tails(subscription.version_index, epoch)
             if start or stop < len(run.bodies):
                 tails = tails[start:stop]
         if consumer.tracks:

@@ -164,7 +164,7 @@ class Subscriptions:
             return None
         work, consumer = begin(now), subscription.consumer
         if kind is Kind.QUEUE and isinstance(consumer, Consumer) and not options.browser:
-            return self.queues.reach.join(consumer)
+            return self.queues.wildcard_queues.join(consumer)
         return work
 
     def _make(
@@ -182,10 +182,12 @@ class Subscriptions:
     ) -> Subscription:
         selector = self.selectors.compile(options.selector) if options.selector else None
         has_ack = ack != AUTO and client.version.acks_by_header
-        lead = b"ack" if has_ack else b"message-id"
+        id_header = b"ack" if has_ack else b"message-id"
         has_tag = has_ack or kind is Kind.STREAM or not consumes(kind, ack, options)
         shown = event.destination if event.id is None and client.version.needs_id else event.id
-        prefix = subscription_prefix(shown, tag if has_tag else "", client.rules, lead=lead)
+        prefix = subscription_prefix(
+            shown, tag if has_tag else "", client.rules, id_header=id_header
+        )
         return Subscription(
             client,
             key=key,

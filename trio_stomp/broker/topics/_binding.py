@@ -46,8 +46,8 @@ class Binding:
     no_local: bool = False
     owner: str = ""
     """The user who created the durable subscription; "" = there were no logins."""
-    is_direct: bool = False
-    wire: int = 2
+    is_plain: bool = False
+    version_index: int = 2
     cost: int = 0
     """Bytes charged for a durable subscription's tables, without its selector."""
     quota: "Quota | None" = None

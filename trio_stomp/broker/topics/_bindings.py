@@ -299,7 +299,7 @@ class Bindings:
             if self.log is not None:
                 remember(self.log, binding)
         if destination.kind is Kind.WORK:
-            queue.pass_on = partial(self._pass_on, binding)
+            queue.reassign = partial(self._reassign, binding)
         for target, pattern in binding.targets:
             self.destinations.add(binding, target, pattern, quota)
         return binding
@@ -404,10 +404,10 @@ class Bindings:
         self._refund(binding)
         for name, pattern in binding.targets:
             self.destinations.remove(binding, name, pattern)
-        self.queues.end_messages(binding.queue, self._hand_on, now)
-        binding.queue.pass_on = None  # breaks the reference cycle of queue and binding
+        self.queues.end_messages(binding.queue, self._reassign_orphan, now)
+        binding.queue.reassign = None  # breaks the reference cycle of queue and binding
 
-    def _hand_on(self, message: Message, now: float) -> None:
+    def _reassign_orphan(self, message: Message, now: float) -> None:
         """Reassign an ended member's message: to another member, else parked, else dropped."""
         origin = message.publication
         if origin.destination.kind is not Kind.WORK:
@@ -432,7 +432,7 @@ class Bindings:
         else:
             self._count_drop(destination)
 
-    def _pass_on(self, binding: Binding, message: Message, delay_s: float, now: float) -> bool:
+    def _reassign(self, binding: Binding, message: Message, delay_s: float, now: float) -> bool:
         """Pass a message that a member refused to another one. Return whether there was one.
 
         With very many selectors, return True and pass it on, or give it back, in later turns.

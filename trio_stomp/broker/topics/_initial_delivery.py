@@ -97,7 +97,7 @@ class InitialDelivery:
         storage = self.queues.storage
         return Browse(
             consumer,
-            queues=self.queues.reach.reached(consumer.subscription.targets),
+            queues=self.queues.wildcard_queues.reached(consumer.subscription.targets),
             sends_end=options.browser_end,
             newest=self.queues.accepted,
             newest_stored=storage.log.next_id - 1 if storage is not None else 0,
@@ -280,7 +280,7 @@ class InitialDelivery:
         self._note_direct(subscription)
 
     def _note_direct(self, subscription: Subscription) -> None:
-        subscription.note_direct()
+        subscription.update_is_plain()
         self.destinations.outdate(subscription.targets)
 
 

@@ -115,7 +115,7 @@ class LastValues:
                 keeper.id = self.storage.put_aside(key, publication, last, keeper.owner)
                 destination.retained_id = keeper.id
         if sender is not None:
-            log.when_safe(_Replacing(sender, self.destinations, destination, before))
+            log.when_safe(_LastValueEffect(sender, self.destinations, destination, before))
         return publication.is_stored
 
     def keep(self, publication: Publication, change: str, keeper: LastValueOwner) -> None:
@@ -226,7 +226,7 @@ class LastValues:
 
 
 @define(eq=False, repr=False)
-class _Replacing:
+class _LastValueEffect:
     """An effect that keeps the former last value's id if the store fails to replace it."""
 
     client: Client | None

@@ -145,7 +145,7 @@ class Outbox:
         """
         self.shared.dirty.append(self)
         is_this_turn = not self._ready
-        ready, lost = self._line(), 0
+        ready, lost = self._items_deque(), 0
         ready.extend(self._staged)
         self._staged = []
         remaining: list[Item] = []
@@ -219,7 +219,7 @@ class Outbox:
             return
         is_first = not (self._parts or self._ready or self.is_broken)
         if not is_first or self.waiting_bytes > INLINE_BYTES:
-            self._line().extend(staged)
+            self._items_deque().extend(staged)
             staged.clear()
             if not (is_first and self._send_bulk(now)):
                 self._block(now)
@@ -246,7 +246,7 @@ class Outbox:
                 self.on_room()
             return
         self._charged = charged
-        self._rest().append(memoryview(data)[sent:])
+        self._parts_deque().append(memoryview(data)[sent:])
         self._writing, self._staged = staged, []
         self._block(now)
 
@@ -269,7 +269,7 @@ class Outbox:
         Raises:
           trio.BrokenResourceError: the connection is lost.
         """
-        first, *behind = self._rest()
+        first, *behind = self._parts_deque()
         sent = self.wire.send_nowait(first, behind)
         if sent:
             self._sent(sent, now)
@@ -296,7 +296,7 @@ class Outbox:
         """
         while True:
             while self._fill(trio.current_time()):
-                sent = await self.wire.wait_sent(self._rest()[0])
+                sent = await self.wire.wait_sent(self._parts_deque()[0])
                 now = trio.current_time()
                 self.blocked_s += now - self.blocked_since
                 self.blocked_since = now
@@ -334,7 +334,7 @@ class Outbox:
         unwritten = sum(map(len, self._parts)) + sum(map(len, self._pieces))
         for delivery, count in cut_off(self._writing, unwritten):
             self.shared.unsent += lose_some(delivery, count)
-        waiting = self._line()
+        waiting = self._items_deque()
         waiting.extend(self._staged)
         if len(waiting) > COUNTED_AT_ONCE:
             self._get_waste().lost = waiting
@@ -350,14 +350,14 @@ class Outbox:
         if self._empty is not None:
             self._empty.set()
 
-    def _line(self) -> deque[Item]:
+    def _items_deque(self) -> deque[Item]:
         """Return the queued items as a mutable deque."""
         if not self._ready:
             self._ready = deque()
         assert isinstance(self._ready, deque)
         return self._ready
 
-    def _rest(self) -> deque[memoryview | bytes]:
+    def _parts_deque(self) -> deque[memoryview | bytes]:
         """Return ``_parts`` as a mutable deque."""
         if not self._parts:
             self._parts = deque()
@@ -371,7 +371,7 @@ class Outbox:
 
     def _fill(self, now: float) -> bool:
         """Fill ``_parts`` if it is empty, and return False if nothing waits."""
-        parts = self._rest()
+        parts = self._parts_deque()
         while not parts:
             size = 0
             for piece in filter(None, self._pieces):
@@ -390,7 +390,7 @@ class Outbox:
 
     def _take_chunk(self, now: float) -> None:
         """Move the next items to ``_parts``, up to JOIN_BYTES. A larger item is sent alone."""
-        ready, size = self._line(), 0
+        ready, size = self._items_deque(), 0
         items: list[Item] = []
         while ready and size < JOIN_BYTES:
             cost = cost_of(*ready[0])
@@ -413,7 +413,7 @@ class Outbox:
         """Remove ``sent`` bytes from ``_parts``."""
         self.last_sent = now
         self.bytes_out += sent
-        parts = self._rest()
+        parts = self._parts_deque()
         while parts and sent >= len(parts[0]):
             sent -= len(parts.popleft())
         if sent and parts:  # none, if it was broken off while the wire had them

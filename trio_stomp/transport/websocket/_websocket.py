@@ -214,7 +214,7 @@ class WebSocketCodec:
         if self._streaming:
             end = min(position + self._streaming, size)
             self._streaming -= end - position
-            self._hand_on(data[position:end], out)
+            self._pass_to_wsproto(data[position:end], out)
             return end
         start = position + _header_length(data[position : position + 2])
         if start > size:
@@ -226,7 +226,7 @@ class WebSocketCodec:
         total = length + self._message_bytes if continues else length
         if is_data and (complaint := self._complaint(data[position + 1], length, total)):
             # Pass the header alone first: if it is invalid, that is the error to report.
-            self._hand_on(data[position:start], out)
+            self._pass_to_wsproto(data[position:start], out)
             self._end(*complaint, by_peer=False)
             return size
         end = start + length
@@ -237,7 +237,7 @@ class WebSocketCodec:
             self._message_bytes = total
             self._fragments += continues or first < 0x80
         self._streaming = max(0, end - size)
-        self._hand_on(data[position:end], out)
+        self._pass_to_wsproto(data[position:end], out)
         return min(end, size)
 
     def _complaint(self, second: int, length: int, total: int) -> tuple[int, str] | None:
@@ -254,7 +254,7 @@ class WebSocketCodec:
         self._needed = end - position
         return len(data)
 
-    def _hand_on(self, data: bytes, out: list[bytes]) -> None:
+    def _pass_to_wsproto(self, data: bytes, out: list[bytes]) -> None:
         if self._connection is None:
             self._connection = Connection(ConnectionType.SERVER)
         self._connection.receive_data(data)

@@ -112,7 +112,7 @@ def test_a_route_knows_its_exact_subscribers_when_it_is_next_used():
     assert numbers(destination) == [1, 2]
     remove(destinations, first)
     assert (
-        destination.subscribers == destination.direct == destination.filtered == ()
+        destination.subscribers == destination.plain == destination.filtered == ()
     )  # nor is anybody kept alive
     assert numbers(destinations.open("a")) == [2]
     assert destinations.find_current("b") is None

@@ -229,7 +229,7 @@ def test_the_same_are_found_as_at_once(seed: int, is_topic: bool):
         sorting(tables, is_topic=is_topic, leaves=seed % 2 > 0, like=None, collect_young=collect)
     )
     assert list(got.subscribers) == list(wanted.subscribers)
-    assert list(got.direct) == list(wanted.direct)
+    assert list(got.plain) == list(wanted.plain)
     assert list(got.filtered) == list(wanted.filtered)
     assert list(got.durables) == list(wanted.durables)
     assert got.bindings == wanted.bindings

@@ -14,7 +14,7 @@ from tests.support.stores import KINDS, make_place
 from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker.queues._storage import Arrival, Storage
+from trio_stomp.broker.queues._storage import ArrivalEffect, Storage
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed
 from trio_stomp.store import Atomic
@@ -76,7 +76,7 @@ def test_what_a_turn_writes_and_what_it_reveals_is_bounded(
 ):
     arrived, arrive = 0, Storage.arrive
 
-    def counted(self: Storage, arrival: Arrival) -> None:
+    def counted(self: Storage, arrival: ArrivalEffect) -> None:
         nonlocal arrived
         arrived += 1
         arrive(self, arrival)
