@@ -12,6 +12,8 @@ from _cluster.streams import Stream
 
 TTL_S = 1.2
 TAKEOVER_S = 0.5
+ANSWER_S = 2 * TTL_S
+"""How long nodes wait for the answer to a request, as ``nats_options`` says."""
 """How long a takeover may last after the lease has run out."""
 RENEWED_S = 0.3
 """Entries that are older should have been applied everywhere."""
@@ -32,6 +34,8 @@ class Faults:
     counts: dict[str, int] = field(factory=dict)
     active: int = 0
     _number: int = 0
+    _over_at: float = 0.0
+    """When a fault ended last. Requests that it destroyed are waited for since."""
 
     @property
     def kinds(self) -> Mapping[str, tuple[int, Callable[[], str]]]:
@@ -90,6 +94,7 @@ class Faults:
 
         def over() -> None:
             self.active -= 1
+            self._over_at = trio.current_time()
             end()
 
         self.fleet.network.at(duration, over)
@@ -232,6 +237,7 @@ class Faults:
         others = [each for each in self.fleet.machines if each is not owner]
         is_calm = self.engine.troubles.are_none and all(each.speed == 1 for each in others)
         fit = [each.name for each in others if self._is_fit(each)]
+        is_calm &= trio.current_time() > self._over_at + ANSWER_S
         if not (is_calm and fit) or owner.life is None or not owner.life.term:
             return
         killed_at, number, ledger = trio.current_time(), self._number + 1, self.fleet.ledger

@@ -79,7 +79,10 @@ class Link:
             await self._start_tls()
         welcome = trio.Event()
         self._pings.append(welcome)
-        await self._stream.send_all(encode_connect(self._introduction()) + PING)
+        try:
+            await self._stream.send_all(encode_connect(self._introduction()) + PING)
+        except trio.BrokenResourceError as error:
+            raise Disconnected(f"{self.address}: the connection broke") from error
         while not welcome.is_set():
             self._take(await self._read())
             if self._fault:

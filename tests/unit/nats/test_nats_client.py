@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from attrs import evolve
+from trio.testing import memory_stream_pair
 
 from tests.support.nats import ScriptedServer, Session, scripted_server
 from trio_stomp.nats import (
@@ -21,6 +22,7 @@ from trio_stomp.nats import (
     encode_headers,
     open_client,
 )
+from trio_stomp.nats._link import Link
 
 QUICK = NatsOptions((), connect_s=0.5, ping_s=0.05, answer_s=0.2, first_wait_s=0.01)
 CALM = evolve(QUICK, ping_s=10.0, answer_s=10.0)
@@ -304,6 +306,17 @@ async def test_why_it_cannot_connect(server: ScriptedServer, wanted: bytes, expe
 
         tasks.start_soon(serve)
         assert expected in await faults_of(server)
+
+
+async def test_a_server_that_is_gone_before_it_is_answered_is_one_that_ended() -> None:
+    """It is no end of the client, which connects to the next one."""
+    near, far = memory_stream_pair()
+    await far.send_all(b'INFO {"max_payload": 100}\r\n')
+    await far.aclose()
+    address = Address("127.0.0.1", 1)
+    link = Link(address, NatsOptions([address]), len, len, stream=near)  # type: ignore[arg-type]
+    with pytest.raises(Disconnected, match="the connection broke"):
+        await link.shake_hands()
 
 
 async def test_tls_that_is_asked_for_is_never_left_out(server: ScriptedServer) -> None:
