@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -21,7 +22,7 @@ from trio_stomp.broker.headers._send_outcome import SendOutcome
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-EXAMPLE = re.compile(r'^```python title="(test_\w+\.py)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r'^```python title="([\w/]+\.py)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 PATIENCE_S = 120
 
 pytest_plugins = ["pytester"]
@@ -201,12 +202,27 @@ def test_every_header_of_a_receipt_is_in_the_list() -> None:
     assert [name for name in names if f"`{name}" not in page] == []
 
 
-# docs/use/testing.md.
+# Pages whose examples are files, some of them tests.
 
 
-def test_the_examples_of_testing_pass(pytester: pytest.Pytester) -> None:
-    examples = EXAMPLE.findall((DOCS / "use" / "testing.md").read_text(encoding="utf-8"))
-    assert len(examples) == 3
+@pytest.mark.parametrize(
+    ("page", "files", "tests", "needed"),
+    [
+        ("testing", 4, 9, ("pytest_asyncio",)),
+        ("fastapi", 2, 2, ("pytest_asyncio", "fastapi", "httpx")),
+        ("django", 6, 1, ("django",)),
+    ],
+)
+def test_the_examples_pass(
+    pytester: pytest.Pytester, page: str, files: int, tests: int, needed: tuple[str, ...]
+) -> None:
+    if missing := [name for name in needed if find_spec(name) is None]:
+        pytest.skip(f"no {', '.join(missing)}: the examples of {page}.md are NOT tested")
+    examples = EXAMPLE.findall((DOCS / "use" / f"{page}.md").read_text(encoding="utf-8"))
+    assert len(examples) == files
     for name, text in examples:
-        pytester.path.joinpath(name).write_text(text, encoding="utf-8")
-    pytester.runpytest_subprocess(*ARGUMENTS).assert_outcomes(passed=7)
+        file = pytester.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.runpytest_subprocess(*ARGUMENTS, "-W", "error").assert_outcomes(passed=tests)

@@ -1,12 +1,14 @@
 """A broker in a thread of its own, on a local port, for clients that do not use Trio."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
 import trio
 from attrs import define, field
 
+from trio_stomp.client import Client, open_client
 from trio_stomp.config import Settings
 from trio_stomp.server import ServerHandle
 from trio_stomp.startup import serve
@@ -35,6 +37,20 @@ class ThreadedBroker:
         """
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"stomp://{host}:{self.port}"
+
+    @asynccontextmanager
+    async def client(self, **options: Any) -> AsyncIterator[Client]:  # noqa: ANN401
+        """Connect a ``trio_stomp.client``, on asyncio or Trio.
+
+        Args:
+          options: As of ``trio_stomp.client.open_client``.
+
+        Raises:
+          OptionError: an option is wrong.
+          ClientError: as ``open_client``.
+        """
+        async with open_client(self.url, **options) as client:
+            yield client
 
     def stop(self) -> None:
         """Stop the broker in order, and wait for its end. May be called repeatedly. Blocks.

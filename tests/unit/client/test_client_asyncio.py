@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.gate import Gate, open_gate
+from tests.support.tls import authority
 from trio_stomp.client import Client, ClientClosed, LinkLost, Subscription, open_client
 from trio_stomp.client.loops import Loop, ParkingLot, Scope, current_loop
 from trio_stomp.testing import ThreadedBroker, threaded_broker
@@ -146,6 +147,28 @@ def test_two_receivers_of_which_one_is_cancelled(broker: ThreadedBroker) -> None
             assert first.cancelled()
 
     run(main())
+
+
+def test_uvloop_over_each_transport() -> None:
+    """It takes fewer arguments than the loop of asyncio itself, and has streams of its own."""
+    uvloop = pytest.importorskip("uvloop", reason="no uvloop: the client is NOT tested on it")
+
+    async def main(url: str) -> None:
+        context = authority().client_context()
+        async with (
+            asyncio.timeout(30),
+            open_client(url, ssl_context=context) as client,
+            client.subscribe("/queue/a", ack="client-individual") as messages,
+        ):
+            for _ in range(10):
+                await client.send("/queue/a", bytes(500_000), receipt=False)
+            for _ in range(10):
+                await (await messages.receive()).ack()
+
+    with threaded_broker(tls_cert=authority().certificate, diag_interval_s=0) as broker:
+        for scheme in ("stomp", "stomps", "ws", "wss"):
+            path = "/ws" if scheme.startswith("ws") else ""
+            uvloop.run(main(f"{scheme}://{broker.host}:{broker.port}{path}"))
 
 
 ALONE = """
