@@ -94,6 +94,12 @@ def test_no_floor_lets_a_known_hole_in() -> None:
     assert let_in == []
 
 
+def test_extras_that_everybody_gets_now_can_still_be_named() -> None:
+    """Commands of older documents and scripts go on to work without a warning."""
+    for extra in ("cli", "client", "cluster", "jms", "metrics", "security"):
+        assert PROJECT["optional-dependencies"][extra] == []
+
+
 def test_what_signs_is_named() -> None:
     """PyJWT's extra takes any cryptography."""
     assert "cryptography" in {each.name for each in requirements()}
