@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 
+from tests.support.fakes import MEMORY, open_dial
 from tests.support.management import Interface
 from tests.support.served import Served, served, served_with
+from tests.support.site import QUIET, add_all
 from trio_stomp.broker import DestinationPolicy
 
 Q = "/queue/q"
@@ -138,3 +141,93 @@ async def test_schedules_and_durable_subscriptions_are_ended() -> None:
         assert await interface.post("end?name=n&destination=/topic/t") == {"name": "n", "ended": 1}
         assert await told.next() == ("end", "/topic/t", "n")
         assert (await interface.get("durables"))["total"] == 0
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_a_queue_is_created_and_deleted(tmp_path: Path, is_stored: bool) -> None:
+    options = {"data_dir": str(tmp_path)} if is_stored else {}
+    async with served(**options) as broker:
+        interface = Interface(broker)
+        told = await events(broker, "create", "delete")
+        assert await interface.post(f"create?queue={Q}") == {"queue": Q, "created": True}
+        assert await interface.post(f"create?queue={Q}") == {"queue": Q, "created": False}
+        assert await told.next() == ("create", Q, "")
+        (queue,) = (await interface.get("queues"))["queues"]
+        assert (queue["declared"], queue["input_depth"]) == (True, 0)
+    async with served(**options) as broker:
+        interface = Interface(broker)
+        if not is_stored:
+            await interface.post(f"create?queue={Q}")
+        told = await events(broker, "delete")
+        client = await broker.connect({})
+        await client.subscribe(Q, headers={"ack": "client"})
+        await client.fence()
+        reply = await interface.ask("POST", f"delete?queue={Q}")
+        assert (reply.status, json.loads(reply.body)["code"]) == (409, "queue-in-use")
+        await interface.post(f"pause?queue={Q}")
+        await interface.post(f"send?destination={Q}&header=persistent:true", b"x")
+        reply = await interface.ask("POST", f"delete?queue={Q}")
+        assert (reply.status, json.loads(reply.body)["code"]) == (409, "queue-not-empty")
+        assert await interface.post(f"delete?queue={Q}&force=1") == {
+            "queue": Q,
+            "deleted": True,
+            "purged": 1,
+        }
+        await client.expect_error("queue-deleted")
+        assert await told.next() == ("delete", Q, "1 messages purged")
+        assert (await interface.get("queues"))["total"] == 0
+
+
+async def test_a_message_is_sent_with_headers_and_any_body() -> None:
+    async with served() as broker:
+        client, interface = await broker.connect({}), Interface(broker)
+        told = await events(broker, "send")
+        body = bytes(range(256)) * 1000
+        sent = await interface.post(f"send?destination={Q}&header=a:b:c&header=d%3A%0A", body)
+        assert sent == {"destination": Q, "receipt": {"stored": "memory"}}
+        assert await told.next() == ("send", Q, "1 message")
+        await client.subscribe(Q)
+        message = await client.receive()
+        assert (message.body, message["a"], message["d"]) == (body, "b:c", "\n")
+        assert (await interface.post("send?destination=/topic/t"))["receipt"]["matched"] == "0"
+        for header in ("novalue", "receipt:1", ":x"):
+            reply = await interface.ask("POST", f"send?destination={Q}&header={header}")
+            assert (reply.status, json.loads(reply.body)["code"]) == (400, "bad-request")
+        reply = await interface.ask("POST", "send?destination=DIAG/session")
+        assert (reply.status, json.loads(reply.body)["code"]) == (400, "reserved-destination")
+        reply = await interface.ask("POST", f"send?destination={'x' * 2000}")
+        assert json.loads(reply.body)["code"] == "destination-too-long"
+
+
+async def test_bodies_are_bounded_and_whole(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_dial(MEMORY, connect_timeout_s=5.0, max_body_bytes=100, **QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+
+        async def answer(*parts: bytes, ends: bool = False) -> bytes:
+            stream = await dial.stream()
+            for part in parts:
+                await stream.send_all(part)
+                await trio.testing.wait_all_tasks_blocked()
+            if ends:
+                assert isinstance(stream, trio.abc.HalfCloseableStream)
+                await stream.send_eof()
+            found = b""
+            while data := bytes(await stream.receive_some(4096)):
+                found += data
+            await stream.aclose()
+            return found
+
+        head = b"POST /api/v1/send?destination=/topic/t HTTP/1.1\r\nHost: localhost\r\n"
+        used = dial.server.memory.used_bytes
+        assert b" 413 " in await answer(head + b"Content-Length: 101\r\n\r\n")
+        assert b" 411 " in await answer(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        length = head + b"Content-Length: 4\r\n"
+        expecting = await answer(length + b"Expect: 100-continue\r\n\r\n", b"bo", b"dy")
+        assert expecting.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+        assert b" 200 " in await answer(length + b"\r\nbo", b"dy and more")
+        assert b"the body ended after 2 of 4 bytes" in await answer(length + b"\r\nbo", ends=True)
+        began = trio.current_time()
+        assert b" 200 " not in await answer(length + b"\r\nbo")
+        assert trio.current_time() - began == pytest.approx(5, abs=1)
+        assert dial.server.memory.used_bytes == used

@@ -28,11 +28,13 @@ from trio_stomp.broker.headers import dialect as dialect
 from trio_stomp.broker.headers import error_frame as error_frame
 from trio_stomp.broker.headers import internal_error as internal_error
 from trio_stomp.broker.managing import Choice as Choice
+from trio_stomp.broker.managing import Deletion as Deletion
 from trio_stomp.broker.managing import InSteps as InSteps
 from trio_stomp.broker.managing import Manager as Manager
 from trio_stomp.broker.managing import Operation as Operation
 from trio_stomp.broker.managing import Reading as Reading
 from trio_stomp.broker.managing import Retry as Retry
+from trio_stomp.broker.managing import Sending as Sending
 from trio_stomp.broker.managing import Step as Step
 from trio_stomp.broker.managing import StreamManager as StreamManager
 from trio_stomp.broker.managing import Task as Task

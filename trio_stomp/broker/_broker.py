@@ -102,7 +102,7 @@ class Broker(BrokerAssembly):
         self.tracer = Tracer(self.events, self.clients, self.timers)
         self.monitor = Monitor(self.destinations, self.turns, self.publish)
         self.answers.explain, self.answers.read = self.explainer.explain, self.explainer.read
-        self.answers.send = self._send_answer
+        self.answers.send, self.manager.core = self._send_answer, self
         self.answers.trace = lambda text: self.tracer.ask(text, self.event_history.now)
 
     # For the dispatcher.

@@ -9,6 +9,8 @@ from attrs import define, field
 from trio_stomp.base import Identity, RemoteError
 from trio_stomp.broker.delivery import STEPS
 from trio_stomp.broker.headers import decode_head, split_owner
+from trio_stomp.broker.managing import DECLARED
+from trio_stomp.broker.managing import restore as restore_declared
 from trio_stomp.broker.queues import PLACE as QUEUE
 from trio_stomp.broker.sending import SCHEDULED, SEEN, Progress, read_progress
 from trio_stomp.broker.topics import PLACE as RETAINED
@@ -52,6 +54,8 @@ class Recovery:
         for key, text in self.recovered.settings.items():
             if key.startswith(DURABLE):
                 self._guarded(key, lambda k=key, text=text: self._restore_durable(k, text))  # type: ignore[misc]
+            elif key.startswith(DECLARED):
+                self._guarded(key, lambda k=key: restore_declared(self.broker.queues, k))  # type: ignore[misc]
         queues = {queue.place: queue for queue in self._durable_queues()}
         for (place, level), state in self.recovered.places.items():
             self._guarded(place, lambda p=place, lv=level, s=state: self._restore(queues, p, lv, s))  # type: ignore[misc]

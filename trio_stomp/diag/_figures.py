@@ -180,6 +180,7 @@ class Figures:
         if isinstance(thing, Queue):
             record["consumers"] = len(thing.consumers)
             record["paused"] = thing.is_paused
+            record["declared"] = thing.is_declared
             record["dead_letters"] = statistics.takes_dead_letters(thing.name)
             record["enqueued_total"] = thing.enqueued
             record["acked_total"] = thing.dequeued

@@ -6,10 +6,14 @@ Does not handle: authorization, requests and answers; see ``web``.
 """
 
 from trio_stomp.broker.managing._choice import Choice as Choice
+from trio_stomp.broker.managing._declaring import DECLARED as DECLARED
+from trio_stomp.broker.managing._declaring import Deletion as Deletion
+from trio_stomp.broker.managing._declaring import restore as restore
 from trio_stomp.broker.managing._manager import Manager as Manager
 from trio_stomp.broker.managing._operation import Operation as Operation
 from trio_stomp.broker.managing._operation import Step as Step
 from trio_stomp.broker.managing._retry import Retry as Retry
+from trio_stomp.broker.managing._sending import Sending as Sending
 from trio_stomp.broker.managing._stream_manager import Reading as Reading
 from trio_stomp.broker.managing._stream_manager import StreamManager as StreamManager
 from trio_stomp.broker.managing._stream_manager import Trimming as Trimming

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
@@ -10,10 +10,12 @@ from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.delivery import LossReason
 from trio_stomp.broker.headers import make_plan, removal_of
 from trio_stomp.broker.managing._choice import Choice
+from trio_stomp.broker.managing._declaring import Deletion, check_declarable, declare
 from trio_stomp.broker.managing._mover import Mover
 from trio_stomp.broker.managing._operation import Act, Operation
 from trio_stomp.broker.managing._removal import note_end, remove
 from trio_stomp.broker.managing._retry import Retry
+from trio_stomp.broker.managing._sending import Sending
 from trio_stomp.broker.managing._stream_manager import StreamManager
 from trio_stomp.broker.managing._task import Task
 from trio_stomp.broker.queues import Acknowledger, Queue, QueueBook
@@ -25,11 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from trio_stomp.base import Identity
+    from trio_stomp.broker.delivery import Client
     from trio_stomp.broker.durability import Log
     from trio_stomp.broker.headers import Removal
+    from trio_stomp.broker.managing._sending import AppliesFrames
     from trio_stomp.broker.queues import Consumer, Message
     from trio_stomp.broker.sending import LeftoverRequests, Publisher, Scheduled, Scheduler
     from trio_stomp.broker.topics import Binding, Bindings
+    from trio_stomp.frames import FrameRun
 
 SHOWN = 5
 """Limit of subscriptions in an error."""
@@ -60,6 +65,8 @@ class Manager:
     bindings: "Bindings"
     leftovers: "LeftoverRequests"
     streams: StreamManager
+    core: "AppliesFrames" = field(init=False)
+    """The broker, set by itself."""
     purged: int = 0
     """Number of messages purged by operators."""
 
@@ -282,6 +289,49 @@ class Manager:
         if binding.durable:  # nobody has ended it meanwhile
             self.bindings.end_durable(binding, self.queues.turns.now)
             yield 1
+
+    def send(self, run: "FrameRun", identity: "Identity") -> Sending:
+        """Begin to send a message as a client of a user does.
+
+        Args:
+          run: The SEND, which requests a RECEIPT.
+          identity: The user.
+        """
+        sending = Sending(run, self.core)
+        sending.admit(self.authorizer, identity)
+        return sending
+
+    def create(self, name: str, user: str = "") -> Task:
+        """Begin to create a queue that stays until it is deleted, also over restarts.
+
+        Args:
+          name: The name of the queue.
+          user: The user whose quota is charged for the name; "" = none.
+
+        Raises:
+          ProtocolError: It cannot be the name of a queue.
+        """
+        check_declarable(name)
+        quota = self.authorizer.quotas.of_user(user) if user else None
+        return Task(self.queues.turns, self._log, declare(self.queues, self._log, name, quota), 1)
+
+    def delete(
+        self, name: str, close: "Callable[[Client], None]", *, by: str, force: bool
+    ) -> Deletion:
+        """Begin to delete a queue.
+
+        Args:
+          name: The name of the queue.
+          close: Closes the connection of a client that consumes from it.
+          by: The user, for ``explain``.
+          force: Whether it may have messages and consumers.
+
+        Raises:
+          ProtocolError: There is no such queue, or it has messages or consumers.
+        """
+        queue = self.find(name)
+        purge = (lambda at: self.purge(Choice(at), by)) if force else None
+        return Deletion(self.queues, self._log, queue, purge, close)
 
     def pause(self, name: str) -> None:
         """Stop the hand-out of a queue to its consumers, until ``resume`` or a restart.

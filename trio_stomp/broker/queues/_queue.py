@@ -70,6 +70,8 @@ class Queue:
     """Set when the queue has ended: takes messages that return later."""
     is_paused: bool = False
     """An operator has stopped the hand-out."""
+    is_declared: bool = False
+    """An operator has created it: it stays without messages and consumers."""
     is_marked: bool = False
     has_selectors: bool = False
     last_served: Consumer | None = None
@@ -93,8 +95,8 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the queue has neither messages nor consumers, and is not paused."""
-        return not (self.message_count or self.consumers or self.is_paused)
+        """Return whether nothing keeps the queue: messages, consumers or an operator."""
+        return not (self.message_count or self.consumers or self.is_paused or self.is_declared)
 
     @property
     def may_give_up(self) -> bool:

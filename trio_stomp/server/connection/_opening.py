@@ -144,18 +144,18 @@ class Opening:
             if required is not None:
                 raise HttpError(403, required.message)
             if not request.wants_websocket:
-                return await self._answer_plain(request)
+                return await self._answer_plain(request, reader.trailing)
             return await self._upgrade(request, reader.trailing)
         except HttpError as error:
             return await self._answer(error.response())
 
-    async def _answer_plain(self, request: HttpRequest) -> bytes:
+    async def _answer_plain(self, request: HttpRequest, trailing: bytes) -> bytes:
         try:
             operation = self.link.shared.pages.operation(request)
             if operation is None:
                 return await self._answer(await answer_page(self.link, request))
             self.lifecycle.end(CloseReason.HTTP_ANSWERED)
-            await operate(self.link, request, operation, self._send)
+            await operate(self.link, request, operation, self._send, trailing)
         except HttpError as error:
             if request.path.startswith(API):
                 error.code = error.code or _CODES.get(error.status, "refused")

@@ -13,11 +13,25 @@ from trio_stomp.transport import HttpError, HttpRequest, check_origin
 IGNORED_BYTES = 4096
 """What a client sends after its request is read in pieces of this size, and ignored."""
 
+RECEIVE_BYTES = 64 * 1024
+HELD_SHARE = 16
+"""The body of a request may take this part of the memory: 1/16. Eight requests are read at once."""
+TOO_LARGE = "too-large"
 
-async def operate(link: Link, request: HttpRequest, operation: WebOperation, send: Send) -> None:
+
+async def operate(
+    link: Link, request: HttpRequest, operation: WebOperation, send: Send, received: bytes
+) -> None:
     """Carry out an operation if the client is authorized, and send the answer.
 
     If the client closes its connection, the operation ends at its current step.
+
+    Args:
+        link: The connection.
+        request: The request.
+        operation: What it requests.
+        send: Sends the answer.
+        received: Bytes that came behind the head of the request.
 
     Raises:
         HttpError: the client is not authorized, or the operation cannot begin.
@@ -32,14 +46,65 @@ async def operate(link: Link, request: HttpRequest, operation: WebOperation, sen
         raise HttpError(
             503, "too many operations are running; try again later", code="busy"
         ) from None
-    link.is_operating = True
+    memory, held = link.shared.memory, 0
     try:
-        await _operate(link, operation, identity, send)
+        length = body_length(request, operation.max_body_bytes)
+        if length > memory.limit_bytes // HELD_SHARE:
+            raise HttpError(413, "the broker's memory is too small for the body", code=TOO_LARGE)
+        held = length
+        memory.used_bytes += held
+        body = await _read_body(link, request, received, length, send)
+        link.is_operating = True
+        await _operate(link, operation, identity, send, body)
     finally:
+        memory.used_bytes -= held
         slots.release()
 
 
-async def _operate(link: Link, operation: WebOperation, identity: Identity, send: Send) -> None:
+def body_length(request: HttpRequest, limit: int) -> int:
+    """Return the length of the body that an operation takes.
+
+    Raises:
+        HttpError: it is longer than ``limit``, or its length is unknown.
+    """
+    if not limit:
+        return 0
+    if request.values(b"transfer-encoding"):
+        text = "send the body with its length (Content-Length), not in chunks"
+        raise HttpError(411, text, code="length-required")
+    # h11 has checked that there is one length at most, and that it is a number.
+    length = int(next(iter(request.values(b"content-length")), b"0"))
+    if length > limit:
+        text = f"the body has {length} bytes, but {limit} is the limit"
+        raise HttpError(413, text, code=TOO_LARGE)
+    return length
+
+
+async def _read_body(
+    link: Link, request: HttpRequest, received: bytes, length: int, send: Send
+) -> bytes:
+    """Read the body of a request. The connect timeout applies to it as a whole.
+
+    Raises:
+        HttpError: the client has closed its connection before.
+        trio.BrokenResourceError: the connection is lost.
+    """
+    if length > len(received) and b"100-continue" in request.tokens(b"expect"):
+        await send(b"HTTP/1.1 100 Continue\r\n\r\n")
+    parts, size = [received[:length]], min(len(received), length)
+    while size < length:
+        data = await link.wire.receive_some(min(RECEIVE_BYTES, length - size))
+        if not data:
+            text = f"the body ended after {size} of {length} bytes"
+            raise HttpError(400, text)
+        parts.append(data)
+        size += len(data)
+    return b"".join(parts)
+
+
+async def _operate(
+    link: Link, operation: WebOperation, identity: Identity, send: Send, body: bytes
+) -> None:
     failure: HttpError | trio.BrokenResourceError | None = None
 
     async def send_in_time(data: bytes) -> None:
@@ -51,7 +116,7 @@ async def _operate(link: Link, operation: WebOperation, identity: Identity, send
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_at_end, link, nursery.cancel_scope)
         try:
-            await operation.run(identity, send_in_time)
+            await operation.run(identity, send_in_time, body)
         except (HttpError, trio.BrokenResourceError) as error:
             failure = error
         nursery.cancel_scope.cancel()

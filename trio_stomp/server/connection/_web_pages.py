@@ -22,7 +22,11 @@ class WebOperation(Protocol):
     def rights(self) -> "Sequence[tuple[Action, str]]":
         """Return the rights that it requires: actions and destinations."""
 
-    async def run(self, identity: "Identity", send: Send) -> None:
+    @property
+    def max_body_bytes(self) -> int:
+        """Return the largest body of the request; 0 = it has none."""
+
+    async def run(self, identity: "Identity", send: Send, body: bytes) -> None:
         """Carry it out for a user, and send the whole answer.
 
         Checkpoint: always. Cancel: it ends at its current step, because the client has gone.

@@ -143,8 +143,9 @@ class WhoAmI:
     owner: Access
     destination: str
     rights: Rights = ()
+    max_body_bytes: int = 0
 
-    async def run(self, identity: "Identity", send: "Send") -> None:
+    async def run(self, identity: "Identity", send: "Send", _body: bytes = b"") -> None:
         """Implement ``WebOperation.run``."""
         rules = self.owner.manager.authorizer.rules
         rights = rules.rights(identity) if rules is not None else None

@@ -48,8 +48,9 @@ class Change:
     queue: str = ""
     detail: str = ""
     rights: Rights = ADMIN
+    max_body_bytes: int = 0
 
-    async def run(self, identity: "Identity", send: "Send") -> None:
+    async def run(self, identity: "Identity", send: "Send", _body: bytes = b"") -> None:
         """Implement ``WebOperation.run``."""
 
         def change(_now: float) -> None:

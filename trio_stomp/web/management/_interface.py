@@ -11,6 +11,7 @@ from trio_stomp.web.management._core import Core
 from trio_stomp.web.management._lists import Lists
 from trio_stomp.web.management._operations import MessageOperations
 from trio_stomp.web.management._overview import Overview
+from trio_stomp.web.management._queues import QueueRequests
 from trio_stomp.web.management._schedules import Leftovers
 from trio_stomp.web.management._streams import StreamRequests
 from trio_stomp.web.management._subscriptions import SubscriptionLists
@@ -46,6 +47,7 @@ def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint
         SubscriptionLists(server, figures),
         Views(server, core, figures),
         MessageOperations(server, manager),
+        QueueRequests(server, manager),
         StreamRequests(server, manager, figures),
         Leftovers(server, manager, figures),
         Access(server, manager, figures),

@@ -122,6 +122,7 @@ CONNECTION = record_of(schema.CONNECTION, {"pending_bytes": COUNT})
 QUEUE_FIELDS = {
     "consumers": COUNT,
     "paused": FLAG,
+    "declared": FLAG,
     "dead_letters": FLAG,
     "enqueued_total": COUNT,
     "acked_total": COUNT,

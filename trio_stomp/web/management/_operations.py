@@ -151,7 +151,7 @@ class MessageOperations:
         return self._stepwise(
             query=query,
             rights=[(Action.BROWSE, choice.queue)],
-            begin=lambda _identity: self.manager.look(choice, shown.take),
+            begin=lambda _identity, _body: self.manager.look(choice, shown.take),
             result=result,
             items=("messages", shown.items),
         )
@@ -162,7 +162,7 @@ class MessageOperations:
         return self._stepwise(
             query=query,
             rights=[(Action.RECEIVE, choice.queue)],
-            begin=lambda identity: self.manager.purge(choice, identity.name),
+            begin=lambda identity, _body: self.manager.purge(choice, identity.name),
             result=lambda operation: {"queue": choice.queue, "purged": operation.done},
             event="purge",
             place=choice.queue,
@@ -175,7 +175,7 @@ class MessageOperations:
         return self._stepwise(
             query=query,
             rights=[(Action.RECEIVE, choice.queue), (Action.SEND, to)],
-            begin=lambda _identity: self.manager.move(choice, to),
+            begin=lambda _identity, _body: self.manager.move(choice, to),
             result=lambda operation: {"queue": choice.queue, "to": to, "moved": operation.done},
             event="move",
             place=choice.queue,
@@ -188,7 +188,7 @@ class MessageOperations:
         to = destination_of(self.manager, query, INSTEAD) if query.text(INSTEAD) else ""
         began: list[Retry] = []
 
-        def begin(identity: "Identity") -> Operation:
+        def begin(identity: "Identity", _body: bytes) -> Operation:
             operation, found = self.manager.retry(choice, to, identity)
             began.append(found)
             return operation
@@ -215,7 +215,7 @@ class MessageOperations:
             manager=self.manager,
             query=query,
             rights=ADMIN,
-            begin=lambda _identity: self.manager.redeliver(queue, session),
+            begin=lambda _identity, _body: self.manager.redeliver(queue, session),
             result=lambda task: {"queue": queue, "redelivered": task.done},
             event="redeliver",
             place=queue,

@@ -108,7 +108,7 @@ class Leftovers:
             manager=self.manager,
             query=query,
             rights=ADMIN,
-            begin=lambda _identity: self.manager.cancel(query.texts(IDS)),
+            begin=lambda _identity, _body: self.manager.cancel(query.texts(IDS)),
             result=lambda task: {"cancelled": task.done},
             event="cancel",
         )
@@ -121,7 +121,7 @@ class Leftovers:
             manager=self.manager,
             query=query,
             rights=ADMIN,
-            begin=lambda _identity: self.manager.end_durable(
+            begin=lambda _identity, _body: self.manager.end_durable(
                 name, query.text(CLIENT_ID), query.text(OWNER), query.text(DESTINATION)
             ),
             result=lambda task: {"name": name, "ended": task.done},

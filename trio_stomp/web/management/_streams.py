@@ -187,7 +187,7 @@ class StreamRequests:
             manager=self.manager,
             query=query,
             rights=[(action, topic) for action, topic, _ in needs(Action.RECEIVE, name)],
-            begin=lambda _identity: self.manager.streams.read(
+            begin=lambda _identity, _body: self.manager.streams.read(
                 name,
                 query.number(AT),
                 query.number(TIME),
@@ -209,7 +209,7 @@ class StreamRequests:
             manager=self.manager,
             query=query,
             rights=ADMIN,
-            begin=lambda _identity: self.manager.streams.trim(
+            begin=lambda _identity, _body: self.manager.streams.trim(
                 name, query.number(AT), query.number(TIME)
             ),
             result=lambda trimming: {

@@ -23,10 +23,12 @@ from trio_stomp.web.management.requests._openapi import document as document
 from trio_stomp.web.management.requests._openapi import openapi as openapi
 from trio_stomp.web.management.requests._parameters import ERRORS as ERRORS
 from trio_stomp.web.management.requests._parameters import OF_ALL as OF_ALL
+from trio_stomp.web.management.requests._parameters import OF_BODIES as OF_BODIES
 from trio_stomp.web.management.requests._parameters import OF_DESTINATIONS as OF_DESTINATIONS
 from trio_stomp.web.management.requests._parameters import OF_MOVES as OF_MOVES
 from trio_stomp.web.management.requests._parameters import OF_OPERATIONS as OF_OPERATIONS
 from trio_stomp.web.management.requests._parameters import OF_QUEUES as OF_QUEUES
+from trio_stomp.web.management.requests._parameters import OF_SENDS as OF_SENDS
 from trio_stomp.web.management.requests._parameters import QUEUE as QUEUE
 from trio_stomp.web.management.requests._parameters import SESSION as SESSION
 from trio_stomp.web.management.requests._parameters import TO as TO

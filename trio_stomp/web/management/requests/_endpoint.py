@@ -51,6 +51,7 @@ class Endpoint:
       rights: The same for ``build``; None = it is public.
       method: The method of an operation.
       operate: Makes the operation.
+      as_send: Its errors are those of a SEND, too.
       has_progress: The operation can answer with lines about its progress.
       body: The content types of its body, by the description of the body.
     """
@@ -65,6 +66,7 @@ class Endpoint:
     rights: Rights | None = WATCH
     method: str = "GET"
     operate: Callable[[Query], WebOperation] | None = None
+    as_send: bool = False
     has_progress: bool = False
     body: Mapping[str, str] = MappingProxyType({})
 

@@ -1,7 +1,7 @@
 """The description of the interface for programs, in the form of OpenAPI 3.1."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
@@ -11,6 +11,8 @@ from trio_stomp.web.management.requests._endpoint import OBJECT, TEXT, Endpoint
 from trio_stomp.web.management.requests._parameters import ERRORS, OF_ALL, OF_OPERATIONS
 from trio_stomp.web.management.requests._result import LINES
 
+OTHERS = 400
+"""The status of errors without one of their own."""
 DESCRIPTION = (
     "Names of destinations contain slashes, so they are parameters of the query, not parts of the"
     " address. A login is HTTP Basic or a bearer token, or none on the broker's machine while there"
@@ -61,7 +63,8 @@ def _operation(each: Endpoint) -> Record:
     answers: dict[str, Record] = {"200": {"description": "OK", "content": _content(each)}}
     codes = dict.fromkeys((*OF_ALL, *each.errors, *(OF_OPERATIONS if each.operate else ())))
     for status in sorted({ERRORS[code][0] for code in codes}):
-        answers[str(status)] = _refusal([code for code in codes if ERRORS[code][0] == status])
+        found = [code for code in codes if ERRORS[code][0] == status]
+        answers[str(status)] = _refusal(found, is_open=each.as_send and status == OTHERS)
     described: Record = {
         "operationId": f"{each.method.lower()}_{each.name}",
         "summary": each.summary,
@@ -88,11 +91,13 @@ def _content(each: Endpoint) -> Record:
     return content
 
 
-def _refusal(codes: Iterable[str]) -> Record:
-    listed = list(codes)
-    fields = {"error": TEXT, "code": {**TEXT, "enum": listed}}
+def _refusal(codes: Sequence[str], *, is_open: bool) -> Record:
+    fields = {"error": TEXT, "code": {**TEXT, "examples" if is_open else "enum": list(codes)}}
+    causes = [f"`{code}`: {ERRORS[code][1]}" for code in codes]
+    if is_open:
+        causes.append("the codes of an ERROR that answers a SEND")
     return {
-        "description": "; ".join(f"`{code}`: {ERRORS[code][1]}" for code in listed),
+        "description": "; ".join(causes),
         "content": {
             "application/json": {
                 "schema": {"type": "object", "properties": fields, "required": ["error", "code"]}

@@ -39,6 +39,12 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
             409,
             "several durable subscriptions have the name; give destination and owner, too",
         ),
+        "queue-not-empty": (409, "the queue has messages; purge it, or give force=1"),
+        "queue-in-use": (409, "the queue has consumers; force=1 closes their connections"),
+        "length-required": (411, "send the body with its length, not in chunks"),
+        "too-large": (413, "the body is too large"),
+        "memory-limit": (503, "the memory of the broker, or the user's share of it, is full"),
+        "storage": (503, "the store has failed; the message is not stored"),
         "busy": (503, "eight operations are running"),
     }
 )
@@ -48,6 +54,8 @@ OF_ALL = (BAD_REQUEST, "authentication-failed", "not-authorized", "method-not-al
 OF_OPERATIONS = ("busy",)
 """Codes that every operation may get."""
 OF_DESTINATIONS = ("invalid-destination", "wildcard-in-send", "destination-too-long")
+OF_BODIES = ("length-required", "too-large")
+OF_SENDS = (*OF_BODIES, "not-authorized", "queue-full", "memory-limit", "storage")
 OF_MOVES = ("queue-full", "no-subscriber")
 OF_QUEUES = (*OF_DESTINATIONS, "no-such-queue")
 

@@ -46,10 +46,11 @@ class Stepwise(Generic[T]):
       manager: Records the event about it.
       query: The query.
       rights: The rights that it requires.
-      begin: Begins it for a user, in a turn.
+      begin: Begins it for a user with the body of the request, in a turn.
       result: Returns its result.
       items: A list at the end of the result: its name, and its items as JSON.
       event: The name of the event about it; "" = it changes nothing.
+      max_body_bytes: The largest body of the request; 0 = it has none.
       place: The destination, for the event.
       detail: Returns the detail of the event, given how much was done.
     """
@@ -58,19 +59,20 @@ class Stepwise(Generic[T]):
     manager: "Manager"
     query: Query
     rights: Rights
-    begin: "Callable[[Identity], T]"
+    begin: "Callable[[Identity, bytes], T]"
     result: Callable[[T], Record]
     items: tuple[str, Sequence[str]] = ("", ())
     event: str = ""
+    max_body_bytes: int = 0
     place: str = ""
     detail: Callable[[int], str] = messages
 
-    async def run(self, identity: "Identity", send: "Send") -> None:
+    async def run(self, identity: "Identity", send: "Send", body: bytes = b"") -> None:
         """Implement ``WebOperation.run``."""
         dispatcher = self.server.dispatcher
         answering = Answering.to(self.query.request, send)
         try:
-            operation = await dispatcher.call(lambda _now: self.begin(identity))
+            operation = await dispatcher.call(lambda _now: self.begin(identity, body))
         except ProtocolError as error:
             raise as_http(error) from None
         try:

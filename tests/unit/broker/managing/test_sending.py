@@ -1,0 +1,56 @@
+"""A SEND that an operator requests is that of a client: checks, RECEIPT and ERROR."""
+
+import pytest
+
+from tests.support.core import Bench, run_of
+from tests.support.durable_fakes import DurableBench
+from tests.support.managing import drive
+from trio_stomp.base import Identity
+from trio_stomp.broker import AccessRules, DestinationPolicy
+from trio_stomp.broker.managing import Sending, Step
+
+Q = "/queue/q"
+ANN = Identity("ann")
+
+
+def send(core: Bench, destination: str = Q, **headers: str) -> Sending:
+    pairs = tuple(headers.items())
+    run = run_of(destination, ["hello"], pairs, [(1, b"r")])
+    return core.broker.manager.send(run, ANN)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_message_is_sent_and_its_receipt_returned(is_stored: bool) -> None:
+    core = DurableBench() if is_stored else Bench()
+    sending = send(core, persistent="true", colour="red")
+    assert drive(core, sending) == (2 if is_stored else 1)
+    sending.end(core.now)
+    core.turn()
+    assert (sending.problem, sending.seen) == (None, 1)
+    assert sending.receipt == {"stored": "memory"}  # the name of this store, too
+    (message,) = core.reader(Q).reads()
+    assert (message.text, message.get("colour")) == ("hello", "red")
+
+
+def test_a_send_without_the_right_is_refused(bench: Bench) -> None:
+    bench.broker.authorizer.rules = AccessRules(())
+    sending = send(bench)
+    drive(bench, sending)
+    sending.end(bench.now)
+    assert sending.problem is not None
+    assert (sending.problem.code, sending.done) == ("not-authorized", 0)
+
+
+def test_a_send_that_waits_for_room_is_completed_also_without_its_client() -> None:
+    core = Bench(book={Q: DestinationPolicy(max_messages=1, overflow="block")})
+    core.actor().sends(Q, "first")
+    kept, left = send(core), send(core)
+    assert kept.step(core.now) is left.step(core.now) is Step.WAIT
+    left.end(core.now)
+    reader = core.reader(Q, ack="client-individual", prefetch_count="9")
+    for _ in range(3):
+        reader.acks(*reader.reads())
+        core.turn()
+    assert kept.step(core.now) is Step.DONE
+    kept.end(core.now)
+    assert (kept.done, left.done, core.queue(Q).depth) == (1, 1, 0)

@@ -1,0 +1,171 @@
+"""Queues that operators create and delete, and messages that they send."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.broker import Action, Client, Deletion, Sending, Task
+from trio_stomp.frames import V1_2, FrameDecoder, FrameRun, HeadCache, encode_frame
+from trio_stomp.web._query import Parameter, Query, Word
+from trio_stomp.web._site import ADMIN
+from trio_stomp.web.management.requests import (
+    COUNT,
+    FLAG,
+    OF_BODIES,
+    OF_DESTINATIONS,
+    OF_QUEUES,
+    OF_SENDS,
+    QUEUE,
+    TEXT,
+    Endpoint,
+    Stepwise,
+    destination_of,
+    http_error,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.base import Identity
+    from trio_stomp.broker import Manager
+    from trio_stomp.server import Server
+
+FORCE = Word("force", "1 = also with messages and consumers", choices=("0", "1"))
+WHERE = Parameter("destination", "a destination, as destination=/queue/orders", is_required=True)
+HEADER = Parameter("header", "a header of the message, as header=colour:red", most_times=100)
+OF_THE_BROKER = frozenset({"destination", "content-length", "receipt", "transaction"})
+ASKED = b"1"
+"""The id of the RECEIPT."""
+
+
+@define(eq=False, repr=False)
+class QueueRequests:
+    """The requests that create and delete queues, and send messages."""
+
+    server: "Server"
+    manager: "Manager"
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        yield Endpoint(
+            name="create",
+            summary="Create a queue that stays without messages and consumers, with a store also"
+            " over restarts, until it is deleted.",
+            right="create at the queue",
+            parameters=(QUEUE,),
+            answer={"queue": TEXT, "created": FLAG},
+            errors=OF_DESTINATIONS,
+            as_send=True,
+            method="POST",
+            operate=self.create,
+        )
+        yield Endpoint(
+            name="delete",
+            summary="Delete a queue.",
+            rights=ADMIN,
+            parameters=(QUEUE, FORCE),
+            answer={"queue": TEXT, "deleted": FLAG, "purged": COUNT},
+            errors=(*OF_QUEUES, "queue-not-empty", "queue-in-use"),
+            method="POST",
+            operate=self.delete,
+            has_progress=True,
+        )
+        yield Endpoint(
+            name="send",
+            summary="Send a message. Its body is that of the request.",
+            right="send at the destination",
+            parameters=(WHERE, HEADER),
+            answer={"destination": TEXT, "receipt": {"type": "object"}},
+            errors=(*OF_BODIES, *OF_SENDS),
+            as_send=True,
+            method="POST",
+            operate=self.send,
+            body={"application/octet-stream": "the body of the message"},
+        )
+
+    def create(self, query: Query) -> Stepwise[Task]:
+        """Create a queue."""
+        queue = destination_of(self.manager, query, QUEUE)
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=[(Action.CREATE, queue)],
+            begin=lambda identity, _body: self.manager.create(queue, identity.name),
+            result=lambda task: {"queue": queue, "created": task.done > 0},
+            event="create",
+            place=queue,
+            detail=lambda _count: "",
+        )
+
+    def delete(self, query: Query) -> Stepwise[Deletion]:
+        """Delete a queue."""
+        queue, is_forced = destination_of(self.manager, query, QUEUE), query.word(FORCE) == "1"
+        began: list[Deletion] = []
+
+        def begin(identity: "Identity", _body: bytes) -> Deletion:
+            began.append(self.manager.delete(queue, self._close, by=identity.name, force=is_forced))
+            return began[0]
+
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=ADMIN,
+            begin=begin,
+            result=lambda deletion: {
+                "queue": queue,
+                "deleted": deletion.done > 0,
+                "purged": deletion.seen,
+            },
+            event="delete",
+            place=queue,
+            detail=lambda _count: f"{began[0].purged} messages purged",
+        )
+
+    def _close(self, client: Client) -> None:
+        for each in self.server.connections:
+            if each.client is client:
+                each.end(
+                    ProtocolError(
+                        "queue-deleted",
+                        "an operator has deleted a queue that this connection consumes from",
+                        reason=CloseReason.CLOSED_BY_OPERATOR,
+                    )
+                )
+
+    def send(self, query: Query) -> Stepwise[Sending]:
+        """Send a message."""
+        headers = [("destination", query.text(WHERE))]
+        for text in query.texts(HEADER):
+            name, colon, value = text.partition(":")
+            if not (name and colon) or name in OF_THE_BROKER:
+                raise http_error(
+                    "bad-request",
+                    f"header is {text[:40]!r}, but must be a name and a value, as colour:red; not"
+                    f" one of {', '.join(sorted(OF_THE_BROKER))}",
+                )
+            headers.append((name, value))
+        limits = self.server.codecs.limits
+
+        def begin(identity: "Identity", body: bytes) -> Sending:
+            decoder = FrameDecoder(limits, HeadCache(), V1_2)
+            lines = [*headers, ("receipt", ASKED.decode())]
+            events = decoder.receive_data(encode_frame("SEND", lines, V1_2, body))
+            if decoder.error is not None:
+                raise ProtocolError(decoder.error.code, decoder.error.message)
+            (run,) = events
+            assert isinstance(run, FrameRun)
+            return self.manager.send(run, identity)
+
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=(),
+            begin=begin,
+            result=lambda sending: {"destination": headers[0][1], "receipt": sending.receipt},
+            event="send",
+            place=headers[0][1],
+            max_body_bytes=limits.max_body_bytes,
+        )
