@@ -252,7 +252,7 @@ def test_what_is_scheduled_is_listed_and_cancelled(page: Page, port: int) -> Non
 
 @pytest.mark.full
 def test_dead_letters_are_tried_again_one_by_one(page: Page, port: int) -> None:
-    dead_letter(port, "/queue/jobs", "one", "two", **{"trace": "7"})
+    dead_letter(port, "/queue/jobs", "one", "two", trace="7")
     # Known by its id, it would pass for a duplicate of its first sending, and be lost.
     dead_letter(port, "/queue/jobs", "three", **{"x-dedup-id": "3"})
     dead_letter(port, "/queue/jobs", "four", "five")
@@ -566,7 +566,7 @@ def test_who_has_most_of_what_all_share_is_shown_as_text(
 
 def test_names_and_bodies_are_text(chromium: Chromium, port: int) -> None:
     """Whatever clients call things, it does not become part of the page."""
-    dead_letter(port, f"/queue/{MARKUP}", MARKUP, **{"trace": MARKUP})
+    dead_letter(port, f"/queue/{MARKUP}", MARKUP, trace=MARKUP)
     peer = anonymous(port, login=MARKUP, passcode="x")
     peer.subscribe(f"/topic/{MARKUP}")
     peer.send(f"/topic/{MARKUP}", MARKUP, {MARKUP: MARKUP})

@@ -166,8 +166,12 @@ async def test_each_operation_requires_its_right(tmp_path: Path) -> None:
         for (method, name), text in described.items():
             if "admin at DIAG" in text:
                 needed = {
-                    **{"queue": Q, "session": "1", "id": "1", "name": "n"},
-                    **{"stream": "/stream/DIAG", "offset": "0"},
+                    "queue": Q,
+                    "session": "1",
+                    "id": "1",
+                    "name": "n",
+                    "stream": "/stream/DIAG",
+                    "offset": "0",
                 }
                 names = [each["name"] for each in parameters(method, name)]
                 query = "&".join(f"{each}={needed[each]}" for each in names if each in needed)

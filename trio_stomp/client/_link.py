@@ -168,7 +168,7 @@ class Link:
     async def _watch(self) -> None:
         dead_after_s = self.session.heartbeats.dead_after_s
         if not dead_after_s:
-            return
+            return None
         while True:
             await self.loop.sleep_until(self._received_at + dead_after_s)
             if self._is_paused:  # reading is paused, so its heart-beats are not seen

@@ -1,9 +1,9 @@
-"""Frames → bytes, and the two halves of a MESSAGE.
+r"""Frames → bytes, and the two halves of a MESSAGE.
 
 The front half of a MESSAGE is constant for a subscription (``subscription``, and the tag of its
 message ids). The back half is the same for all subscribers, and encoded once:
 
-    MESSAGE\\nsubscription:ID\\nmessage-id:TAG-  |  COUNT\\ndestination:…\\n…\\n\\nbody\\0\\n
+    MESSAGE\nsubscription:ID\nmessage-id:TAG-  |  COUNT\ndestination:…\n…\n\nbody\0\n
 
 Each frame ends with a line feed after its NUL, in all versions and over all transports, as frames
 of RabbitMQ, ActiveMQ and Artemis do: some clients wait for it.

@@ -1,11 +1,11 @@
-"""The header rules of each protocol version.
+r"""The header rules of each protocol version.
 
 | rules   | line end   | escapes          | padding        |
 |---------|------------|------------------|----------------|
 | OPENING | LF, CR LF  | none             | kept           |
 | V1_0    | LF         | none             | leading cut    |
-| V1_1    | LF         | ``\\n \\c \\\\``     | kept           |
-| V1_2    | LF, CR LF  | ``\\r \\n \\c \\\\`` | kept           |
+| V1_1    | LF         | ``\n \c \\``     | kept           |
+| V1_2    | LF, CR LF  | ``\r \n \c \\`` | kept           |
 
 OPENING applies until CONNECT has negotiated a version: CONNECT and CONNECTED are never escaped
 (STOMP 1.2, "Value Encoding").

@@ -58,9 +58,21 @@ PHRASES = (
     *(b"1e308 * 1e308 > a", b"word = 'EU'", b"huge = huge", b"huge > 1", b"a / huge < huge"),
 )
 HEADERS = {
-    **{"a": "1", "price": "12.5", "word": "EU", "on": "true", "empty": "", "spaced": " 7 "},
-    **{"huge": "9" * 300, "nan": "nan", "exp": "1e999999999", "odd": "a" * 200 + "b" * 200},
-    **{"x-y": "yes", 'odd"name': "1", "priority": "9", "type": "t", "destination": "/queue/a"},
+    "a": "1",
+    "price": "12.5",
+    "word": "EU",
+    "on": "true",
+    "empty": "",
+    "spaced": " 7 ",
+    "huge": "9" * 300,
+    "nan": "nan",
+    "exp": "1e999999999",
+    "odd": "a" * 200 + "b" * 200,
+    "x-y": "yes",
+    'odd"name': "1",
+    "priority": "9",
+    "type": "t",
+    "destination": "/queue/a",
 }
 
 

@@ -321,8 +321,14 @@ async def test_who_has_most_of_what_all_share(dial: Dial) -> None:
     record = ask(dial, "/varz").json["quotas"]
     assert [each["owner"] for each in record] == [f"user-{number}" for number in range(10, 0, -1)]
     assert record[0] == {
-        **{"owner": "user-10", "kind": "user", "kept_bytes": 10, "tables_bytes": 0},
-        **{"stored_bytes": 0, "destinations": 0, "scheduled": 0, "refused_total": 0},
+        "owner": "user-10",
+        "kind": "user",
+        "kept_bytes": 10,
+        "tables_bytes": 0,
+        "stored_bytes": 0,
+        "destinations": 0,
+        "scheduled": 0,
+        "refused_total": 0,
     }
 
 

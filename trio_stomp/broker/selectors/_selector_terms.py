@@ -23,7 +23,10 @@ Run = Callable[[Lookup], Any]
 
 _KEYWORDS = {
     **{word: f"_{word}" for word in ("AND", "OR", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS")},
-    **{"NOT": "NOT", "NULL": "NULL", "TRUE": "TRUTH", "FALSE": "TRUTH"},
+    "NOT": "NOT",
+    "NULL": "NULL",
+    "TRUE": "TRUTH",
+    "FALSE": "TRUTH",
 }
 _JMS_HEADERS: dict[str, tuple[str, str | None]] = {
     "JMSCorrelationID": ("correlation-id", None),

@@ -138,7 +138,7 @@ def test_transactions_may_overlap() -> None:
 def test_bytes_are_as_messages(ack: str) -> None:
     desk = bench()
     actor = desk.actor()
-    actor.subscribes(Q, ack=ack, **{"consumer_window_size": "10"})
+    actor.subscribes(Q, ack=ack, consumer_window_size="10")
     actor.sends(Q, *[b"x" * 10] * 3)
     [first] = actor.reads()
     takes_in(actor, actor.acked(first))

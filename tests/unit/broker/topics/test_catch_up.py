@@ -12,8 +12,7 @@ TTL = 10.0
 
 
 def late(core: Core, destination: str, id: str = "0", *, room: int = AMPLE) -> Peer:
-    peer = core.reader(destination, id, room=room)
-    return peer
+    return core.reader(destination, id, room=room)
 
 
 # --- the seed's rules ---------------------------------------------------------------------------
