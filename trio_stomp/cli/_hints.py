@@ -20,6 +20,13 @@ COMMANDS = {
     "shovel": "move",
     "requeue": "dlq retry",
     "queues": "ls queues",
+    "stream": "ls streams",
+    "streams": "ls streams",
+    "consumer": "ls durables",
+    "topics": "ls destinations",
+    "overview": "show overview",
+    "list_users": "ls users",
+    "list_permissions": "ls rules",
     "list_queues": "ls queues",
     "list_connections": "ls connections",
     "connections": "ls connections",
@@ -45,6 +52,7 @@ COMMANDS = {
 }
 """Command names of other tools, with ours."""
 NO_COMMANDS = {
+    "declare": "a queue exists from its first use; what it may do is a policy (docs/use/queues.md)",
     "set_policy": "policies are in a file (--policies), see docs/use/queues.md",
     "set_permissions": "rights are in a file (--acl-file), see docs/operate/authorization.md",
     "add_vhost": "there are no virtual hosts; a second broker is another --port",

@@ -32,6 +32,7 @@ from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
 from trio_stomp.cli._tool import CannotDo
 from trio_stomp.cli.commands import _bench
+from trio_stomp.cli.commands._manage import _cancel
 from trio_stomp.cli.commands._manage._dead import dead_letters_of
 from trio_stomp.cli.commands._manage._messages import of_dead_letter
 from trio_stomp.cli.commands._messages import _pipeline
@@ -731,3 +732,17 @@ def test_schedules_are_listed_and_cancelled(
     assert capsys.readouterr().err == f"Cancel the schedules {ids[0]}, {ids[2]}? [y/N] "
     assert told("ls", "schedules", "--names").splitlines() == []
     assert "error: " in told("cancel", "x", "--yes", code=1)
+
+
+def test_many_schedules_are_cancelled_at_once(
+    broker: ThreadedBroker, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_cancel, "AT_ONCE", 2)
+    schedule(broker, "a", "b", "c")
+    line = ("schedules", "cancel", "--yes")
+    assert told(*line, "--user", "bob") == "0 messages will not be sent\n"
+    assert told(*line, "--user", "anonymous") == "3 messages will not be sent\n"
+    schedule(broker, "a")
+    assert json.loads(told(*line, "--all", "--json")) == {"cancelled": 1}
+    for words in ((), ("7", "--all"), ("--user", "a", "--all")):
+        assert "name IDs, or --user, or --all" in told("cancel", *words, code=2)

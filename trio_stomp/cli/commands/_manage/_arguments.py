@@ -79,7 +79,6 @@ FIRST = Argument("--offset", type=size_in_bytes, metavar="N", help="keep from th
 FIRST_TIME = Argument(
     "--time", type=time_ms, metavar="TIME", help="instead of --offset: keep those of then or later"
 )
-SCHEDULES = Argument("id", nargs="+", metavar="ID", help="from: trio-stomp ls schedules")
 USER = Argument("--user", metavar="USER", help="only those of this user")
 DURABLE = Argument("name", metavar="NAME", help="from: trio-stomp ls durables")
 CLIENT_ID = Argument("--client-id", metavar="ID", help="the client id of its subscriber")

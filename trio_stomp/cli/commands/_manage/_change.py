@@ -71,8 +71,7 @@ class Change:
             show_json(result)
         else:
             print("\n".join(map(printable, self.done(result).splitlines())))
-        is_partial = result.get("left") or not result.get("cancelled", True)
-        return CANNOT if is_partial else WELL
+        return CANNOT if result.get("left") else WELL
 
 
 def _asked(question: str, query: Record) -> str:

@@ -10,7 +10,7 @@ from attrs import frozen
 from trio_stomp.cli import _main
 from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser
-from trio_stomp.cli.commands._manage import _kinds
+from trio_stomp.cli.commands._manage import _cancel, _kinds
 from trio_stomp.cli.commands._manage._arguments import (
     CHOICE,
     CLIENT_ID,
@@ -26,7 +26,6 @@ from trio_stomp.cli.commands._manage._arguments import (
     OTHER,
     OWNER,
     QUEUE,
-    SCHEDULES,
     SESSION,
     STREAM,
     TO,
@@ -123,13 +122,7 @@ def _retried(result: Record) -> str:
     return "\n".join([f"{result['queue']}: {result['sent']:,} sent again", *left])
 
 
-CANCEL = Change(
-    "cancel",
-    (SCHEDULES,),
-    "{cancelled:,} messages will not be sent".format_map,
-    "Cancel the schedules {id}?",
-    epilog=OF_ADMIN,
-)
+CANCEL = View(_cancel.ARGUMENTS, _cancel.cancel, OF_ADMIN)
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "ls": View(_kinds.LIST, _kinds.list_things),

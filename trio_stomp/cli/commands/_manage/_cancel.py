@@ -1,0 +1,45 @@
+"""``trio-stomp cancel``: cancel scheduled messages by their ids, or all of a user."""
+
+import argparse
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._http_get import open_site
+from trio_stomp.cli._tool import CANNOT, WELL, ask_yes, show_json
+from trio_stomp.cli.commands._manage._arguments import YES, Argument
+
+AT_ONCE = 1_000
+"""Ids in one request."""
+ARGUMENTS = (
+    Argument("id", nargs="*", metavar="ID", help="from: trio-stomp ls schedules"),
+    Argument("--user", metavar="USER", help="all of this user"),
+    Argument("--all", action="store_true", help="all of all users"),
+    YES,
+)
+
+
+def cancel(given: argparse.Namespace) -> int:
+    """Cancel the schedules, after a question, and print how many messages are not sent.
+
+    Raises:
+      OptionError: it is not clear which are meant, or nobody can be asked.
+      CannotDo: the broker cannot be reached, or refuses.
+    """
+    if bool(given.id) + (given.user is not None) + given.all != 1:
+        raise OptionError("cancel: name IDs, or --user, or --all")
+    meant = f"the schedules {', '.join(given.id)}" if given.id else "all schedules"
+    meant += f" of {given.user}" if given.user is not None else ""
+    if not given.yes and not ask_yes(f"Cancel {meant}?"):
+        print("nothing was changed")
+        return WELL
+    site, ids = open_site(given), given.id
+    if not ids:
+        ids = [each["id"] for each in site.records("schedules", {"user": given.user})]
+    cancelled = 0
+    for at in range(0, len(ids), AT_ONCE):
+        found = site.operate("POST", "cancel", {"id": ids[at : at + AT_ONCE]})
+        cancelled += found["cancelled"]
+    if given.json:
+        show_json({"cancelled": cancelled})
+    else:
+        print(f"{cancelled:,} messages will not be sent")
+    return CANNOT if given.id and not cancelled else WELL
