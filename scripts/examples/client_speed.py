@@ -3,10 +3,11 @@
 A broker runs in another process. Sending is without RECEIPTs but for the last message; receiving
 is of a topic with ``ack:auto``, and of a queue with ``ack:client-individual``.
 
-python scripts/examples/client_speed.py [--messages 200000] [--beside]
+python scripts/examples/client_speed.py [--messages 200000] [--asyncio] [--beside]
 """
 
 import argparse
+import asyncio
 import re
 import subprocess
 import sys
@@ -46,7 +47,8 @@ async def send(client: Client, messages: int) -> float:
     return time.process_time() - start
 
 
-async def _feed(port: int, destination: str, messages: int) -> None:
+def feed(port: int, destination: str, messages: int) -> "subprocess.Popen[bytes]":
+    """Start a process that sends so many."""
     code = (
         "import sys, trio\n"
         "from trio_stomp.client import open_client\n"
@@ -56,16 +58,13 @@ async def _feed(port: int, destination: str, messages: int) -> None:
         f"            await client.send(destination, {BODY!r}, receipt=n % 500 == 0)\n"
         "trio.run(main, *sys.argv[1:])\n"
     )
-    await trio.run_process([sys.executable, "-c", code, str(port), destination, str(messages)])
+    return subprocess.Popen([sys.executable, "-c", code, str(port), destination, str(messages)])
 
 
 async def receive(client: Client, port: int, messages: int, *, in_batches: bool) -> float:
     """Seconds of processor time to receive so many from a topic."""
-    async with (
-        client.subscribe("/topic/feed", prefetch=1000) as received,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(_feed, port, "/topic/feed", messages)
+    async with client.subscribe("/topic/feed", prefetch=1000) as received:
+        feeder = feed(port, "/topic/feed", messages)
         await received.receive()
         start, count = time.process_time(), 1
         while count < messages:
@@ -74,12 +73,14 @@ async def receive(client: Client, port: int, messages: int, *, in_batches: bool)
             else:
                 message = await received.receive()
                 count += len(message.body) == len(BODY)
-        return time.process_time() - start
+        spent = time.process_time() - start
+        feeder.wait()
+        return spent
 
 
 async def work(client: Client, port: int, messages: int) -> float:
     """Seconds of processor time to take so many from a queue, and acknowledge each."""
-    await _feed(port, "/queue/work", messages)
+    feed(port, "/queue/work", messages).wait()
     async with client.subscribe("/queue/work", ack="client-individual") as received:
         start, count = time.process_time(), 0
         async for message in received:
@@ -130,7 +131,7 @@ def theirs(port: int, messages: int) -> None:
     done.clear()
     connection.subscribe("/topic/feed", "1")
     start = time.process_time()
-    trio.run(_feed, port, "/topic/feed", messages)
+    feed(port, "/topic/feed", messages).wait()
     done.wait(600)
     show("stomp.py: received", time.process_time() - start, messages)
     connection.disconnect()
@@ -145,10 +146,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--asyncio", action="store_true", help="measure on asyncio, not on Trio")
     parser.add_argument("--beside", action="store_true", help="measure stomp.py too")
     options = parser.parse_args()
     with broker() as port:
-        trio.run(ours, port, options.messages)
+        if options.asyncio:
+            asyncio.run(ours(port, options.messages))
+        else:
+            trio.run(ours, port, options.messages)
         if options.beside:
             theirs(port, options.messages // 10)
 

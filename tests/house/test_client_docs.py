@@ -65,9 +65,10 @@ def test_the_shop_sells(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invoice for tea: 3" in output
 
 
-def test_the_speed_is_measured() -> None:
+@pytest.mark.parametrize("library", [[], ["--asyncio"]], ids=["trio", "asyncio"])
+def test_the_speed_is_measured(library: list[str]) -> None:
     script = ROOT / "scripts" / "examples" / "client_speed.py"
-    command = [sys.executable, str(script), "--messages", "2000", "--beside"]
+    command = [sys.executable, str(script), "--messages", "2000", "--beside", *library]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert len(done.stdout.splitlines()) == 6
     assert "stomp.py: received" in done.stdout

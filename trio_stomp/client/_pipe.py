@@ -72,6 +72,8 @@ def parse_endpoint(
     is_websocket = scheme in _WEBSOCKET
     if not is_websocket and (parts.path not in ("", "/") or parts.query):
         raise OptionError(f"{where!r}: only ws:// and wss:// have a path")
+    if not all("!" <= each <= "~" for each in parts.path + parts.query):
+        raise OptionError("the path of the url has blanks or other characters to percent-encode")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "") if is_websocket else ""
     port = _PORTS[scheme] if port is None else port
     return Endpoint(host, port, scheme in _SECRET, path, ssl_context=ssl_context)

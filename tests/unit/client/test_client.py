@@ -552,6 +552,8 @@ async def test_wrong_arguments() -> None:
         "stomp://a:x",
         "stomp://u:pw@a",
         "stomp://[::1",
+        "ws://a/b c",
+        "ws://a/?token=pw\u00e9",
     ):
         with pytest.raises(OptionError) as caught:
             await just_open(where)

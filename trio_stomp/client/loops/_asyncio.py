@@ -20,6 +20,10 @@ from trio_stomp.client._errors import ClientClosed
 from trio_stomp.client.loops._loop import AsyncioConnector, Connector, Receiver, Sender, Stream
 
 
+class WouldBlock(asyncio.QueueEmpty, asyncio.QueueFull):
+    """There is nothing to take, or no room."""
+
+
 @define(eq=False)
 class _Scope:
     """Cancels the task that is in the block.
@@ -147,7 +151,7 @@ class _Channel:
     def send_nowait(self, item: object) -> None:
         """Implement ``Sender.send_nowait``."""
         if len(self._items) >= self._size:
-            raise asyncio.QueueEmpty
+            raise WouldBlock
         self._items.append(item)
         self._lot.unpark()
 
@@ -160,7 +164,7 @@ class _Channel:
         """Implement ``Receiver.receive_nowait``."""
         if self._items:
             return self._items.popleft()
-        raise ClientClosed("the client has ended") if self._is_closed else asyncio.QueueEmpty
+        raise ClientClosed("the client has ended") if self._is_closed else WouldBlock
 
     async def receive(self) -> Any:  # noqa: ANN401
         """Implement ``Receiver.receive``."""
@@ -209,7 +213,7 @@ class AsyncioLoop:
     """
 
     broken = (OSError,)
-    would_block = asyncio.QueueEmpty
+    would_block = WouldBlock
     event = asyncio.Event
     parking_lot = _ParkingLot
     scope = _Scope
