@@ -239,9 +239,13 @@ class Cluster:
         system = [evolve(each, login=login, passcode=passcode) for each in addresses]
         async with open_client(NatsOptions(system)) as client:
             await client.wait_until_connected()
-            answer = await client.request(b"$SYS.REQ.SERVER.PING.JSZ", b"{}")
-        data: Any = parse_object(answer.payload)["data"]
-        return str(data["meta_cluster"]["leader"])
+            with trio.fail_after(READY_S):
+                while True:
+                    answer = await client.request(b"$SYS.REQ.SERVER.PING.JSZ", b"{}")
+                    data: Any = parse_object(answer.payload).get("data")
+                    if name := data["meta_cluster"].get("leader"):
+                        return str(name)
+                    await trio.sleep(LOOK_S)  # an election goes on
 
     def wait_until_current(self) -> None:
         """Wait until all nodes are up to date.

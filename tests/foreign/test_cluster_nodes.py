@@ -13,7 +13,7 @@ import trio
 from attrs import define, field
 
 from tests.support.fakes import Client, StreamPipe
-from tests.support.nats import NatsProcess, running_nats
+from tests.support.nats import NatsProcess, free_ports, running_nats
 from trio_stomp import ServerHandle, Settings, serve
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
@@ -583,6 +583,25 @@ async def test_an_engine_that_is_not_there(tmp_path: Path, monkeypatch: pytest.M
         error = await refused(settings(tmp_path, server, "n"))
         assert isinstance(error, StoreUnavailable)
         assert "no server of NATS accepts" in str(error)
+
+
+async def test_servers_without_jetstream_and_too_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._node.ENGINE_S", 3.0)
+    server = NatsProcess(free_ports(1)[0], [])
+    server.start()
+    try:
+        with trio.fail_after(30):
+            error = await refused(settings(tmp_path, server, "n"))
+            assert isinstance(error, StoreUnavailable)
+            assert "JetStream is off: start the servers with -js" in str(error)
+            monkeypatch.setattr("trio_stomp.cluster._engine.OLDEST", (99, 1))
+            error = await refused(settings(tmp_path, server, "n"))
+            assert isinstance(error, OptionError)
+            assert "a cluster needs 99.1 or newer" in str(error)
+    finally:
+        server.kill()
 
 
 async def test_a_standby_reads_its_settings_again(tmp_path: Path) -> None:
