@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import ANONYMOUS_NAME, CloseReason, Identity, ProtocolError, RemoteError
+from trio_stomp.base import ANONYMOUS_NAME, CloseReason, Identity, ProtocolError, RemoteError, noop
 from trio_stomp.broker.delivery import Client, NotYet, NullOutbox, Turns, TurnsHost, Work, after
 from trio_stomp.broker.headers import Dialect, SendOptions, SendPlan, resolve
 from trio_stomp.broker.names import PRIVATE_QUEUE, TRACE, Kind, Pattern, classify
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 QUESTIONS = "DIAG"
 """The destination as which the command DIAG is checked."""
-
-
-def _nothing_to_judge(_: Client) -> None:
-    """Do nothing: the rules have not changed."""
 
 
 def _exists(_: Identity) -> bool:
@@ -61,7 +57,7 @@ class Authorizer:
     """Returns whether a user still exists, as far as is known."""
     unjudged: dict[Client, None] = field(factory=dict)
     """Clients still to be checked after a change of the rules."""
-    _judge: Callable[[Client], None] = _nothing_to_judge
+    _judge: Callable[[Client], None] = noop
     """Checks one of these clients, without its subscriptions."""
 
     def admit(self, client: Client) -> None:

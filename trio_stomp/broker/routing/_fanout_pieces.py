@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
+from trio_stomp.base import noop
 from trio_stomp.broker.delivery import NotYet, Stop, Subscription, Work
 from trio_stomp.broker.headers import NOTHING, SendOutcome, combined, matched
 from trio_stomp.broker.routing._fanout import FanOut, encode
@@ -29,10 +30,6 @@ FILTERED_COST = 4
 
 OutcomeWork = Generator[None, None, SendOutcome]
 """Work that returns the outcome of a SEND."""
-
-
-def _to_nobody(outcome: SendOutcome) -> None:
-    """Do nothing: no RECEIPT was requested."""
 
 
 class PiecewiseRun(Protocol):
@@ -147,7 +144,7 @@ class Giving:
     lines: Lines
     shares: list[PiecewiseRun]
     outcomes: list[SendOutcome]
-    on_done: Callable[[SendOutcome], None] = _to_nobody
+    on_done: Callable[[SendOutcome], None] = noop
     """Called with the outcome, at the end."""
 
     def pieces(self) -> Work:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from attrs import define, field
 
-from trio_stomp.base import MemoryBudget
+from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker.browsing import Browse, Browses
 from trio_stomp.broker.delivery import (
     BrokerPolicies,
@@ -66,14 +66,14 @@ class InitialDelivery:
           returns the remaining work. It may be called later, or never.
         """
         if kind is Kind.STREAM:
-            return _nothing
+            return noop
         if kind is Kind.QUEUE:
             return partial(self._begin_browsing, subscription, options)
         targets, binding = subscription.targets, subscription.binding
         if not (self.last_values.may_reach(targets) or self.stale.may_reach(targets)):
             if isinstance(binding, Binding):
                 binding.is_welcomed = True
-            return _nothing
+            return noop
         newest = self.last_values.newest
         if isinstance(binding, Binding):
             count = len(self.last_values.owners) + self.stale.size
@@ -282,10 +282,6 @@ class InitialDelivery:
     def _note_direct(self, subscription: Subscription) -> None:
         subscription.update_is_plain()
         self.destinations.outdate(subscription.targets)
-
-
-def _nothing(now: float) -> None:
-    """Deliver nothing."""
 
 
 def _span(delivery: Delivery) -> Span:
