@@ -26,7 +26,7 @@ PRINTED = {
     "Which queues are long": (r"/queue/orders +3 +1 +1 ",),
     "Who consumes a queue": (r"\d{19} .* client-individual +1 ",),
     "Who is connected?": (r"127\.0\.0\.1:\d+ +tcp", r"closed \d{19}"),
-    "Declare a queue": ("sent to /queue/new: stored memory", "/queue/new: 1 purged"),
+    "Declare a queue": ("/queue/new: created", "/queue/new: deleted"),
     "Send a message by hand": ("sent to /queue/orders: stored memory",),
     "Look at messages": ("kind:apple", "    two apples", "/queue/orders: 1 shown"),
     "Purge a queue": ("/queue/orders: 2 purged",),

@@ -19,6 +19,10 @@ COMMANDS = {
     "info": "show",
     "shovel": "move",
     "requeue": "dlq retry",
+    "declare": "create",
+    "add": "create",
+    "rm": "delete",
+    "delete_queue": "delete",
     "queues": "ls queues",
     "stream": "ls streams",
     "streams": "ls streams",
@@ -52,7 +56,6 @@ COMMANDS = {
 }
 """Command names of other tools, with ours."""
 NO_COMMANDS = {
-    "declare": "a queue exists from its first use; what it may do is a policy (docs/use/queues.md)",
     "set_policy": "policies are in a file (--policies), see docs/use/queues.md",
     "set_permissions": "rights are in a file (--acl-file), see docs/operate/authorization.md",
     "add_vhost": "there are no virtual hosts; a second broker is another --port",

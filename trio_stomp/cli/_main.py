@@ -57,6 +57,8 @@ GROUPS = (
             ("health", "report the health of a broker: exit code 0 or 1"),
             ("ls", "list queues, connections, subscriptions and other things"),
             ("show", "show one queue with its consumers, one connection, or another thing"),
+            ("create", "create a queue that stays while it is empty"),
+            ("delete", "delete a queue"),
             ("peek", "show the waiting messages of a queue, without consuming them"),
             ("purge", "remove the waiting messages of a queue for good"),
             ("move", "move the waiting messages of a queue to another destination"),
@@ -95,7 +97,7 @@ MODULES = {
     "reply": "_messages._reply",
     **dict.fromkeys(
         (
-            *("ls", "show", "peek", "purge", "move", "redeliver", "pause"),
+            *("ls", "show", "create", "delete", "peek", "purge", "move", "redeliver", "pause"),
             *("resume", "close", "trim", "cancel", "explain", "dlq", "subs"),
             "schedules",
         ),

@@ -58,6 +58,14 @@ def test_messages_are_chosen_by_body_time_and_id(told: Told, url: str) -> None:
     assert purge == f"{Q}: 1 purged\n"
 
 
+def test_a_queue_is_created_and_deleted(told: Told, url: str) -> None:
+    assert told("create", "/queue/new") == "/queue/new: created\n"
+    assert told("create", "/queue/new") == "/queue/new: existed\n"
+    assert told("delete", "/queue/new", "--yes") == "/queue/new: deleted, 0 messages purged\n"
+    assert "error: " in told("delete", Q, "--yes", code=CANNOT)
+    assert told("delete", Q, "--force", "--yes") == f"{Q}: deleted, 3 messages purged\n"
+
+
 def test_unacknowledged_messages_return_to_their_queue(told: Told, url: str) -> None:
     async def hold() -> None:
         async with (

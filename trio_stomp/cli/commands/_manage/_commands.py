@@ -49,6 +49,13 @@ PEEK = """\
 Nothing is consumed, and nothing is marked as redelivered. Unacknowledged messages are not shown.
 It needs the right to browse the queue.
 """
+CREATE = """\
+A queue exists from its first use. One that was created stays without messages and consumers, until
+it is deleted. It needs the right create.
+"""
+DELETE = f"""\
+A queue that has messages or consumers is refused, unless --force: then its messages are purged and
+the connections of its consumers closed. {OF_ADMIN}"""
 PURGE = f"""\
 {STAYS}It needs the right to receive from the queue.
 """
@@ -132,6 +139,25 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             10,
             of_message,
             PEEK,
+        ),
+        "create": Change(
+            "create",
+            (QUEUE,),
+            lambda found: f"{found['queue']}: {'created' if found['created'] else 'existed'}",
+            epilog=CREATE,
+        ),
+        "delete": Change(
+            "delete",
+            (
+                QUEUE,
+                Argument(
+                    "--force", action="store_true", help="also with messages and consumers in it"
+                ),
+            ),
+            "{queue}: deleted, {purged:,} messages purged".format_map,
+            "Delete {queue}?",
+            is_long=True,
+            epilog=DELETE,
         ),
         "purge": Change(
             "purge",
