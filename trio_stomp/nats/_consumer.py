@@ -1,4 +1,7 @@
-"""Consumers of JetStream: one that pulls messages, and one that follows a stream in order."""
+"""Consumers of JetStream: one that pulls messages, and one that follows a stream in order.
+
+Source: the NATS documentation, "JetStream wire API Reference", and ADR-13, ADR-17 and ADR-37.
+"""
 
 import json
 import secrets
