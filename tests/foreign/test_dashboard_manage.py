@@ -15,6 +15,7 @@ from tests.support.dashboard import (
     press,
     row,
     shows,
+    tick,
     url,
 )
 from tests.support.foreign import PythonPeer, running_broker
@@ -39,6 +40,48 @@ def confirm(page: Page, *values: str) -> None:
         page.fill("#confirm-choices input", value)
     page.click("#confirm-yes")
     page.until("!document.getElementById('confirm').open")
+
+
+def test_a_queue_is_created_filled_searched_moved_and_deleted(page: Page, port: int) -> None:
+    page.go("queues")
+    page.click("#queues-create")
+    confirm(page, "/queue/new")
+    shows(page, "#queues-result", "/queue/new was created.")
+    open_queue(page, "/queue/new")
+    page.fill("#queue .send [name=headers]", "kind:apple")
+    page.fill("#queue .send [name=body]", "two green apples")
+    press(page, "queue", "Send")
+    shows(page, "#queue .send .result", "it waits, stored in memory")
+    page.fill("#queue .send [name=headers]", "kind:pear")
+    page.fill("#queue .send [name=body]", "a pear")
+    press(page, "queue", "Send")
+    shows(page, "#queue .messages", "a pear")
+    page.fill("#queue .search [name=selector]", "kind = 'apple'")
+    press(page, "queue", "Search")
+    page.until("!document.querySelector('#queue .messages').innerText.includes('a pear')")
+    shows(page, "#queue .messages", "two green apples")
+    press(page, "queue", "Clear")
+    page.fill("#queue .search [name=body]", "pear")
+    press(page, "queue", "Search")
+    page.until("!document.querySelector('#queue .messages').innerText.includes('apples')")
+    press(page, "queue", "Clear")
+    shows(page, "#queue .messages", "apples")
+    tick(page, "apples")
+    press(page, "queue", "Move …")
+    confirm(page, "/queue/fruit")
+    shows(page, "#queue .messages-result", "1 message.")
+    press(page, "queue", "Move all …")
+    confirm(page, "/queue/fruit")
+    shows(page, "#queue .result", "/queue/new: 1 message moved to /queue/fruit.")
+    peer = anonymous(port)
+    peer.subscribe("/queue/fruit")
+    assert [peer.get().body for _ in range(2)] == ["two green apples", "a pear"]
+    peer.leave()
+    shows(page, "#queue .tile strong", "0")
+    press(page, "queue", "Delete …")
+    shows(page, "#confirm", "0 messages")
+    confirm(page)
+    shows(page, "#queue .result", "/queue/new: deleted.")
 
 
 @pytest.mark.full

@@ -157,8 +157,11 @@ export class Table {
       return;
     }
     say(cell, column.text(item));
-    if (column.title) cell.title = column.title(item);
-    if (column.mark) cell.className = `${column.isNumber ? "number " : ""}${column.mark(item)}`;
+    // What is as it was is not set: the browser would compute its style again.
+    const title = column.title?.(item) ?? "";
+    if (cell.title !== title) cell.title = title;
+    const kind = column.mark ? `${column.isNumber ? "number " : ""}${column.mark(item)}` : null;
+    if (kind !== null && cell.className !== kind) cell.className = kind;
   }
 
   #sayHowMany(shown) {

@@ -13,6 +13,7 @@ import { explainLink, sessions } from "./links.js";
 import { Messages } from "./messages.js";
 import { gap } from "./overview.js";
 import { QueueActions } from "./queue_actions.js";
+import { SendForm } from "./sending.js";
 
 const CONSUMERS = [
   sessions("Session", (item) => item.session_id),
@@ -46,6 +47,7 @@ export class QueuePage extends Page {
     Object.assign(this, { model, redraw, context: { model, api } });
     this.outcome = new Outcome(el("p"));
     this.messages = new Messages({ api, model, onChange: () => this.loader.now() });
+    this.sending = new SendForm({ api, onSent: () => this.#lookAgain() });
     this.loader = new Loader({
       load: () => api.get("queue", { queue: this.name }),
       onAnswer: (answer) => this.#take(answer),
@@ -59,10 +61,7 @@ export class QueuePage extends Page {
     this.actions = new QueueActions({
       ...this.context,
       outcome: this.outcome,
-      onDone: () => {
-        this.loader.now();
-        this.messages.look();
-      },
+      onDone: () => this.#lookAgain(),
     });
     this.explain = el("span");
     this.head = pageHead("Queues", this.explain, ...this.actions.buttons);
@@ -110,7 +109,7 @@ export class QueuePage extends Page {
       el("div", { class: "columns" }, ...this.charts.map(({ card: each }) => each), card("Figures", [], this.figures)),
       el("h2", {}, "Consumers"),
       consumers,
-      this.messages.card,
+      el("div", { class: "columns top" }, this.messages.card, this.sending.card),
       card("Policy", [], this.policy),
     );
   }
@@ -119,6 +118,7 @@ export class QueuePage extends Page {
     say(this.head.name, name);
     this.explain.replaceChildren(explainLink(name));
     this.actions.of(name);
+    this.sending.to(name);
     this.messages.show(name);
   }
 
@@ -134,6 +134,11 @@ export class QueuePage extends Page {
     this.consumers.update([]);
     facts(this.policy, []);
     facts(this.figures, []);
+  }
+
+  #lookAgain() {
+    this.loader.now();
+    this.messages.look();
   }
 
   #take(queue) {

@@ -19,6 +19,7 @@ export class QueueActions {
       button("Move all …", () => this.#move()),
       button("Redeliver …", () => this.#redeliver()),
       button("Purge …", () => this.#purge()),
+      button("Delete …", () => this.#delete()),
     ];
   }
 
@@ -98,6 +99,24 @@ export class QueueActions {
         isDangerous: true,
       },
       told: ({ redelivered }) => `${format.some(redelivered, "message")} returned to the queue`,
+    });
+  }
+
+  #delete() {
+    const { input_depth: waiting = 0, ack_depth: held = 0, total: consumers = 0 } = this.#queue ?? {};
+    const messages = format.some(waiting + held, "message");
+    return this.#do({
+      verb: "delete",
+      what: "Delete",
+      question: {
+        title: `Delete ${this.name}?`,
+        text: `Permanently deletes the queue with its ${messages}, and closes the connections of its ${format.some(consumers, "consumer")}.`,
+        yes: "Delete",
+        isDangerous: true,
+      },
+      // Without it, the broker deletes an empty queue only.
+      parameters: () => ({ force: waiting + held + consumers > 0 ? "1" : undefined }),
+      told: () => "deleted",
     });
   }
 }

@@ -1,7 +1,7 @@
 // The list of queues; each leads to its page.
 
 import { byId, el, say } from "../lib/dom.js";
-import { Outcome } from "../lib/dialogs.js";
+import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { ROWS_SHOWN, Table, links, number } from "../lib/table.js";
@@ -69,6 +69,7 @@ export class Queues extends View {
     for (const input of [this.filter, this.state]) {
       input.addEventListener("input", () => this.loader.now());
     }
+    byId("queues-create").addEventListener("click", () => this.#create());
   }
 
   clear() {
@@ -88,5 +89,21 @@ export class Queues extends View {
   #flow(name) {
     const known = this.model.destinations.things.get(name);
     return { in: known?.rates.in ?? 0, out: known?.rates.out ?? 0 };
+  }
+
+  async #create() {
+    const answer = await ask({
+      title: "Create a queue",
+      text: "It stays without messages and consumers until it is deleted. (Other queues exist from their first use.)",
+      yes: "Create",
+      fields: [{ name: "queue", label: "Queue", value: "/queue/" }],
+    });
+    if (answer === null) return;
+    const { queue } = answer;
+    await this.outcome.of(`Create ${queue}`, async () => {
+      const { created } = await this.api.post("create", { queue });
+      return created ? `${queue} was created.` : `${queue} existed before.`;
+    });
+    this.loader.now();
   }
 }
