@@ -260,6 +260,7 @@ test("figures are written for people", () => {
   assert.equal(format.millis(1638.4), "1.6 s");
   assert.equal(format.duration(3723), "1 h 2 min");
   assert.equal(format.duration(86400 * 3), "3 d 0 h");
+  assert.deepEqual([7, 200, 9000, 1e6, undefined].map(format.age), ["7 s", "3.3 min", "2.5 h", "11.6 d", "–"]);
   assert.equal(format.some(1, "subscription"), "1 subscription");
   assert.equal(format.cut("abcdef", 3), "abc…");
 });

@@ -121,7 +121,7 @@ function drawTimes(context, { begin, end }, x, height, colour) {
   }
 }
 
-const LEFT = 46;
+const LEFT = 56;
 const BOTTOM = 18;
 
 /** Lines over time with axes; `lines`: {read, colour}; `say` writes a value on the axis. */
@@ -197,7 +197,7 @@ export function drawHeat(canvas, points, options) {
   const { low, high } = usedBuckets(sum);
   const rows = high - low + 1;
   const tall = (height - BOTTOM) / rows;
-  const left = LEFT + 10;
+  const left = LEFT;
   const begin = when.begin - intervalMs;
   const x = (at) => left + ((at - begin) / (when.end - begin)) * (width - left);
   const wide = Math.max(1.5, x(intervalMs) - x(0));

@@ -59,6 +59,14 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** Seconds in one unit, for an axis: 40 s, 3.3 min. */
+export function age(seconds) {
+  if (!isNumber(seconds)) return DASH;
+  const units = [[86_400, "d"], [3600, "h"], [60, "min"]];
+  const [length, unit] = units.find(([each]) => seconds >= each) ?? [1, "s"];
+  return `${tenth.format(seconds / length)} ${unit}`;
+}
+
 /** The time of day of a moment in milliseconds since 1970, where the reader is. */
 export function clock(ms) {
   if (!isNumber(ms)) return DASH;

@@ -84,7 +84,7 @@ export class QueuePage extends Page {
         { name: "in", read: (point) => point.in, colour: "in" },
         { name: "out", read: (point) => point.out, colour: "out" },
       ),
-      lines("Age", "of the oldest", format.duration, {
+      lines("Age", "of the oldest", format.age, {
         name: "waiting",
         read: (point) => point.age,
         colour: "in",
