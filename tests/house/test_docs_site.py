@@ -84,6 +84,10 @@ SOUGHT = {
     "ttl": "use/scheduling",
     "replay": "use/streams",
     "cli": "use/cli",
+    "asyncio": "use/client",
+    "fastapi": "use/fastapi",
+    "django": "use/django",
+    "opentelemetry": "use/tracing",
 }
 """What readers search for, and the page that has to come first."""
 

@@ -36,20 +36,21 @@ def gate(broker: ThreadedBroker) -> Iterator[Gate]:
 
 
 def test_a_task_that_is_cancelled(gate: Gate) -> None:
-    async def stay(clients: list[Client]) -> None:
+    async def stay(opened: "asyncio.Future[Client]") -> None:
         async with open_client(gate.url) as client:
-            clients.append(client)
             gate.hold()
+            opened.set_result(client)
             await client.send("/topic/a")
 
     async def main() -> None:
-        clients: list[Client] = []
-        task = asyncio.create_task(stay(clients))
-        await asyncio.sleep(0.2)
+        opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(stay(opened))
+        client = await opened
+        await asyncio.sleep(0.05)
         task.cancel("enough")
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert clients[0]._core.awaited == {}
+        assert client._core.awaited == {}
         assert len(asyncio.all_tasks()) == 1 + (sys.version_info < (3, 12))  # and wait_for's
 
     run(main())
