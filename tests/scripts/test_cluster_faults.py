@@ -26,6 +26,7 @@ def test_nothing_is_lost_or_repeated_when_owners_end_or_pause_or_servers_leave(
     assert set(summary["silence"]) == {"owner", "pause", "replace"}
 
 
+@pytest.mark.full
 def test_a_cluster_is_measured() -> None:
     nats_server()
     done = run_script("bench", "--cluster", "--quick", "--seconds", "1")
