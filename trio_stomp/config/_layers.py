@@ -86,6 +86,10 @@ def load(
     settings = evolve(
         settings,
         destinations=tuple((pattern, found[-1].policy) for pattern, found in by_pattern.items()),
+        sources={
+            **{name: values[-1].source for name, values in given.items()},
+            **{pattern: found[-1].source for pattern, found in by_pattern.items()},
+        },
         rules=_rules([file.rules for file in files if file.rules is not None], given),
     )
     return Configuration(settings, given, by_pattern, tuple(file.path for file in files))

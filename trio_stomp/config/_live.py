@@ -18,6 +18,7 @@ from trio_stomp.config._sources import shown
 
 DESTINATIONS = "destinations"
 RULES = "rules"
+SOURCES = "sources"
 
 
 @frozen
@@ -156,6 +157,10 @@ def put(settings: Settings, new: Settings) -> None:
             object.__setattr__(getattr(settings, group), name, value)
     object.__setattr__(settings, DESTINATIONS, new.destinations)
     object.__setattr__(settings, RULES, new.rules)
+    fixed = {spec.name for spec in options() if not spec.live}
+    kept = {name: source for name, source in settings.sources.items() if name in fixed}
+    read = {name: source for name, source in new.sources.items() if name not in fixed}
+    object.__setattr__(settings, SOURCES, {**kept, **read})
 
 
 def _value(settings: Settings, spec: OptionSpec) -> object:

@@ -1,9 +1,13 @@
 """All settings of a broker: the frozen options of each floor, composed."""
 
-from attrs import Factory, frozen
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from attrs import Factory, field, frozen
 
 from trio_stomp.base import option
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy
+from trio_stomp.config._sources import Source
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.protocol._options import ProtocolOptions
@@ -14,6 +18,7 @@ from trio_stomp.transport._options import TransportOptions
 from trio_stomp.web._options import WebOptions
 
 LAST_PORT = 65_535
+NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
 
 
 @frozen
@@ -108,6 +113,8 @@ class Settings:
     """Policies by destination pattern; the first match counts."""
     rules: AccessRules | None = None
     """The access rules of the settings files; None = those of ``acl_file``."""
+    sources: Mapping[str, Source] = field(default=NO_SOURCES, eq=False, repr=False)
+    """The source of each option that was given, by name, and of each policy, by its pattern."""
 
     @classmethod
     def of(cls, **values: object) -> "Settings":

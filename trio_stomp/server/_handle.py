@@ -146,6 +146,8 @@ class ServerHandle:
     tls_addresses: tuple[str, ...] = ()
     """The addresses where TLS is required."""
     on_reload: Callable[[Any], Awaitable[None]] = _nothing_to_reload
+    reread: Callable[[], Awaitable[None]] | None = None
+    """Reads the settings files again and reloads, for operators; None = only ``reload``."""
     on_connect: Callable[[trio.abc.Stream], None] = refuse
     feed: EventFeed = field(factory=EventFeed)
     grace_s: float | None = None

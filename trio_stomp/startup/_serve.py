@@ -14,12 +14,13 @@ from trio_stomp._version import __version__
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
 from trio_stomp.broker import dialect as find_dialect
-from trio_stomp.config import Settings, adopt, own, policy_book, put
+from trio_stomp.config import Settings, adopt, own, policy_book, put, toml
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Clock, Entrance, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._collector import collect_young
+from trio_stomp.startup._described import described_policies, described_settings
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
 from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
@@ -237,9 +238,20 @@ def _assemble(
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, opened[0] if opened is not None else None)
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
-    core = Core(broker.manager, broker.explainer.explain)
-    add_interface(site, server, core, reporter.figures)
+    add_interface(site, server, _core(broker, settings, handle), reporter.figures)
     return server
+
+
+def _core(broker: Broker, settings: Settings, handle: ServerHandle) -> Core:
+    """Return the parts of the core that the management interface uses."""
+    return Core(
+        broker.manager,
+        broker.explainer.explain,
+        settings=partial(described_settings, settings),
+        policies=lambda: list(described_policies(settings)),
+        as_toml=toml,
+        reload=lambda: handle.reread() if handle.reread is not None else handle.reload(),
+    )
 
 
 def _authenticator(

@@ -17,8 +17,8 @@ def test_flat_names_are_unique_over_the_groups() -> None:
 
 def test_options_keep_the_order_of_the_groups() -> None:
     groups = [spec.group for spec in options()]
-    # Policies by destination and rules are tables of the file, no groups of options.
-    tables = ("destinations", "rules")
+    # Policies and rules are tables of the file, and sources are of all: no groups of options.
+    tables = ("destinations", "rules", "sources")
     order = [field.name for field in attrs.fields(Settings) if field.name not in tables]
     assert list(dict.fromkeys(groups)) == order
     assert groups == sorted(groups, key=order.index)

@@ -315,6 +315,26 @@ class Manager:
         quota = self.authorizer.quotas.of_user(user) if user else None
         return Task(self.queues.turns, self._log, declare(self.queues, self._log, name, quota), 1)
 
+    def create_all(self, names: "Sequence[str]") -> Task:
+        """Begin to create queues that stay, all or none.
+
+        Args:
+          names: Their names.
+
+        Raises:
+          ProtocolError: One cannot be the name of a queue.
+        """
+        for name in names:
+            check_declarable(name)
+        work = self._creating(names)
+        return Task(self.queues.turns, self._log, work, len(names))
+
+    def _creating(self, names: "Sequence[str]") -> "Iterator[int]":
+        done = 0
+        for name in names:
+            done += sum(declare(self.queues, self._log, name, None))
+            yield done
+
     def delete(
         self, name: str, close: "Callable[[Client], None]", *, by: str, force: bool
     ) -> Deletion:

@@ -1,11 +1,13 @@
 """The parts of the core that requests use, other than its figures."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+import trio
 from attrs import frozen
 
 from trio_stomp.base import Pieces
+from trio_stomp.web._query import Record
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager
@@ -18,7 +20,15 @@ class Core:
     Args:
       manager: Carries out what operators do.
       explain: Answers a question as at ``DIAG/explain``, in pieces.
+      settings: Returns a record of each option.
+      policies: Returns a record of each policy in its order, the last one of the defaults.
+      as_toml: Returns a value as TOML.
+      reload: Reads the settings, users, rules and certificates again, as at SIGHUP.
     """
 
     manager: "Manager"
     explain: Callable[[str], Pieces[dict[str, object]]]
+    settings: Callable[[], Sequence[Record]] = tuple
+    policies: Callable[[], Sequence[Record]] = tuple
+    as_toml: Callable[[object], str] = repr
+    reload: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint

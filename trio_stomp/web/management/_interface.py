@@ -8,11 +8,13 @@ from trio_stomp.web._site import Site
 from trio_stomp.web.management._access import Access
 from trio_stomp.web.management._changes import Changes
 from trio_stomp.web.management._core import Core
+from trio_stomp.web.management._definitions import Definitions
 from trio_stomp.web.management._lists import Lists
 from trio_stomp.web.management._operations import MessageOperations
 from trio_stomp.web.management._overview import Overview
 from trio_stomp.web.management._queues import QueueRequests
 from trio_stomp.web.management._schedules import Leftovers
+from trio_stomp.web.management._settings import SettingRequests
 from trio_stomp.web.management._streams import StreamRequests
 from trio_stomp.web.management._subscriptions import SubscriptionLists
 from trio_stomp.web.management._views import Views
@@ -51,6 +53,8 @@ def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint
         StreamRequests(server, manager, figures),
         Leftovers(server, manager, figures),
         Access(server, manager, figures),
+        SettingRequests(core, figures),
+        Definitions(server, core, figures),
         Changes(server, manager),
     )
     found = [each for group in groups for each in group.endpoints()]

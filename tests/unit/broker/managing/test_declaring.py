@@ -21,6 +21,17 @@ def again(core: Bench) -> Bench:
     return core.restarts() if isinstance(core, DurableBench) else core
 
 
+def test_several_queues_are_created_or_none(core: Bench) -> None:
+    manager = core.broker.manager
+    with pytest.raises(ProtocolError, match="is no queue"):
+        manager.create_all(["/queue/a", "/topic/b"])
+    assert core.broker.queues.find("/queue/a") is None
+    drive(core, manager.create("/queue/a"))
+    task = manager.create_all(["/queue/a", "/queue/b"])
+    drive(core, task)
+    assert (task.done, again(core).queue("/queue/b").is_declared) == (1, True)
+
+
 def delete(core: Bench, *, force: bool = False, closed: list[Client] | None = None) -> Deletion:
     clients: list[Client] = [] if closed is None else closed
     deletion = core.broker.manager.delete(Q, clients.append, by="ann", force=force)

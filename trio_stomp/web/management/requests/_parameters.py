@@ -20,6 +20,8 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "invalid-destination": (400, "the destination is wrong, or cannot be used for this"),
         "wildcard-in-send": (400, "the destination is a wildcard; name one destination"),
         "destination-too-long": (400, "the name is longer than the option max_destination_bytes"),
+        "invalid-settings": (400, "a file of settings, users or rules is wrong"),
+        "invalid-definitions": (400, "the body is no export of definitions"),
         "authentication-failed": (401, "log in"),
         "not-authorized": (
             403,

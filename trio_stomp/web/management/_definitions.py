@@ -1,0 +1,194 @@
+"""Export and import of definitions: created queues, policies, durable subscriptions."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from attrs import asdict, define
+
+from trio_stomp.base import LOOKS, Pieces, ProtocolError, slices
+from trio_stomp.broker import DestinationPolicy, Queue, Task, queue_of
+from trio_stomp.web._query import JSON, NOT_KEPT, Answer, Query, Record, Word
+from trio_stomp.web._site import ADMIN
+from trio_stomp.web.management._core import Core
+from trio_stomp.web.management.requests import (
+    COUNT,
+    FLAG,
+    OBJECT,
+    OF_BODIES,
+    TEXT,
+    TEXTS,
+    Endpoint,
+    Stepwise,
+    record,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import Binding
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server
+
+VERSION = 1
+MAX_BYTES = 1024 * 1024
+FORMAT = Word("format", "the form of the answer", choices=("json", "toml"))
+DRY_RUN = Word("dry_run", "1 = change nothing, show what would change", choices=("0", "1"))
+TOML = "application/toml"
+_DEFAULTS = asdict(DestinationPolicy())
+
+
+@define(eq=False, repr=False)
+class Definitions:
+    """The requests about definitions."""
+
+    server: "Server"
+    core: Core
+    figures: "Figures"
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        yield Endpoint(
+            name="definitions",
+            summary="Export the created queues, the policies, and the durable subscriptions.",
+            parameters=(FORMAT,),
+            answer={
+                "version": COUNT,
+                "queues": {"type": "array", "items": record({"name": TEXT})},
+                "policies": OBJECT,
+                "durables": {"type": "array", "items": OBJECT},
+            },
+            build=self.export,
+        )
+        yield Endpoint(
+            name="definitions",
+            summary="Import definitions: create the queues, and show which policies and durable"
+            " subscriptions differ. Policies are those of the settings files, and durable"
+            " subscriptions their subscribers' to make.",
+            rights=ADMIN,
+            parameters=(DRY_RUN,),
+            answer={
+                "dry_run": FLAG,
+                **dict.fromkeys(("created", "existing", "policies", "durables"), TEXTS),
+            },
+            errors=(*OF_BODIES, "invalid-definitions", "invalid-destination"),
+            as_send=True,
+            method="POST",
+            operate=self.adopt,
+            body={"application/json": "definitions as exported", TOML: "the same as TOML"},
+        )
+
+    def export(self, query: Query) -> Pieces[Answer]:
+        """Answer with the definitions."""
+        in_toml = query.word(FORMAT) == "toml"
+        queues: list[str] = []
+        for some in slices(list(self.server.broker.statistics().destinations), LOOKS):
+            found = map(queue_of, some)
+            queues += [each.name for each in found if each is not None and each.is_declared]
+            yield
+        durables = [self._durable(each) for each in self.server.broker.statistics().durables]
+        policies = self._policies()
+        if not in_toml:
+            fields: Record = {
+                "version": VERSION,
+                "queues": [{"name": name} for name in sorted(queues)],
+                "policies": policies,
+                "durables": durables,
+            }
+            return 200, JSON, json.dumps(fields).encode() + b"\n"
+        lines = [f"version = {VERSION}"]
+        for name in sorted(queues):
+            lines += ["", "[[queues]]", *self._lines({"name": name})]
+        for pattern, policy in policies.items():
+            lines += ["", f"[policies.{self.core.as_toml(pattern)}]", *self._lines(policy)]
+        for durable in durables:
+            lines += ["", "[[durables]]", *self._lines(durable)]
+        text = "\n".join(lines) + "\n"
+        return 200, (("Content-Type", TOML), *NOT_KEPT), text.encode()
+
+    def _lines(self, fields: Mapping[str, object]) -> list[str]:
+        return [f"{name} = {self.core.as_toml(value)}" for name, value in fields.items()]
+
+    def _policies(self) -> dict[str, Record]:
+        """Return the fields of each policy that differ from the defaults."""
+        found: dict[str, Record] = {}
+        for each in self.core.policies():
+            policy = each["policy"]
+            assert isinstance(policy, dict)
+            if each["pattern"]:
+                found[f"{each['pattern']}"] = {
+                    name: list(value) if isinstance(value, tuple) else value
+                    for name, value in policy.items()
+                    if value != _DEFAULTS[name]
+                }
+        return found
+
+    def _durable(self, binding: "Binding") -> Record:
+        fields = self.figures.subscription(binding)
+        names = ("name", "client_id", "owner", "destination", "no_local")
+        return {**{name: fields[name] for name in names}, "selector": binding.selector_text}
+
+    def adopt(self, query: Query) -> Stepwise[Task]:
+        """Import definitions."""
+        is_dry, manager = query.word(DRY_RUN) == "1", self.core.manager
+        in_toml = TOML.encode() in query.request.tokens(b"content-type")
+        differences: Record = {}
+
+        def begin(_identity: object, body: bytes) -> Task:
+            queues, policies, durables = read_definitions(body, in_toml=in_toml)
+            existing = [name for name in queues if _is_declared(manager.queues.find(name))]
+            differences["existing"] = existing
+            differences["created"] = [name for name in queues if name not in set(existing)]
+            mine = self._policies()
+            differences["policies"] = sorted(
+                name for name in {**mine, **policies} if mine.get(name) != policies.get(name)
+            )
+            known = {json.dumps(self._durable(each)) for each in manager.bindings.durables}
+            differences["durables"] = sorted(
+                f"{each.get('name')}" for each in durables if json.dumps(each) not in known
+            )
+            return manager.create_all([] if is_dry else queues)
+
+        return Stepwise(
+            server=self.server,
+            manager=manager,
+            query=query,
+            rights=ADMIN,
+            begin=begin,
+            result=lambda _task: {"dry_run": is_dry, **differences},
+            event="definitions",
+            detail=lambda count: f"{count} queues created",
+            max_body_bytes=MAX_BYTES,
+        )
+
+
+def read_definitions(
+    body: bytes, *, in_toml: bool
+) -> tuple[list[str], Mapping[str, object], list[Record]]:
+    """Return the names of queues, the policies and the durable subscriptions of a text.
+
+    Raises:
+      ProtocolError: it has no definitions.
+    """
+    try:
+        text = body.decode()
+        found = tomllib.loads(text) if in_toml else json.loads(text)
+        is_known = found["version"] == VERSION
+        queues = [f"{each['name']}" for each in found.get("queues", [])]
+        policies, durables = dict(found.get("policies", {})), list(found.get("durables", []))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _invalid(f"{error}") from None
+    if not is_known or not all(isinstance(each, dict) for each in durables):
+        raise _invalid(f"the version is {found['version']!r}")
+    return list(dict.fromkeys(queues)), policies, durables
+
+
+def _invalid(why: str) -> ProtocolError:
+    return ProtocolError(
+        "invalid-definitions",
+        f"the body has no definitions of version {VERSION}: {why[:200]}; GET definitions shows the"
+        " form",
+    )
+
+
+def _is_declared(queue: Queue | None) -> bool:
+    return queue is not None and queue.is_declared
