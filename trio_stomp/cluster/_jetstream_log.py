@@ -99,7 +99,7 @@ class JetStreamLog:
         """
         found: list[LogEntry] = []
         for each in sequences:
-            with suppress(NotFound):  # it was purged meanwhile
+            with suppress(NotFound):  # it was purged meanwhile, and its reader sees the gap
                 found.append(LogEntry(*await self.jetstream.message(self.stream, seq=each)))
         return found
 

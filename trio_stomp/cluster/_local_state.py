@@ -132,7 +132,10 @@ class LocalState:
           Unfit: Entries before them were deleted, or the local store has lost something.
           StoreError: An entry is damaged or not ours, or the local store fails.
         """
-        if entries and entries[0].sequence != self.position + 1:
+        if entries and (
+            entries[0].sequence != self.position + 1
+            or entries[-1].sequence != self.position + len(entries)  # some between were deleted
+        ):
             raise Unfit
         for batch in self._reader.feed(entries):
             if batch.first != self.commit + 1:

@@ -16,7 +16,7 @@ from attrs import evolve
 
 from trio_stomp.base import value
 from trio_stomp.cluster._commit_log import CommitLog, LogEntry
-from trio_stomp.store import Recovered, StaleSequence, Store, StoreError
+from trio_stomp.store import Recovered, StaleSequence, Store, StoreError, StoreUnavailable
 from trio_stomp.store.tools import View, export_lines, import_lines
 
 APPLIED = "cluster:applied"
@@ -177,10 +177,14 @@ def read_snapshot(stream: CommitLog, snapshot: Snapshot) -> Iterator[str]:
     """Yield the lines of a snapshot, as they were exported. Blocks.
 
     Raises:
+      StoreUnavailable: A newer snapshot has taken its place meanwhile.
       StoreError: The stream cannot be read, or the snapshot is damaged.
     """
-    unpacker, rest = zlib.decompressobj(), b""
+    unpacker, rest, expected = zlib.decompressobj(), b"", snapshot.first
     for entry in _entries(stream, snapshot.first - 1):
+        if entry.sequence != expected:
+            break
+        expected += 1
         try:
             lines = (rest + unpacker.decompress(entry.payload[_HEADER.size :])).split(b"\n")
         except zlib.error as error:
@@ -190,6 +194,7 @@ def read_snapshot(stream: CommitLog, snapshot: Snapshot) -> Iterator[str]:
             yield line.decode()
         if entry.sequence == snapshot.last:
             return
+    raise StoreUnavailable("the snapshot was deleted while it was read, since there is a newer one")
 
 
 def _entries(stream: CommitLog, after: int) -> Iterator[LogEntry]:

@@ -17,7 +17,13 @@ from tests.support.cluster import FakeLog, Node
 from tests.support.stores import ignore
 from trio_stomp.cluster import LocalState, LogEntry, ReplicatedStore
 from trio_stomp.cluster._audit import digest_at
-from trio_stomp.cluster._snapshot import Snapshot, find_snapshot, write_snapshot
+from trio_stomp.cluster._local_state import Unfit
+from trio_stomp.cluster._snapshot import (
+    Snapshot,
+    find_snapshot,
+    read_snapshot,
+    write_snapshot,
+)
 from trio_stomp.store import (
     Append,
     Atomic,
@@ -347,6 +353,35 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
     entries[1] = LogEntry(2, entries[1].payload[:60] + bytes(40))
     with pytest.raises(StoreError, match="entry 2 of the snapshots is damaged"):
         Member.at(tmp_path / "b", owner).open()
+
+
+def test_entries_that_are_deleted_while_they_are_read_are_missed(tmp_path: Path) -> None:
+    """The first was read before the log was shortened, and the others after that."""
+    owner = filled(tmp_path / "a")
+    other = Member.at(tmp_path / "b", owner)
+    local = other.node.make().local
+    local.open(ignore)
+    entries = list(owner.node.log.read(0))[:6]
+    del entries[2:4]
+    with pytest.raises(Unfit):
+        local.follow(entries)
+    assert local.position == 0
+    local.close()
+
+
+def test_a_snapshot_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path) -> None:
+    owner = filled(tmp_path / "a")
+    snapshot = owner.write()
+    assert snapshot is not None
+    lines = read_snapshot(owner.node.snapshots, snapshot)
+    next(lines)
+    owner.puts(40)
+    later = owner.write()
+    assert later is not None
+    owner.purge(later)
+    with pytest.raises(StoreUnavailable, match="there is a newer one"):
+        list(lines)
+    assert list(read_snapshot(owner.node.snapshots, later))
 
 
 class Nodes(RuleBasedStateMachine):
