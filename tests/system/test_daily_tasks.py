@@ -31,7 +31,7 @@ PRINTED = {
     "Look at messages": ("kind:apple", "    two apples", "/queue/orders: 1 shown"),
     "Purge a queue": ("/queue/orders: 2 purged",),
     "Move messages": ("/queue/orders: 1 moved to /queue/later", "DLQ.orders: 1 sent again"),
-    "Who may do what?": ("^user +groups", "^allowed +actions"),
+    "Save and restore definitions": ("0 queues created", "/topic/log", "^user +", "^allowed +"),
     "Send a message, a file": (r"prices: matched \d", "3 sent: 3 matched"),
     "Send many": ("3 sent: 3 matched",),
     "Keep the last value": (r"^1\.1$",),

@@ -4,10 +4,12 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
 
+from tests.support.files import save
 from tests.support.tool_fakes import Terminal, Told, fake_site, run
 from tests.support.tool_fakes import told as told
 from trio_stomp.cli import _main
@@ -56,6 +58,48 @@ def test_messages_are_chosen_by_body_time_and_id(told: Told, url: str) -> None:
     assert told("peek", Q, "--until", "1h").endswith(f"{Q}: 0 shown, 3 waiting\n")
     purge = told("purge", Q, "--id", message["message_id"], "--id", "none-1", "--yes")
     assert purge == f"{Q}: 1 purged\n"
+
+
+def test_definitions_are_carried_to_another_broker(told: Told, url: str, tmp_path: Path) -> None:
+    told("create", "/queue/new")
+    for kind in ("toml", "json"):
+        exported = told("export", "--format", kind)
+        assert "/queue/new" in exported
+        file = save(tmp_path / kind, exported)
+        assert told("import", file) == "0 queues created, 1 existed\n"
+    with threaded_broker() as broker:
+        where = ("--url", f"stomp://{broker.host}:{broker.port}")
+        dry = told("import", file, "--dry-run", *where).splitlines()
+        assert dry[:2] == ["1 queues would be created, 0 existed", "  /queue/new"]
+        assert json.loads(told("import", file, "--json", *where))["created"] == ["/queue/new"]
+        assert told("ls", "queues", "--names", *where) == "/queue/new\n"
+    assert "/nowhere cannot be read: No such file" in told("import", "/nowhere", code=BAD_OPTION)
+    bad = save(tmp_path / "bad", "version = 7")
+    assert "the body has no definitions" in told("import", bad, code=CANNOT)
+
+
+def test_settings_and_policies_are_listed_with_their_source(told: Told, url: str) -> None:
+    assert "default" in told("ls", "settings", "--name", "max_connections")
+    assert "ttl_ms" in told("show", "setting", "ttl_ms")
+    assert told("ls", "policies").startswith("pattern")
+
+
+def test_a_broker_reads_its_files_again(told: Told, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    save(users, "u:geheim\n")
+    rules = save(tmp_path / "acl", '[[rule]]\nuser = "u"\nallow = ["admin"]\nto = "DIAG"\n')
+    with threaded_broker(passwd_file=str(users), acl_file=rules) as broker:
+        login = (
+            "--url",
+            broker.url,
+            "--login",
+            "u",
+            "--passcode-file",
+            save(tmp_path / "p", "geheim"),
+        )
+        assert told("reload", *login) == "the broker has read its files again\n"
+        users.write_text("u")
+        assert "error: " in told("reload", *login, code=CANNOT)
 
 
 def test_a_queue_is_created_and_deleted(told: Told, url: str) -> None:

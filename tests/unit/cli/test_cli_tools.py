@@ -5,8 +5,6 @@ import base64
 import getpass
 import io
 import json
-import os
-import re
 import shutil
 import ssl
 import subprocess
@@ -27,12 +25,10 @@ from tests.support.tool_fakes import (
     Told,
     answering,
     check_refused,
-    environment,
     fake_site,
     free_port,
     run,
     run_unread,
-    running,
 )
 from tests.support.tool_fakes import told as told
 from trio_stomp._version import __version__
@@ -41,7 +37,6 @@ from trio_stomp.cli import _connect_options, _hints, _http_get, _main, main
 from trio_stomp.cli._connect_options import (
     Access,
     Address,
-    is_loopback,
     parse_url,
     read_access,
     remedy_of,
@@ -174,10 +169,6 @@ def test_what_needs_no_broker_imports_none(line: str, code: int, heavy: set[str]
         ("explain a-1 --user u", "explain: a MESSAGE-ID takes no other options"),
         ("explain --user u", "explain: give a MESSAGE-ID, or --destination D"),
         ("explain --destination d --user u --session s", "--session and --user exclude each"),
-        ("reload --pid 0", "--pid is 0, but must be"),
-        ("reload --pid -1", "--pid is -1, but must be"),
-        ("reload --pid 1", "--pid is 1, but must be"),
-        ("reload --url stomp://example.invalid", "example.invalid is another machine"),
         ("health --url gopher://x", "--url has the scheme 'gopher' (known: stomp, "),
         ("health --url stmp://x", "did you mean stomp?"),
         ("health --url stomp://u:geheim@x", "--url holds a login: leave it out of the URL"),
@@ -707,84 +698,6 @@ def test_nobody_there_is_exit_2() -> None:
     told = json.loads(ran.stdout)
     assert (told["healthy"], told["reachable"]) == (False, False)
     assert "connection refused" in told["reason"]
-
-
-# reload
-
-
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
-@pytest.mark.parametrize(
-    ("pid", "why"),
-    [
-        (None, "does not report its process id"),
-        ("1", "does not report its process id"),
-        (-1, "does not report its process id"),
-        (0, "does not report its process id"),
-        (1, "is process 1, which is another program here"),
-        (2**22 + 5, "which is another program here"),
-    ],
-)
-def test_a_process_that_is_no_broker_is_left_alone(
-    pid: object, why: str, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
-    with fake_site(
-        {"/api/v1/overview": (200, json.dumps({"process": {"pid": pid}}).encode())}
-    ) as site:
-        error = told("reload", "--url", site.url, code=1)
-    assert error.startswith("trio-stomp reload: error: ")
-    assert why in error
-    assert killed == []
-
-
-@pytest.mark.parametrize(
-    ("error", "why"),
-    [
-        (ProcessLookupError(), "there is no process 4711"),
-        (PermissionError(), "process 4711 belongs to another user"),
-        (OverflowError(), "no process has the number 4711"),
-    ],
-)
-def test_a_process_that_cannot_be_told(
-    error: Exception, why: str, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kill(pid: int, number: int) -> None:
-        raise error
-
-    monkeypatch.setattr(os, "kill", kill)
-    assert why in told("reload", "--pid", "4711", code=1)
-
-
-def test_there_are_no_signals_on_windows(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert "restart the broker instead" in told("reload", "--pid", "5", code=1)
-
-
-@pytest.mark.parametrize(
-    ("host", "is_here"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("h", False)],
-)
-def test_a_signal_reaches_this_machine(host: str, is_here: bool) -> None:
-    assert is_loopback(host) is is_here
-
-
-def test_a_broker_reads_its_files_again() -> None:
-    command = [sys.executable, "-m", "trio_stomp", "--port", "0"]
-    with running(command, env=environment(), stderr=subprocess.PIPE, text=True) as broker:
-        try:
-            assert broker.stderr is not None
-            found = re.search(r"listening on 127\.0\.0\.1:(\d+)", broker.stderr.readline())
-            assert found
-            port = found[1]
-            ran = run("reload", "--json", "--url", f"stomp://127.0.0.1:{port}")
-            assert json.loads(ran.stdout) == {"pid": broker.pid, "signal": "SIGHUP"}
-            assert any("got SIGHUP" in line for line in broker.stderr)
-            ran = run("reload", "--pid", str(broker.pid))
-            assert ran.stdout.startswith(f"signalled process {broker.pid} to reload its files")
-            assert any("got SIGHUP" in line for line in broker.stderr)
-        finally:
-            broker.kill()
 
 
 # explain

@@ -10,7 +10,7 @@ from attrs import frozen
 from trio_stomp.cli import _main
 from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser
-from trio_stomp.cli.commands._manage import _cancel, _kinds
+from trio_stomp.cli.commands._manage import _cancel, _definitions, _kinds
 from trio_stomp.cli.commands._manage._arguments import (
     CHOICE,
     CLIENT_ID,
@@ -72,6 +72,9 @@ it is resumed, or the broker restarts. {OF_ADMIN}"""
 CLOSE = f"""\
 The client gets an ERROR with the code closed-by-operator, and what it had not acknowledged goes to
 others. It may connect again. {OF_ADMIN}"""
+RELOAD = f"""\
+It reads settings, users, rules and certificates, as at SIGHUP. If one file is wrong, nothing
+changes. {OF_ADMIN}"""
 DLQ = """\
 QUEUE is the original destination: orders and /queue/orders mean the dead letters in
 /queue/DLQ.orders, /topic/prices those in /queue/DLQ.topic/prices; /queue/DLQ.orders works, too.
@@ -201,6 +204,18 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             epilog=OF_ADMIN,
         ),
         "cancel": CANCEL,
+        "export": View(
+            _definitions.EXPORT, _definitions.export_definitions, _definitions.EXPORT_EPILOG
+        ),
+        "import": View(
+            _definitions.IMPORT, _definitions.import_definitions, _definitions.IMPORT_EPILOG
+        ),
+        "reload": Change(
+            "reload",
+            (),
+            lambda _found: "the broker has read its files again",
+            epilog=RELOAD,
+        ),
         "explain": View(EXPLAIN, explain, EXPLAIN_EPILOG),
         "subs ls": View((_kinds.NAMES,), _kinds.lister("durable")),
         "subs rm": Change(

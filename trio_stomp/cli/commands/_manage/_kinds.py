@@ -175,6 +175,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             path="rules",
             is_named=False,
         ),
+        "policy": Kind({"pattern": "pattern", "from": "source"}, path="policies"),
+        "setting": Kind({"name": "name", "value": "value", "from": "source"}, path="settings"),
     }
 )
 """By the word for one; the word for many is its path."""
