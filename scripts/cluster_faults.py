@@ -41,11 +41,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from _cluster.machines import Cluster, running_cluster
-from _cluster.pulse import Pulse
+from _cluster.pulse import QUEUE, Pulse
 from _cluster.wire import Wire
-from _crash.cast import Cast
+from _crash.cast import HOP, HOP2, Cast
 from _crash.clients import Client
 from _crash.ledger import Ledger
+
+from trio_stomp.cluster.routing import Placement
 
 LAZY_S = 8.0
 """Records that no client waits for are stored within a second, and a takeover takes some."""
@@ -94,7 +96,7 @@ class Faults:
     def round(self, kind: str) -> None:
         """Let one fault happen under load, and bring everything back."""
         cluster = self.cluster
-        owner = cluster.owner()
+        owner = cluster.owner(QUEUE)
         self.ledger.life += 1
         stop = threading.Event()
         clients = self._clients(stop)
@@ -207,6 +209,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="go on while nodes still read their state: more loss of service, no loss of messages",
     )
+    parser.add_argument(
+        "--partitions", type=int, default=1, help="owners; the first faults hit that of the pulse"
+    )
     parser.add_argument("--json", type=Path, help="write the summary to this file, too")
     return parser.parse_args(argv)
 
@@ -216,7 +221,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
     began = time.monotonic()
-    with running_cluster(folder) as cluster:
+    placement = Placement(args.partitions, f"{HOP},{HOP2}" if args.partitions > 1 else "")
+    with running_cluster(folder, placement=placement) as cluster:
         faults = Faults(cluster, args.seed, args.hasty)
         faults.prepare()
         kinds = args.only.split(",") if args.only else list(faults.kinds)

@@ -18,6 +18,7 @@ from attrs import evolve
 
 from _cluster.wire import Wire
 from trio_stomp.cluster import ClusterNames, ask_nodes, vacate
+from trio_stomp.cluster.routing import Placement
 from trio_stomp.nats import Address, JetStream, NatsError, NatsOptions, open_client, parse_object
 
 LOG = "stomp_log_00"
@@ -25,9 +26,11 @@ READY_S = 60.0
 """Longest time until a cluster, or a node that was started again, is ready."""
 CURRENT_S = 120.0
 """Longest time until all nodes have read their state."""
-ROLES = "owner", "standby"
+OWNER = "owner"
+ROLES = OWNER, "standby"
 """Of nodes that are up to date."""
 ASK_S = 0.5
+ONE = Placement(1)
 LOOK_S = 0.05
 SYSTEM = "system", "system"
 """Login and passcode of the servers' own account."""
@@ -80,9 +83,23 @@ class Cluster:
       folder: For all data and logs.
       count: Servers, and nodes.
       options: Of each node.
+      placement: Of destinations in partitions.
     """
 
-    def __init__(self, folder: Path, count: int = 3, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        options: Sequence[str] = (),
+        placement: Placement = ONE,
+    ) -> None:
+        self.placement = placement
+        if placement.partitions > 1:
+            options = (
+                *options,
+                *("--cluster-partitions", str(placement.partitions)),
+                *("--cluster-colocate", placement.colocate),
+            )
         self.engine_ports = [free_port() for _ in range(count)]
         self._routes = [free_port() for _ in range(count)]
         self.ports = [free_port() for _ in range(count)]
@@ -191,14 +208,20 @@ class Cluster:
             return False, ""
         return True, words.partition("owner ")[2].strip()
 
-    def owner(self) -> int:
-        """Return the number of the owner: the others relay clients to it.
+    def owner(self, destination: str = "") -> int:
+        """Return the number of the node that owns a destination, or with "" everything.
 
         Raises:
           NotReady: There is none for too long.
         """
         until = time.monotonic() + READY_S
         while time.monotonic() < until:
+            if self.placement.partitions > 1:
+                partition = self.placement.of(destination)
+                for report in trio.run(self._reports)[partition]:
+                    if report.get("role") == OWNER:
+                        return int(str(report["node"])[1:])
+                continue
             for number in range(len(self.nodes)):
                 _, name = self.says(number)
                 if name:
@@ -254,16 +277,20 @@ class Cluster:
           NotReady: It takes too long.
         """
         until = time.monotonic() + CURRENT_S
-        while len(self.nodes) != sum(role in ROLES for role in trio.run(self._roles)):
+        while not all(self._are_current(each) for each in trio.run(self._reports)):
             if time.monotonic() > until:
                 raise NotReady(f"nodes are not up to date; their logs are in {self.folder}")
 
-    async def _roles(self) -> list[object]:
+    def _are_current(self, reports: Sequence[Mapping[str, object]]) -> bool:
+        return len(self.nodes) == sum(each.get("role") in ROLES for each in reports)
+
+    async def _reports(self) -> list[list[dict[str, object]]]:
+        """Return what all nodes say of each partition."""
         addresses = [Address("127.0.0.1", port) for port in self.engine_ports]
+        names = [ClusterNames("stomp", number) for number in self.placement.all]
         async with open_client(NatsOptions(addresses)) as client:
             await client.wait_until_connected()
-            answers = await ask_nodes(client, ClusterNames("stomp"), {}, ASK_S, len(self.nodes))
-        return [each.get("role") for each in answers]
+            return [await ask_nodes(client, each, {}, ASK_S, len(self.nodes)) for each in names]
 
     def kill(self) -> None:
         """Kill everything."""
@@ -294,9 +321,11 @@ def nats_server() -> str:
 
 
 @contextmanager
-def running_cluster(folder: Path, options: Sequence[str] = ()) -> Iterator[Cluster]:
+def running_cluster(
+    folder: Path, options: Sequence[str] = (), placement: Placement = ONE
+) -> Iterator[Cluster]:
     """Run three servers and three nodes while the block runs."""
-    cluster = Cluster(folder, options=options)
+    cluster = Cluster(folder, options=options, placement=placement)
     try:
         cluster.start()
         yield cluster

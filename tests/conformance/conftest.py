@@ -13,7 +13,7 @@ async def empty_queues(dial: Dial) -> None:
     """Consume what the test left in queues: at its end a broker must hold nothing."""
     if not dial._is_started or dial.ended.is_set():
         return
-    queues = dial.server.broker.queues
+    queues = [queue for broker in dial.brokers for queue in broker.queues]
     if not any(queue.message_count for queue in queues):
         return
     step_s = 0.1 if isinstance(trio.lowlevel.current_clock(), MockClock) else 0.0
@@ -38,6 +38,7 @@ async def empty_queues(dial: Dial) -> None:
 async def dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
     """A broker of its own for each test, over each transport."""
     async with open_dial(request.param) as opened:
+        opened.colocate = getattr(request.module, "COLOCATE", "")
         yield opened
         await empty_queues(opened)
 

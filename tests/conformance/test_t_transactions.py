@@ -4,6 +4,9 @@ import pytest
 
 from tests.support.fakes import Client, Dial, Received, bodies, frame_bytes, until
 
+COLOCATE = ">"
+"""In a cluster with partitions, a transaction lies in one of them."""
+
 VERSIONS = ("1.0", "1.1", "1.2")
 KINDS = ("/queue/a", "/topic/a", "#a")
 

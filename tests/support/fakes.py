@@ -35,8 +35,9 @@ from wsproto.events import (
 
 from tests.support.tls import authority
 from trio_stomp import ServerHandle, Settings
-from trio_stomp.broker import Delivery
+from trio_stomp.broker import Broker, Delivery
 from trio_stomp.cluster import Contact, Gate
+from trio_stomp.cluster.routing import Placement, Router, make_core
 from trio_stomp.server import Entrance, Server
 from trio_stomp.startup._entrances import address_of, open_entrances
 from trio_stomp.startup._security import Security
@@ -453,7 +454,10 @@ TLS = "tls"
 WSS = "wss"
 RELAYED = "relayed"
 """TCP through another node of a cluster."""
-TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS, RELAYED)
+ROUTED, ROUTED_WS = "routed", "routed-ws"
+"""TCP and WebSocket through a node of a cluster with three partitions."""
+TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS, RELAYED, ROUTED, ROUTED_WS)
+PARTITIONS = 3
 
 
 @define(eq=False)
@@ -468,7 +472,7 @@ class Dial:
     options: dict[str, object] = field(factory=dict)
     server: Server = field(init=False)
     handle: ServerHandle = field(init=False)
-    assemble: Callable[[Settings, Security, ServerHandle], Server] = _assemble
+    assemble: Callable[..., Server] = _assemble
     security: Security = field(init=False)
     listener: MemoryListener = field(factory=MemoryListener)
     ended: trio.Event = field(factory=trio.Event)
@@ -476,16 +480,32 @@ class Dial:
     _is_started: bool = False
     _streams: list[trio.abc.Stream] = field(factory=list)
     _gate: trio.CancelScope = field(factory=trio.CancelScope)
+    owners: list[tuple[Server, ServerHandle]] = field(factory=list)
+    """The brokers of partitions."""
+    gates: list[Gate] = field(factory=list)
+    """The ways to them."""
+    colocate: str = ""
+    """Which destinations lie in one partition."""
 
     @property
     def is_websocket(self) -> bool:
         """Return whether clients use WebSocket."""
-        return self.transport in (WS_MEMORY, WS_TCP, WSS)
+        return self.transport in (WS_MEMORY, WS_TCP, WSS, ROUTED_WS)
 
     @property
     def is_tcp(self) -> bool:
         """Return whether there are real sockets."""
-        return self.transport in (TCP, WS_TCP, TLS, WSS, RELAYED)
+        return self.transport in (TCP, WS_TCP, TLS, WSS, RELAYED, ROUTED, ROUTED_WS)
+
+    @property
+    def is_routed(self) -> bool:
+        """Return whether destinations are spread over partitions."""
+        return self.transport in (ROUTED, ROUTED_WS)
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """Return the brokers that have destinations."""
+        return [server.broker for server, _ in self.owners] or [self.server.broker]
 
     @property
     def is_secret(self) -> bool:
@@ -519,7 +539,10 @@ class Dial:
         if self.transport == RELAYED:
             entrances, listeners = await self._relayed(entrances)
         self.handle = ServerHandle(tuple(address_of(listener) for listener in listeners))
-        self.server = self.assemble(settings, self.security, self.handle)
+        if self.is_routed:
+            self.server = await self._routed(settings)
+        else:
+            self.server = self.assemble(settings, self.security, self.handle)
         started = trio.Event()
         self._nursery.start_soon(self._run, entrances, started.set)
         await started.wait()
@@ -535,6 +558,28 @@ class Dial:
         assert self._nursery is not None
         self._nursery.start_soon(self._serve_gate, partial(gate.serve, "off"), listeners)
         return [Entrance(each.listener, "off", b"secret") for each in entrances], listeners
+
+    async def _routed(self, settings: Settings) -> Server:
+        """Start a broker for each partition. Return the server that routes clients to them."""
+        assert self._nursery is not None
+        for number in range(PARTITIONS):
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            port = listener.socket.getsockname()[1]
+            contact = Contact(f"n{number}", "127.0.0.1", port, "secret")
+            self.gates.append(Gate(PATIENCE_S, 100, contact))
+            handle = ServerHandle(())
+            server = self.assemble(
+                settings, self.security, handle, None, partial(make_core, number)
+            )
+            self.owners.append((server, handle))
+            entrance = Entrance(listener, "off", b"secret")
+            self._nursery.start_soon(server.run, [entrance], handle, lambda: None)
+        placement = Placement(PARTITIONS, self.colocate)
+        core = partial(Router, placement=placement, gates=self.gates)
+        server = self.assemble(settings, self.security, self.handle, None, core)
+        assert isinstance(server.broker, Router)
+        server.broker.owners.join(server.dispatcher, self._nursery.start_soon)
+        return server
 
     async def _serve_gate(self, serve: Any, listeners: list[trio.SocketListener]) -> None:
         with self._gate:
@@ -593,6 +638,8 @@ class Dial:
             await trio.aclose_forcefully(stream)
         await self.stop()
         self._gate.cancel()
+        for _, handle in self.owners:
+            handle.stop()
         self.assert_nothing_left()
 
     def assert_nothing_left(self) -> None:

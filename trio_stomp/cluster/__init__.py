@@ -9,6 +9,7 @@ from trio_stomp.cluster._commit_log import CommitLog as CommitLog
 from trio_stomp.cluster._commit_log import InDoubt as InDoubt
 from trio_stomp.cluster._commit_log import LogEntry as LogEntry
 from trio_stomp.cluster._engine import ClusterNames as ClusterNames
+from trio_stomp.cluster._engine import Layout as Layout
 from trio_stomp.cluster._engine import open_engine as open_engine
 from trio_stomp.cluster._engine import open_log as open_log
 from trio_stomp.cluster._gate import Contact as Contact
@@ -29,6 +30,7 @@ from trio_stomp.cluster._orders import Report as Report
 from trio_stomp.cluster._orders import ask_nodes as ask_nodes
 from trio_stomp.cluster._orders import check_alone as check_alone
 from trio_stomp.cluster._orders import figures_of as figures_of
+from trio_stomp.cluster._orders import heir_of as heir_of
 from trio_stomp.cluster._replicated_store import ReplicatedStore as ReplicatedStore
 from trio_stomp.cluster._snapshot import fill as fill
 from trio_stomp.cluster._snapshot import write_snapshot as write_snapshot

@@ -27,21 +27,51 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _NODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OTHER_CONFIG = 10058
 _CLUSTER, _FORMAT = "trio_stomp.cluster", "trio_stomp.format"
+_LAYOUT = "trio_stomp.layout"
 """Keys in the metadata of the streams."""
 
 
 @frozen
+class Layout:
+    """How destinations are spread over the partitions of a cluster, fixed when it is made.
+
+    Args:
+      partitions: The number of partitions.
+      colocate: Groups of patterns whose destinations lie together.
+    """
+
+    partitions: int = 1
+    colocate: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.partitions} {self.colocate}" if self.partitions > 1 else ""
+
+    @classmethod
+    def of(cls, stream: StreamInfo) -> "Layout":
+        """Return the layout of the cluster that has a stream."""
+        text = _metadata(stream).get(_LAYOUT, "1")
+        partitions, _, colocate = str(text).partition(" ")
+        return cls(int(partitions), colocate)
+
+
+ONE = Layout()
+"""A cluster without partitions."""
+
+
+@frozen
 class ClusterNames:
-    """The names of what a cluster has on JetStream.
+    """The names of what a partition of a cluster has on JetStream.
 
     Args:
       cluster: The name of the cluster, of at most 32 letters, digits, dashes and underscores.
+      partition: The partition, from 0.
 
     Raises:
       OptionError: It is none.
     """
 
     cluster: str
+    partition: int = 0
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.cluster):
@@ -50,25 +80,28 @@ class ClusterNames:
                 "dashes and underscores"
             )
 
+    def __str__(self) -> str:
+        return f"partition {self.partition} of the cluster" if self.partition else "the cluster"
+
     @property
     def log(self) -> str:
         """Return the stream of the log."""
-        return f"{self.cluster}_log_00"
+        return f"{self.cluster}_log_{self.partition:02}"
 
     @property
     def log_subject(self) -> bytes:
         """Return the subject of the log."""
-        return f"{self.cluster}.log.00".encode()
+        return f"{self.cluster}.log.{self.partition:02}".encode()
 
     @property
     def snapshots(self) -> str:
         """Return the stream of snapshots."""
-        return f"{self.cluster}_snap_00"
+        return f"{self.cluster}_snap_{self.partition:02}"
 
     @property
     def snapshot_subject(self) -> bytes:
         """Return the subject of snapshots."""
-        return f"{self.cluster}.snap.00".encode()
+        return f"{self.cluster}.snap.{self.partition:02}".encode()
 
     @property
     def leases(self) -> str:
@@ -78,15 +111,15 @@ class ClusterNames:
     @property
     def lease_subject(self) -> bytes:
         """Return the subject of the lease of the log."""
-        return f"{self.cluster}.lease.00".encode()
+        return f"{self.cluster}.lease.{self.partition:02}".encode()
 
     @property
     def nodes(self) -> bytes:
-        """Return the subject on which all nodes answer."""
-        return f"{self.cluster}.nodes".encode()
+        """Return the subject on which all nodes answer for the partition."""
+        return f"{self.cluster}.nodes{self._suffix}".encode()
 
     def node(self, node: str) -> bytes:
-        """Return the subject on which one node answers.
+        """Return the subject on which one node answers for the partition.
 
         Raises:
           OptionError: ``node`` is no id of a node.
@@ -96,11 +129,19 @@ class ClusterNames:
                 f"node is {node[:80]!r}, but must be 1 to 64 letters, digits, dashes and "
                 "underscores"
             )
-        return f"{self.cluster}.node.{node}".encode()
+        return f"{self.cluster}.node.{node}{self._suffix}".encode()
+
+    @property
+    def _suffix(self) -> str:
+        return f".{self.partition:02}" if self.partition else ""
 
 
 async def open_engine(
-    client: NatsClient, names: ClusterNames, replicas: int, patience_s: float
+    client: NatsClient,
+    names: ClusterNames,
+    replicas: int,
+    patience_s: float,
+    layout: Layout = ONE,
 ) -> JetStream:
     """Return JetStream with the streams of a cluster, which are created if they are missing.
 
@@ -109,6 +150,7 @@ async def open_engine(
       names: The streams' names.
       replicas: Servers that have each stream.
       patience_s: How long servers may need until they are ready.
+      layout: The partitions.
 
     Raises:
       OptionError: The servers cannot be used as they are; the text has the remedy.
@@ -120,7 +162,7 @@ async def open_engine(
             await client.wait_until_connected()
             try:
                 _check_version(client.info)
-                for config in _streams(names, replicas):
+                for config in _streams(names, replicas, layout):
                     await _open_stream(jetstream, config)
             except NoResponders:
                 problem = "JetStream is off: start the servers with -js or jetstream {}"
@@ -149,16 +191,22 @@ def _check_version(info: Mapping[str, object]) -> None:
         )
 
 
-def _streams(names: ClusterNames, replicas: int) -> Iterator[dict[str, object]]:
+def _streams(names: ClusterNames, replicas: int, layout: Layout) -> Iterator[dict[str, object]]:
+    metadata = {_CLUSTER: names.cluster, _FORMAT: FORMAT}
+    if str(layout):
+        metadata[_LAYOUT] = str(layout)
     usual = {
         "storage": "file",
         "num_replicas": replicas,
         "discard": "new",
-        "metadata": {_CLUSTER: names.cluster, _FORMAT: FORMAT},
+        "metadata": metadata,
     }
-    yield {**usual, "name": names.log, "subjects": [names.log_subject.decode()]}
-    yield {**usual, "name": names.snapshots, "subjects": [names.snapshot_subject.decode()]}
-    leases = {**usual, "name": names.leases, "subjects": [names.lease_subject.decode()]}
+    parts = [ClusterNames(names.cluster, number) for number in range(layout.partitions)]
+    for part in parts:
+        yield {**usual, "name": part.log, "subjects": [part.log_subject.decode()]}
+        yield {**usual, "name": part.snapshots, "subjects": [part.snapshot_subject.decode()]}
+    subjects = [part.lease_subject.decode() for part in parts]
+    leases = {**usual, "name": names.leases, "subjects": subjects}
     yield {**leases, "max_msgs_per_subject": 1, "discard": "old"}
 
 
@@ -220,6 +268,13 @@ def _check_stream(found: StreamInfo, config: Mapping[str, object]) -> None:
         raise OptionError(
             f"the stream {name} has format {metadata.get(_FORMAT)}, but this version of trio_stomp "
             f"reads and writes format {FORMAT}: install the version of the other nodes here"
+        )
+    layout = Layout.of(found)
+    if str(layout) != wanted.get(_LAYOUT, ""):
+        raise OptionError(
+            f"the cluster was made with cluster_partitions = {layout.partitions} and "
+            f"cluster_colocate = {layout.colocate!r}, which cannot change: set them so, or choose "
+            "another cluster_name"
         )
     if found.config.get("num_replicas") != config["num_replicas"]:
         raise OptionError(

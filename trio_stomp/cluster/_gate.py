@@ -1,6 +1,6 @@
 """The way of clients through a node that does not own the cluster: their bytes go to the owner."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import trio
@@ -88,6 +88,23 @@ class Gate:
                         await self._serve(tls, client, scope)
                     except* (trio.BrokenResourceError, OSError):
                         pass  # one of both is gone
+
+    async def relay(self, speak: Callable[[trio.SocketStream, Contact], Awaitable[None]]) -> None:
+        """Speak to the owner on behalf of a client, until another node is the owner.
+
+        Args:
+          speak: Takes the connection over, and the contact of the owner. It is not called if there
+            is no owner for too long.
+
+        Raises: as ``speak``.
+
+        Checkpoint: always. Cancel: as ``speak``.
+        """
+        with self._counted() as scope:
+            reached = await self._reach(scope)
+            if reached is not None:
+                async with reached[0]:
+                    await speak(*reached)
 
     @contextmanager
     def _counted(self) -> Iterator[trio.CancelScope]:

@@ -63,7 +63,8 @@ class LeaseKeeper:
 
     async def watch(self) -> None:
         """Read what all nodes write. Ends by cancellation only."""
-        async with follow(self.jetstream, self.stream, after=0) as follower:
+        subject = next(iter(self.leases)) if len(self.leases) == 1 else b""
+        async with follow(self.jetstream, self.stream, after=0, subject=subject) as follower:
             while True:
                 self._read(await follower.receive(), lease_time())
 

@@ -116,6 +116,11 @@ class Node:
         """Return whether this node owns the log now, so far as it can know by its own clock."""
         return self.lease.is_held(lease_time())
 
+    @property
+    def owner(self) -> str:
+        """Return the node that has the lease, so far as this one knows, or ""."""
+        return self.lease.claim.holder
+
     def stop(self) -> None:
         """Leave the cluster: end in order what this node does, and ``run``."""
         self._is_stopping = self._is_leaving = True
@@ -190,7 +195,7 @@ class Node:
     def _lose(self, reason: str) -> None:
         """End this node's time as the owner at once: nothing of what it does would be stored."""
         if self._term is not None and not self._term.cancel_called:
-            logger.error("this node does not own the cluster any more: %s", reason)
+            logger.error("this node does not own %s any more: %s", self.names, reason)
             self._term.cancel()
             # Its last append may wait for an answer for seconds: others can serve meanwhile.
             self.lease.is_candidate = False
@@ -347,7 +352,7 @@ class Node:
         )
         try:
             with trio.CancelScope() as self._term:
-                logger.info("this node owns the cluster now")
+                logger.info("this node owns %s now", self.names)
                 await self.serve(self._store)
                 await self._hand_over()
         except StoreUnavailable as error:
@@ -374,7 +379,7 @@ class Node:
         with trio.move_on_after(HAND_OVER_S):
             while self.is_owner:
                 await self._changed.wait()
-        logger.info("the cluster is handed over to %s", self._heir or "another node")
+        logger.info("%s is handed over to %s", self.names, self._heir or "another node")
 
     # --- questions and orders ---------------------------------------------------------------------
 
@@ -418,7 +423,7 @@ class Node:
             self._leave("")
 
 
-def lease_of(node: str, options: LeaseOptions) -> Lease:
-    """Return what a node knows of the lease at its start."""
-    rank = crc32(node.encode()) % RANKS
+def lease_of(node: str, options: LeaseOptions, partition: int = 0) -> Lease:
+    """Return what a node knows of the lease of a partition at its start."""
+    rank = crc32(f"{node}{partition or ''}".encode()) % RANKS
     return Lease(node, rank, options, started_at=lease_time(), is_candidate=False)

@@ -188,6 +188,19 @@ def figures_of(report: Mapping[str, object], last: int, settings: Mapping[str, s
     )
 
 
+def heir_of(node: str, owners: Sequence[str], reports: Sequence[Mapping[str, object]]) -> str:
+    """Return the node to which another should hand a partition over, or "".
+
+    Args:
+      node: The node that owns it.
+      owners: The owner of each partition.
+      reports: All nodes on this partition.
+    """
+    fit = [str(each.get("node")) for each in reports if each.get("role") == STANDBY]
+    heir = min(fit, key=owners.count, default=node)
+    return heir if owners.count(heir) + 1 < owners.count(node) else ""
+
+
 async def check_alone(jetstream: JetStream, names: ClusterNames, node: str) -> None:
     """Refuse the id of a node that another process has.
 

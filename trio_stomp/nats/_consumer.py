@@ -203,11 +203,13 @@ class Follower:
 
     Args:
       last: The sequence of the last message received.
+      subject: Other subjects of the stream are left out; b"" = all are read.
     """
 
     jetstream: JetStream
     stream: str
     last: int
+    subject: bytes = b""
     window: int = 1024
     window_bytes: int = 8 * 1024 * 1024
     beat_s: float = 0.5
@@ -262,6 +264,8 @@ class Follower:
             "num_replicas": 1,
             "inactive_threshold": int(self.beat_s * 40 * _NS),
         }
+        if self.subject:
+            config["filter_subject"] = self.subject.decode()
         order = {"stream_name": self.stream, "config": config, "action": "create"}
         jetstream = self.jetstream
         await jetstream.call(f"CONSUMER.CREATE.{self.stream}.{name}", order)
@@ -290,9 +294,18 @@ class Follower:
 
 
 @asynccontextmanager
-async def follow(jetstream: JetStream, stream: str, after: int) -> AsyncGenerator[Follower, None]:
-    """Follow a stream for the duration of the block, from the first message after a sequence."""
-    follower = Follower(jetstream, stream, after)
+async def follow(
+    jetstream: JetStream, stream: str, after: int, subject: bytes = b""
+) -> AsyncGenerator[Follower, None]:
+    """Follow a stream for the duration of the block, from the first message after a sequence.
+
+    Args:
+      jetstream: The stream's.
+      stream: The stream.
+      after: The sequence.
+      subject: Other subjects are left out; b"" = all are read.
+    """
+    follower = Follower(jetstream, stream, after, subject)
     try:
         yield follower
     finally:

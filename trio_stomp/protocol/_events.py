@@ -73,12 +73,14 @@ class Received:
       head: The header block of added SENDs, if the core must check them before COMMIT.
       acked: Added ACKs and NACKs: their credit returns to the consumers now.
       returned: ACKs and NACKs revoked by ABORT.
+      transaction: The transaction that they belong to.
     """
 
     receipts: Sequence[tuple[int, bytes]]
     head: Head | None = None
     acked: Sequence[Acked] = ()
     returned: Sequence[Acked] = ()
+    transaction: str = ""
 
 
 @value
@@ -87,6 +89,7 @@ class Committed:
 
     actions: Sequence[FrameRun | Acked]
     receipt: bytes | None
+    transaction: str = ""
 
 
 @value

@@ -238,7 +238,7 @@ class ServerSession:
         if transaction is None:
             return event
         self._transactions().add(transaction, event)
-        return Received(event.receipts, None, (event,))
+        return Received(event.receipts, None, (event,), transaction=transaction)
 
     def _send_in_transaction(self, frame: Frame) -> Event:
         needed(frame, "destination", self.version)
@@ -254,14 +254,15 @@ class ServerSession:
         return Received(() if frame.receipt is None else ((1, frame.receipt),))
 
     def _commit(self, frame: Frame) -> Event:
-        actions = self._transactions().take(needed(frame, "transaction", self.version))
-        return Committed(actions, frame.receipt)
+        transaction = needed(frame, "transaction", self.version)
+        return Committed(self._transactions().take(transaction), frame.receipt, transaction)
 
     def _abort(self, frame: Frame) -> Event:
-        actions = self._transactions().take(needed(frame, "transaction", self.version))
+        transaction = needed(frame, "transaction", self.version)
+        actions = self._transactions().take(transaction)
         returned = tuple(action for action in actions if isinstance(action, Acked))
         receipts = () if frame.receipt is None else ((1, frame.receipt),)
-        return Received(receipts, returned=returned)
+        return Received(receipts, returned=returned, transaction=transaction)
 
     def _transactions(self) -> Transactions:
         if self.transactions is None:

@@ -53,6 +53,7 @@ from trio_stomp.server.io import Control, Inbox, Outbox, OutboxShared
 from trio_stomp.store import StoreError
 from trio_stomp.transport import (
     ProxyNetworks,
+    Relayed,
     SlicedPoll,
     TlsBox,
     Wire,
@@ -301,14 +302,14 @@ class Server:
         try:
             is_direct = self.proxies is None or not self.proxies.contains(wire.remote)
             if is_direct and not secret:
-                await self._admit(wire, b"", tls)
+                await self._admit(wire, Relayed(b"", tls))
             elif (introduced := await self._introduced(wire, tls, secret)) is not None:
-                await self._admit(wire, *introduced)
+                await self._admit(wire, introduced)
         except* Exception:
             # A bug, or a stream that breaks its contract, must end only this connection.
             logger.exception("%s: a bug in the broker ended this connection", wire.remote)
 
-    async def _admit(self, wire: Wire, early: bytes, tls: str) -> None:
+    async def _admit(self, wire: Wire, introduced: Relayed) -> None:
         self.accepted += 1
         was_flooded = self.admission.is_flooded
         refusal = self.admission.enter(wire)
@@ -316,12 +317,12 @@ class Server:
             if refusal is not None and was_flooded:
                 await wire.aclose()
             else:
-                await self._serve_wire(wire, refusal, early, tls)
+                await self._serve_wire(wire, refusal, introduced)
         finally:
             self.admission.leave(wire, refusal)
 
-    async def _introduced(self, wire: Wire, tls: str, secret: bytes) -> tuple[bytes, str] | None:
-        """Return the bytes after a proxy's or node's header, and ``tls``; None = it is invalid."""
+    async def _introduced(self, wire: Wire, tls: str, secret: bytes) -> Relayed | None:
+        """Return what a proxy's or node's header says; None = it is invalid."""
         problem = "timed out"
         is_known = False
         try:
@@ -329,7 +330,7 @@ class Server:
                 if secret:
                     introduced = await read_relay_header(wire, secret)
                 else:
-                    introduced = await read_proxy_header(wire), tls
+                    introduced = Relayed(await read_proxy_header(wire), tls)
                 is_known = True
                 return introduced
         except trio.BrokenResourceError:
@@ -345,10 +346,11 @@ class Server:
         return None
 
     async def _serve_wire(
-        self, wire: Wire, refusal: RemoteError | None, early: bytes, tls: str
+        self, wire: Wire, refusal: RemoteError | None, introduced: Relayed
     ) -> None:
         connection = self._connect(wire, refusal)
-        connection.early, connection.tls = early, tls
+        connection.early, connection.tls = introduced.early, introduced.tls
+        connection.link.vouch(introduced.voucher)
         self.connections[connection] = None
         if self._is_stopping:
             connection.refusal = connection.refusal or stopping()

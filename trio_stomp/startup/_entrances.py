@@ -40,7 +40,7 @@ async def check_addresses(
             and isinstance(name := listening.getsockname(), tuple)  # others are Unix sockets
         ]
     security.check_addresses(
-        [ListenAddress(host, _is_loopback(host), secret) for host, secret in hosts]
+        [ListenAddress(host, is_loopback(host), secret) for host, secret in hosts]
     )
 
 
@@ -67,7 +67,8 @@ def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.Sock
     return None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether an address is reached from this machine only."""
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -17,6 +17,7 @@ from trio_stomp._version import __version__
 from trio_stomp.base import ClusterFigures, OptionError, innermost
 from trio_stomp.cluster import (
     ClusterNames,
+    CommitLog,
     Contact,
     Gate,
     LeaseOptions,
@@ -31,7 +32,7 @@ from trio_stomp.cluster import (
     open_log,
 )
 from trio_stomp.config import Settings, adopt, own, put
-from trio_stomp.nats import open_client
+from trio_stomp.nats import JetStream, open_client
 from trio_stomp.server import Entrance, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
@@ -71,7 +72,7 @@ async def serve_node(
       OptionError: The settings, the servers of NATS or their streams are not fit for a cluster.
       StoreError: The servers of NATS do not answer, or the local state cannot be used.
     """
-    _check(settings, listeners)
+    check(settings, listeners)
     try:
         async with AsyncExitStack() as stack:
             host = await _open_host(settings, embedding, stack)
@@ -80,7 +81,7 @@ async def serve_node(
         raise innermost(group) from None
 
 
-def _check(settings: Settings, listeners: Listeners | None) -> None:
+def check(settings: Settings, listeners: Listeners | None) -> None:
     if listeners is not None:
         raise OptionError("a node of a cluster listens at its own port: give no listeners")
     if settings.store.kind != JOURNAL:
@@ -198,19 +199,9 @@ class _Owned:
 
 async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitStack) -> Host:
     """Open the ports of a node."""
-    security = Security(settings, embedding.ssl_context)
-    await security.open()
-    await check_addresses(settings, security, None)
     names = ClusterNames(settings.cluster.cluster_name)
-    node = settings.cluster.node or socket.gethostname().partition(".")[0]
-    names.node(node)  # raises if it is not a valid name
-    entrances = await open_entrances(settings, security, None, stack)
-    host, _, port = settings.cluster.node_address.rpartition(":")
-    host = host.strip("[]")
-    link, *others = await trio.open_tcp_listeners(int(port), host=host)
-    for each in (link, *others):
-        stack.push_async_callback(trio.aclose_forcefully, each)
-    contact = Contact(node, host, link.socket.getsockname()[1], secrets.token_hex(16))
+    entrances = await open_node(settings, embedding, stack)
+    link, contact = await open_link(settings, names, stack)
     handle = handle_of(entrances, embedding.feed)
     return Host(
         settings,
@@ -224,43 +215,41 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
     )
 
 
+async def open_node(
+    settings: Settings, embedding: Embedding, stack: AsyncExitStack
+) -> list[Entrance]:
+    """Check the settings of a node, and open its ports for clients."""
+    security = Security(settings, embedding.ssl_context)
+    await security.open()
+    await check_addresses(settings, security, None)
+    return await open_entrances(settings, security, None, stack)
+
+
+async def open_link(
+    settings: Settings, names: ClusterNames, stack: AsyncExitStack
+) -> tuple[trio.SocketListener, Contact]:
+    """Open the port for other nodes: that of the settings for the first partition, and so on."""
+    node = settings.cluster.node or socket.gethostname().partition(".")[0]
+    names.node(node)  # raises if it is not a valid name
+    host, _, port = settings.cluster.node_address.rpartition(":")
+    host, number = host.strip("[]"), int(port) + names.partition if int(port) else 0
+    link, *others = await trio.open_tcp_listeners(number, host=host)
+    for each in (link, *others):
+        stack.push_async_callback(trio.aclose_forcefully, each)
+    port = link.socket.getsockname()[1]
+    return link, Contact(node, host, port, secrets.token_hex(16))
+
+
 async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
     """Run the node of a process until it is stopped."""
-    options, server = host.settings.cluster, host.settings.server
+    options = host.settings.cluster
     nats = nats_options(options, f"trio_stomp {host.contact.node}")
-    async with open_client(nats, on_fault=_log_fault) as client:
+    async with open_client(nats, on_fault=log_fault) as client:
         jetstream = await open_engine(client, host.names, options.cluster_replicas, ENGINE_S)
         await check_alone(jetstream, host.names, host.contact.node)
-        lease_options = LeaseOptions(options.lease_s, options.lease_s / RENEWALS)
-        lease = lease_of(host.contact.node, lease_options)
-        silent_s = options.lease_s + DOUBT_S
-        names, path = host.names, _local_path(host.settings, host.names)
+        names = host.names
         snapshots = open_log(jetstream, names.snapshots, names.snapshot_subject)
-        local = LocalState(
-            partial(_open_local, host.settings, path), partial(fill, stream=snapshots)
-        )
-        node = Node(
-            jetstream,
-            names=names,
-            contact=host.contact,
-            local=local,
-            take_view=lambda: open_view(str(path)),
-            gate=Gate(
-                server.connect_timeout_s,
-                server.max_connections,
-                is_silent=lambda: lease.silence(lease_time()) > silent_s,
-            ),
-            accept=host.accept,
-            serve=lambda store: host.serve(node, store),
-            stop_serving=host.stop_serving,
-            address=", ".join((*host.handle.addresses, *host.handle.tls_addresses)),
-            version=__version__,
-            progress=progress_reporter(JOURNAL),
-            lease=lease,
-            on_renewed=host.wake,
-            stop_s=server.drain_s + GRACE_S + PATIENCE_S,
-            settings=lambda: host.digests,
-        )
+        node = make_node(host, jetstream, snapshots)
         host.handle.on_reload = host.reload
         async with trio.open_nursery() as tasks:
             tasks.start_soon(_stop, host.handle, node)
@@ -273,17 +262,58 @@ async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
         snapshots.close()
 
 
+def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
+    """Return the node of a host.
+
+    Args:
+      host: The host.
+      jetstream: With the streams of the cluster.
+      snapshots: The stream of snapshots, which the caller closes.
+    """
+    options, server = host.settings.cluster, host.settings.server
+    lease_options = LeaseOptions(options.lease_s, options.lease_s / RENEWALS)
+    names, path = host.names, _local_path(host.settings, host.names)
+    lease = lease_of(host.contact.node, lease_options, names.partition)
+    silent_s = options.lease_s + DOUBT_S
+    local = LocalState(partial(_open_local, host.settings, path), partial(fill, stream=snapshots))
+    node = Node(
+        jetstream,
+        names=names,
+        contact=host.contact,
+        local=local,
+        take_view=lambda: open_view(str(path)),
+        gate=Gate(
+            server.connect_timeout_s,
+            server.max_connections,
+            is_silent=lambda: lease.silence(lease_time()) > silent_s,
+        ),
+        accept=host.accept,
+        serve=lambda store: host.serve(node, store),
+        stop_serving=host.stop_serving,
+        address=", ".join((*host.handle.addresses, *host.handle.tls_addresses)),
+        version=__version__,
+        progress=progress_reporter(JOURNAL),
+        lease=lease,
+        on_renewed=host.wake,
+        stop_s=server.drain_s + GRACE_S + PATIENCE_S,
+        settings=lambda: host.digests,
+    )
+    return node
+
+
 async def _stop(handle: ServerHandle, node: Node) -> None:
     await handle.wait_stopping()
     node.stop()
 
 
-def _log_fault(fault: str) -> None:
+def log_fault(fault: str) -> None:
     logger.warning("NATS: %s", fault)
 
 
 def _local_path(settings: Settings, names: ClusterNames) -> Path:
-    return Path(settings.store.data_dir) / f"cluster-{names.cluster}"
+    several = settings.cluster.cluster_partitions > 1
+    suffix = f".{names.partition:02}" if several else ""  # no name of a cluster has a dot
+    return Path(settings.store.data_dir) / f"cluster-{names.cluster}{suffix}"
 
 
 def _open_local(settings: Settings, path: Path, is_new: bool) -> JournalStore:

@@ -4,7 +4,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from functools import partial
 
 import trio
@@ -37,54 +37,6 @@ LOGGED = 50
 _SESSIONS_PER_BOOT = 1_000_000
 
 
-async def serve(
-    settings: Settings | None = None,
-    *,
-    listeners: Sequence[trio.abc.Listener[trio.abc.Stream]] | None = None,
-    events: trio.MemorySendChannel[ServerEvent] | None = None,
-    ssl_context: ssl.SSLContext | None = None,
-    logger: logging.Logger | None = None,
-    new_session_id: Callable[[], str] | None = None,
-    task_status: trio.TaskStatus[ServerHandle] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Run a broker until it is stopped.
-
-    Args:
-      settings: The options of the broker; None = the defaults.
-      listeners: The listeners for clients, closed at the end; None = TCP at ``settings.listen``;
-        empty = clients connect by ``handle.connect`` only.
-      events: Receives connection events, and is closed at the end. The broker does not wait for
-        it: when it is full, new events are dropped and counted, and ``lost`` takes their place.
-      ssl_context: A server-side TLS context with a certificate, instead of ``tls_cert``. TLS is
-        then required on all ports and listeners.
-      logger: The logger of this broker, instead of ``trio_stomp``.
-      new_session_id: Returns a unique id of 1 to 128 letters, digits, dots, dashes and
-        underscores. It is called once for each connection and must not block. The default returns
-        numbers.
-      task_status: Gets a ``ServerHandle`` once the broker listens: use ``nursery.start``.
-
-    Raises:
-      OSError: listening on the address failed.
-      OptionError: a file of users, rules, keys or certificates is wrong, or a broker without
-        authentication would be exposed beyond this machine; no port was opened.
-      StoreError: the store is not available; no port was opened.
-
-    Checkpoint: always. Cancel: stops at once; received frames are still dispatched. For an ordered
-    shutdown call ``handle.stop()``.
-    """
-    feed = EventFeed(events)
-    settings = own(settings or Settings())
-    embedding = Embedding(feed, ssl_context, new_session_id)
-    with log_to(logger), closing(feed):
-        if settings.cluster.cluster:
-            # Imported late, because only nodes of a cluster need it.
-            from trio_stomp.startup._node import serve_node
-
-            await serve_node(settings, listeners, embedding, task_status)
-        else:
-            await serve_one(settings, listeners, embedding, task_status)
-
-
 @frozen(eq=False, repr=False)
 class Embedding:
     """The parts of a broker that do not follow from its settings.
@@ -93,6 +45,7 @@ class Embedding:
       store: The store, not recovered; None = that of the settings.
       entrances: The entrances for clients; None = the settings' ports.
       on_assembled: Called with the server before it runs.
+      make_core: Makes the core, with the arguments of ``Broker``.
     """
 
     feed: EventFeed
@@ -101,6 +54,7 @@ class Embedding:
     store: Store | None = None
     entrances: Sequence[Entrance] | None = None
     on_assembled: Callable[[Server], None] = noop
+    make_core: Callable[..., Broker] = Broker
 
 
 async def serve_one(
@@ -125,7 +79,7 @@ async def serve_one(
         if entrances is None:
             entrances = await open_entrances(settings, security, listeners, unused)
         handle = handle_of(entrances, embedding.feed)
-        server = _assemble(settings, security, handle, opened)
+        server = _assemble(settings, security, handle, opened, embedding.make_core)
         server.new_session_id = embedding.new_session_id
         embedding.on_assembled(server)
         handle.on_reload = partial(_reload, settings, security, server, TARGET.get())
@@ -187,6 +141,7 @@ def _assemble(
     security: Security,
     handle: ServerHandle,
     opened: tuple[Store, Recovered] | None = None,
+    make_core: Callable[..., Broker] = Broker,
 ) -> Server:
     started = time.time()
     # In milliseconds, so that no two starts of a broker share it, or any ids.
@@ -195,7 +150,6 @@ def _assemble(
     memory = MemoryBudget(settings.server.max_memory_bytes, KEPT_SHARE)
     clock = Clock(WallTime(started - trio.current_time()))
     address = handle.addresses[0] if handle.addresses else "this address"
-
     is_shown = not settings.protocol.hide_server
     identity = (__version__, address) if is_shown else ("", "this address")
     site = Site(*identity, lambda: server.why_unready())
@@ -220,7 +174,7 @@ def _assemble(
         clock=clock,
     )
     own_name = f"trio_stomp/{__version__}" if is_shown else ""
-    broker = Broker(
+    broker = make_core(
         settings.broker,
         memory=memory,
         server=server,

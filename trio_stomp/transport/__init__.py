@@ -8,8 +8,10 @@ from trio_stomp.transport.http import UPGRADE_REQUIRED_HEADERS as UPGRADE_REQUIR
 from trio_stomp.transport.http import HttpError as HttpError
 from trio_stomp.transport.http import HttpRequest as HttpRequest
 from trio_stomp.transport.http import ProxyNetworks as ProxyNetworks
+from trio_stomp.transport.http import Relayed as Relayed
 from trio_stomp.transport.http import RequestReader as RequestReader
 from trio_stomp.transport.http import Speech as Speech
+from trio_stomp.transport.http import Voucher as Voucher
 from trio_stomp.transport.http import accept_websocket as accept_websocket
 from trio_stomp.transport.http import check_origin as check_origin
 from trio_stomp.transport.http import encode_response as encode_response

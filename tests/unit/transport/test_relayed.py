@@ -1,21 +1,34 @@
 """The header of a connection that another node of a cluster relays."""
 
+import math
+
 import pytest
 import trio
 
-from trio_stomp.transport import memory_stream_pair, read_relay_header, relay_header
+from trio_stomp.base import Identity
+from trio_stomp.transport import (
+    Relayed,
+    Voucher,
+    memory_stream_pair,
+    read_relay_header,
+    relay_header,
+)
 from trio_stomp.transport.http._proxy import ProxyError
 from trio_stomp.transport.wire import StreamWire
 
 SECRET = b"0123456789abcdef"
+VOUCHER = Voucher(Identity("ann"))
+DAMAGED = relay_header("192.0.2.7", 5, "off", SECRET, VOUCHER)[:-1] + b"x"
+TOO_LARGE = relay_header("192.0.2.7", 5, "off", SECRET, Voucher(Identity("a" * 70_000)))
 
 
-async def read(data: bytes, *, is_loopback: bool = False) -> tuple[StreamWire, bytes, str]:
+async def read(data: bytes, *, is_loopback: bool = False) -> tuple[StreamWire, Relayed]:
     ours, theirs = memory_stream_pair()
     wire = StreamWire("10.0.0.7:80", is_loopback, theirs)
     await ours.send_all(data)
     await ours.send_eof()
-    return wire, *await read_relay_header(wire, SECRET)
+    relayed = await read_relay_header(wire, SECRET)
+    return wire, relayed
 
 
 @pytest.mark.parametrize("tls", ["off", "optional", "required"])
@@ -31,8 +44,9 @@ async def read(data: bytes, *, is_loopback: bool = False) -> tuple[StreamWire, b
 async def test_the_owner_sees_the_client_as_the_node_does(
     host: str, remote: str, is_loopback: bool, tls: str
 ) -> None:
-    wire, *rest = await read(relay_header(host, 5, tls, SECRET) + b"CONNECT\n")
-    assert (wire.remote, wire.is_loopback, rest) == (remote, is_loopback, [b"CONNECT\n", tls])
+    wire, relayed = await read(relay_header(host, 5, tls, SECRET) + b"CONNECT\n")
+    assert (wire.remote, wire.is_loopback) == (remote, is_loopback)
+    assert relayed == Relayed(b"CONNECT\n", tls)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +55,8 @@ async def test_the_owner_sees_the_client_as_the_node_does(
         (relay_header("127.0.0.1", 5, "off", b"x" * 16), "lacks this node's secret"),
         (relay_header("127.0.0.1", 5, "off", SECRET[:-1]), "lacks this node's secret"),
         (relay_header("127.0.0.1", 5, "maybe", SECRET), "'maybe' is none of"),
+        (DAMAGED, "voucher of the node is damaged"),
+        (TOO_LARGE, "at most 65536 bytes"),
         (b"PROXY TCP4 127.0.0.1 127.0.0.1 5 5\r\n", "only other nodes"),
         (b"CONNECT\n\n\0", "only other nodes"),
         # Version 2 without an address: whoever speaks is the node itself, which has no need to.
@@ -52,8 +68,19 @@ async def test_nobody_else_is_believed(data: bytes, says: str) -> None:
         await read(data, is_loopback=True)
 
 
-async def test_an_end_within_the_header() -> None:
-    whole = relay_header("192.0.2.7", 5, "off", SECRET)
+@pytest.mark.parametrize("expires_at", [math.inf, 1.5])
+async def test_a_node_vouches_for_a_client(expires_at: float) -> None:
+    identity = Identity("ann", frozenset({"a", "b"}), expires_at, "token", "key")
+    voucher = Voucher(identity, "wss")
+    _, relayed = await read(relay_header("192.0.2.7", 5, "off", SECRET, voucher) + b"CONNECT\n")
+    assert relayed == Relayed(b"CONNECT\n", "off", voucher)
+    assert relayed.voucher is not None
+    assert relayed.voucher.identity.key == "key"
+
+
+@pytest.mark.parametrize("voucher", [None, VOUCHER])
+async def test_an_end_within_the_header(voucher: Voucher | None) -> None:
+    whole = relay_header("192.0.2.7", 5, "off", SECRET, voucher)
     for size in range(len(whole)):
         with pytest.raises(trio.BrokenResourceError, match="before its PROXY header"):
             await read(whole[:size])

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.server.connection._shared import ConnectionShared
-from trio_stomp.transport import StreamWire, TlsWire, WebSocketCodec, Wire
+from trio_stomp.transport import StreamWire, TlsWire, Voucher, WebSocketCodec, Wire
 
 if TYPE_CHECKING:
+    from trio_stomp.base import Identity
     from trio_stomp.broker import Client
     from trio_stomp.protocol import ServerSession
     from trio_stomp.security import Credentials
@@ -34,6 +35,8 @@ class Link:
     websocket: WebSocketCodec | None = None
     offered: "Credentials | None" = None
     """Credentials that came with the WebSocket upgrade."""
+    vouched: "Identity | None" = None
+    """The identity for which another node of the cluster vouches."""
     speaks_http: bool = False
     """Whether the peer speaks HTTP and is no WebSocket yet, so that an ERROR frame is no answer."""
     is_operating: bool = False
@@ -81,6 +84,11 @@ class Link:
             "remote": self.remote,
             "transport": client.transport,
         }
+
+    def vouch(self, voucher: Voucher | None) -> None:
+        """Take another node's word on the client."""
+        if voucher is not None:
+            self.vouched, self.client.transport = voucher.identity, voucher.transport
 
     def encrypt(self, wire: TlsWire) -> None:
         """Continue over ``wire``, before any STOMP or HTTP byte was sent in the clear."""

@@ -25,8 +25,10 @@ async def log_in(
     for event in events:
         if isinstance(event, Opened):
             try:
-                authenticator = link.shared.authenticator
-                identity = await authenticator.identify(event.headers, link)
+                identity = link.vouched
+                if identity is None:
+                    authenticator = link.shared.authenticator
+                    identity = await authenticator.identify(event.headers, link)
             except RemoteError as error:
                 lines = "".join(f"\n{name}:{text}" for name, text in event.headers)
                 error.excerpt = excerpt(f"CONNECT{lines}".encode())

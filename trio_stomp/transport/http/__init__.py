@@ -15,6 +15,8 @@ from trio_stomp.transport.http._origin import is_forwarded as is_forwarded
 from trio_stomp.transport.http._origin import names_this_machine as names_this_machine
 from trio_stomp.transport.http._proxy import ProxyNetworks as ProxyNetworks
 from trio_stomp.transport.http._proxy import read_proxy_header as read_proxy_header
+from trio_stomp.transport.http._relayed import Relayed as Relayed
+from trio_stomp.transport.http._relayed import Voucher as Voucher
 from trio_stomp.transport.http._relayed import read_relay_header as read_relay_header
 from trio_stomp.transport.http._relayed import relay_header as relay_header
 from trio_stomp.transport.http._sniff import Speech as Speech

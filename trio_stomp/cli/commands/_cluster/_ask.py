@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import trio
+from attrs import evolve
 
 from trio_stomp.cli._tool import CannotDo
 
@@ -35,7 +36,7 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
     Raises:
       NatsError: There is no such cluster, or no answer.
     """
-    from trio_stomp.cluster import figures_of
+    from trio_stomp.cluster import Layout, figures_of
 
     log, snapshots = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
     nodes = await _nodes(names, jetstream)
@@ -44,6 +45,7 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
     rows = (figures_of(row, log.last, settings) for row in nodes)
     return {
         "owner": owner,
+        "partitions": Layout.of(log).partitions,
         "nodes": nodes,
         "differences": {each.node: each.differs for each in rows if each.differs},
         "log": {
@@ -93,7 +95,22 @@ async def hand_over(
 
 
 async def drain(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> str:
-    """Have a node hand the cluster over and never own it again. Return the owner.
+    """Have a node hand all partitions over and never own any again. Return their owners.
+
+    Raises:
+      CannotDo: There is no such node, or no other that can be the owner.
+      NatsError: There is no answer.
+    """
+    from trio_stomp.cluster import Layout
+
+    layout = Layout.of(await jetstream.stream(names.log))
+    parts = [evolve(names, partition=number) for number in range(layout.partitions)]
+    owners = [await _drain(given, part, jetstream) for part in parts]
+    return ", ".join(dict.fromkeys(owners))
+
+
+async def _drain(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> str:
+    """Have a node hand a partition over and never own it again. Return the owner.
 
     Raises:
       CannotDo: There is no such node, or no other that can be the owner.

@@ -96,6 +96,8 @@ def make_parser() -> Parser:
         elif name == "import":
             add("source", metavar="DIR|URL", help="its --data-dir or --store-url")
             add("--cluster-replicas", type=int, default=3, metavar="N", help="as for the nodes")
+        if name in ("status", "move", "verify"):
+            add("--partition", type=int, default=0, metavar="N", help="the partition, from 0")
         servers = os.environ.get(VARIABLE, "")
         add("--cluster", default=servers, metavar="URL,…", help=f"servers of NATS; else {VARIABLE}")
         add("--cluster-name", default="stomp", metavar="NAME", help="name of the cluster")
@@ -133,6 +135,9 @@ def _status(given: argparse.Namespace) -> int:
         f"followed by {', '.join(log['followers']) or 'no server'}; "
         f"snapshots: {found['snapshots']['bytes']} bytes"
     )
+    if found["partitions"] > 1:
+        several = f"{found['partitions']} partitions: --partition shows the others"
+        print(f"partition {given.partition} of {several}")
     for node, differs in found["differences"].items():
         print(f"{node} has other {', '.join(differs)} than the owner")
     if not found["owner"]:
@@ -220,7 +225,8 @@ def _run(
             with trio.move_on_after(CONNECT_S):
                 await client.wait_until_connected()
             try:
-                return await act(given, ClusterNames(options.cluster_name), JetStream(client))
+                part = ClusterNames(options.cluster_name, getattr(given, "partition", 0))
+                return await act(given, part, JetStream(client))
             except NoResponders as error:
                 raise CannotDo("JetStream is off at these servers") from error
             except NatsError as error:

@@ -1,0 +1,140 @@
+"""Nodes of a cluster with partitions, on the real engine."""
+
+import json
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.support.cluster_nodes import (
+    STORED,
+    Cluster,
+    Node,
+    cluster,
+    eventually,
+    refused,
+    settings,
+)
+from trio_stomp.base import OptionError
+from trio_stomp.cli._main import main
+from trio_stomp.cluster.routing import Placement
+
+pytestmark = pytest.mark.foreign
+PLACEMENT = Placement(3)
+NAMES = [
+    next(name for number in range(99) if PLACEMENT.of(name := f"/queue/q{number}") == partition)
+    for partition in range(3)
+]
+"""A queue in each partition."""
+
+
+def parted(folder: Path, nodes: int = 2) -> AbstractAsyncContextManager[Cluster]:
+    return cluster(folder, nodes, cluster_partitions=3)
+
+
+async def put(here: Cluster, node: Node, *bodies: bytes) -> None:
+    """Store messages in a queue of each partition."""
+    client = await here.client(node)
+    for name in NAMES:
+        for body in bodies:
+            headers = {"destination": name, "receipt": "r", **STORED}
+            await client.send("SEND", headers, body)
+            assert (await client.receive())["stored"] == "cluster"
+
+
+async def take(here: Cluster, node: Node, count: int) -> dict[str, list[bytes]]:
+    """Consume messages by a wildcard, and return the bodies by queue."""
+    client = await here.client(node)
+    subscribe = {"destination": "/queue/>", "id": "1", "ack": "client-individual"}
+    await client.send("SUBSCRIBE", subscribe)
+    found: dict[str, list[bytes]] = {}
+    for _ in range(count):
+        frame = await client.receive()
+        found.setdefault(frame["destination"], []).append(frame.body)
+        await client.send("ACK", {"id": frame["ack"]})
+    await client.send("DISCONNECT", {"receipt": "all"})
+    assert (await client.receive())["receipt-id"] == "all"
+    return found
+
+
+async def test_partitions_are_spread_over_nodes_and_outlive_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    async with parted(tmp_path) as here:
+        first, second = here.nodes
+
+        async def are_spread() -> bool:
+            return set(await here.owners(3)) == {"n0", "n1"}
+
+        await eventually(are_spread)
+        await put(here, first, b"1", b"2")
+        first.handle.stop()
+        await first.ended.wait()
+        assert await here.owners(3) == ["n1"] * 3
+        await put(here, second, b"3")
+        again = await here.start("n0", cluster_partitions=3)
+        await eventually(are_spread)
+        assert await take(here, again, 9) == {name: [b"1", b"2", b"3"] for name in NAMES}
+
+
+async def test_the_owners_of_partitions_answer_pages(tmp_path: Path) -> None:
+    async with parted(tmp_path) as here:
+        await here.owners(3)
+        await put(here, here.nodes[0], b"x")
+        for node in here.nodes:
+            for partition, name in enumerate(NAMES):
+                for query in (f"queue={name}", f"queue={name}&partition={partition}"):
+                    page = await node.page(f"/api/v1/queue?{query}")
+                    assert page.startswith(b"HTTP/1.1 200 "), page.decode()
+                    assert name.encode() in page
+            assert b"400 " in await node.page("/metrics?partition=3")
+            assert b"200 OK" in await node.page("/readyz")
+
+
+async def test_the_layout_of_a_cluster_stays(tmp_path: Path) -> None:
+    async with parted(tmp_path, 1) as here:
+        await here.owners(3)
+        three = {"cluster_partitions": 3, "cluster_colocate": "a"}
+        for options in ({}, {"cluster_partitions": 2}, three):
+            error = await refused(settings(tmp_path, here.server, "n9", **options))
+            assert isinstance(error, OptionError)
+            assert "made with cluster_partitions = 3 and" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"cluster_partitions": 65}, "must be 64 at most"),
+        ({"cluster_partitions": 3, "dialect": "stompica"}, "keeps connections after an ERROR"),
+        ({"cluster_partitions": 3, "cluster_colocate": "/queue/a*b.c"}, "cluster_colocate: "),
+    ],
+)
+async def test_what_partitions_cannot_do(
+    tmp_path: Path, options: dict[str, object], says: str
+) -> None:
+    async with cluster(tmp_path, 0) as here:
+        error = await refused(settings(tmp_path, here.server, "n0", **options))
+        assert isinstance(error, OptionError)
+        assert says in str(error)
+
+
+async def test_the_command_shows_and_drains_partitions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with parted(tmp_path) as here:
+
+        async def run(*words: str) -> str:
+            argv = ["cluster", *words, "--cluster", str(here.server.address)]
+            assert await trio.to_thread.run_sync(main, argv) == 0
+            return "".join(capsys.readouterr())
+
+        await here.owners(3)
+        assert "partition 2 of 3 partitions" in await run("status", "--partition", "2")
+        assert json.loads(await run("status", "--json"))["partitions"] == 3
+        await run("drain", "n0")
+        assert await here.owners(3) == ["n1"] * 3
+        assert b"503 " in await here.nodes[0].page("/readyz")
+        assert "n1 owns" in await run("move", "n1", "--partition", "1")
+        assert "same state" in await run("verify", "--partition", "1")

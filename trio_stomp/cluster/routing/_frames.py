@@ -1,0 +1,162 @@
+"""Cuts the bytes of an owner into frames, and writes the frames of clients for owners.
+
+Owners are brokers of this package, so their frames have a known form: a frame with a body has
+``content-length`` as its last header, lines end with a line feed, and a frame with NUL and line
+feed.
+"""
+
+from attrs import define, field
+
+from trio_stomp.base import value
+from trio_stomp.frames import (
+    ACK,
+    MESSAGE,
+    NACK,
+    V1_0,
+    FrameRun,
+    HeaderRules,
+    Headers,
+    encode_header,
+)
+from trio_stomp.protocol import Acked
+
+_LENGTH = b"\ncontent-length"
+_MESSAGE = MESSAGE.encode() + b"\n"
+_PLAIN_ACK = b"ACK\nid:"
+
+
+@value
+class Piece:
+    """Bytes of whole frames: of one frame, or of consecutive MESSAGEs.
+
+    Args:
+      data: The bytes.
+      is_message: Whether it is a MESSAGE, or several.
+    """
+
+    data: bytes
+    is_message: bool
+
+
+@define(eq=False)
+class FrameCutter:
+    """Cuts bytes into frames, in linear time.
+
+    Args:
+      joins: Consecutive MESSAGEs are one piece.
+    """
+
+    joins: bool = True
+    _held: list[bytes] = field(factory=list)
+    _size: int = 0
+    _needed: int = 0
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """Return the pieces that ``data`` completes, in order."""
+        if self._held:
+            self._held.append(data)
+            self._size += len(data)
+            if self._size < self._needed:
+                return []
+            data = b"".join(self._held)
+            self._held = []
+        pieces: list[Piece] = []
+        rest = self._cut(data, pieces)
+        if rest < len(data):
+            self._held, self._size = [data[rest:]], len(data) - rest
+            self._needed -= rest
+        return pieces
+
+    def _cut(self, data: bytes, pieces: list[Piece]) -> int:
+        """Append the pieces of ``data``, and return where the rest begins."""
+        find, rfind, size, joins = data.find, data.rfind, len(data), self.joins
+        begun = -1  # where the run of MESSAGEs begins
+        position = 0
+        self._needed = 0
+        while position < size:
+            end = blank = find(b"\n\n", position)
+            if blank >= 0:
+                end = blank + 4
+                colon = rfind(b":", position, blank)
+                if colon > 0 and data[colon - 15 : colon] == _LENGTH:
+                    end += int(data[colon + 1 : blank])
+            if not 0 <= end <= size:
+                self._needed = end
+                break
+            if data.startswith(_MESSAGE, position):
+                if begun < 0:
+                    begun = position
+                if not joins:
+                    pieces.append(Piece(data[position:end], True))
+                    begun = -1
+            else:
+                if begun >= 0:
+                    pieces.append(Piece(data[begun:position], True))
+                    begun = -1
+                pieces.append(Piece(data[position:end], False))
+            position = end
+        if begun >= 0:
+            pieces.append(Piece(data[begun:position], True))
+        return position
+
+
+def receipt_id(frame: bytes) -> bytes:
+    """Return the encoded id of a RECEIPT of an owner."""
+    return frame[19 : frame.find(b"\n", 19)]
+
+
+def encode_lead(command: str, headers: Headers, rules: HeaderRules) -> bytes:
+    """Return a command with the headers of a client's frame, without the blank line."""
+    if rules is V1_0:  # it has no empty values, but owners understand them as this node did
+        lines = [f"{name}:{text}\n".encode() for name, text in headers]
+    else:
+        lines = [encode_header(name, text, rules) for name, text in headers]
+    return b"%b\n%b" % (command.encode(), b"".join(lines))
+
+
+def encode_run(lead: bytes, run: FrameRun) -> bytes:
+    """Return the frames of a run of SENDs."""
+    if not run.receipts:
+        start = lead + b"\n"
+        return b"%b%b\0" % (start, (b"\0" + start).join(run.bodies))
+    receipts = dict(run.receipts)
+    parts: list[bytes] = []
+    for number, body in enumerate(run.bodies, 1):
+        receipt = receipts.get(number)
+        line = b"" if receipt is None else b"receipt:%b\n" % receipt
+        parts.append(b"%b%b\n%b\0" % (lead, line, body))
+    return b"".join(parts)
+
+
+def encode_acks(event: Acked, rules: HeaderRules, transaction: str = "") -> bytes:
+    """Return the frames of a run of ACKs or NACKs."""
+    headers: list[tuple[str, str]] = []
+    if event.subscription is not None:
+        headers.append(("subscription", event.subscription))
+    if transaction:
+        headers.append(("transaction", transaction))
+    if not event.requeue:
+        headers.append(("requeue", "false"))
+    if not (headers or event.negative or event.receipts) and event.header == "id":
+        ids = event.ids
+        if len(ids) > 1:  # a run of the decoder's, whose ids need no escapes
+            return b"%b%b\n\n\0" % (_PLAIN_ACK, (b"\n\n\0" + _PLAIN_ACK).join(ids))
+    command = NACK if event.negative else ACK
+    receipts = dict(event.receipts)
+    frames: list[bytes] = []
+    for number, name in enumerate(event.ids, 1):
+        lead = encode_lead(command, ((event.header, name.decode()), *headers), rules)
+        frames.append(closed(lead, receipts.get(number)))
+    return b"".join(frames)
+
+
+def closed(lead: bytes, receipt: bytes | None = None) -> bytes:
+    """Return a frame without a body.
+
+    Args:
+      lead: Its command and headers.
+      receipt: The encoded text of the header ``receipt``; None = none.
+    """
+    if receipt is None:
+        return lead + b"\n\0"
+    return b"%breceipt:%b\n\n\0" % (lead, receipt)

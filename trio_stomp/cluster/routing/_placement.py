@@ -1,0 +1,192 @@
+"""The partition of a destination, from its name. Every node must come to the same result.
+
+A name is placed by a hash of its subject: what is left without prefixes that the broker adds to
+names of its own, so that a queue and its dead letters, or a topic and its stream, lie together.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+from attrs import define, field
+
+from trio_stomp.base import OptionError, ProtocolError
+from trio_stomp.broker import Broker
+from trio_stomp.broker.names import (
+    DIAG_STREAM,
+    EXPLAIN,
+    LEFT,
+    MONITOR,
+    PRIVATE_QUEUE,
+    PRIVATE_TOPIC,
+    RESERVED,
+    STREAM,
+    TRACE,
+    Pattern,
+    compile_pattern,
+    matches,
+)
+from trio_stomp.frames import Headers
+
+MAX_PARTITIONS = 64
+"""Each takes two streams of the engine and a broker in each node."""
+_DEAD = "/queue/DLQ."
+_QUEUE = "/queue/"
+_MARK = re.compile(r"(\d{1,3})_")
+_TEMPORARY = ("/temp-queue/", "/temp-topic/")
+_REQUESTS = frozenset({EXPLAIN, LEFT, TRACE})
+"""Requests to the broker: each partition answers for what it has."""
+_DIAG = "DIAG"
+CHOICE = "x-partition"
+"""The header that chooses the partition of figures, events and requests of a broker."""
+
+
+def mark(partition: int) -> str:
+    """Return the beginning of ids and names that the broker of a partition makes."""
+    return f"{partition}_"
+
+
+def make_core(partition: int, *args: Any, **parts: Any) -> Broker:  # noqa: ANN401
+    """Return the core of a partition's broker: ids and names that it makes tell the partition.
+
+    Args:
+      partition: The partition.
+      *args: As those of ``Broker``.
+      **parts: As those of ``Broker``.
+    """
+    parts["boot"] = mark(partition) + parts["boot"]
+    broker = Broker(*args, **parts)
+    temporary = broker.publisher.temporary
+    begin_name = temporary.begin_name
+    temporary.begin_name = lambda client: mark(partition) + begin_name(client)
+    return broker
+
+
+def _subject(name: str) -> str:
+    for prefix in (_DEAD, _QUEUE, STREAM):
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    return name.lstrip("/#")
+
+
+@define(eq=False)
+class Placement:
+    """Places destinations in partitions.
+
+    Args:
+      partitions: Their number.
+      colocate: Groups of patterns, as in the option ``cluster_colocate``: what a group matches lies
+        in one partition.
+
+    Raises:
+      OptionError: A pattern is invalid.
+    """
+
+    partitions: int
+    colocate: str = ""
+    _groups: Sequence[tuple[int, Sequence[Pattern | str]]] = field(init=False)
+    """Partition and patterns of each group."""
+
+    def __attrs_post_init__(self) -> None:
+        groups = (
+            [each.strip() for each in group.split(",") if each.strip()]
+            for group in self.colocate.split(";")
+        )
+        self._groups = [
+            (self._hash(_subject(group[0])), [_compiled(each) for each in group])
+            for group in groups
+            if group
+        ]
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """Return all partitions."""
+        return tuple(range(self.partitions))
+
+    def of(self, name: str) -> int:
+        """Return the partition to which a SEND to a destination goes.
+
+        Args:
+          name: The native name, without wildcards.
+        """
+        for prefix in (PRIVATE_QUEUE, PRIVATE_TOPIC):
+            if name.startswith(prefix):
+                # It carries the partition whose broker made it.
+                return self.marked(name[len(prefix) :])
+        subject = _subject(name)
+        for partition, patterns in self._groups:
+            for pattern in patterns:
+                if pattern == subject or (
+                    isinstance(pattern, Pattern) and matches(pattern, subject)
+                ):
+                    return partition
+        return self._hash(subject)
+
+    def targets(self, name: str, headers: Headers) -> tuple[int, ...]:
+        """Return the partitions to which a SEND to a destination goes.
+
+        Args:
+          name: The native name.
+          headers: Of the SEND.
+
+        Raises:
+          ProtocolError: ``x-partition`` is no partition.
+        """
+        if name in _REQUESTS:
+            return self._chosen(headers) or self.all
+        return (self.of(name),)
+
+    def sources(self, name: str, grammar: str, headers: Headers = ()) -> tuple[int, ...]:
+        """Return the partitions to which a SUBSCRIBE to a destination goes.
+
+        Args:
+          name: The native name.
+          grammar: The wildcard grammar.
+          headers: Of the SUBSCRIBE.
+
+        Raises:
+          ProtocolError: A wildcard is misplaced, or ``x-partition`` is no partition.
+        """
+        if name in RESERVED or name in (MONITOR, DIAG_STREAM):  # figures of one broker
+            return self._chosen(headers) or (0,)
+        if name.startswith((_DIAG, *_TEMPORARY)):
+            return self._chosen(headers) or self.all
+        if compile_pattern(name, grammar) is not None:
+            return self.all
+        return (self.of(name),)
+
+    def _chosen(self, headers: Headers) -> tuple[int, ...]:
+        """Return the partition that a request on the broker itself names, or none."""
+        text = next((text for name, text in headers if name == CHOICE), None)
+        if text is None:
+            return ()
+        if not text.isdecimal() or int(text) >= self.partitions:
+            raise ProtocolError(
+                "invalid-header-value",
+                f"{CHOICE}:{text[:20]} is no partition: this cluster has those from 0 to"
+                f" {self.partitions - 1}",
+            )
+        return (int(text),)
+
+    def marked(self, text: str) -> int:
+        """Return the partition whose mark a name or id begins with; 0 if it has none."""
+        found = _MARK.match(text)
+        partition = int(found[1]) if found is not None else 0
+        return partition if partition < self.partitions else 0
+
+    def is_marked(self, text: str) -> bool:
+        """Return whether a name or id begins with the mark of a partition."""
+        return text.startswith(mark(self.marked(text)))
+
+    def _hash(self, subject: str) -> int:
+        return crc32(subject.encode()) % self.partitions
+
+
+def _compiled(text: str) -> Pattern | str:
+    subject = _subject(text)
+    try:
+        return compile_pattern(subject, "native", max_words=None) or subject
+    except ProtocolError as error:
+        raise OptionError(f"cluster_colocate: {error}") from None

@@ -1,0 +1,260 @@
+"""The frames of clients, routed to the owners of the partitions that they concern."""
+
+from collections.abc import Callable, Sequence
+
+from attrs import define, evolve
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.broker import PolicyBook
+from trio_stomp.broker.headers import Dialect, resolve, routing_of
+from trio_stomp.cluster.routing._frames import encode_acks, encode_lead, encode_run
+from trio_stomp.cluster.routing._owners import Owners
+from trio_stomp.cluster.routing._placement import Placement, mark
+from trio_stomp.cluster.routing._route import Awaited, Route
+from trio_stomp.frames import (
+    ABORT,
+    BEGIN,
+    COMMIT,
+    SEND,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    FrameRun,
+    Head,
+    Headers,
+)
+from trio_stomp.protocol import Acked, Committed, Received, Subscribed, Unsubscribed
+
+
+class Apart(ProtocolError):
+    """What should be done at once lies in several partitions."""
+
+    def __init__(self, what: str, partitions: Sequence[int]) -> None:
+        numbers = ", ".join(map(str, partitions))
+        super().__init__(
+            "partitions-apart",
+            f"{what} lies in the partitions {numbers} of the cluster, but must lie in one: name its"
+            " destinations in one group of the option cluster_colocate",
+            reason=CloseReason.UNSUPPORTED,
+        )
+
+
+@define(eq=False, repr=False)
+class Requests:
+    """Routes the frames of clients.
+
+    Args:
+      placement: Which partition has a destination.
+      dialect: The dialect of the clients.
+      owners: The ways to the owners.
+      book: Returns the policies in force.
+    """
+
+    placement: Placement
+    dialect: Dialect
+    owners: Owners
+    book: Callable[[], PolicyBook]
+
+    # SEND.
+
+    def _plan(self, route: Route, head: Head) -> tuple[bytes, tuple[int, ...]]:
+        """Return how the SENDs with a header block begin for owners, and their partitions.
+
+        Raises:
+          ProtocolError: The destination is invalid, or a composite lies in several partitions.
+        """
+        found = head.plan
+        if found is None:
+            names = resolve(head.destination or "", self.dialect, routing_of(head.headers))
+            partitions = self.placement.targets(names[0], head.headers)
+            apart = {self.placement.of(name) for name in names}
+            if len(apart) > 1:
+                raise Apart(f"destination:{(head.destination or '')[:80]}", sorted(apart))
+            lead = encode_lead(SEND, head.headers, route.client.rules)
+            found = head.plan = lead, partitions
+        assert isinstance(found, tuple)
+        return found
+
+    def send(self, route: Route, run: FrameRun) -> bool:
+        """Route a run of SENDs. Return False if it must wait for earlier frames."""
+        lead, partitions = self._plan(route, run.head)
+        if route.is_ahead(partitions):
+            return False
+        for _, name in run.receipts:
+            self.owners.expect(route, partitions, Awaited(name, len(partitions), is_asked=True))
+        data = encode_run(lead, run)
+        for partition in partitions:
+            self.owners.write(route, partition, data)
+        return True
+
+    # SUBSCRIBE, UNSUBSCRIBE.
+
+    def subscribe(self, route: Route, event: Subscribed) -> None:
+        """Route a SUBSCRIBE: a wildcard's goes to all partitions.
+
+        Raises:
+          ProtocolError: The destination is invalid.
+        """
+        partitions = self._sources(event.destination, event.headers)
+        if event.id is not None:
+            # The owner that has a subscription with this id refuses another.
+            partitions = route.subscriptions.setdefault(event.id, partitions)
+        if len(partitions) > 1 and event.ack == "client" and event.id is not None:
+            route.cumulative.add(event.id, route.client.rules)
+            for partition in partitions:
+                self.owners.upstream(route, partition).is_noted = True
+        lead = encode_lead(SUBSCRIBE, event.headers, route.client.rules)
+        self.owners.ask(route, partitions, lead, event.receipt, subscribes=True)
+
+    def _sources(self, destination: str, headers: Headers) -> tuple[int, ...]:
+        """Return the partitions of what a SUBSCRIBE names.
+
+        Raises:
+          ProtocolError: The destination is invalid.
+        """
+        names = resolve(destination, self.dialect, routing_of(headers))
+        grammar, found = self.dialect.wildcards, set[int]()
+        for name in names:
+            is_shared = any(policy.dead_letter == name for _, policy in self.book().policies)
+            found.update(
+                self.placement.all if is_shared else self.placement.sources(name, grammar, headers)
+            )
+        return tuple(sorted(found))
+
+    def unsubscribe(self, route: Route, event: Unsubscribed) -> None:
+        """Route an UNSUBSCRIBE.
+
+        Raises:
+          ProtocolError: The destination is invalid, or is missing where it is needed.
+        """
+        partitions: tuple[int, ...] = ()
+        if event.id is not None:
+            partitions = route.subscriptions.pop(event.id, ())
+            route.cumulative.remove(event.id, route.client.rules)
+        if not partitions and event.destination is not None:
+            partitions = self._sources(event.destination, event.headers)
+        if not partitions and event.id is None:
+            raise ProtocolError(
+                "header-missing",
+                "UNSUBSCRIBE names a durable subscription of another connection, and in a cluster"
+                " with partitions needs the header destination, too",
+            )
+        lead = encode_lead(UNSUBSCRIBE, event.headers, route.client.rules)
+        self.owners.ask(route, partitions or (0,), lead, event.receipt)
+
+    # ACK, NACK.
+
+    def acknowledge(self, route: Route, event: Acked) -> None:
+        """Route ACKs or NACKs to the partitions that their ids name."""
+        if route.cumulative:
+            for number, name in enumerate(event.ids, 1):
+                receipts = [(1, each) for count, each in event.receipts if count == number]
+                self._include(route, evolve(event, ids=[name], receipts=receipts))
+            return
+        marked = self.placement.marked
+        first = marked(event.ids[0].decode())
+        start = mark(first).encode()
+        if all([name.startswith(start) for name in event.ids]):
+            self._settle(route, first, event)
+            return
+        parts: dict[int, list[bytes]] = {}
+        for name in event.ids:
+            parts.setdefault(marked(name.decode()), []).append(name)
+        for partition, ids in parts.items():
+            self._settle(route, partition, evolve(event, ids=ids))
+
+    def _include(self, route: Route, event: Acked) -> None:
+        """Route an ACK that perhaps includes earlier messages of other partitions."""
+        (name,) = event.ids
+        own, rules = self.placement.marked(name.decode()), route.client.rules
+        others = route.cumulative.take(name, self.placement)
+        for _, receipt in event.receipts:
+            awaited = Awaited(receipt, 1 + len(others), is_asked=True)
+            self.owners.expect(route, (own, *others), awaited)
+        for partition, last in (*others.items(), (own, name)):
+            data = encode_acks(evolve(event, ids=[last]), rules)
+            self.owners.write(route, partition, data)
+
+    def _settle(self, route: Route, partition: int, event: Acked, transaction: str = "") -> None:
+        data = encode_acks(event, route.client.rules, transaction)
+        self.owners.give(route, partition, data, event.receipts)
+
+    # Transactions: the session has their SENDs until COMMIT; owners need ACKs at once, for credit.
+
+    def add(self, route: Route, event: Received) -> None:
+        """Take BEGIN, ABORT, or frames that were added to a transaction.
+
+        Raises:
+          ProtocolError: It lies in several partitions.
+        """
+        transaction = event.transaction
+        for acked in event.acked:
+            if self._is_unknown(acked):
+                continue  # COMMIT will be refused
+            partition = self.placement.marked(acked.ids[0].decode())
+            others = route.cumulative.take(acked.ids[0], self.placement)
+            if others:
+                raise Apart(f"transaction:{transaction[:60]}", sorted((partition, *others)))
+            begun = route.transactions.get(transaction)
+            if begun is None:
+                route.transactions[transaction] = partition
+                self._transact(route, partition, BEGIN, transaction)
+            elif begun != partition:
+                raise Apart(f"transaction:{transaction[:60]}", sorted((begun, partition)))
+            self._settle(route, partition, evolve(acked, receipts=()), transaction)
+        if event.returned:
+            self._transact(route, route.transactions.pop(transaction), ABORT, transaction)
+        for _, name in event.receipts:
+            route.answer(name)
+
+    def commit(self, route: Route, event: Committed) -> bool:
+        """Route a transaction. Return False if it must wait for earlier frames.
+
+        Raises:
+          ProtocolError: It lies in several partitions, or a destination is invalid.
+        """
+        transaction = event.transaction
+        runs = [each for each in event.actions if isinstance(each, FrameRun)]
+        plans = [self._plan(route, run.head) for run in runs]
+        begun = route.transactions.get(transaction)
+        partitions = {partition for _, each in plans for partition in each}
+        if begun is not None:
+            partitions.add(begun)
+        unknown = [
+            each for each in event.actions if isinstance(each, Acked) and self._is_unknown(each)
+        ]
+        if unknown and not partitions:
+            partitions.add(0)
+        if len(partitions) > 1:
+            raise Apart(f"transaction:{transaction[:60]}", sorted(partitions))
+        if not partitions:
+            if event.receipt is not None:
+                route.answer(event.receipt)
+            return True
+        (partition,) = partitions
+        if route.is_ahead((partition,)):
+            return False
+        if begun is None:
+            self._transact(route, partition, BEGIN, transaction)
+        else:
+            del route.transactions[transaction]
+        for acked in unknown:
+            self._settle(route, partition, evolve(acked, receipts=()), transaction)
+        for run, (lead, _) in zip(runs, plans, strict=True):
+            self.owners.give(route, partition, encode_run(lead, run), run.receipts)
+        self._transact(route, partition, COMMIT, transaction, event.receipt)
+        return True
+
+    def _is_unknown(self, event: Acked) -> bool:
+        """Return whether an ACK names a message that no partition can have sent."""
+        return not self.placement.is_marked(event.ids[0].decode())
+
+    def _transact(
+        self,
+        route: Route,
+        partition: int,
+        command: str,
+        transaction: str,
+        receipt: bytes | None = None,
+    ) -> None:
+        lead = encode_lead(command, (("transaction", transaction),), route.client.rules)
+        self.owners.ask(route, (partition,), lead, receipt)

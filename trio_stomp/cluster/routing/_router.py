@@ -1,0 +1,288 @@
+"""Routes the frames of clients to the owners of partitions, and theirs to the clients.
+
+It is the core of a broker without destinations: connections, logins, heart-beats and limits are
+those of any broker, and what would change destinations goes to the owners.
+"""
+
+from collections.abc import Callable, Sequence
+
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, RemoteError, noop
+from trio_stomp.broker import Broker, Client
+from trio_stomp.broker.headers import excerpt_of, receipt_of
+from trio_stomp.cluster._gate import Gate
+from trio_stomp.cluster.routing._frames import (
+    Piece,
+    closed,
+    encode_lead,
+    receipt_id,
+)
+from trio_stomp.cluster.routing._owners import INTERNAL, Owners
+from trio_stomp.cluster.routing._placement import Placement
+from trio_stomp.cluster.routing._requests import Requests
+from trio_stomp.cluster.routing._route import Awaited, Route
+from trio_stomp.cluster.routing._upstream import Upstream
+from trio_stomp.frames import (
+    DIAG,
+    DISCONNECT,
+    FrameRun,
+    encode_frame,
+)
+from trio_stomp.protocol import (
+    Acked,
+    Committed,
+    Disconnected,
+    Event,
+    Opened,
+    Queried,
+    Received,
+    Refused,
+    Subscribed,
+    Unsubscribed,
+)
+
+
+@define(eq=False, repr=False, kw_only=True)
+class Router(Broker):
+    """Routes the frames of clients to the owners of partitions, and theirs to the clients.
+
+    Args:
+      placement: Which partition has a destination.
+      gates: The way to the owner of each partition.
+    """
+
+    placement: Placement
+    gates: Sequence[Gate]
+    owners: Owners = field(init=False)
+    requests: Requests = field(init=False)
+    routes: dict[Client, Route] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.owners = Owners(self.gates, self, self.memory)
+        self.requests = Requests(self.placement, self.dialect, self.owners, lambda: self.book)
+
+    # For the dispatcher.
+
+    def _carry_out(
+        self, client: Client, events: Sequence[Event], received_at: float, now: float
+    ) -> None:
+        if self.authorizer.unjudged:
+            self.authorizer.judge(client)
+        for index, event in enumerate(events):
+            if client.is_refused:
+                return
+            if index and self.turns.is_over():
+                self.wait_turn(client, iter(()), events[index:], received_at)
+                return
+            route = self.routes.get(client)
+            try:
+                if route is None:
+                    self._begin(client, event)
+                elif not self._route(route, event, now):
+                    self._await(route, events[index:], received_at)
+                    return
+            except RemoteError as error:
+                if error.receipt_id is None:
+                    error.receipt_id = receipt_of(event)
+                if not error.excerpt:
+                    error.excerpt = excerpt_of(event)
+                if route is not None and route.receipts:
+                    # Earlier RECEIPTs must come first: nothing follows an ERROR.
+                    self._await(route, [Refused(error.without_traceback())], received_at)
+                    return
+                self.refuse(client, error.without_traceback(), now)
+        if (route := self.routes.get(client)) is not None:
+            self._regulate(route)
+
+    def _await(self, route: Route, events: Sequence[Event], received_at: float) -> None:
+        """Hold events until owners have confirmed earlier ones."""
+        route.is_waiting = True
+        self.hold(route.client, events, received_at)
+
+    def _regulate(self, route: Route) -> None:
+        """Read from the client as its owners take what it sends."""
+        paused = route.client.is_blocked or not route.may_read()
+        route.client.outbox.pause_reading(paused=paused)
+
+    def end_turn(self, now: float) -> None:
+        """Implement ``Broker.end_turn``, and send to owners."""
+        super().end_turn(now)
+        self.owners.flush()
+
+    def writable(self, client: Client, now: float) -> None:
+        """Read on from the owners: the client's outbox has room again."""
+        super().writable(client, now)
+        route = self.routes.get(client)
+        if route is not None:
+            for each in route.upstreams.values():
+                each.make_room()
+
+    def unblock(self, client: Client, now: float) -> None:
+        """Apply a client's held events."""
+        super().unblock(client, now)
+        if (route := self.routes.get(client)) is not None:
+            self._regulate(route)
+
+    def forget(
+        self,
+        client: Client,
+        reason: CloseReason,
+        now: float,
+        forgotten: Callable[[], None] = noop,
+    ) -> None:
+        """Release a client whose connection has ended, once its DISCONNECT is confirmed."""
+        route = self.routes.get(client)
+        if route is None:
+            super().forget(client, reason, now, forgotten)
+        elif route.is_waiting:
+            client.is_gone = True
+            client.farewell = reason, forgotten
+        elif route.leaving is not None and route.leaving.upstreams:
+            route.farewell = reason, forgotten
+        else:
+            del self.routes[client]
+            for upstream in route.upstreams.values():
+                upstream.finish()
+            super().forget(client, reason, now, forgotten)
+
+    # Frames of clients.
+
+    def _begin(self, client: Client, event: Event) -> None:
+        """Open a session, or refuse what comes before."""
+        if isinstance(event, Opened):
+            self.sessions.open(client, event)
+            self.routes[client] = Route(client, event)
+        elif isinstance(event, Queried):
+            self.sessions.answer(client, event.query)
+        elif isinstance(event, Refused):
+            raise event.error
+
+    def _route(self, route: Route, event: Event, now: float) -> bool:
+        """Route frames. Return False if they must wait for earlier ones."""
+        requests = self.requests
+        if type(event) is FrameRun:
+            return requests.send(route, event)
+        match event:
+            case Subscribed():
+                requests.subscribe(route, event)
+            case Acked():
+                requests.acknowledge(route, event)
+            case Unsubscribed():
+                requests.unsubscribe(route, event)
+            case Received():
+                requests.add(route, event)
+            case Committed():
+                return requests.commit(route, event)
+            case Disconnected(receipt):
+                self._leave(route, receipt, now)
+            case Queried(query):
+                frame = encode_frame(DIAG, (), route.client.rules, query.encode())
+                self.owners.write(route, 0, frame)
+            case Refused(error):
+                if route.receipts:
+                    return False
+                raise error
+        return True
+
+    # The end.
+
+    def _leave(self, route: Route, receipt: bytes | None, now: float) -> None:
+        """Have all owners end the session, and then end the client's."""
+        route.receipt = receipt
+        route.leaving = Awaited(INTERNAL, len(route.upstreams), is_asked=False)
+        frame = closed(encode_lead(DISCONNECT, (), route.client.rules), INTERNAL)
+        for partition in route.upstreams:
+            route.upstreams[partition].expected.append(route.leaving)
+            self.owners.write(route, partition, frame)
+        self._end_if_left(route, now)
+
+    def _end_if_left(self, route: Route, now: float) -> None:
+        leaving = route.leaving
+        if leaving is None or leaving.upstreams:
+            return
+        client = route.client
+        if not client.is_refused:
+            self.sessions.leave(client, route.receipt, now)
+        if route.farewell is not None:
+            (reason, forgotten), route.farewell = route.farewell, None
+            self.forget(client, reason, now, forgotten)
+
+    # Owners.
+
+    def told(self, upstream: Upstream, pieces: list[Piece], now: float) -> bool:
+        """Take frames of an owner, and return whether the client has room for more."""
+        client, route = upstream.client, self.routes.get(upstream.client)
+        outbox = client.outbox
+        if route is None or client.is_refused:
+            return True
+        for piece in pieces:
+            data = piece.data
+            if piece.is_message:
+                if route.cumulative:
+                    route.cumulative.note(data)
+                outbox.stage_frame(data)
+            elif data.startswith(b"RECEIPT\n"):
+                self._confirm(route, upstream, data, now)
+            elif data.startswith(b"ERROR\n"):
+                outbox.stage_frame(data)
+                self._end(route, CloseReason.PROTOCOL_ERROR)
+                return True
+            elif not data.startswith(b"CONNECTED\n"):
+                outbox.stage_frame(data)
+        if route.is_waiting:
+            route.is_waiting = False
+            self.unblock(client, now)
+        else:
+            self._regulate(route)
+        return outbox.has_room()
+
+    def _confirm(self, route: Route, upstream: Upstream, frame: bytes, now: float) -> None:
+        """Take the RECEIPT of an owner."""
+        name = receipt_id(frame)
+        expected = upstream.expected
+        # Nearly always the first one: in a transaction of the dialect rabbitmq, COMMIT's precedes.
+        found = next((each for each in expected if each.name == name), None)
+        if found is None:
+            return
+        if expected[0] is found:
+            expected.popleft()
+        else:
+            expected.remove(found)
+        found.upstreams -= 1
+        upstream.unconfirmed -= found.subscribes
+        if found.is_asked and not found.upstreams:
+            found.frame = frame
+            route.settle()
+        elif found is route.leaving:
+            self._end_if_left(route, now)
+
+    def drained(self, upstream: Upstream) -> None:
+        """Take note that an owner has taken most of the output."""
+        upstream.is_paused = False
+        if (route := self.routes.get(upstream.client)) is not None:
+            self._regulate(route)
+
+    def lost(self, upstream: Upstream, now: float) -> None:
+        """Take note that the connection to an owner has ended: the client's ends, too."""
+        upstream.end()
+        route = self.routes.get(upstream.client)
+        if route is None or route.upstreams.get(upstream.partition) is not upstream:
+            return
+        del route.upstreams[upstream.partition]
+        if route.leaving is not None:
+            if route.leaving in upstream.expected:
+                route.leaving.upstreams -= 1
+            self._end_if_left(route, now)
+        elif not route.client.is_refused:
+            self._end(route, CloseReason.SHUTTING_DOWN)
+        if route.is_waiting:
+            route.is_waiting = False
+            self.unblock(route.client, now)  # nothing of it is done any more
+
+    def _end(self, route: Route, reason: CloseReason) -> None:
+        """End a client's session: nothing follows what was staged."""
+        client = route.client
+        client.is_refused = True
+        client.outbox.close(reason)

@@ -1,0 +1,296 @@
+"""A node of a cluster with partitions: an owner or standby of each, and a router for its clients.
+
+run_partitions
+├─ a Node for each partition: its log, lease, local state and, in its times as the owner, broker
+├─ the router: a server whose core sends what clients say to the owners
+└─ the balance: a node that owns more partitions than others hands one over
+"""
+
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+
+import trio
+from attrs import define, evolve, field
+
+from trio_stomp.base import ClusterFigures, OptionError, innermost
+from trio_stomp.broker import dialect
+from trio_stomp.cluster import (
+    ClusterNames,
+    Gate,
+    Layout,
+    Node,
+    ask_nodes,
+    check_alone,
+    heir_of,
+    open_engine,
+    open_log,
+)
+from trio_stomp.cluster.routing import MAX_PARTITIONS, Placement, Router, make_core
+from trio_stomp.config import Settings
+from trio_stomp.nats import JetStream, NatsError, open_client
+from trio_stomp.server import EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.startup._alike import digests
+from trio_stomp.startup._engine_access import nats_options
+from trio_stomp.startup._entrances import Listeners, handle_of, is_loopback
+from trio_stomp.startup._node import (
+    ENGINE_S,
+    Host,
+    check,
+    log_fault,
+    make_node,
+    open_link,
+    open_node,
+)
+from trio_stomp.startup._partition_pages import ask_owners
+from trio_stomp.startup._serve import Embedding, serve_one
+from trio_stomp.store._options import StoreOptions
+from trio_stomp.web import Site
+
+logger = logging.getLogger("trio_stomp")
+
+BALANCE_S = 3.0
+"""Interval at which a node looks whether it owns more partitions than others."""
+ANSWERS_S = 0.5
+FLUSH_S = 2.0
+"""How long owners may take to read what clients sent to a node that stops."""
+
+
+async def serve_partitions(
+    settings: Settings,
+    listeners: Listeners | None,
+    embedding: Embedding,
+    task_status: trio.TaskStatus[ServerHandle],
+) -> None:
+    """Run a node until it is stopped. Arguments, errors and checkpoints as those of ``serve_node``.
+
+    Raises:
+      OptionError: As ``serve_node``, or the settings do not allow partitions.
+      StoreError: As ``serve_node``.
+    """
+    check(settings, listeners)
+    layout = _layout(settings)
+    try:
+        async with AsyncExitStack() as stack:
+            await _serve_layout(settings, layout, embedding, stack, task_status)
+    except BaseExceptionGroup as group:
+        raise innermost(group) from None
+
+
+async def _serve_layout(
+    settings: Settings,
+    layout: Layout,
+    embedding: Embedding,
+    stack: AsyncExitStack,
+    task_status: trio.TaskStatus[ServerHandle],
+) -> None:
+    options = settings.cluster
+    entrances = await open_node(settings, embedding, stack)
+    handle = handle_of(entrances, embedding.feed)
+    _warn(options.node_address)
+    digested = await trio.to_thread.run_sync(digests, settings)
+    hosts = []
+    for number in range(layout.partitions):
+        names = ClusterNames(options.cluster_name, number)
+        link, contact = await open_link(settings, names, stack)
+        ours = evolve(embedding, feed=EventFeed(), make_core=partial(make_core, number))
+        hosts.append(
+            Host(
+                settings,
+                ours,
+                names=names,
+                entrances=[],
+                link=link,
+                contact=contact,
+                handle=handle,
+                digests=digested,
+            )
+        )
+    first = hosts[0]
+    nats = nats_options(options, f"trio_stomp {first.contact.node}")
+    async with open_client(nats, on_fault=log_fault) as client:
+        jetstream = await open_engine(
+            client, first.names, options.cluster_replicas, ENGINE_S, layout
+        )
+        await check_alone(jetstream, first.names, first.contact.node)
+        logs = [
+            open_log(jetstream, each.names.snapshots, each.names.snapshot_subject) for each in hosts
+        ]
+        nodes = [make_node(host, jetstream, log) for host, log in zip(hosts, logs, strict=True)]
+        placement = Placement(layout.partitions, layout.colocate)
+        front = Front(settings, evolve(embedding, entrances=entrances), nodes, placement)
+        handle.on_reload = partial(_reload, front, hosts)
+        try:
+            await _run(front, jetstream, handle, task_status)
+        finally:
+            handle.feed.put(ServerEvent("stop"))
+            for log in logs:
+                log.close()
+
+
+def _layout(settings: Settings) -> Layout:
+    """Return the layout that settings name.
+
+    Raises:
+      OptionError: They cannot be used with partitions.
+    """
+    options, chosen = settings.cluster, dialect(settings.broker.dialect)
+    if options.cluster_partitions > MAX_PARTITIONS:
+        raise OptionError(
+            f"cluster_partitions is {options.cluster_partitions}, but must be {MAX_PARTITIONS} at"
+            " most"
+        )
+    if chosen.keeps_socket_after_error or chosen.keeps_socket_after_disconnect:
+        raise OptionError(
+            f"the dialect {chosen.word} keeps connections after an ERROR, which a cluster with"
+            " partitions cannot do: choose another dialect, or cluster_partitions = 1"
+        )
+    return Layout(options.cluster_partitions, " ".join(options.cluster_colocate.split()))
+
+
+def _warn(address: str) -> None:
+    """Say that nodes pass messages on in the clear, if others can read them."""
+    host = address.rpartition(":")[0].strip("[]")
+    if not is_loopback(host):
+        logger.warning(
+            "clients' frames pass from %s to other nodes in the clear, since this node ends TLS: "
+            "keep the network between nodes private",
+            host,
+        )
+
+
+@define(eq=False, repr=False)
+class Front:
+    """The router of a node, and its server.
+
+    Args:
+      settings: Of the node.
+      embedding: With the entrances for clients.
+      nodes: Those of the partitions, in order.
+      placement: Which partition has a destination.
+    """
+
+    settings: Settings
+    embedding: Embedding
+    nodes: list[Node]
+    placement: Placement
+    handle: ServerHandle = field(init=False)
+
+    async def serve(self, tasks: trio.Nursery, started: trio.TaskStatus[ServerHandle]) -> None:
+        """Serve clients until the handle is stopped.
+
+        Args:
+          tasks: Runs connections to owners.
+          started: Gets the handle.
+        """
+        gates: list[Gate] = [node.gate for node in self.nodes]
+
+        def join(server: Server) -> None:
+            server.cluster = self
+            assert isinstance(server.pages, Site)
+            ask_owners(server.pages, self.placement, gates, self.settings.frames.max_body_bytes)
+            assert isinstance(server.broker, Router)
+            server.broker.owners.join(server.dispatcher, tasks.start_soon)
+
+        embedding = evolve(
+            self.embedding,
+            on_assembled=join,
+            make_core=partial(Router, placement=self.placement, gates=gates),
+        )
+        await serve_one(front_settings(self.settings), None, embedding, started)
+
+    def doubts(self) -> str:
+        """Implement ``Cluster.doubts``."""
+        if any(node.gate.is_draining for node in self.nodes):
+            return "this node is being drained"
+        if any(node.gate.is_silent() for node in self.nodes):
+            return "the servers of NATS do not answer"
+        lacking = [str(number) for number, node in enumerate(self.nodes) if node.gate.owner is None]
+        if lacking:
+            return f"partitions without an owner at the moment: {', '.join(lacking)}"
+        return ""
+
+    def figures(self) -> ClusterFigures:
+        """Implement ``Cluster.figures``: the sums of what this node owns."""
+        each = [node.figures() for node in self.nodes]
+        return ClusterFigures(
+            each[0].name,
+            epoch=max(one.epoch for one in each),
+            appends=sum(one.appends for one in each),
+            records=sum(one.records for one in each),
+            append_s=sum(one.append_s for one in each),
+            nodes=next((one.nodes for one in each if one.nodes), ()),
+        )
+
+
+def front_settings(settings: Settings) -> Settings:
+    """Return the settings of the router: it stores nothing, and has no statistics of its own."""
+    return evolve(
+        settings,
+        store=StoreOptions(),
+        diag=evolve(settings.diag, diag_interval_s=0.0),
+        broker=evolve(settings.broker, monitor_interval_s=0.0),
+    )
+
+
+async def _reload(front: Front, hosts: list[Host], settings: Settings | None) -> None:
+    """Implement ``ServerHandle.reload`` for the router and all partitions."""
+    await front.handle.reload(None if settings is None else front_settings(settings))
+    for host in hosts:
+        await host.reload(settings)
+
+
+async def _run(
+    front: Front,
+    jetstream: JetStream,
+    handle: ServerHandle,
+    task_status: trio.TaskStatus[ServerHandle],
+) -> None:
+    """Run all parts until the node is stopped: first the router ends, then the partitions."""
+    balancing = trio.CancelScope()
+    async with trio.open_nursery() as partitions:
+        for node in front.nodes:
+            partitions.start_soon(node.run)
+        async with trio.open_nursery() as tasks:
+            async with trio.open_nursery() as serving:
+                front.handle = await serving.start(_serve, front, tasks)
+                handle.on_connect = lambda stream: front.handle.on_connect(stream)
+                tasks.start_soon(_balance, front.nodes, jetstream, balancing)
+                task_status.started(handle)
+                await handle.wait_stopping()
+                front.handle.stop(handle.grace_s)
+            # Owners still get what clients sent before.
+            tasks.cancel_scope.deadline = trio.current_time() + FLUSH_S
+            balancing.cancel()
+        for node in front.nodes:
+            node.stop()
+
+
+async def _serve(
+    front: Front,
+    tasks: trio.Nursery,
+    task_status: trio.TaskStatus[ServerHandle] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await front.serve(tasks, task_status)
+
+
+async def _balance(nodes: list[Node], jetstream: JetStream, scope: trio.CancelScope) -> None:
+    """Hand partitions over while another node owns fewer, until the scope is cancelled."""
+    with scope:
+        while True:
+            await trio.sleep(BALANCE_S)
+            owned = [node for node in nodes if node.is_owner]
+            if owned and all(node.owner for node in nodes):
+                await _hand_over(owned[-1], [node.owner for node in nodes], jetstream)
+
+
+async def _hand_over(node: Node, owners: list[str], jetstream: JetStream) -> None:
+    """Hand a partition over if another node owns fewer."""
+    try:
+        reports = await ask_nodes(jetstream.client, node.names, {}, ANSWERS_S)
+    except NatsError:
+        return
+    heir = heir_of(node.contact.node, owners, reports)
+    if heir:
+        logger.info("partition %d goes to %s, which owns fewer", node.names.partition, heir)
+        node.move(heir)
