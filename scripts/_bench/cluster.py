@@ -2,7 +2,7 @@
 
 Clients are spread over the nodes. The nodes, the servers of the log and the loads share this
 machine, so figures show what it costs, not what three machines do. Each side is started anew for
-each round. Of RabbitMQ the queue is a quorum queue, which is what it has for the same promise.
+each round. RabbitMQ uses a quorum queue, its equivalent with the same guarantee.
 """
 
 import socket
@@ -125,7 +125,7 @@ def queue(side: Side, less: int, _seconds: float) -> Figures:
     place = Place("/queue/bench", side.more)
     load = QueueLoad(side.broker, shape, place=place, visitor=side.visitor, in_order=False)
     try:
-        load.run(LIMIT_S)  # as long as the other, since some compile what they run
+        load.run(LIMIT_S)  # as long as the other, because some brokers compile code at run time
         return _metered(side, lambda: load.run(LIMIT_S).deliveries)
     finally:
         load.close()

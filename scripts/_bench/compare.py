@@ -1,8 +1,8 @@
 """Two revisions of the broker with the same loads, in turn, and their ratio.
 
-A pair is one run with each, the first of them in turn, each with a fresh broker and the same
-generator. What the machine does meanwhile is much the same for both runs of a pair, so that their
-ratio is worth more than the figures themselves.
+A pair is one run of each revision, in alternating order, each with a fresh broker and the same
+generator. Both runs of a pair see a similar load of the machine, so their ratio is more reliable
+than the absolute figures.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""The distance to the floor: what the same loads cost the broker, and a bare loop in C.
+"""The distance to the floor: the cost of the same loads in the broker and in a bare loop in C.
 
 Windows penalize fast servers: one that answers immediately has little to write at a time, so each
 delivery costs more. A bare loop answers sooner than a broker, and may even need more processor time
@@ -55,7 +55,7 @@ class Distance(NamedTuple):
 
 
 def floor_scenarios() -> list[Scenario]:
-    """Return what the floor can do: topics and queues over TCP, without transactions."""
+    """Return the scenarios of the floor: topics and queues over TCP, without transactions."""
     return [each for each in scenarios() if not each.websocket and _is_simple(each)]
 
 
@@ -75,7 +75,7 @@ def measure_distance(
     *,
     quick: bool,
 ) -> Iterator[Distance]:
-    """Yield each scenario, measured ``pairs`` times with each side, in an order that goes round.
+    """Yield each scenario, measured ``pairs`` times with each side, in rotating order.
 
     Args:
       program: The floor.

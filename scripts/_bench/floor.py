@@ -46,11 +46,11 @@ def running_floor(program: Path, rest_us: int = 0) -> Iterator[Broker]:
     """Run the floor on a free port of the loopback interface, then kill it.
 
     Args:
-      program: As ``built_floor`` made it.
-      rest_us: Microseconds that it waits before it does what there is to do.
+      program: The result of ``built_floor``.
+      rest_us: Microseconds to wait before each round of work.
 
     Raises:
-      BenchError: it did not start, or ended by itself: with what it said.
+      BenchError: it did not start, or it ended early. The text has its output.
     """
     with subprocess.Popen(
         [program, str(rest_us)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -64,7 +64,7 @@ def running_floor(program: Path, rest_us: int = 0) -> Iterator[Broker]:
             try:
                 yield Broker(int(line), process.pid)
             except (BenchError, OSError) as error:
-                # What the generator saw is only that a connection ended: this is why.
+                # The generator saw only that a connection ended. This is the reason.
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(END_S)
                 if process.returncode is not None:

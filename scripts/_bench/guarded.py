@@ -1,4 +1,4 @@
-"""Brokers that are guarded, each a little more: the files they need, and who may come in."""
+"""Brokers with increasing security: the files that they need, and their users."""
 
 import os
 import ssl
@@ -77,12 +77,12 @@ def settings_in(directory: Path, users: int) -> tuple[Settings, ...]:
 
 
 def user_names(count: int) -> list[str]:
-    """Return the names of those who only log in."""
+    """Return the names of users who only log in."""
     return [f"visitor-{number}" for number in range(count)]
 
 
 def passcode_of(name: str) -> str:
-    """Return what a user of the benchmark logs in with."""
+    """Return the passcode of a user of the benchmark."""
     return f"passcode of {name}"
 
 
@@ -108,9 +108,9 @@ def write_users(path: Path, names: Sequence[str]) -> list[Visitor]:
 
 
 def rules_text() -> Iterator[str]:
-    """Yield a file of 51 rules, nearly half of them with ``{user}``, as a house of some size has.
+    """Yield a file of 51 rules, nearly half of them with ``{user}``, as in a larger company.
 
-    The publisher goes by the fourth, the subscribers by the last.
+    The fourth rule matches the publisher, the last one the subscribers.
     """
     yield '[groups]\nops = ["alice", "bob"]\nauditors = []\n'
     yield from map(_rule, FIRST_RULES)

@@ -1,4 +1,4 @@
-"""Many connections that do nothing: how fast they are opened, and what each costs."""
+"""Many idle connections: the rate of opening them, and the cost of each."""
 
 import resource
 import select
@@ -96,10 +96,10 @@ def held_idle(
     websocket: bool,
     visitors: Sequence[Visitor] = (STRANGER,),
 ) -> Iterator[Idle]:
-    """Open connections, ``at_once`` at a time, and keep all of them. Yield what they cost.
+    """Open connections, ``at_once`` at a time, and keep all of them. Yield their cost.
 
     Args:
-      visitors: Who they are, in turn; none speaks TLS.
+      visitors: Their logins, in turn; without TLS.
 
     Raises:
       BenchError: one was refused, or they were not open within ``limit_s``.

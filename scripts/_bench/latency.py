@@ -1,8 +1,8 @@
 """Latency of the broker and of the floor: the same paced loads through both, in turn.
 
-A round is one run of each side, in an order that goes round, each with a fresh process to measure
-and the same generator. What the machine does meanwhile is much the same for all of a round, so that
-their ratio is worth more than the figures themselves.
+A round is one run of each side, in rotating order, each with a fresh process to measure and the
+same generator. All runs of a round see a similar load of the machine, so their ratio is more
+reliable than the absolute figures.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +48,9 @@ class Latencies(NamedTuple):
     """One run of one side. Latencies are in milliseconds.
 
     Args:
-      order: When it came within its round.
+      order: Its position within its round.
       samples: Deliveries that counted.
-      ended: Slow consumers that the broker got rid of meanwhile.
+      ended: Slow consumers that the broker disconnected during the run.
     """
 
     load: str

@@ -46,7 +46,7 @@ def ratios(
 
 
 def what_is(side: str, connections: int) -> str:
-    """Return in words what a side is."""
+    """Return a description of a side."""
     return {
         FLOOR: "a bare loop in C",
         BROKER: "the broker",
@@ -104,7 +104,7 @@ def _median(values: Iterator[float]) -> str:
 
 
 def promise_rows(runs: Sequence[Latencies]) -> list[Row]:
-    """Return a row for each promise, load and measure: what the median round says of it."""
+    """Return a row with the median round of each promise, load and measure."""
     rows: list[Row] = []
     for load in LOADS:
         for side, share, most in PROMISES:

@@ -21,10 +21,11 @@ class Shape(NamedTuple):
       groups: Publishers, each with a destination and subscribers of its own.
       subscribers: Of each group.
       messages: Of each publisher in one run.
-      receipt_every: A publisher writes so many at once, and asks a receipt for the last of them.
-      window: Messages of a publisher that no receipt covers yet.
-      lag: Messages of a publisher that its subscribers, on average, do not have yet.
-      rate: Messages per second, one by one, instead of all this; 0 = as the windows allow.
+      receipt_every: Messages in one write of a publisher, which requests a receipt for the last
+        one.
+      window: Most messages of a publisher that no receipt covers yet.
+      lag: Most messages of a publisher that its subscribers, on average, have not received yet.
+      rate: Messages per second, sent one by one, in place of the windows; 0 = as the windows allow.
     """
 
     groups: int
@@ -48,7 +49,7 @@ class Shape(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one run took. Latencies are in seconds, from when a message was due to be sent."""
+    """The cost of one run. Latencies are in seconds, from the time when a message was due."""
 
     deliveries: int
     wall_s: float
@@ -199,7 +200,7 @@ class Load:
         return Run(received, wall_s, used, time.process_time() - own, latencies)
 
     def _publish(self, start: float) -> float:
-        """Send what may be sent now. Return the time until more has to be sent."""
+        """Send the messages that are due. Return the time until the next one."""
         rate = self.shape.rate
         due = int((now() - start) * rate) + 1 if rate else 0
         for group in self.groups:

@@ -42,7 +42,7 @@ ACTIVEMQ = Path("/usr/share/activemq")
 
 
 class NotInstalledError(BenchError):
-    """A broker is not there: its name, and what installs it."""
+    """A broker is not installed: its name, and the package that installs it."""
 
     def __init__(self, name: str, package: str) -> None:
         super().__init__(f"{name} is not installed; {INSTALL} or apt-get install {package} does it")
@@ -71,7 +71,7 @@ def rabbitmq(
     Args:
       login: Who may do everything.
       passcode: Theirs.
-      anonymous: Who does not log in is that user.
+      anonymous: Clients that do not log in are that user.
 
     Raises:
       NotInstalledError: it is not there.
@@ -154,7 +154,7 @@ def activemq(
       login: Who may do everything.
       passcode: Theirs.
       persistent: It keeps messages in KahaDB, its default; else in memory.
-      anonymous: Who does not log in may do everything too.
+      anonymous: Clients that do not log in may do everything too.
       port: Where it listens; 0 = on any free port.
 
     Raises:
@@ -195,7 +195,7 @@ def activemq(
 
 
 class _Child:
-    """A broker's process in a group of its own, so that all of it can be killed."""
+    """A broker's process with its own process group, so that its children can be killed with it."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ def _running(
 
 
 def _account(name: str) -> pwd.struct_passwd | None:
-    """Whom to be, if not oneself: a broker needs no rights of root's."""
+    """Return the account to run as if this process is root: a broker needs no such rights."""
     if os.geteuid() != 0:
         return None
     return pwd.getpwnam(name)
@@ -338,7 +338,7 @@ def _rabbitmq_environment(home: Path, mapper_port: int, node_port: int) -> dict[
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
             "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
-            # Its schedulers are not to spin while they have nothing to do.
+            # Its schedulers must not spin while idle.
             " +sbwt none +sbwtdcpu none +sbwtdio none"
         ),
     }

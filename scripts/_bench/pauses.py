@@ -22,8 +22,8 @@ TOPIC = "DIAG/process"
 SUBSCRIBE = f"SUBSCRIBE\nid:1\ndestination:{TOPIC}\n\n\0".encode()
 INTERVAL_S = 0.1
 OPTIONS = ("--diag-interval-s", str(INTERVAL_S), "--no-diag-stream")
-"""Short intervals end soon after a phase. Other DIAG topics have no subscribers, and cost
-nothing."""
+"""Short, so that an interval ends soon after a phase. Other DIAG topics have no subscribers, and
+cost nothing."""
 CONNECTIONS = 19_000
 LOAD = Shape(1, 75, 0, rate=500.0)
 LIMIT_S = 300.0
@@ -64,13 +64,13 @@ class Watcher:
         self._last = self._records()[-1]
 
     def phase(self, what: str, began: float) -> Phase:
-        """Return what happened since the last phase.
+        """Return the events since the last phase.
 
         Args:
           began: When it began, by ``time.perf_counter``.
 
         Raises:
-          BenchError: the broker says nothing.
+          BenchError: the broker reports nothing.
         """
         wall_s = time.perf_counter() - began
         # A record taken before the end may still arrive. The next one covers the rest.

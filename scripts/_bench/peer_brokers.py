@@ -33,8 +33,8 @@ class Standing(NamedTuple):
 
     Args:
       web: Its WebSocket at ``/ws``; None = it has none.
-      visitor: How a client comes in.
-      server: What it calls itself in CONNECTED; "" = nothing.
+      visitor: How a client logs in.
+      server: Its ``server`` header in CONNECTED; "" = none.
     """
 
     broker: Broker
@@ -47,7 +47,7 @@ class Peer(NamedTuple):
     """A broker to be measured.
 
     Args:
-      start: Starts it, or takes the one that runs; it is told whether messages have to survive.
+      start: Starts it, or returns the running one. Its argument says whether messages must survive.
     """
 
     name: str
@@ -165,7 +165,7 @@ def listener(port: int) -> int:
     """Return the process that listens at a port, the first of a family that shares it.
 
     Raises:
-      BenchError: there is none, there are several, or it is somebody else's.
+      BenchError: there is none, there are several, or it belongs to another user.
     """
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     if not sockets:

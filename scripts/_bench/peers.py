@@ -1,13 +1,12 @@
 """Comparison of this broker with others: the same loads through each of them, in turn.
 
-A round is one run of each scenario with each broker, in an order that goes round from round to
-round. Brokers are started anew for each round: those that hold idle connections for that alone,
-those that keep what must survive for that alone, else one for all loads. What the machine does
-meanwhile is much the same for all runs of a scenario in a round, so that their ratio is worth more
-than the figures themselves.
+A round is one run of each scenario with each broker, in an order that rotates from round to round.
+Brokers are started anew for each round: one for idle connections, one for durable messages, and one
+for all other loads. All runs of a scenario in a round see a similar load of the machine, so their
+ratio is more reliable than the absolute figures.
 
-Loads are made as long as a broker needs: an interpreter that compiles as it goes has done so
-before a run counts, and one that needs a hundred times as long for a message gets fewer of them.
+The length of a load depends on the broker: a broker that compiles its code at run time has done so
+before a run counts, and one that needs a hundred times as long per message gets fewer messages.
 """
 
 import signal
@@ -64,7 +63,7 @@ class Measurement(NamedTuple):
     """One run of one scenario with one broker.
 
     Args:
-      order: When it came within its round.
+      order: Its position within its round.
       figures: By their names in the table.
     """
 
@@ -81,7 +80,7 @@ class Report:
     def __init__(self) -> None:
         self.runs: list[Measurement] = []
         self.servers: dict[str, str] = {}
-        """What each broker calls itself."""
+        """The ``server`` header of each broker."""
         self.absent: dict[str, str] = {}
         """Brokers that take no part, and why."""
         self.failures: dict[tuple[str, str], str] = {}
@@ -122,8 +121,8 @@ class _Side:
 def measure_peers(plan: Plan, say: Show) -> Report:
     """Run all scenarios with all brokers, round by round.
 
-    A broker that is not there or does not start takes no further part; one that fails in a
-    scenario is not asked for it again.
+    A broker that is missing or does not start is left out of all later rounds. One that fails in a
+    scenario is left out of that scenario.
 
     Raises:
       BenchError: our own broker does not start.
@@ -153,7 +152,7 @@ def measure_peers(plan: Plan, say: Show) -> Report:
 
 
 def _groups(scenarios: Sequence[Scenario]) -> Iterator[tuple[bool, list[Scenario]]]:
-    """Yield what shares its brokers: whether they keep messages, and the scenarios."""
+    """Yield the groups of scenarios that share a broker, with whether it stores messages."""
     idle = [each for each in scenarios if each.shape is None]
     # Memory that a load left behind would make connections look cheaper.
     yield False, idle
@@ -242,7 +241,7 @@ def _figures(plan: Plan, standing: Standing, scenario: Scenario, tag: str) -> di
 
 
 def _open(standing: Standing, scenario: Scenario, tag: str) -> Load | QueueLoad:
-    """Connect what a scenario needs, beginning by few messages."""
+    """Open the connections of a scenario, and warm up with a few messages."""
     shape, visitor = scenario.quick, standing.visitor
     # A dot, and no slash: RabbitMQ takes none in a name.
     if isinstance(shape, QueueShape):

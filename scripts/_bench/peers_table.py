@@ -35,7 +35,7 @@ class Line(NamedTuple):
     values: dict[str, dict[int, float]]
 
     def ratios(self, peer: str) -> list[float]:
-        """Return what a peer's figure is of ours, in each round that has both."""
+        """Return the ratio of a peer's figure to ours, for each round that has both."""
         ours, theirs = self.values.get(OURS, {}), self.values.get(peer, {})
         return [theirs[each] / ours[each] for each in sorted(ours.keys() & theirs.keys())]
 
@@ -86,8 +86,8 @@ def peers_table(
     """Return everything in Markdown.
 
     Args:
-      peers: All that were to be measured, ours first.
-      machine: What is to be known of it.
+      peers: All brokers of the comparison, ours first.
+      machine: Its description.
     """
     there = [OURS, *(each for each in peers if each not in (OURS, *report.absent))]
     text = [*_table(list(lines(report.runs, scenarios)), there)]
@@ -116,7 +116,8 @@ def _median(line: Line, peer: str) -> str:
 
 
 def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) -> Iterator[str]:
-    """Yield who was measured, who was not, and why a figure is missing."""
+    """Yield the brokers that were measured, those that were not, and the reasons for missing
+    figures."""
     named = (f"{each} ({report.servers[each]})" for each in there if report.servers.get(each))
     yield f"Measured: {', '.join(named) or 'nobody'}."
     for absent in report.absent.values():
@@ -129,7 +130,7 @@ def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) 
 
 
 def peers_figures(report: Report, scenarios: Sequence[Scenario]) -> dict[str, object]:
-    """Return what the file of figures has, each run included."""
+    """Return the content of the file of figures, with all runs."""
     rows: list[Row] = []
     for line in lines(report.runs, scenarios):
         rows += [_row(line, peer) for peer in line.values]

@@ -1,4 +1,4 @@
-"""The broker under test: starting it, and what the kernel knows about it."""
+"""The broker under test: its start, and its figures in the kernel."""
 
 import os
 import re
@@ -51,7 +51,7 @@ def cpu_of(pid: int) -> Cpu:
     """Read the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system = int(fields[11]) / TICKS_PER_S, int(fields[12]) / TICKS_PER_S
-    # What clock_getcpuclockid(3) returns, which Python does not have.
+    # The result of clock_getcpuclockid(3), which Python does not offer.
     exact = time.clock_gettime(~pid << 3 | 2)
     return Cpu(user, system, exact)
 
@@ -78,7 +78,7 @@ class Broker(NamedTuple):
     """A broker's address and process.
 
     Args:
-      family: What its process started counts as well.
+      family: Whether its child processes count as well.
       others: Ports of more nodes, if they are one broker for their clients.
     """
 
@@ -124,9 +124,9 @@ def running_broker(
     """Run a broker of a checkout on a free port of the loopback interface, then stop it.
 
     Args:
-      environment: What it has besides the environment of this process.
+      environment: Variables added to the environment of this process.
       tree: The checkout.
-      program: What Python runs.
+      program: The arguments of Python.
 
     Raises:
       BenchError: it did not start.

@@ -1,7 +1,8 @@
 """Loads on queues: competing consumers that acknowledge, and producers that use transactions.
 
-Each message has a number of its own over all producers. A consumer looks at every one: none may
-come twice, those of one producer come to each consumer in order, and at the end all have come.
+Each message has a number that is unique over all producers. Consumers check every one: none may
+arrive twice, those of one producer arrive at each consumer in order, and at the end all have
+arrived.
 """
 
 import re
@@ -194,7 +195,7 @@ class Consumer:
         """Receive and acknowledge messages. Return their number.
 
         Args:
-          seen: One byte for each message of the run, set when it has come.
+          seen: One byte for each message of the run, set when it has arrived.
 
         Raises:
           BenchError: the broker closed, or a message came twice or out of order.
@@ -238,7 +239,8 @@ class QueueLoad:
 
     Args:
       broker: Clients are spread over its ports.
-      in_order: Whether RECEIPTs have to come in the order of what they answer, as ours do.
+      in_order: Whether RECEIPTs must arrive in the order of the frames that they answer, as ours
+        do.
     """
 
     def __init__(

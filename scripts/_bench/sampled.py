@@ -1,4 +1,4 @@
-"""A broker that tells where its processor time goes: ``python -m _bench.sampled FILE OPTION…``.
+"""A broker that profiles its processor time: ``python -m _bench.sampled FILE OPTION…``.
 
 Between ``START`` and ``STOP``, a timer of its processor time interrupts it, and the function that
 the main thread runs is counted. A call into C, and so into the kernel, counts for the calling

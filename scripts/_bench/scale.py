@@ -71,11 +71,11 @@ class Dimension(NamedTuple):
     """Something that grows.
 
     Args:
-      what: For the reader of the table.
-      sizes: How much of it there is when the probe runs, ascending.
-      quick: The same for a check.
-      options: Of the broker, where the defaults would refuse, or not keep it at all.
-      promised: How often the cost at the first size that at any other may be.
+      what: Its description in the table.
+      sizes: The amounts at which the probe runs, ascending.
+      quick: The amounts of a quick check.
+      options: Options of the broker, where the defaults would refuse or not hold it.
+      promised: The largest permitted ratio of the cost at any size to that at the first.
     """
 
     name: str
@@ -91,14 +91,14 @@ class Point(NamedTuple):
     """The probe at one size.
 
     Args:
-      runs: Of the probe.
-      rss_bytes: Of the broker, after the fill.
-      added: How many were added since the size before.
-      filled: What adding them took the broker.
-      filling, probing, telling: What the broker told of these times; in the last one somebody
-        was subscribed to all DIAG topics, and the probe did not run.
-      rest_share: Processor time of the broker by time, while nobody does anything.
-      told_s: Processor time of each interval while all DIAG topics were told, beside that.
+      runs: The runs of the probe.
+      rss_bytes: RSS of the broker after the fill.
+      added: The number added since the previous size.
+      filled: The broker's cost of adding them.
+      filling, probing, telling: The broker's figures for these phases. In the last one a client was
+        subscribed to all DIAG topics, and the probe did not run.
+      rest_share: Processor time of the broker divided by the time, while all clients are idle.
+      told_s: Additional processor time of each interval while all DIAG topics were published.
     """
 
     dimension: Dimension
@@ -117,8 +117,8 @@ class Point(NamedTuple):
     def million_s(self) -> float:
         """Processor time of the broker for a million deliveries, in the cheapest of the runs.
 
-        In the others there is more of what the broker does from time to time, whether or not there
-        are messages, and of what the neighbours do to its caches.
+        The other runs contain more of the broker's periodic work, which does not depend on
+        messages, and of the neighbours' effect on its caches.
         """
         return min(self.costs)
 
@@ -168,7 +168,7 @@ def _destinations(broker: Broker, quick: bool) -> Opened:
 
 
 class _Round(Messages):
-    """Destinations that the probe goes round over."""
+    """The destinations that the probe rotates over."""
 
     def __init__(self, load: Load) -> None:
         super().__init__(load.broker.port, lambda n: f"/topic/round/{n}")
@@ -208,10 +208,10 @@ def _stale(broker: Broker, quick: bool) -> Opened:
 
 
 def dimensions(connections: int) -> Iterator[Dimension]:
-    """Yield all of them, in the order of the table.
+    """Yield all dimensions, in the order of the table.
 
     Args:
-      connections: The most that there may be.
+      connections: The largest number of connections.
     """
     thousands, quick = (0, 1000, 10_000, 100_000), (0, 100)
     millions = (1000, 10_000, 100_000, 1_000_000)
@@ -246,7 +246,7 @@ def allowed(connections: int) -> int:
 def measure(
     dimension: Dimension, say: Callable[[str], None], *, quick: bool
 ) -> Iterator[Point | Herd]:
-    """Yield a point for each size, all with one broker, then what happens when many leave.
+    """Yield a point for each size, all with one broker, then the phases in which clients leave.
 
     Raises:
       BenchError: the broker refused something, or a message was lost.
@@ -285,7 +285,7 @@ def _point(
     probe.run(LIMIT_S)  # The first one meets cold caches, and names not looked up yet.
     began = now()
     runs = [probe.run(LIMIT_S) for _ in range(1 if quick else RUNS)]
-    time.sleep(SETTLE_S)  # Acknowledgements and what is freed behind the last message.
+    time.sleep(SETTLE_S)  # acknowledgements arrive, and memory is freed
     cpu, rested = cpu_of(broker.pid), now()
     probing = watcher.phase(f"{dimension.name} {size}: probing", began)
     share = cpu_of(broker.pid).since(cpu).exact / (now() - rested)
@@ -325,10 +325,10 @@ def _read_on(listener: Connection) -> None:
 
 
 def measure_idle(connections: int, *, quick: bool) -> Iterator[Row]:
-    """Yield what idle connections cost over TCP and WebSocket, each in a broker of its own.
+    """Yield the cost of idle connections over TCP and WebSocket, each with its own broker.
 
     Args:
-      connections: The most that there may be.
+      connections: The largest number of connections.
 
     Raises:
       BenchError: one was refused.

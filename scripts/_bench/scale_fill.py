@@ -53,7 +53,7 @@ class Probe(Protocol):
 
 
 class Fill:
-    """Something of which there is more and more in the broker. This one is nothing at all.
+    """A kind of object whose number in the broker grows. The base class adds none.
 
     Args:
       port: The broker's.
@@ -200,10 +200,10 @@ def pattern_of(base: str) -> Name:
 
 
 class RoundSends(Sends):
-    """SENDs each of which goes to another destination than the one before.
+    """SENDs, each to another destination than the one before.
 
     Args:
-      names: Of the destinations, in turn.
+      names: The names of the destinations, in turn.
     """
 
     def __init__(self, names: Sequence[str], body_bytes: int) -> None:
@@ -251,10 +251,10 @@ class Matched(Subscriptions):
 
 
 class Walk:
-    """A load whose every message goes to another destination, each looked for in the patterns.
+    """A load that sends each message to another destination, which is matched against all patterns.
 
-    Before each run a client subscribes to a pattern and leaves, so that the broker's cache of
-    destinations is out of date.
+    Before each run a client subscribes to a pattern and leaves, to invalidate the broker's cache of
+    destinations.
     """
 
     def __init__(self, load: Load) -> None:
@@ -310,7 +310,7 @@ class DeepQueue(Fill):
         self._sent = more.stop
 
     def run(self, limit_s: float) -> Run:
-        """Send and take ``messages``, and a few more that the broker had ready.
+        """Send and receive ``messages``, and a few more that the broker had ready.
 
         Raises:
           BenchError: one is missing, or comes twice, out of order or too late.

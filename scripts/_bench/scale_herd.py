@@ -30,11 +30,11 @@ now = time.perf_counter
 
 
 class Herd(NamedTuple):
-    """A phase in which many connections come or go.
+    """A phase in which many connections open or close.
 
     Args:
       phase: The broker's figures for it.
-      wait_s: The longest that another client waited for a RECEIPT meanwhile.
+      wait_s: The longest time that another client waited for a RECEIPT.
     """
 
     connections: int
@@ -44,7 +44,7 @@ class Herd(NamedTuple):
 
 
 class _Watch:
-    """Notes what happens from one moment to the next."""
+    """Measures a phase, from ``begin`` to ``end``."""
 
     def __init__(self, broker: Broker, watcher: Watcher, pinger: "Pinger") -> None:
         self._broker = broker
@@ -54,12 +54,12 @@ class _Watch:
         self.begin()
 
     def begin(self) -> None:
-        """Begin with what happens now."""
+        """Begin a phase."""
         self._pinger.longest_s()
         self._began, self._cpu = now(), cpu_of(self._broker.pid)
 
     def end(self, what: str, connections: int) -> Herd:
-        """Return what happened since the beginning."""
+        """Return the figures since the beginning of the phase."""
         used = cpu_of(self._broker.pid).since(self._cpu)
         phase = self._watcher.phase(what, self._began)
         # Afterwards, as the broker may close connections before it has cleaned up.
@@ -108,7 +108,7 @@ def measure_leaving(
 
 
 class Pinger:
-    """A client, in a process of its own, that asks for one RECEIPT after the other.
+    """A client, in its own process, that requests one RECEIPT after another.
 
     It takes no part in the load, so its waiting time shows how long the broker or the machine was
     blocked.

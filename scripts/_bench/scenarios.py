@@ -15,7 +15,7 @@ class Scenario(NamedTuple):
     """One line of the table.
 
     Args:
-      what: For the reader of the table.
+      what: Its description in the table.
       shape: The load; None = idle connections, ``idle`` of them.
       durable: The broker has a data directory.
     """
@@ -158,7 +158,8 @@ def queue_scenarios() -> Iterator[Scenario]:
 
 
 def durable_scenarios() -> Iterator[Scenario]:
-    """Yield the loads of what survives, all over TCP: a RECEIPT means that it is on the disk."""
+    """Yield the loads of durable messages, all over TCP: a RECEIPT means that a message is on the
+    disk."""
     each = "client-individual"
     for name, what, shape in (
         (

@@ -1,8 +1,8 @@
 """The cost of security: the same fan-out through a bare broker and secured ones, in turn.
 
-A pair is one run with each of the settings, in an order that goes round, each with a fresh broker
-and the same generator. What the machine does meanwhile is much the same for all runs of a pair,
-so that their ratio is worth more than the figures themselves.
+A pair is one run with each of the settings, in rotating order, each with a fresh broker and the
+same generator. All runs of a pair see a similar load of the machine, so their ratio is more
+reliable than the absolute figures.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The tables of what security costs: medians, and how far the runs lie apart."""
+"""Tables of the cost of security: medians, and the spread of the runs."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ def _row(runs: Sequence[Measured], settings: str, what: str, size: int) -> Row:
 
 
 def login_row(each: Logins) -> Row:
-    """Return what one session took to open."""
+    """Return the cost of opening one session."""
     return {
         "what": each.what,
         "logins": each.opened,

@@ -1,7 +1,7 @@
 """The shares of the broker's processor time: the kernel, Trio, and each of our floors.
 
-The kernel's share is its own account of the process. The rest is sampled, by the file whose code
-runs: what ``transport`` has is nearly all the kernel's, since reads and writes are made there.
+The kernel's share is its own account of the process. The rest is sampled by the file of the running
+code. Nearly all samples of ``transport`` are time in the kernel, because it reads and writes.
 """
 
 import json
@@ -103,10 +103,10 @@ def _run(broker: Broker, scenario: Scenario, cpu_s: float, *, quick: bool) -> tu
 def shares_of(
     scenario: Scenario, million_s: float, kernel: float, rows: Sequence[tuple[str, str, int]]
 ) -> Shares:
-    """Return what samples say.
+    """Return the shares according to the samples.
 
     Args:
-      rows: File, function, and how often it was met.
+      rows: File, function, and number of samples.
     """
     columns: Counter[str] = Counter()
     functions: Counter[str] = Counter()
@@ -127,7 +127,7 @@ def shares_of(
 
 
 def column_of(file: str) -> str:
-    """Return to whom a file's code belongs."""
+    """Return the column that a file's code belongs to."""
     parts = Path(file).parts
     if "trio_stomp" in parts:
         floor = parts[len(parts) - parts[::-1].index("trio_stomp")]

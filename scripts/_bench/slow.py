@@ -24,9 +24,8 @@ ANSWER_S = 60.0
 
 
 class SlowConsumers:
-    """CONSUMERS that never read, a publisher for them, and a client that watches them go.
-
-    They have a process of their own. When all have been disconnected, new ones connect.
+    """CONSUMERS that never read, a publisher for them, and a client that watches them being
+    disconnected. They have their own process. When all have been disconnected, new ones connect.
 
     Raises:
       BenchError: the broker refused one.

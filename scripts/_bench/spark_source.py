@@ -1,8 +1,8 @@
 """Spark's source: a broker's stream is filled once, and each run drains all of it to Parquet.
 
-The sidecar runs as people run it, a process of its own with ``--once``; the figures of a
-micro-batch are those of its JSON lines. Processor time is read from outside, four times a second,
-and a batch's share is taken between the two moments that its line tells.
+The sidecar runs as in production, in its own process with ``--once``; the figures of a micro-batch
+are those of its JSON lines. Processor time is read from outside, four times a second, and a batch's
+share is that between the two times in its line.
 """
 
 import json
@@ -65,11 +65,11 @@ class Sample(NamedTuple):
 
 
 class Meter:
-    """Reads what processes use, while a ``with`` block runs.
+    """Measures the processor time of processes while a ``with`` block runs.
 
     Args:
-      spark: The process that started Spark; what descends from it counts.
-      broker: Counted beside it.
+      spark: The process that started Spark; its descendants count.
+      broker: Counted separately.
     """
 
     def __init__(self, spark: int, broker: Broker) -> None:
@@ -96,7 +96,7 @@ class Meter:
         for pid in family(self._spark):
             try:
                 self._used[pid] = cpu_of(pid).exact
-            except OSError:  # it has ended; what it had used is remembered
+            except OSError:  # it has ended; the time that it used is remembered
                 continue
         used = sum(self._used.values())
         self.samples.append(Sample(time.time(), used, self._broker.cpu().exact))
@@ -112,7 +112,7 @@ def used_between(samples: Sequence[Sample], begin: float, end: float) -> tuple[f
 
 
 def at(samples: Sequence[Sample], moment: float) -> Sample:
-    """Return what had been used at a moment."""
+    """Return the processor time used up to a time."""
     place = bisect_left(samples, moment, key=lambda sample: sample.at)
     if place in {0, len(samples)}:
         return samples[min(place, len(samples) - 1)]
@@ -126,7 +126,7 @@ def bodies(amount: Amount, start: int = 0) -> Iterator[str]:
     """Yield JSON of ``body_bytes`` each, from message ``start`` on.
 
     Raises:
-      BenchError: there is no room for what each has to tell.
+      BenchError: ``body_bytes`` is too small for the content.
     """
     chance = random.Random(start)
     for number in range(start, amount.messages):
@@ -170,7 +170,7 @@ def fill(port: int, amount: Amount, start: int) -> None:
 
 @contextmanager
 def filled_broker(root: Path, amount: Amount, say: Show) -> Iterator[Broker]:
-    """Run a broker whose stream holds the messages. Those of a former run are reused.
+    """Run a broker whose stream holds the messages. Those of an earlier run are reused.
 
     Raises:
       BenchError: it did not start, or the stream holds something else.
@@ -215,7 +215,7 @@ def drain(broker: Broker, root: Path, amount: Amount, say: Show) -> None:
     """Run the sidecar once, and report the cost of each micro-batch.
 
     Raises:
-      BenchError: it failed, or what it wrote is not what the stream holds.
+      BenchError: it failed, or its output differs from the stream.
     """
     options = ("--url", f"stomp://127.0.0.1:{broker.port}", "--stream", STREAM)
     own = ("--root", str(root), "--max-rows", str(amount.max_rows))

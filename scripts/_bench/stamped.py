@@ -1,10 +1,10 @@
-"""A paced load that knows when the kernel had each message, not only when Python read it.
+"""A paced load that records when the kernel received each message, not only when Python read it.
 
 The generator reads 75 sockets one after the other, which takes longer than a fast broker needs to
-write to them. What it measures until it has read a message is therefore much its own time, and the
-same amount of it for every broker: it pulls their ratio towards one. So beside that there is the
-time between the sockets: from the write that begins to send a message until the kernel has put it
-into a subscriber's socket (socket(7), SO_TIMESTAMP), in which no Python of ours runs.
+write to them. The latency until it has read a message therefore contains much of its own time,
+which is the same for every broker and pulls their ratio towards one. A second figure is the time
+between the sockets: from the write that begins to send a message until the kernel has put it into a
+subscriber's socket (socket(7), SO_TIMESTAMP). None of the generator's Python runs in that time.
 """
 
 import gc
@@ -74,10 +74,10 @@ class StampedLoad(Load):
             subscriber.socket = StampedSocket(subscriber.socket)
 
     def run(self, limit_s: float) -> Run:
-        """As without stamps.
+        """Run the load, as ``Load.run`` does without time stamps.
 
         Raises:
-          BenchError: as ``Load.run``; or the kernel stamps nothing.
+          BenchError: as ``Load.run``, or the kernel provides no time stamps.
         """
         self.between, self._sent_at = [], []
         self._unix_s = time.time() - now()

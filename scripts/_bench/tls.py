@@ -18,11 +18,11 @@ class TlsSocket:
     records, where ``ssl.SSLSocket`` makes two for each.
 
     Args:
-      context: Whom to trust.
-      host: What the broker's certificate must be for.
+      context: The authorities to trust.
+      host: The name that the broker's certificate must have.
 
     Raises:
-      ssl.SSLError, OSError: there is no TLS to be had.
+      ssl.SSLError, OSError: the TLS handshake failed.
     """
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext, host: str) -> None:
@@ -53,7 +53,7 @@ class TlsSocket:
         """Receive like a socket, but return everything that has arrived.
 
         Raises:
-          BlockingIOError: what came is a part of a record; or nothing came, as a socket says it.
+          BlockingIOError: nothing has arrived, or only a part of a record.
         """
         size = self._decrypt(buffer)
         if size:
@@ -69,7 +69,7 @@ class TlsSocket:
 
     def _decrypt(self, buffer: bytearray) -> int:
         view, size = memoryview(buffer), 0
-        # Asked first, as an exception is dear.
+        # Checked first, because an exception is expensive.
         while self._incoming.pending:
             try:
                 read: int = self._tls.read(RECORD_BYTES, view[size:])  # type: ignore[assignment]
@@ -93,7 +93,7 @@ class TlsSocket:
         """Send like a socket.
 
         Raises:
-          BlockingIOError: not all is out, which is said of nothing then: send the same again.
+          BlockingIOError: not everything was sent. Send the same data again.
         """
         if not self._held:
             self._held = self._tls.write(data[:CHUNK_BYTES])

@@ -29,7 +29,7 @@ ENDS = {MARK: END, RECEIPT_MARK: re.compile(rb"(\d{%d})\x1f" % DIGITS)}
 
 BUFFER_BYTES = 256 * 1024
 BUFFER = bytearray(BUFFER_BYTES)
-"""One for all connections: what a read brought is counted before the next read."""
+"""Shared by all connections: the bytes of a read are counted before the next read."""
 VIEW = memoryview(BUFFER)
 
 SAMPLE_EVERY = 64
@@ -50,9 +50,9 @@ class Visitor(NamedTuple):
     """The login and TLS context of a connection.
 
     Args:
-      login: "" = it does not log in.
-      tls: Whom it trusts; None = it speaks in the clear.
-      host: Which virtual host it asks for.
+      login: "" = no login.
+      tls: The authorities that it trusts; None = no TLS.
+      host: The virtual host that it requests.
     """
 
     login: str = ""
@@ -81,7 +81,7 @@ class Connection:
     """One client: its socket, the number of MESSAGEs of this run, and unsent frames.
 
     Args:
-      mark: What it counts: MARK or RECEIPT_MARK.
+      mark: The byte that it counts: MARK or RECEIPT_MARK.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Connection:
         """Send a frame and wait for the answer that begins with ``answer``. Blocks.
 
         Raises:
-          BenchError: something else was answered, or nothing.
+          BenchError: another answer arrived, or none.
         """
         self.socket.settimeout(PATIENCE_S)
         self.socket.sendall(masked(frame) if self.websocket else frame)

@@ -1,1 +1,1 @@
-"""The checks of the project: what belongs to which tier, and how the steps are run."""
+"""The checks of the project: the steps of each tier, and how they run."""

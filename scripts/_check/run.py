@@ -37,7 +37,7 @@ class Took(NamedTuple):
 
 
 class Runner:
-    """Runs lanes, and knows how each step ended."""
+    """Runs lanes, and records the result of each step."""
 
     def __init__(self) -> None:
         self.took: list[Took] = []
@@ -46,7 +46,8 @@ class Runner:
     def run(self, lanes: Sequence[Lane]) -> bool:
         """Run all lanes in parallel. Return whether every step passed.
 
-        A lane ends at its first step that fails, the others go on: one run tells of all.
+        A lane ends at its first failing step; the other lanes continue, so one run reports all
+        failures.
         """
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             return all(list(pool.map(self._run_lane, lanes)))

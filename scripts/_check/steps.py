@@ -44,8 +44,8 @@ TRACED = (
     "tests/unit/diag/test_queries.py",
     "tests/unit/diag/test_tables.py",
 )
-"""Tests that go through every branch of the synchronous floors: the only ones that are traced, as
-tracing more than doubles what a test takes."""
+"""Tests that reach every branch of the synchronous floors. Only these are traced, because tracing
+more than doubles the time of a test."""
 
 OTHERS = ("tests/foreign", "tests/house/test_docs_commands.py")
 """Tests that wait for programs of others and of ours: beside the others, as they need no core."""
@@ -57,7 +57,7 @@ TORTURE = {
     "push": ("--minutes", "0.2", "--clients", "50"),
     "full": ("--minutes", "0.35", "--clients", "60"),
 }
-"""And some seconds for what is left; ten minutes with 100 clients belong before a release."""
+"""Plus some seconds to drain; before a release, run ten minutes with 100 clients."""
 
 COMPILED = ROOT / "build" / "compiled"
 COMPILED_TESTS = (
@@ -76,8 +76,8 @@ COMPILED_TESTS = (
     *("returned", "server", "session", "subscriber", "tracer", "transaction"),
     *("transaction_window", "turns", "websocket"),
 )
-"""Tests of what the compiled modules have a part in. By name, and not "everything but": the copy
-has neither ``.ci`` nor a reason to run tests of documents, options or packages once more."""
+"""Tests that involve the compiled modules. They are listed by name, because the copy has no ``.ci``
+and need not repeat the tests of documents, options or packages."""
 
 
 class Step(NamedTuple):
@@ -103,7 +103,7 @@ def test_file(name: str) -> str:
 
 
 def floor_tests() -> list[str]:
-    """Return the files that ask nothing but the synchronous floors."""
+    """Return the test files that use only the synchronous floors."""
     found = []
     for file in files_of_tests():
         text = file.read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def pytest_step(name: str, *more: str, cwd: Path = ROOT, path: Path | None = Non
 
 
 def lint_steps() -> Iterator[Step]:
-    """Yield the checks of style, which run nothing of the sources."""
+    """Yield the checks of style, which do not run the code."""
     run = (sys.executable, "-m", "ruff")
     yield Step("lint", (*run, "check", *PYTHON_CODE))
     yield Step("format", (*run, "format", "--check", *PYTHON_CODE))
@@ -211,7 +211,8 @@ def fast_lanes() -> Iterator[Lane]:
 
 
 def core_lane() -> Lane:
-    """Return the tests that a new Python or Trio can break: the floors, and what runs on Trio."""
+    """Return the tests that a new Python or Trio can break: the floors, and all code that runs on
+    Trio."""
     files = {*floor_tests(), *map(test_file, COMPILED_TESTS)}
     return (pytest_step("tests of the core", *PROCESSES, "-m", "not full", *sorted(files)),)
 
@@ -225,7 +226,7 @@ def lanes(tier: str) -> Iterator[Lane]:
         yield from fast_lanes()
         return
     audit = Step("known holes of packages", (sys.executable, "scripts/audit.py"))
-    # The tests take longest: beside them stands one lane of what is left.
+    # The tests take longest: one lane of all other steps runs beside them.
     yield tuple(lint_steps())
     yield tuple(tests_steps(tier))
     yield (pytest_step("tests with other programs", "-m", marked(tier, "not spark"), *OTHERS),)

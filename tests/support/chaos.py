@@ -57,7 +57,7 @@ class Frame(NamedTuple):
 
 @define(eq=False)
 class Cutter:
-    """Cuts what passes in one direction into frames."""
+    """Splits the bytes of one direction into frames."""
 
     _rest: bytes = b""
 
@@ -183,7 +183,7 @@ class Passage:
         return self._born < len(self.witness.kills)
 
     def end(self) -> None:
-        """Let nothing more pass."""
+        """Stop passing data."""
         if not self.is_ended:
             self.is_ended = True
             self.over_at = min(self.over_at, trio.current_time())
@@ -360,7 +360,7 @@ class Dialler:
             was_connected = False
             if number < len(self.dials):
                 assert math.isclose(self.dials[number] - at, event.delay_s, abs_tol=1e-6)
-        # Who was never connected has no client yet, and no events.
+        # A client that never connected has no events.
         assert number == (len(self.draws) if self.client is not None else 0)
         for attempt, dialled_at in enumerate(self.dials[1:] if self.client is None else (), 1):
             at, share = self.draws[attempt - 1]
@@ -374,7 +374,7 @@ def longest_wait(policy: ReconnectPolicy, attempt: int) -> float:
 
 
 def most_dials(policy: ReconnectPolicy, lasted_s: float) -> int:
-    """Return how often a client can dial in a time, whatever happens to its links.
+    """Return the most dials that a client can make in a time, whatever happens to its links.
 
     Its waits grow, until a link held for ``stable_after_s`` and they begin anew; to have that
     happen behind every n-th dial pays most for some n.
@@ -421,7 +421,7 @@ def worsen(rng: random.Random, link: Link) -> None:
 
 
 def heal(link: Link) -> None:
-    """Let a link be whole, or be gone."""
+    """Restore a link, or close it."""
     if link.faults.is_half_open:
         link.cut()
     link.faults = Faults()

@@ -1,6 +1,6 @@
 """Headless Chromium, driven by the Chrome DevTools protocol over a pair of pipes.
 
-Nothing but the browser is needed: no driver, no port, no package.
+It needs only the browser: no driver, no port, no package.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ READ_BYTES = 1 << 20
 ALONE = "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
 OPTIONS = (
     "--headless=new",
-    "--no-sandbox",  # it loads nothing but our own page, perhaps as root
+    "--no-sandbox",  # the browser loads only our own page, and may run as root
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
@@ -92,7 +92,7 @@ class Chromium:
 
     @contextmanager
     def page(self, url: str, width: int = 1280, height: int = 900) -> Iterator["Page"]:
-        """Load a page with a memory of its own, and of nothing before."""
+        """Load a page with empty storage, separate from that of other pages."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
         attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
@@ -177,7 +177,7 @@ class Page:
                 awaitPromise=True,
                 returnByValue=True,
             )
-            # Where a page goes away meanwhile, it is looked at again.
+            # If the page is replaced meanwhile, look again.
             value = result["result"].get("value")
             if value:
                 return value

@@ -62,7 +62,7 @@ class CutStream(trio.abc.Stream):
 
 
 class BreakingStream(trio.abc.Stream):
-    """Gives what it has without ever waiting, and breaks; what it is given is gone."""
+    """A stream that returns its data without waiting, then breaks. It discards what is sent."""
 
     def __init__(self, *pieces: bytes, takes: bool = True) -> None:
         self.pieces = [*pieces]
@@ -126,7 +126,7 @@ class Scripted:
         return self.listener.connect()
 
     async def connect_narrow(self) -> trio.abc.Stream:
-        """Connect over a link that holds next to nothing."""
+        """Connect over a link with almost no buffer."""
         return self.listener.connect_narrow()
 
     async def accept(self, headers: bytes = b"") -> trio.abc.Stream:

@@ -16,14 +16,14 @@ LOST = "lost"
 UNANSWERED = "unanswered"
 """The entry is stored; the answer is lost."""
 REFUSED = "refused"
-"""The log stores nothing at the moment, and says so."""
+"""The log refuses to store for the moment."""
 LATE = "late"
-"""No answer comes; the entry is stored before the next request, if its sequence still fits."""
+"""No answer comes. The entry is stored before the next request, if its sequence still fits."""
 
 
 @define(eq=False)
 class FakeLog:
-    """A log with what can happen between a node and servers.
+    """A log with the faults that can occur between a node and the servers.
 
     Args:
       faults: What happens to the next requests to publish; "" = nothing. A function is called
@@ -86,7 +86,7 @@ class FakeLog:
 
 
 class ProcessStore(ReplicatedStore):
-    """A store whose process ends with it."""
+    """A store that also closes its local state, as the end of its process does."""
 
     def close(self) -> None:
         super().close()
@@ -95,7 +95,7 @@ class ProcessStore(ReplicatedStore):
 
 @define
 class Node:
-    """A place: the log, and a directory for what it says. At a crash the directory is lost."""
+    """A node: the log, and a directory for its state. A crash loses the directory."""
 
     path: Path
     log: FakeLog = field(factory=lambda: FakeLog(max_bytes=1 << 20, at_once=50))

@@ -1,9 +1,10 @@
 """The harness of the messaging core: a broker, its clock, and clients that speak to it.
 
-``Core`` ends the turn with each batch of events, and its ``Peer`` reads all that came so far.
-``Bench`` ends a turn when it is told to or when somebody reads, and its ``Actor`` reads what came
-since the last time. Outboxes record what is staged, which an oracle of its own reads back: a fault
-of the codec does not hide itself.
+``Core`` ends the turn after each batch of events, and its ``Peer`` reads everything received so
+far.
+``Bench`` ends a turn on request or on a read, and its ``Actor`` reads what has arrived since its
+last read. Outboxes record the staged bytes, and an independent oracle decodes them, so a fault of
+the codec cannot hide itself.
 """
 
 import re
@@ -68,7 +69,7 @@ class OutboxFake:
     """Records what the core stages. Its fill level is controlled by the test.
 
     Args:
-      version: What its client reads.
+      version: The STOMP version of its client.
       capacity: MESSAGEs that may wait. As with the real one, an empty outbox takes any run.
       room: ``has_room`` while fewer MESSAGEs wait.
     """
@@ -108,7 +109,7 @@ class OutboxFake:
         size = sum(map(len, delivery.tails))
         assert delivery.size in ((size, size + SHOWN_BYTES) if delivery.count == 1 else (size,))
         assert delivery.count == len(delivery.tails) - 1 > 0
-        # What comes out of a queue holds no bodies but its tails.
+        # A message out of a queue holds only the tail of its body.
         assert len(delivery.publication.bodies) in (0, delivery.count)
         assert delivery.tails[0] == b""
         if self.closed is not None:
@@ -165,7 +166,7 @@ class OutboxFake:
         self.closed = self.closed or reason
 
     def write(self, now: float = 0.0) -> None:
-        """Write all that waits, but what has expired."""
+        """Write all waiting messages that have not expired."""
         for prefix, delivery in self.staged:
             if delivery is None:
                 self.written.append(prefix)
@@ -380,7 +381,7 @@ class Peer:
             self.core.broker.unsent(delivery, self.core.now)
 
     def drains(self) -> None:
-        """Read all waiting frames, and let the broker stage more, until there are no more."""
+        """Read all waiting frames, and let the broker stage more, until none are left."""
         core = self.core
         while self.outbox.staged:
             self.outbox.write(core.now)
@@ -601,7 +602,7 @@ class Core:
         return sum(head_bytes(head.headers) for head in heads)
 
     def ends(self) -> None:
-        """End all clients and let everything expire: nothing may be left."""
+        """End all clients, let everything expire, and check that nothing is left."""
         for peer in self.peers:
             peer.is_gone()
         while not self.broker.leaving.is_over:

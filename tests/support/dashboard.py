@@ -15,7 +15,7 @@ VIEWS = (
     "latency", "events", "explain", "settings", "try",
 )  # fmt: skip
 ASKING = ("durables", "streams", "explain", "schedules", "settings", "try")
-"""Views that show nothing before they are asked."""
+"""Views that are empty until the user submits a query."""
 MARKUP = "<img src=x onerror=alert(1)>"
 USERS = ("anna", "bob", "carl", "dora")
 RULES = """

@@ -28,7 +28,7 @@ Row = dict[str, object]
 
 
 def record(fields: Iterable[Field], known: Mapping[str, object]) -> Row:
-    """Return all fields, empty where nothing is known."""
+    """Return a record of all fields, with empty values by default."""
     return {field.name: EMPTY[field.type] for field in fields} | dict(known)
 
 

@@ -1,7 +1,8 @@
-"""A core with a store: what tests of durability share.
+"""A core with a store: shared helpers of the tests of durability.
 
-``DurableBench`` is a ``Bench`` whose turns are told to a store: at once, or when the test says so.
-``restarts`` makes a new core from what the store holds, as after a crash.
+``DurableBench`` is a ``Bench`` that submits its turns to a store, immediately or when the test says
+so.
+``restarts`` makes a new core from the contents of the store, as after a crash.
 """
 
 from attrs import define, field
@@ -19,7 +20,7 @@ class DurableBench(Bench):
     """A bench with a store.
 
     Args:
-      store: Fresh, or what another bench left.
+      store: A new one, or that of an earlier bench.
       is_prompt: The store answers with the end of each turn.
     """
 
@@ -45,7 +46,7 @@ class DurableBench(Bench):
         return self.broker.log
 
     def turn(self) -> None:
-        """End the turn. With a prompt store, answer until nothing is left to do."""
+        """End the turn. A prompt store answers until no work is left."""
         self.broker.end_turn(self.now)
         self._take()
         while self.is_prompt and (self.turns or self.log.reads):
@@ -92,7 +93,8 @@ class DurableBench(Bench):
         self._take()
 
     def restarts(self) -> "DurableBench":
-        """Return a new core on the same store, as after a crash: what was not appended is lost."""
+        """Return a new core on the same store, as after a crash. Records that were not appended are
+        lost."""
         return DurableBench(book=self.book, policies=self.policies, store=self.store, now=self.now)
 
     def _take(self) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of several floors share: listeners, clients, a broker in memory, an outbox.
+"""Shared helpers of the tests of several floors: listeners, clients, a broker in memory, an outbox.
 
 The client here is written from the specification alone and shares no code with the broker, so it
 understands what a foreign client would understand.
@@ -291,7 +291,7 @@ def abort(stream: trio.abc.Stream) -> None:
 
 @define(eq=False)
 class Client:
-    """A STOMP client that does only what the test says."""
+    """A STOMP client that acts only on the test's instructions."""
 
     pipe: Pipe
     version: str = "1.0"
@@ -375,7 +375,7 @@ class Client:
     async def fence(self) -> list[Received]:
         """Wait until all earlier frames are processed. Return the frames received meanwhile.
 
-        By whatever client: which of two connections is read first nobody promises.
+        Any client's frames count: the order in which two connections are read is not defined.
         """
         await trio.testing.wait_all_tasks_blocked()
         receipt = self._new_receipt()
@@ -393,7 +393,8 @@ class Client:
             before.append(frame)
 
     async def expect_error(self, code: str) -> Received:
-        """The next frame is an ERROR with this code, nothing follows, and the broker closes."""
+        """Check that the next frame is an ERROR with this code, and that the broker closes after
+        it."""
         error = await self.receive()
         assert error.command == "ERROR", error
         assert error["code"] == code, error
@@ -590,7 +591,7 @@ class Dial:
         self.ended.set()
 
     async def stream(self) -> trio.abc.Stream:
-        """Return a new connection on which nothing was sent."""
+        """Return a new connection on which nothing has been sent."""
         await self.start()
         stream: trio.abc.Stream
         if self.is_tcp:
@@ -631,7 +632,7 @@ class Dial:
             abort(stream)
 
     async def end(self) -> None:
-        """Stop, and check that nothing has been left behind."""
+        """Stop, and check that nothing is left behind."""
         if not self._is_started:
             return
         for stream in self._streams:

@@ -37,7 +37,7 @@ def running_broker(*options: str) -> Iterator[int]:
             line = process.stderr.readline()
             found = LISTENING.search(line)
             assert found, line + process.stderr.read()
-            # Nobody reads the log on, so it must not be able to fill the pipe.
+            # The log is not read further, so it must not fill the pipe.
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield int(found[1])
             process.terminate()
@@ -57,7 +57,7 @@ def node_or_skip() -> str:
 
 
 class Message(NamedTuple):
-    """A MESSAGE or ERROR as a client saw it. ``key`` is what the client needs to acknowledge it."""
+    """A MESSAGE or ERROR as a client saw it. ``key`` identifies it in an acknowledgement."""
 
     headers: Headers
     body: str
@@ -77,7 +77,7 @@ class Peer:
         self.has_left = False
         self._numbers = count(1)
 
-    # What each library does in its own way.
+    # Operations that each library performs in its own way.
 
     def _subscribe(self, destination: str, headers: dict[str, str]) -> None:
         raise NotImplementedError
@@ -107,7 +107,7 @@ class Peer:
         """DISCONNECT, if that has not happened, and wait for the end."""
         raise NotImplementedError
 
-    # What tests say.
+    # Interface of the tests.
 
     def subscribe(
         self, destination: str, id: str = "1", ack: str = "auto", headers: Headers = NOTHING
@@ -130,7 +130,7 @@ class Peer:
         return self._wait(receipt)
 
     def try_send(self, destination: str, body: str, headers: Headers = NOTHING) -> None:
-        """SEND, and wait for nothing."""
+        """SEND without waiting for an answer."""
         self._send(destination, body, dict(headers))
 
     def begin(self, name: str) -> None:
@@ -273,7 +273,7 @@ class Node:
         self._listener.start()
 
     def add(self, peer: Peer) -> int:
-        """The number by which Node knows a client."""
+        """Register a client. Return the number by which Node knows it."""
         number = next(self._numbers)
         self.peers[number] = peer
         return number

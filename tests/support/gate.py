@@ -17,10 +17,10 @@ LOST = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 @define(eq=False)
 class Gate:
-    """Passes bytes on, both ways.
+    """A proxy that relays bytes in both directions.
 
     Args:
-      to_port: Where the broker listens.
+      to_port: The broker's port.
       cut_after: The links are cut once this many further bytes have passed to the client.
       resets: Whether a cut resets the connections, or closes them in order.
     """
@@ -44,7 +44,7 @@ class Gate:
         return f"stomp://127.0.0.1:{self.port}"
 
     def hold(self) -> None:
-        """Read nothing more, from either side."""
+        """Stop reading, from both sides."""
         self._call(self._hold)
 
     def release(self) -> None:

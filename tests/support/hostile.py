@@ -96,10 +96,10 @@ def fragments(opcode: int, parts: Sequence[bytes]) -> list[bytes]:
 
 
 def split_server_frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
-    """The whole frames in ``data`` as first byte and payload, and the rest.
+    """Return the whole frames in ``data`` as first byte and payload, and the rest.
 
-    Fails the test on what no server may send: a mask, reserved bits, a fragment, a long-winded
-    length, a control frame over 125 bytes, anything behind a Close.
+    Fails the test on anything that a server must not send: a mask, reserved bits, a fragment, a
+    length that is not the shortest, a control frame over 125 bytes, data after a Close.
     """
     frames: list[tuple[int, bytes]] = []
     while len(data) >= 2:
@@ -184,10 +184,10 @@ def pieces(data: bytes, size: int) -> list[bytes]:
 
 
 def every_chop(frames: Sequence[bytes], single_cuts: int = 400) -> Iterator[list[bytes]]:
-    """The frames at once, one by one, in octets, and cut in two at every place.
+    """Yield the frames as one piece, one by one, byte by byte, and split in two at every position.
 
     Args:
-      single_cuts: No single cuts if there are more bytes than this.
+      single_cuts: Above this number of bytes, do not split at every position.
     """
     data = b"".join(frames)
     yield [data]
@@ -373,7 +373,7 @@ async def open_session(dial: Dial, destination: str = "/t") -> RawSocket:
 
 @pytest.fixture
 async def dial() -> AsyncIterator[Dial]:
-    """Yield a broker in memory that sends nothing by itself."""
+    """Yield a broker in memory that sends nothing on its own initiative."""
     async with open_dial(**QUIET) as dial:
         yield dial
 

@@ -31,11 +31,11 @@ class Limit:
     """A limit, and how a client reaches it.
 
     Args:
-      act: Given how much there is.
-      most: What is served.
-      code: Of the ERROR for one more.
-      at: The lowest place that holds the limit: "decoder", "session", or "wire".
-      options: That set it; none if it is fixed.
+      act: Reaches the given amount.
+      most: The largest amount that is served.
+      code: The code of the ERROR for one more.
+      at: The lowest layer that enforces the limit: "decoder", "session", or "wire".
+      options: The options that set it; none if it is fixed.
     """
 
     act: Act

@@ -106,7 +106,7 @@ def nats_server() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nothing uses at the moment."""
+    """Return ports that are free at the moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

@@ -1,4 +1,4 @@
-"""Brokers that the client is tested with: our own, and what ``scripts/_bench/others.py`` starts."""
+"""Brokers that the client is tested with: our own, and those of ``scripts/_bench/others.py``."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Users with changing rights: helpers for tests of owners and of what users leave behind."""
+"""Users with changing rights: helpers for tests of owners and of what remains of removed users."""
 
 from typing import Any
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """Notices what a page would load, and tags that are not closed."""
+    """Records the resources that a page would load, and tags that are not closed."""
 
     def __init__(self) -> None:
         super().__init__()

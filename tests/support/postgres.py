@@ -15,7 +15,7 @@ from attrs import define
 PACKAGES = Path("/usr/lib/postgresql")
 INSTALL = "apt-get install postgresql"
 
-# Tests lose nothing if the machine loses its power.
+# Tests need no protection against power cuts.
 FAST = "-c fsync=off -c full_page_writes=off -c listen_addresses= -c max_connections=40"
 
 
@@ -67,7 +67,7 @@ def _binaries() -> Path | None:
 
 
 def _account() -> tuple[int | None, int | None]:
-    """Whom to be, if not oneself: PostgreSQL refuses root."""
+    """Return the account to run as if this process is root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return None, None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""Users who log in to a core: what tests of quotas share."""
+"""Users who log in to a core: shared helpers of the tests of quotas."""
 
 from tests.support.core import VERSIONS, Actor, Bench
 from trio_stomp.base._identity import ANONYMOUS, Identity

@@ -1,4 +1,4 @@
-"""A stream, and readers of it: what tests of replay share."""
+"""A stream and its readers: shared helpers of the tests of replay."""
 
 import pytest
 

@@ -16,7 +16,7 @@ from trio_stomp.web import Core, Site, WebOptions, add_interface, add_pages
 
 T = TypeVar("T")
 QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
-"""Options of a broker that publishes nothing by itself."""
+"""Options of a broker that publishes nothing on its own initiative."""
 
 
 @frozen
@@ -81,7 +81,7 @@ def add_all(dial: Dial, *, limit: int = 50, data_dir: str = "") -> None:
 
 
 def empty_queues(dial: Dial) -> None:
-    """Leave nothing in a queue: the fake looks for that at the end."""
+    """Empty all queues, as the fake requires at the end."""
     for queue in list(dial.server.broker.queues):
         dial.server.broker.queues.end(queue.name, 0.0)
         for consumer in queue.consumers:

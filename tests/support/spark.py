@@ -32,7 +32,7 @@ def is_absent(module: str) -> bool:
 
 
 def missing() -> list[str]:
-    """Return what Spark needs and is not here."""
+    """Return the dependencies of Spark that are not installed."""
     names = list(filter(is_absent, ("pyspark", "pyarrow", "pandas")))
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         names.append("Java")
@@ -56,7 +56,8 @@ def spark() -> Iterator["SparkSession"]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with warnings.catch_warnings():
-        # What pyspark and its libraries do is theirs; our tests take warnings for errors.
+        # Our tests turn warnings into errors; those of pyspark and its libraries are not ours to
+        # fix.
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
 

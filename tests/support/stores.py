@@ -1,4 +1,5 @@
-"""Stores of every kind, over data that outlive them; and what their contract's tests share."""
+"""Stores of every kind, over data that outlive them, and shared helpers of the tests of their
+contract."""
 
 import re
 import shutil
@@ -54,7 +55,7 @@ class Place(Protocol):
         """Return a new store, not yet recovered."""
 
     def crash(self, store: Store) -> None:
-        """Have the process of ``store`` die, as it were: it is not closed, the data stay."""
+        """Simulate the death of the process of ``store``: it is not closed, the data stay."""
 
 
 @define
@@ -134,7 +135,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def numbers() -> Iterator[int]:
-    """Each test has a schema of its own."""
+    """Return the numbers of the schemas: each test has its own."""
     return count()
 
 

@@ -1,8 +1,8 @@
 """A disk for streams that can fail and crash at any step, and other helpers of their tests.
 
-The disk is the oracle's: what was written is in the cache, and on the disk only after ``sync``;
-names are there only after ``sync_directory``; and after a failed ``sync`` the cache takes for
-written what never was.
+The disk is the oracle's: written data are in the cache, and reach the disk only by ``sync``; names
+reach it only by ``sync_directory``; and after a failed ``sync`` the cache takes data for written
+that never were.
 """
 
 import errno
@@ -34,8 +34,9 @@ class DiskFake(Disk):
     """A disk that counts its steps.
 
     Args:
-      fails: Asked before each step; what it returns is raised, half the step done.
-      steps: What was done, as (method, name of the file).
+      fails: Called before each step. An exception that it returns is raised when half the step is
+      done.
+      steps: The steps so far, as (method, name of the file).
     """
 
     fails: Callable[[int, str, str], BaseException | None] = lambda number, what, path: None
@@ -128,7 +129,7 @@ def run(log: StreamLog, count: int, written_ms: int = 0) -> Append:
 
 
 def commit(log: StreamLog, *counts: int, written_ms: int = 0) -> None:
-    """Append runs of the given sizes, each with a commit of its own."""
+    """Append runs of the given sizes, each in its own commit."""
     for count in counts:
         log.mark()
         log.append([run(log, count, written_ms)])

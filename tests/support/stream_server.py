@@ -36,7 +36,7 @@ class Log:
         self.epoch = uuid.uuid4().hex
         self.first = 0
         self.is_old = False
-        """Append like a broker that does not tell the time of storing."""
+        """Append like a broker that does not report the time of storing."""
         self.tails: list[bytes] = []
         self.times: list[float] = []
         self._file: TextIO | None = None
@@ -102,7 +102,7 @@ class StreamServer:
     Args:
       port: 0 = any.
       tls: Context of a server, or None.
-      passcode: What CONNECT must tell, or None.
+      passcode: Required in CONNECT, or None.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Links of trio_stomp.testing, looked at from both ends; and where its plugin comes from."""
+"""Links of trio_stomp.testing, seen from both ends, and the location of its plugin."""
 
 from importlib.metadata import entry_points
 
@@ -21,7 +21,7 @@ def ends(faults: Faults | None = None) -> Ends:
 
 
 async def receive_all(stream: trio.abc.ReceiveStream) -> tuple[list[bytes], bool]:
-    """Return what arrives, piece by piece, and whether a reset ended it."""
+    """Return the received pieces, and whether a reset ended the connection."""
     pieces = []
     try:
         while data := await stream.receive_some():

@@ -1,4 +1,4 @@
-"""Certificates for tests: one authority, made once, and who it signed for."""
+"""Certificates for tests: one authority, created once, and the certificates that it signed."""
 
 import ssl
 import tempfile

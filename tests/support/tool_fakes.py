@@ -98,7 +98,8 @@ def fake_site(
 
 @contextmanager
 def answering(reported: bytes | None) -> Iterator[int]:
-    """A port whose next visitor hears this, whatever it says; None: nothing, until it goes."""
+    """Run a server that sends this to its next client, whatever the request. None = no answer until
+    the client leaves."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -135,7 +136,7 @@ def run(*arguments: str, stdin: str = "", **more: str) -> Ran:
 
 
 def run_unread(*arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the program to its end where nobody reads what it prints."""
+    """Run the program to its end without reading its output."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as closed:
@@ -164,7 +165,7 @@ def started(
 
 
 class Told(Protocol):
-    """Runs a tool in this process, and returns what it prints; its errors too if it fails."""
+    """Runs a tool in this process, and returns its output, with its errors if it fails."""
 
     def __call__(self, *argv: str, code: int = 0) -> str: ...
 
