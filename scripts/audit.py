@@ -2,8 +2,8 @@
 
 python scripts/audit.py
 
-The exit code is 1 if a package has one. If pip-audit or its database cannot be reached, the script
-prints a warning and the exit code is 0. Nothing is installed.
+The exit code is 1 if a package has one. If pip-audit is missing or its database cannot be reached,
+the script prints a warning and the exit code is 0. Nothing is installed.
 """
 
 import json
@@ -19,7 +19,7 @@ PATIENCE_S = 300
 
 
 def command(name: str) -> list[str]:
-    """Return what audits one file."""
+    """Return the command that audits one file."""
     values = ("--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json")
     return [sys.executable, "-m", "pip_audit", *values, "--requirement", name]
 

@@ -20,8 +20,8 @@ write, and counts messages in what a read brought without parsing frames. What i
 checked all the same: every message must come once and in order. Durable loads have a broker with
 a fresh data directory, below the directory for temporary files (``TMPDIR``: is that a disk?).
 
-What counts is processor time of the broker for a million deliveries: it depends little on what
-else the machine does. Deliveries per second and latency do depend on it. Needs Linux.
+The main figure is processor time of the broker for a million deliveries, which depends little on
+other programs. Deliveries per second and latency do depend on them. Needs Linux.
 """
 
 import argparse
@@ -205,7 +205,7 @@ def measure_latencies(arguments: argparse.Namespace) -> Measured:
 
 
 def measure_floor(arguments: argparse.Namespace) -> Measured:
-    """Run what the floor can do through it and the broker, ``--pairs`` times in turn."""
+    """Run the floor's scenarios on it and the broker in turn, ``--pairs`` times."""
     chosen = [
         each for each in floor_scenarios() if each.name in (arguments.scenario or [each.name])
     ]
@@ -345,7 +345,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def secure_json(costs: Costs) -> dict[str, object]:
-    """Return what ``--secure`` measured, each run included."""
+    """Return the figures of ``--secure``, with all runs."""
     return {
         "fanout": secure_rows(costs),
         "logins": [login_row(each) for each in costs.logins],

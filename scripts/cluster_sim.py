@@ -11,16 +11,16 @@ Nodes are killed (their directory stays, loses its end, is damaged or lost), pau
 the lease, stopped and moved. The network of a node stalls or is cut. The engine loses servers and
 its majority, answers late or not at all, stores what it did not answer, and is full. Clocks differ.
 
-Checked is that
-- nothing whose storage was confirmed is missing in what a later owner finds, and no message whose
-  ACK was confirmed is there;
+The checks are:
+- a later owner has all messages whose storage was confirmed, and none whose ACK was confirmed;
 - only the writer of the log's last epoch confirms, each entry once, in the order of the log;
-- an owner without a lease hands out nothing, and what may have been delivered before is marked;
-- an append of which clients are told that it failed is not in the log;
-- another node is the owner in time if one was up to date when the owner was killed;
-- no node ends by an error, and all have the same state in the end: that of the whole log.
+- an owner without a lease delivers nothing, and messages that may have been delivered before are
+  marked;
+- an append that is reported as failed is not in the log;
+- another node becomes the owner in time if one was up to date when the owner was killed;
+- no node ends with an error, and at the end all have the same state: that of the whole log.
 
-The exit code is 1 if something does not hold.
+The exit code is 1 if a check fails.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def show(found: Result, command: str) -> None:
-    """Print what does not hold, what happened before, and how to see it again."""
+    """Print the violations, the events before them, and the command that repeats them."""
     print(f"seed {found.seed}, {found.nodes} nodes: {len(found.violations)} violations")
     for event in found.trace:
         print(f"  {event[:300]}")
@@ -93,7 +93,7 @@ def summary(results: Sequence[Result], seconds: float) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the seeds, print what was found, and return the exit code."""
+    """Run the seeds, print the results, and return the exit code."""
     args = parse(argv)
     began = reported_at = time.monotonic()
     results: list[Result] = []

@@ -3,7 +3,8 @@
     python scripts/compile.py build/compiled
     cd build/compiled && python -m trio_stomp
 
-For tests and for measuring; to install it compiled: ``TRIO_STOMP_COMPILE=1 pip install .``
+The copy is for tests and measurements. To install the compiled variant: ``TRIO_STOMP_COMPILE=1 pip
+install .``
 Needs a C compiler and the extra ``dev``.
 """
 

@@ -29,7 +29,7 @@ Coverage = Mapping[str, set[str]]
 
 
 class Collector:
-    """A plugin of pytest: notes what the tests cover."""
+    """A plugin of pytest that records the coverage of the tests."""
 
     def __init__(self) -> None:
         self.found: dict[str, set[str]] = {}

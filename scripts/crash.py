@@ -141,7 +141,7 @@ class Harness:
             self.ledger.look("deep", [int(body.split(" ", 2)[1]) for body in bodies])
 
     def _drain(self) -> None:
-        """Run a last life without producers until all messages have arrived, and no more follow."""
+        """Run a last life without producers until all messages have arrived and no more follow."""
         broker = self._start()
         self.starts.append(broker.wait_ready())
         stop = threading.Event()

@@ -41,7 +41,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def settings(root: Path) -> dict[str, str]:
-    """Return what suits the size of the tables, where no ``spark-submit`` has decided."""
+    """Return Spark settings for the size of the tables, unless ``spark-submit`` set them."""
     from trio_stomp.spark._session import is_launched
 
     size = sum(path.stat().st_size for path in (root / "stats").rglob("*.parquet"))

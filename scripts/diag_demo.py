@@ -28,7 +28,7 @@ SCRIPTS = Path(__file__).resolve().parent
 BODY = "x" * 120
 PAUSE_S = 0.01
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A minute of Spark never earns back what Java's second compiler costs."""
+"""A minute of Spark never makes up for the cost of Java's second compiler."""
 
 
 def publish(port: int, stop: threading.Event) -> None:
@@ -118,7 +118,7 @@ def call(name: str, *arguments: str) -> str:
     """Run another of these scripts, and return the last line of its output.
 
     Raises:
-      BenchError: it failed, and has said why.
+      BenchError: it failed, and has printed the reason.
     """
     command = [sys.executable, str(SCRIPTS / name), *arguments]
     spark = f"--driver-java-options '{JAVA}' pyspark-shell"

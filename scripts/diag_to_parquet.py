@@ -35,7 +35,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 POLL_S = 1
 FINISH_LIMIT_S = 60.0
-"""For the batch at work when a signal comes; longer ones are interrupted, and written again."""
+"""Time for the present batch after a signal. A longer one is interrupted, and written again."""
 
 KEPT_PROGRESS = 32
 """Batches that Spark remembers the progress of: more than can end between two looks."""
@@ -76,7 +76,7 @@ class Reporter:
         self._bar = open_bar()
 
     def look(self, query: "StreamingQuery") -> None:
-        """Report what is new since the last call."""
+        """Report the progress since the last call."""
         last = query.lastProgress
         if last is None or last.timestamp == self._seen:
             return
@@ -202,7 +202,7 @@ def stream(spark: "SparkSession", reported: argparse.Namespace, stop: threading.
 
 
 def finish(query: "StreamingQuery") -> None:
-    """Stop a query between two batches. If that takes too long, in the middle: nothing is lost."""
+    """Stop a query between two batches, or within one if that takes too long: nothing is lost."""
     last = query.lastProgress
     batch, deadline = last and last.batchId, time.monotonic() + FINISH_LIMIT_S
     while query.status["isTriggerActive"] and time.monotonic() < deadline:
@@ -214,7 +214,7 @@ def finish(query: "StreamingQuery") -> None:
 
 
 def cause(text: str) -> str:
-    """The line of a query's long error that says what happened."""
+    """Return the line of a query's long error that states the cause."""
     known = re.findall(r"(?:StreamAway|StreamError): (.*)", text)
     return str(known[-1]) if known else text.strip().splitlines()[0]
 

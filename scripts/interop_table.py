@@ -144,7 +144,7 @@ def _steps(
     yield "|---" * (len(shown) + 4) + "|"
     for client in clients:
         lacks = client.get("not_supported", {})
-        # What a client says of a step is the same over all its transports.
+        # A client's note on a step is the same over all its transports.
         result = next(iter(results[client["name"]]["transports"].values()))
         cells = [f"no ({notes.number(lacks[step])})" if step in lacks else "yes" for step in shown]
         ends = [result[step].removeprefix("ok: ") for step in ("connect", *expected_values)]

@@ -68,7 +68,8 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             (os.kill if alone else os.killpg)(self._running.pid, signal.SIGKILL)
         self._running.wait()
-        # A driver's JVM ends after its driver. Wait for that: two at a time would prove nothing.
+        # A driver's JVM ends after its driver. Wait for that: two at a time would invalidate the
+        # result.
         deadline = time.monotonic() + START_LIMIT_S
         while alone and time.monotonic() < deadline:
             try:
@@ -78,7 +79,7 @@ class Process:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Raise ``HarnessError`` if the process ended by itself."""
+        """Raise ``HarnessError`` if the process has ended on its own."""
         if self._running is not None and self._running.poll() is not None:
             tail = self._log.read_text(errors="replace").splitlines()[-5:]
             raise HarnessError("\n".join([f"{self._command} ended", *tail]))
@@ -158,7 +159,7 @@ class Follower(Background):
         self._epoch, self._next = "", 0
 
     def work(self, connection: Connection) -> None:
-        """Remember all that comes."""
+        """Record all received messages."""
         asked = {"id": "0", "destination": self.stream_address.stream, "x-stream-offset": "first"}
         if self._epoch:
             asked |= {"x-stream-offset": f"offset={self._next}", "x-stream-epoch": self._epoch}
@@ -231,7 +232,8 @@ def held(place: StreamAddress) -> Truth:
 
 
 def written(root: Path) -> tuple[Counter[tuple[str, int]], Truth, int]:
-    """Return what a plain glob finds: the count of each message, checksums, and the gap rows."""
+    """Return the data that a plain glob finds: the count of each message, checksums, and the gap
+    rows."""
     counts: Counter[tuple[str, int]] = Counter()
     found: Truth = {}
     gaps = 0

@@ -17,12 +17,12 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "requirements-dev.txt": ("dev",),
     "requirements-image.txt": (),
 }
-"""The extras of the packages in each file, beside what everybody gets."""
+"""The extras in each file, in addition to the basic requirements."""
 OLDEST_PYTHON = "3.11"
 
 
 def command(name: str, extras: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Return what writes one of the files: no address of a registry gets into it."""
+    """Return the command that writes one of the files, without addresses of registries."""
     wanted = [word for extra in extras for word in ("--extra", extra)]
     return [
         *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", OLDEST_PYTHON),

@@ -3,8 +3,8 @@
     python scripts/make_diag_sample.py                   tests/data/diag_day
     python scripts/make_diag_sample.py --root /tmp/day   somewhere else
 
-The day is made up, and the same on each run. A shop's broker: orders, invoices and e-mails on
-queues, prices on topics. What happens to it, all in UTC:
+The day is invented, and the same on each run. It is that of a shop's broker: orders, invoices and
+e-mails on queues, prices on topics. Its incidents, in UTC:
 
     04:00-04:12   nobody read the stream in time: 12 minutes are lost to retention
     10:05-10:35   prices.eu bursts, the input queue fills up, and drops
@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
 
 
 def checked(messages: Iterator[Message]) -> Iterator[Message]:
-    """Yield the messages, if they are what the broker's schema says."""
+    """Yield the messages, after checking them against the broker's schema."""
     for message in messages:
         if found := differences(KINDS[message.kind], message.body):
             raise SystemExit(f"the sample and the schema of {message.kind} differ in {found}")

@@ -35,7 +35,7 @@ def make(target: Path) -> None:
     """Build the file.
 
     Raises:
-      CalledProcessError: pip cannot have the libraries; it has said why.
+      CalledProcessError: pip cannot install the libraries, and has printed the reason.
       ValueError: one of them is not written in Python alone.
     """
     with tempfile.TemporaryDirectory() as directory:

@@ -7,11 +7,11 @@
 The mutants are of floors 0 to 2 and of the store. Which ones is decided by the seed and by the text
 of the lines, so that the same ones are tried after other lines have changed. For each, a copy of
 the tree is changed, and the tests that run the line follow one another until one fails: those that
-run little else first, and as many as took ``--seconds`` when they were traced. ``--before`` tries
-first what killed a mutant then, and counts what both runs tried.
+run little else first, and as many as took ``--seconds`` when they were traced. ``--before`` begins
+with the tests that killed a mutant then, and counts the mutants of both runs.
 
-It ends with the counts and the survivors. A survivor is a question: a test that is missing, a
-change that changes nothing that can be seen, or a test that would have come later. The exit code is
+It ends with the counts and the survivors. A survivor needs a look: a test may be missing, the
+change may have no visible effect, or a later test would have killed it. The exit code is
 1 if a mutant survived that had been killed before.
 """
 
@@ -76,7 +76,7 @@ def try_all(options: argparse.Namespace, before: dict[str, Result]) -> dict[str,
 
 
 def summary(results: Iterable[Result]) -> str:
-    """Return the counts of what became of mutants."""
+    """Return the counts of outcomes."""
     counts = Counter(result.outcome for result in results)
     noticed = sum(counts[outcome] for outcome in NOTICED)
     return f"{noticed} of {counts.total()} noticed; " + ", ".join(

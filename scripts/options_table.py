@@ -51,7 +51,7 @@ def shown(spec: OptionSpec) -> str:
 
 
 def described(spec: OptionSpec) -> str:
-    """Return what the option's help says, and the values that it may have."""
+    """Return the option's help, and its permitted values."""
     choices = " \\| ".join(f"`{choice}`" for choice in spec.choices)
     return f"{spec.help}; {choices}" if choices else spec.help
 

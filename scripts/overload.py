@@ -249,7 +249,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for, print the table, and return the exit code."""
+    """Run the requested scenarios, print the table, and return the exit code."""
     args = parse(argv)
     readers = args.subscribers - args.stuck
     options = ("--diag-stream-memory-bytes", str(DIAG_STREAM_BYTES), *args.broker)

@@ -30,7 +30,7 @@ SUMS, NOTES, BILL = "SHA256SUMS", "notes.md", "sbom.json"
 
 
 class ReleaseError(Exception):
-    """The release cannot be prepared or built. The text says why, and what to do."""
+    """The release cannot be prepared or built. The text states the reason and the remedy."""
 
 
 def section(changelog: str, title: str) -> str:

@@ -18,7 +18,7 @@ LOCK = "conf/requirements-image.txt"
 
 
 def command() -> list[str]:
-    """Return what prints the packages of the lock."""
+    """Return the command that prints the packages of the lock."""
     values = ("--pyproject", "pyproject.toml", "--output-reproducible", "--output-format", "JSON")
     return [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", *values, LOCK]
 

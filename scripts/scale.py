@@ -5,11 +5,12 @@
     python scripts/scale.py --quick                  small and once: a check, no figures
 
 A fixed load, the probe, runs in one broker before and after it is filled: with idle connections,
-subscriptions, wildcard patterns, destinations, messages in queues, and messages that nobody is
-subscribed to. The probe is one publisher and one subscriber of a topic, TCP, window 256; for queues
-one producer and one consumer that acknowledges each message. What counts is processor time of the
-broker for a million deliveries, in the cheapest of seven runs. What the broker does from time to
-time, messages or not, has columns of its own: the cost of an idle broker, and of statistics (by
+subscriptions, wildcard patterns, destinations, messages in queues, and messages without
+subscribers. The probe is one publisher and one subscriber of a topic, TCP, window 256; for queues
+one producer and one consumer that acknowledges each message. The main figure is processor time of
+the broker for a million deliveries, in the cheapest of seven runs. Periodic work of the broker,
+which does not depend on messages, has its own columns: the cost of an idle broker, and of
+statistics (by
 default every five seconds) if all DIAG topics have a subscriber, or their stream is on. Otherwise
 that stream is off, and the other options are the defaults, except for those in the table.
 
@@ -111,7 +112,7 @@ def _point_row(point: Point, first: Point) -> Row:
 
 
 def herd_rows(herds: Sequence[Herd]) -> list[Row]:
-    """Return a row for each time that all connections came or left."""
+    """Return a row for each time that all connections opened or closed."""
     return [
         {
             "what": each.phase.what,
@@ -178,7 +179,7 @@ def point_table(rows: Sequence[Row]) -> str:
 
 
 def idle_table(rows: Sequence[Row]) -> str:
-    """Return what idle connections cost as a table in Markdown."""
+    """Return the cost of idle connections as a table in Markdown."""
     lines = [
         "| idle connections | | KiB each | connects/s | CPU µs per connect |",
         "|---|--:|--:|--:|--:|",
@@ -192,7 +193,7 @@ def idle_table(rows: Sequence[Row]) -> str:
 
 
 def herd_table(rows: Sequence[Row]) -> str:
-    """Return what a herd of connections does as a table in Markdown."""
+    """Return the effects of a herd of connections as a table in Markdown."""
     lines = [
         "| all at once | connections | s | CPU µs each | longest turn ms | collections, ms "
         "| another client waited, ms |",

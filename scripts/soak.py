@@ -5,7 +5,8 @@
 
 Clients come and go at a steady moderate rate, over TCP and WebSocket, by DISCONNECT, by RST, in the
 middle of a frame, or silently; they leave acknowledgements, transactions and durable subscriptions
-open, send what is too big, too much or wrong, use ever new names, and read or do not. The broker
+open, send frames that are too big, too many or wrong, use ever new names, and read or do not. The
+broker
 has a data directory, and small bounds that are all reached during the warm-up (2,000 destinations,
 1 MiB of DIAG history, segments of 1 MiB), so that what grows after it is a leak.
 
@@ -40,7 +41,7 @@ WORKERS = 24
 ACT_LIMIT_S = 12.0
 QUIESCE_LIMIT_S = 40.0
 THREAD_LIFE_S = 11.0
-"""Trio keeps an idle thread for 10 s; a thread has no descriptor, but a stack."""
+"""Trio keeps an idle thread for 10 s. A thread has no descriptor, but a stack."""
 DRAIN_S = 3.0
 MAX_DESTINATIONS = 2000
 OPTIONS = (
@@ -87,7 +88,7 @@ def counts_of(diag: Diag, files: dict[str, int]) -> dict[str, int]:
 
 
 def is_at_rest(counts: dict[str, int], own_clients: int) -> bool:
-    """Return whether only the listener is left, and nothing waits."""
+    """Return whether only the listener is left, and no messages wait."""
     quiet = ("waiting", "unacked", "input_queue_size", "output_queue_size", "stale_queue_size")
     return counts["clients"] <= own_clients and not any(counts[name] for name in quiet)
 

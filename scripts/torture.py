@@ -53,8 +53,8 @@ OPTIONS = (
     *("--max-redeliveries", "1000000"),
     *("--diag-interval-s", "0.25", "--linger-s", "6"),
 )
-"""Nothing dies of its redeliveries; the broker's own timers put much into its input; and it waits
-longer for a client to read its last frames than any of ours reads slowly."""
+"""No message becomes a dead letter; the broker's timers put many events into its inbox; and it
+waits longer for a client to read its last frames than our slowest client needs."""
 SMALL_STACK_BYTES = 512 * 1024
 
 
@@ -62,7 +62,7 @@ SMALL_STACK_BYTES = 512 * 1024
 def broker(
     args: argparse.Namespace, work: Path, world: World
 ) -> Iterator[tuple[int, ssl.SSLContext]]:
-    """The broker to torture: its port, and whom its clients trust."""
+    """Run the broker to torture. Yield its port, and the authority that its clients trust."""
     if args.url:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -103,7 +103,7 @@ def torture(args: argparse.Namespace, world: World, port: int, context: ssl.SSLC
     janitor.join(60 * args.patience)
     if janitor.is_alive():
         world.wrong("client", janitor.label, "does not end")
-    if not world.found:  # what broke off has not drained
+    if not world.found:  # a broken session has not drained
         world.judge()
 
 

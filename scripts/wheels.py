@@ -30,10 +30,10 @@ def build(source: Path, target: Path, kind: str, more: Mapping[str, str] | None 
     """Return the "sdist" or "wheel" of a tree, built in ``target`` by the packages installed here.
 
     Args:
-      more: Variables for the build.
+      more: Additional environment variables for the build.
 
     Raises:
-      subprocess.CalledProcessError: the build failed, and has said why.
+      subprocess.CalledProcessError: the build failed, and has printed the reason.
     """
     before = {*target.glob("*")}
     environment = {**os.environ, SWITCH: "0", **(more or {})}
@@ -77,7 +77,7 @@ def try_wheel(wheel: Path) -> str:
         venv.create(place, with_pip=True)
         programs = Path(place) / "bin"
         command = str(programs / "trio-stomp")
-        # What is tried is the wheel, and not this tree.
+        # Test the wheel, not this tree.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
 

@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster: they send again what got no receipt, and acknowledge."""
+"""Clients of a simulated cluster: they resend messages without a receipt, and acknowledge."""
 
 import random
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,7 +18,7 @@ PATIENCE_S = 2.0
 LARGE_BYTES = 6000
 """Messages of this size take several entries of the log."""
 BACKLOG = 150
-"""Producers wait while so many messages have not ended."""
+"""Producers wait while this many messages are in the cluster."""
 
 
 @define(eq=False)
@@ -36,7 +36,7 @@ class Clients:
     _streamed: int = 0
 
     def all(self) -> Iterator[Callable[[], Awaitable[None]]]:
-        """Yield what each client does."""
+        """Yield the task of each client."""
         for number in range(PRODUCERS):
             yield partial(self._produce, f"p{number}")
         for _ in range(CONSUMERS):
@@ -59,7 +59,7 @@ class Clients:
         return None
 
     async def _ask(self, request: Request, term: Term | None) -> bool:
-        """Return whether a request was answered, and is stored."""
+        """Send a request. Return whether it was answered as stored."""
         if term is None:
             await trio.sleep(RETRY_S)
             return False

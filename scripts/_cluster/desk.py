@@ -1,7 +1,7 @@
-"""What an owner does in the simulation: a small broker over the replicated store.
+"""The owner in the simulation: a small broker over the replicated store.
 
-It stands for the dispatcher and the committer: one append at a time, answers after the append,
-messages handed out only with the lease, marks of deliveries before an ordered end.
+It stands for the dispatcher and the committer: it appends one batch at a time, answers after the
+append, delivers messages only while it has the lease, and marks deliveries before an orderly end.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,17 +45,17 @@ STORED, REFUSED, DOUBTFUL, LOST = "stored", "refused", "doubtful", "lost"
 
 @define(eq=False)
 class Request:
-    """What a client asks of the owner.
+    """A client's request to the owner.
 
     Args:
       bodies: Messages for a queue.
-      ends: Ids of messages that it acknowledges.
-      streamed: Messages for the stream.
-      keeps: The number in the setting grows.
-      takes: How many messages it wants to get.
-      is_whole: All of it is stored, or nothing.
-      answer: ``STORED`` or why not; "" = there is none yet.
-      taken: The messages that it got, by id.
+      ends: The ids of messages to acknowledge.
+      streamed: The messages for the stream.
+      keeps: Whether to increase the number in the setting.
+      takes: The number of messages to receive.
+      is_whole: Whether it must be stored as a whole or not at all.
+      answer: ``STORED``, or the reason for a failure; "" = none yet.
+      taken: The received messages, by id.
     """
 
     bodies: Sequence[bytes] = ()
@@ -174,7 +174,7 @@ class Term:
     # --- requests ---------------------------------------------------------------------------------
 
     async def _serve(self) -> bool:
-        """Answer the requests that have come, and store what they bring. Return whether it was."""
+        """Process the waiting requests. Return whether their records were stored."""
         while True:
             for request in [each for each in self.requests if each.takes]:
                 self.requests.remove(request)
@@ -204,7 +204,7 @@ class Term:
         request.reply(STORED)
 
     async def _append(self, group: Sequence[Request]) -> bool:
-        """Store what requests bring, and answer them. Return whether it was stored."""
+        """Store the records of requests, and answer them. Return whether they were stored."""
         marks, self._marks = self._marks, []
         first, offset = self._next, self._offset
         turns = [self._turn(request) for request in group]
@@ -266,7 +266,7 @@ class Term:
         return Turn(records)
 
     def _confirm(self, request: Request, records: Sequence[Record], sequence: int) -> None:
-        """Take what was stored, and answer."""
+        """Apply the stored records, and answer."""
         ledger, name = self.ledger, self.life.name
         for record in records:
             if isinstance(record, Atomic):

@@ -1,7 +1,7 @@
 """One seed, one run: Trio's schedule, threads, clocks and random numbers made repeatable.
 
-This is the only module that touches private parts of Trio. ``Rules.checked`` fails if they are not
-what it was written for.
+This is the only module that touches private parts of Trio. ``Rules.checked`` fails if they differ
+from those it was written for.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Process(Protocol):
 
     is_dead: bool
     scopes: dict[trio.CancelScope, None]
-    """Of what its threads wait for."""
+    """The state of its threads' waits."""
 
     def lease_time(self) -> float:
         """Return the time of its machine's clock."""
@@ -43,7 +43,7 @@ PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
 
 @define
 class Call:
-    """What a thread asks Trio's to do before it goes on."""
+    """A thread's request to Trio's thread, for which it waits."""
 
     function: Callable[..., Awaitable[Any]]
     arguments: tuple[Any, ...]
@@ -70,7 +70,7 @@ class Worker:
         return found
 
     def end(self) -> None:
-        """End the thread, which has nothing to do."""
+        """End the idle thread."""
         self._given = None
         self._go.release()
 
@@ -107,7 +107,7 @@ class Job:
 
 @define(eq=False)
 class Rules:
-    """What is repeatable in a run, and which processes are paused."""
+    """The repeatable environment of a run, and the paused processes."""
 
     chance: random.Random
     clock: trio.testing.MockClock = field(
@@ -119,7 +119,7 @@ class Rules:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace what cannot be repeated while the block runs."""
+        """Replace everything that is not repeatable while the block runs."""
         run, entropy = _private_parts(), random.Random(self.chance.random())
         run._r.seed(self.chance.random())
         schedule = run.Runner.reschedule
@@ -180,7 +180,7 @@ class Rules:
         return job.result.unwrap()
 
     async def _drive(self, job: Job) -> None:
-        """Run a job in a worker, and do what it asks for meanwhile. In a system task."""
+        """Run a job in a worker, and serve its calls. Runs in a system task."""
         worker = self._idle.pop() if self._idle else Worker()
         found: Call | outcome.Outcome[Any]
         delay = 0.0 if job.process is None else job.process.disk_s()

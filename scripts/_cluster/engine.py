@@ -1,6 +1,6 @@
-"""An engine in memory: as much of NATS and JetStream as nodes use, and the ways in which it fails.
+"""An engine in memory: the parts of NATS and JetStream that nodes use, with their faults.
 
-One object stands for all servers. It keeps what it confirmed. Source: the NATS documentation,
+One object stands for all servers. It never loses what it confirmed. Source: the NATS documentation,
 "Client Protocol" and "JetStream wire API Reference".
 """
 
@@ -24,7 +24,7 @@ SERVERS = ("s0", "s1", "s2")
 _INFO = {"server_id": "sim", "version": "2.12.0", "headers": True, "max_payload": MAX_PAYLOAD}
 _API = b"$JS.API."
 NOBODY = b"NATS/1.0 503\r\n\r\n"
-"""There is nobody who could answer."""
+"""No server could answer."""
 
 Say = Callable[[bytes], None]
 
@@ -73,10 +73,10 @@ class Session:
         """Send a message if there is a subscription for ``to``, and return whether.
 
         Args:
-          to: The subject that it was sent to.
+          to: The subject of the subscription.
           payload: The content.
-          subject: The one that it is shown with; b"" = ``to``.
-          reply: Where answers go.
+          subject: The subject shown in the message; b"" = ``to``.
+          reply: The subject for answers.
           headers: The block of headers.
         """
         for sid, wanted in self.subjects.items():
@@ -92,16 +92,16 @@ class Session:
 
 @define(eq=False)
 class Troubles:
-    """What is wrong with the engine at the moment.
+    """The present faults of the engine.
 
     Args:
-      outage: ``""``, or what becomes of requests to JetStream: ``silent``, ``absent`` (there is no
-        leader, and servers say so) or ``unready``.
+      outage: ``""``, or the fate of requests to JetStream: ``silent``, ``absent`` (servers report
+        that there is no leader) or ``unready``.
       full: Whether nothing can be stored.
-      flaky: The share of requests that something happens to.
-      lag_s: How late consumers are.
-      down: The servers that do not run.
-      ignores_expected: A planted fault: streams store a message whatever it expects.
+      flaky: The share of requests that fail.
+      lag_s: The delay of consumers.
+      down: The stopped servers.
+      ignores_expected: A planted fault: streams store a message whatever sequence it expects.
     """
 
     outage: str = ""
@@ -181,7 +181,7 @@ class Engine:
     def publish(
         self, session: Session, subject: bytes, reply: bytes, headers: bytes, *, payload: bytes
     ) -> None:
-        """Do what a published message asks for."""
+        """Process a published message."""
         if subject.startswith(_API):
             self._request(session, subject[len(_API) :].decode(), reply, payload)
             return
@@ -193,7 +193,7 @@ class Engine:
             session.message(reply, b"", headers=NOBODY)
 
     def tell(self, subject: bytes, reply: bytes, payload: bytes) -> bool:
-        """Give a message to who subscribes to its subject, and return whether anybody does."""
+        """Deliver a message to the subscribers of its subject. Return whether there are any."""
         found = [each.message(subject, payload, reply=reply) for each in list(self._sessions)]
         return any(found)
 
@@ -318,7 +318,7 @@ class Engine:
         self._pump(consumer)
 
     def _pump(self, consumer: Consumer) -> None:
-        """Deliver what a consumer's clients asked for."""
+        """Deliver the messages that a consumer's clients requested."""
         troubles = self.troubles
         if troubles.outage:
             self.network.at(0.2, self._pump, consumer)

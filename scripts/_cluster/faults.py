@@ -1,4 +1,4 @@
-"""The faults of a simulated cluster: what happens to nodes, the network and the engine."""
+"""The faults of a simulated cluster: those of nodes, the network and the engine."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -233,7 +233,8 @@ class Faults:
     # --- silence ----------------------------------------------------------------------------------
 
     def _expect_takeover(self, owner: Machine) -> None:
-        """Check later that the loss of an owner was no long silence, if nothing else happens."""
+        """Check later that the loss of an owner caused no long silence, unless another fault
+        happens."""
         others = [each for each in self.fleet.machines if each is not owner]
         is_calm = self.engine.troubles.are_none and all(each.speed == 1 for each in others)
         fit = [each.name for each in others if self._is_fit(each)]

@@ -1,4 +1,4 @@
-"""What the simulated cluster has promised, and whether what it does agrees."""
+"""The promises of the simulated cluster, and the checks that it keeps them."""
 
 import struct
 from collections import deque
@@ -13,7 +13,7 @@ from trio_stomp.nats import parse_object
 
 MAX_VIOLATIONS = 20
 TRACE = 60
-"""Events that are kept to be shown with a violation."""
+"""Events to remember and show with a violation."""
 _ENTRY = struct.Struct("<4sQQII")
 
 
@@ -22,8 +22,8 @@ class Trace:
     """The last events of a run.
 
     Args:
-      now: Returns the time, in any thread.
-      prints: Print each event at once.
+      now: A function that returns the time, in any thread.
+      prints: Whether to print each event immediately.
     """
 
     now: Callable[[], float]
@@ -40,7 +40,7 @@ class Trace:
 
 @define(eq=False)
 class State:
-    """What an owner found in its store.
+    """The contents of an owner's store.
 
     Args:
       live: Messages that have not ended, by id.
@@ -55,11 +55,11 @@ class State:
 
 @define(eq=False)
 class Ledger:
-    """Compares what owners confirm, hand out and find.
+    """Compares the messages that owners confirm, deliver and find.
 
     Args:
-      ttl_s: The time of a lease.
-      violations: What was found, in words.
+      ttl_s: The duration of a lease.
+      violations: Descriptions of the violations.
     """
 
     engine: Engine
@@ -74,7 +74,7 @@ class Ledger:
     stored: dict[int, bytes] = field(factory=dict)
     """Messages whose storage was confirmed, by id."""
     ending: set[int] = field(factory=set)
-    """Ids of messages that clients acknowledged, whether that is confirmed or not."""
+    """Ids of messages that clients acknowledged, confirmed or not."""
     ended: set[int] = field(factory=set)
     """Ids of messages whose acknowledgement was confirmed."""
     streamed: dict[int, bytes] = field(factory=dict)
@@ -84,14 +84,14 @@ class Ledger:
     """By id, the owner's term in which a message was handed out last."""
     confirmed: int = 0
     unleased: int = 0
-    """Appends that were confirmed by an owner whose lease had run out, before another had it."""
+    """Appends that an owner confirmed after the end of its lease, before another node had it."""
     takeovers: int = 0
     taken_at: float = 0.0
     """When a node began to serve clients last."""
     rebuilt: int = 0
     """Nodes that began with a snapshot, as the log had been shortened."""
     silences: list[float] = field(factory=list)
-    """The times without an owner after kills during which nothing else happened, while another node
+    """The times without an owner after kills, if no other fault happened meanwhile and another node
     was up to date."""
     redelivered: int = 0
     _confirmers: dict[int, object] = field(factory=dict)
@@ -99,7 +99,7 @@ class Ledger:
     _last_of: dict[bytes, tuple[int, int]] = field(factory=dict)
     """By producer, the number and the sequence of its last confirmed message."""
     _owners: list[int] = field(factory=lambda: [0])
-    """By sequence in the log, the writer whose epoch it is."""
+    """The writer that began an epoch, by its sequence in the log."""
 
     def wrong(self, text: str) -> None:
         """Note a violation."""
@@ -120,7 +120,7 @@ class Ledger:
         return self._owners[sequence]
 
     def is_last(self, writer: int) -> bool:
-        """Return whether no other owner has begun since a writer did: it may be late itself."""
+        """Return whether no other owner has begun since a writer, which may itself be late."""
         return self._owner_at(self.engine.streams[self.log].last) == writer
 
     def confirm(self, node: str, term: object, writer: int, sequence: int) -> None:
@@ -142,7 +142,7 @@ class Ledger:
             self.wrong(f"{node} confirms entry {sequence}, which another owner has confirmed")
 
     def confirm_message(self, node: str, sequence: int, number: int, body: bytes) -> None:
-        """Take a message whose storage is confirmed."""
+        """Record a message whose storage is confirmed."""
         if self.stored.setdefault(number, body) != body:
             self.wrong(f"{node} confirms {body!r} with the id {number} of {self.stored[number]!r}")
         producer, _, count = body.partition(b" ")[0].partition(b"-")
@@ -153,7 +153,7 @@ class Ledger:
             self._last_of[producer] = int(count), sequence
 
     def refuse(self, node: str, writer: int, commit: int) -> None:
-        """Check that an append of which clients are told that it failed is not in the log."""
+        """Check that an append reported to clients as failed is not in the log."""
         for message in self.engine.streams[self.log].history[-8:]:
             _, found, first, part, parts = _ENTRY.unpack_from(message.payload)
             if (found, first) == (writer, commit) and part == parts - 1:
@@ -162,7 +162,7 @@ class Ledger:
     # --- owners -----------------------------------------------------------------------------------
 
     def take_over(self, node: str, found: State) -> None:
-        """Check what a new owner found."""
+        """Check the contents of a new owner's store."""
         self.takeovers += 1
         self.taken_at = trio.current_time()
         gone = [
@@ -191,14 +191,14 @@ class Ledger:
     def hand_out(
         self, node: str, term: object, number: int, *, speed: float, is_marked: bool
     ) -> None:
-        """Check that a node may hand out a message.
+        """Check that a node may deliver a message.
 
         Args:
           node: Its name.
-          term: Its time as the owner.
+          term: Its term as the owner.
           number: The id of the message.
-          speed: Of the node's clock.
-          is_marked: It tells that it may have been delivered before.
+          speed: The speed of the node's clock.
+          is_marked: Whether it is marked as redelivered.
         """
         if number in self.ended:
             self.wrong(f"{node} hands out {number}, whose ACK was confirmed")

@@ -54,7 +54,7 @@ class Machine:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -77,7 +77,7 @@ class Machine:
 
 
 class Cluster:
-    """Servers of NATS, nodes, and what each says of itself.
+    """Servers of NATS, nodes, and the state that each reports.
 
     Args:
       folder: For all data and logs.
@@ -137,10 +137,10 @@ class Cluster:
             f"server_name: {name}\n"
             f'listen: "127.0.0.1:{port}"\n'
             f'jetstream {{ store_dir: "{self.folder}/{name}", sync_interval: always }}\n'
-            # No addresses are told: nodes must not find a way around their wires.
+            # Addresses are not advertised: nodes must not connect around their wires.
             f'cluster {{ name: engine, listen: "127.0.0.1:{route}", routes: [{routes}], '
             "no_advertise: true }\n"
-            # Who has the servers forget one that is gone needs their own account.
+            # Removing a lost server from the group needs the system account.
             f"accounts {{ SYS {{ users: [{{ user: {SYSTEM[0]}, password: {SYSTEM[1]} }}] }}\n"
             "  ALL { jetstream: enabled, users: [{ user: all, password: all }] } }\n"
             "system_account: SYS\nno_auth_user: all\n"
@@ -183,7 +183,7 @@ class Cluster:
                     await trio.sleep(LOOK_S)
 
     def start(self) -> None:
-        """Start what does not run, and wait until each node is ready for clients.
+        """Start all stopped processes, and wait until each node is ready for clients.
 
         Raises:
           NotReady: It takes too long.
@@ -199,7 +199,8 @@ class Cluster:
             time.sleep(LOOK_S)
 
     def says(self, number: int) -> tuple[bool, str]:
-        """Return whether a node is ready for clients, and the owner that it relays them to."""
+        """Return the state of a node: whether it is ready for clients, and the owner that it relays
+        them to."""
         try:
             url = f"http://127.0.0.1:{self.ports[number]}/readyz"
             with urllib.request.urlopen(url, timeout=2) as answer:
@@ -299,7 +300,8 @@ class Cluster:
 
 
 async def _forgets(jetstream: JetStream, server: str) -> bool:
-    """Have the servers forget one that is gone. Return False if they have not noticed yet."""
+    """Remove a lost server from the group. Return False if the others have not noticed its loss
+    yet."""
     try:
         await jetstream.call("SERVER.REMOVE", {"peer": server})
     except NatsError:

@@ -18,13 +18,13 @@ ENDED = b""
 
 
 class Server(Protocol):
-    """What connections lead to."""
+    """The target of connections."""
 
     def accepts(self, host: str) -> bool:
         """Return whether a server runs under this name."""
 
     def open(self, host: str, say: "Callable[[bytes], None]") -> "Callable[[bytes], None]":
-        """Take a connection. Return what takes its bytes, of which ``ENDED`` is the last."""
+        """Accept a connection. Return a function that takes its bytes, and ``ENDED`` at the end."""
 
 
 @define(eq=False)
@@ -47,7 +47,7 @@ class Place:
         self.passes = trio.Event()
 
     def go_on(self) -> None:
-        """Pass on what waits."""
+        """Deliver all waiting bytes."""
         self.stalled.clear()
         self.passes.set()
         for wire in list(self.wires):
@@ -82,7 +82,7 @@ class Network:
         self._scope.deadline = min(self._scope.deadline, due)
 
     async def run(self) -> None:
-        """Do what is due. Ends by cancellation only."""
+        """Run events when they are due. Ends by cancellation only."""
         while True:
             agenda = self._agenda
             with trio.CancelScope(deadline=agenda[0][0] if agenda else float("inf")) as self._scope:
@@ -134,7 +134,7 @@ class Pipe:
             self.take(data)
 
     def release(self) -> None:
-        """Hand over what waited."""
+        """Deliver the waiting items."""
         while self._held and not self.is_broken:
             self.take(self._held.popleft())
 
@@ -164,7 +164,7 @@ class Wire(trio.abc.Stream):
         self._place.wires.pop(self, None)
 
     def break_off(self) -> None:
-        """End the connection at both ends at once. What was on its way is lost."""
+        """End the connection at both ends immediately. Data in transit are lost."""
         if not self._has_ended:
             self._end()
             self._news.set()

@@ -26,12 +26,12 @@ from trio_stomp.store import JournalStore, StoreUnavailable
 NAMES = ClusterNames("sim")
 SERVERS = "nats://s0:4222,nats://s1:4222,nats://s2:4222"
 RESTART_S = 0.5
-"""What runs the nodes starts one again after this time if it ended by itself."""
+"""Time after which a node that ended on its own is started again."""
 SEGMENT_BYTES = 8192
 LOG_BYTES, CHECK_S = 16 * 1024, 2.0
 """The log is shortened early, and looked at often."""
 KEPT, TORN, DAMAGED, GONE = "kept", "torn", "damaged", "lost"
-"""What becomes of the directory of a node that is killed."""
+"""The fate of a killed node's directory."""
 
 
 @define(eq=False)
@@ -53,7 +53,7 @@ class Machine:
     place: Place = field(factory=Place)
     life: "Life | None" = None
     is_wanted: bool = True
-    """Whether its node is started again when it has ended."""
+    """Whether to restart its node when it has ended."""
     generation: int = 0
 
     @property
@@ -128,7 +128,7 @@ class Life:
 
 
 class SimulatedHost(startup.Host):
-    """A host whose broker is a ``Term``, and to which clients come by other ways."""
+    """A host whose broker is a ``Term``, and whose clients do not use sockets."""
 
     async def accept(self, gate: object, clients: trio.Nursery) -> None:  # noqa: ARG002
         """Implement ``Host.accept``."""
@@ -208,11 +208,11 @@ class Fleet:
         return self.ledger.engine.streams[NAMES.log].first > 1
 
     def kill(self, machine: Machine, disk: str) -> None:
-        """Kill the node of a machine, if it runs. Nothing that it does later counts.
+        """Kill the node of a machine, if it runs. Its later actions have no effect.
 
         Args:
           machine: The machine.
-          disk: What becomes of its directory.
+          disk: The fate of its directory.
         """
         life = machine.life
         if life is None:

@@ -1,4 +1,4 @@
-"""A client that is never silent of its own accord: how long does a cluster not answer?"""
+"""A client that sends continuously, to measure the longest silence of a cluster."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""One seed: a cluster, its clients, its faults, and what is checked at the end."""
+"""One seed: a cluster, its clients, its faults, and the checks at the end."""
 
 import logging
 import random
@@ -30,23 +30,23 @@ SETTLE_S = 40.0
 """How long everything may take to be in order afterwards."""
 QUIET_S = 1.0
 AFTERMATH_S = 0.5
-"""How long a run goes on after its first violation."""
+"""Time that a run continues after its first violation."""
 MEMORY = Path("/dev/shm")
 """Where directories are if it is there: the disk is simulated, and need not be waited for."""
 
 
 FENCE, LEASE, FORGET = "fence", "lease", "forget"
 PLANTS = (FENCE, LEASE, FORGET)
-"""Faults that checks must find: the engine ignores what an entry expects, nodes ignore that their
-lease has run out, a store forgets every hundredth append."""
+"""Planted faults, which the checks must find: the engine ignores the sequence that an entry
+expects, nodes ignore the end of their lease, a store forgets every hundredth append."""
 
 
 @frozen
 class Result:
-    """What a seed led to.
+    """The result of a seed.
 
     Args:
-      faults: How often each kind happened.
+      faults: The number of faults of each kind.
       trace: The last events.
     """
 
@@ -97,7 +97,8 @@ class Simulation:
         self.engine.troubles.ignores_expected = self.plant == FENCE
 
     def _part(self) -> random.Random:
-        """Return random numbers of their own for a part, so that parts do not disturb others."""
+        """Return a separate source of random numbers for a part, so that parts do not affect each
+        other."""
         return random.Random(self.chance.random())
 
     async def run(self) -> None:
@@ -163,7 +164,7 @@ class Simulation:
             await trio.sleep(QUIET_S / 4)
 
     def _unsettled(self) -> str:
-        """Return what is not in order yet, or ""."""
+        """Return a description of what is not settled yet, or ""."""
         last = self.engine.streams[NAMES.log].last if NAMES.log in self.engine.streams else 0
         for machine in self.fleet.machines:
             life = machine.life
@@ -202,7 +203,8 @@ class Simulation:
 
 
 def digest(found: Recovered, store: Store, trimmed: int) -> dict[str, object]:
-    """Return what a store has, to be compared; {} if messages are damaged, which reading shows.
+    """Return the contents of a store for comparison. {} if messages are damaged, which reading
+    shows.
 
     Stores may keep trimmed messages of streams.
     """
@@ -242,7 +244,7 @@ def difference(found: dict[str, object], expected: dict[str, object]) -> str:
 
 @contextmanager
 def _heard() -> Iterator[None]:
-    """Take what nodes log as events while the block runs."""
+    """Record log messages of nodes as events while the block runs."""
 
     class Ear(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -290,7 +292,7 @@ def simulate(
     plant: str = "",
     duration_s: float = DURATION_S,
 ) -> Result:
-    """Run a seed, and return what it led to."""
+    """Run a seed, and return its result."""
     place = MEMORY if MEMORY.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="cluster-sim-", dir=place))
     try:

@@ -43,7 +43,7 @@ class Stream:
         return len(self.history)
 
     def expects(self, fields: Mapping[bytes, bytes]) -> bool:
-        """Return whether the message that headers expect to be the last one is."""
+        """Return whether the last message is the one that the headers expect."""
         wanted = fields.get(b"Nats-Expected-Last-Sequence")
         of_subject = fields.get(b"Nats-Expected-Last-Subject-Sequence")
         last_of_subject = self.last if self.first <= self.last else 0
@@ -92,7 +92,7 @@ class Pull:
 
 @define(eq=False)
 class Consumer:
-    """A reader of a stream, with what its client asked for."""
+    """A reader of a stream, with the requests of its client."""
 
     name: bytes
     session: "Session"
@@ -102,7 +102,7 @@ class Consumer:
     _delivered: int = 0
 
     def due(self) -> Iterator[tuple[Pull, bytes, bytes]]:
-        """Yield messages to be delivered: for whom, the position as a subject, the payload."""
+        """Yield messages to deliver: the client, the position as a subject, the payload."""
         stream = self.stream
         while self.pulls:
             self.next = max(self.next, stream.first)

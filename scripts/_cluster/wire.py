@@ -8,10 +8,10 @@ READ_BYTES = 256 * 1024
 
 
 class Wire:
-    """Passes the bytes of connections to a port on, both ways, in threads.
+    """A proxy that relays connections to a port, in threads.
 
     While it stalls, connections stay open and bytes wait, as on a network that loses all packets.
-    While it is cut, connections are reset, as by a firewall that was told to.
+    While it is cut, connections are reset, as by a firewall.
     """
 
     def __init__(self, target: int) -> None:
@@ -26,7 +26,7 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stall(self) -> None:
-        """Let nothing pass until ``go_on``."""
+        """Hold back all bytes until ``go_on``."""
         self._passes.clear()
 
     def cut(self) -> None:
@@ -37,7 +37,7 @@ class Wire:
                 each.shutdown(socket.SHUT_RDWR)
 
     def go_on(self) -> None:
-        """Pass on what waits, and all that follows."""
+        """Relay the held bytes, and continue to relay."""
         self._is_cut = False
         self._passes.set()
 

@@ -1,7 +1,7 @@
 """The codec and the hot core, compiled by mypyc.
 
 Run as a program, ``python -m _compiled.build``, it compiles the tree in the current directory in
-place: beside each module of ``MODULES`` stands what the interpreter then prefers to it.
+place: the library beside each module of ``MODULES`` then takes precedence over it.
 """
 
 import os
@@ -72,7 +72,7 @@ PROGRAM = "trio_stomp"
 """One library for all of them, ``trio_stomp__mypyc``, so that they call each other directly."""
 
 SHIPPED = "3"
-"""How far the C compiler optimizes what is installed and measured."""
+"""Level of optimization of the C compiler, for installing and measuring."""
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "node_modules", "*.so")
 
@@ -82,14 +82,14 @@ def compile_copy(source: Path, target: Path, level: str = SHIPPED) -> list[Path]
 
     Args:
       target: Must not exist.
-      level: How far the C compiler optimizes, "0" to "3".
+      level: The C compiler's level of optimization, "0" to "3".
 
     Raises:
-      subprocess.CalledProcessError: compiling failed; the compiler has said why.
+      subprocess.CalledProcessError: compiling failed; the compiler has printed the reason.
     """
     shutil.copytree(source, target, ignore=LEFT_OUT)
     scripts = str(Path(__file__).resolve().parent.parent)
-    # In front: what builds wheels has its own packages on that path.
+    # In front, because the builder of wheels has its own packages on that path.
     path = os.pathsep.join(filter(None, (scripts, os.environ.get("PYTHONPATH"))))
     command = (sys.executable, "-m", "_compiled.build", level)
     subprocess.run(command, cwd=target, env={**os.environ, "PYTHONPATH": path}, check=True)

@@ -11,7 +11,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SWITCH = "TRIO_STOMP_COMPILE"
 
-# Hatch runs this file alone: what it takes from its neighbours stands on no path yet.
+# Hatch runs this file on its own: its neighbours are not on the path yet.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 

@@ -1,8 +1,9 @@
 """attrs classes written out as plain ones, for mypyc, which compiles plain classes only.
 
-What attrs makes of ``@define class A: x: int`` at run time is written into its source: an
-``__init__`` in one line, where the docstring stood, so that every other line keeps its number and a
-traceback leads to the real source. What else attrs gives (``evolve``, weak references) is left out.
+The methods that attrs creates for ``@define class A: x: int`` at run time are written into its
+source: an ``__init__`` in one line replaces the docstring, so that every other line keeps its
+number and a traceback leads to the real source. Other features of attrs (``evolve``, weak
+references) are left out.
 """
 
 import ast
@@ -66,7 +67,7 @@ def expand(source: str, subclassed: Collection[str] = ()) -> str:
 
 
 def _import_marker(module: ast.Module, lines: list[str]) -> None:
-    """mypyc reads the marker and leaves it out: nothing is imported when the module runs."""
+    """Import mypyc's marker for type checking only: nothing is imported at run time."""
     imports = [node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]
     docstring, last = module.body[0].end_lineno, imports[-1].end_lineno
     assert docstring is not None

@@ -1,1 +1,1 @@
-"""The crash harness: a broker that is killed, clients that remember, and what must hold."""
+"""The crash harness: a broker that is killed, clients that record, and the promises to check."""

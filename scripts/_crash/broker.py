@@ -63,7 +63,7 @@ class Broker:
         raise NotReady("the broker takes no CONNECT")
 
     def kill(self) -> None:
-        """End it as a power cut would, as far as the process goes."""
+        """Kill the process, as a power cut would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
@@ -75,7 +75,7 @@ class Broker:
         try:
             return self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            # With what its threads do, in the log.
+            # Log the stacks of its threads.
             self._process.send_signal(signal.SIGABRT)
             return self._process.wait()
         finally:

@@ -35,7 +35,7 @@ class Cast:
         link.close()
 
     def producers(self, seed: int, stop: threading.Event) -> Iterator[Client]:
-        """Yield who sends."""
+        """Yield the producers."""
         tracks = self._tracks
         to = {"win1": WINDOW, "win2": WINDOW, "auto": AUTO, "news": NEWS, "hop": HOP}
         yield Producer(*self._args(seed, stop), track=tracks["lock"], to=LOCK, window=1)
@@ -56,7 +56,7 @@ class Cast:
         yield Mover(*self._args(seed + 31, stop), of=HOP, to=HOP2, track=self._tracks["hop2"])
 
     def drainers(self, seed: int, stop: threading.Event) -> Iterator[Client]:
-        """Yield who empties everything."""
+        """Yield the consumers that drain everything."""
         yield from self.consumers(seed, stop)
         yield Consumer(*self._args(seed + 32, stop), of=DEEP)
 

@@ -1,4 +1,4 @@
-"""Producers and consumers. Each lives as long as its connection, and records what it saw."""
+"""Producers and consumers. Each lasts as long as its connection, and records what it received."""
 
 import random
 import threading
@@ -15,7 +15,7 @@ MAX_GROUP = 8
 SETTLE_S = 10.0
 """How long a client that stops waits for RECEIPTs."""
 HELD = 0.1
-"""Share of the reads after which a consumer keeps its ACKs to itself for a while."""
+"""Share of the reads after which a consumer delays its ACKs."""
 
 
 class Client(threading.Thread):
@@ -219,7 +219,7 @@ class Consumer(Client):
         number = int(text)
         is_marked = reply.headers.get("redelivered") == "true"
         self.ledger.deliver(name, number, is_marked=is_marked)
-        # In a cluster another consumer's connection may end alone: what it had comes again, late.
+        # In a cluster the connection of one consumer may end: its messages are redelivered, late.
         may_be_late = is_marked and self.ledger.must_mark
         if number <= self._last.get(name, -1) and not may_be_late:
             self.ledger.wrong(f"{name} {number} came behind {self._last[name]}")

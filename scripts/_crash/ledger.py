@@ -1,7 +1,7 @@
 """The record of what the clients saw, and the promises that it must fulfil.
 
-A *track* is all that one producer sent, numbered from 0. Its flags are bytes by number, each set by
-one thread alone: so that a million messages cost little, and no thread needs a lock.
+A *track* is the sequence of all messages of one producer, numbered from 0. Its flags are bytes by
+number, each set by only one thread: a million messages cost little, and no thread needs a lock.
 """
 
 import threading
@@ -33,8 +33,8 @@ class Track:
     """The messages of one producer, and their outcomes.
 
     Args:
-      is_sure: Each message with a receipt must arrive; otherwise (``ack:auto``) what was on its
-        way at a kill may be lost.
+      is_sure: Each message with a receipt must arrive; otherwise (``ack:auto``) messages in transit
+        at a kill may be lost.
       is_acked_apart: Its messages are acknowledged with a receipt.
     """
 
@@ -61,9 +61,9 @@ class Ledger:
     """All tracks by name, and the violations.
 
     Args:
-      lazy_s: So long before a kill may an ``auto`` delivery have been that comes again.
+      lazy_s: Longest time before a kill at which an ``auto`` delivery may be repeated.
       allowed: The code of an ERROR that a broker may send before it ends.
-      must_mark: Whether a message that comes again must say ``redelivered:true``.
+      must_mark: Whether a redelivered message must have ``redelivered:true``.
     """
 
     lazy_s: float
@@ -85,7 +85,7 @@ class Ledger:
         return self.tracks.setdefault(name, Track(name, is_sure))
 
     def wrong(self, text: str) -> None:
-        """Record a violation. Of very many, only the first are kept."""
+        """Record a violation. Only the first ones are stored."""
         with self._lock:
             self.found += 1
             if len(self.violations) < MAX_VIOLATIONS:
@@ -95,7 +95,7 @@ class Ledger:
         """Record that a message was received.
 
         Args:
-          is_marked: It said ``redelivered:true``.
+          is_marked: Whether it had ``redelivered:true``.
         """
         track = self.tracks[name]
         if number >= len(track.seen):
@@ -126,7 +126,7 @@ class Ledger:
                 self.wrong(f"{track.name} {number}, ack:auto, came again; {age:.1f} s before kill")
 
     def look(self, name: str, numbers: list[int]) -> None:
-        """Compare what the store holds of a track, none of which was delivered yet."""
+        """Compare the messages of a track in the store, of which none was delivered yet."""
         if numbers != sorted(set(numbers)):
             self.wrong(f"{name} is in the store twice, or out of order")
         held = set(numbers)
@@ -159,8 +159,8 @@ class Ledger:
     def _was_on_its_way(self, track: Track, number: int) -> bool:
         """Return whether a kill was between the messages before and after it.
 
-        If none came before it, that is the first life's; if none came behind it, the end is the
-        last life's: what was on its way at the last kill has nothing behind it, as a rule.
+        If none came before it, the span begins with the first life. If none came after it, it ends
+        with the last life, because messages in transit at the last kill usually have no successor.
         """
         before = next((life for life in reversed(track.life[:number]) if life >= 0), 1)
         after = next((life for life in track.life[number + 1 :] if life >= 0), self.life)

@@ -1,4 +1,4 @@
-"""A STOMP 1.2 client on a blocking socket, with only what the harness needs."""
+"""A minimal STOMP 1.2 client on a blocking socket."""
 
 import select
 import socket

@@ -1,8 +1,8 @@
 """Brokers that are started on data directories as power cuts leave them, and checked.
 
-A broker is started in this process (or, some, in one of their own), and asked for all that it has:
-queues are browsed, streams read from offset 0 to their end. What was receipted must be there,
-nothing may be that nobody sent, in no other order, and of a transaction all or nothing.
+A broker is started in this process (for some states, in its own process), and all its contents are
+read: queues are browsed, streams read from offset 0 to their end. Messages with a RECEIPT must be
+there, in order; a transaction must be there as a whole or not at all; nothing else may be there.
 """
 
 import os
@@ -30,7 +30,7 @@ from trio_stomp import Settings, serve
 from trio_stomp.broker import DestinationPolicy
 
 PROCESS_EVERY = 20
-"""One state in this number is given to a broker in a process of its own."""
+"""One state in this number is checked by a broker in its own process."""
 PATIENCE_S = 30.0
 
 Found = tuple[dict[str, list[bytes]], dict[str, list[bytes]]]

@@ -20,7 +20,7 @@ def run(name: str, kind: str, seconds: float, seed: int, *, found: Path, is_kept
     """Fuzz one target and write ``result-<name>.json``. The process may end here.
 
     Args:
-      kind: ``atheris`` or ``mutate``.
+      kind: The engine, ``atheris`` or ``mutate``.
       found: Directory for findings and the result.
       is_kept: Whether to extend the corpus of the tests.
     """

@@ -1,7 +1,8 @@
-"""The corpora that are kept with the tests: few inputs, which run every line found so far.
+"""The corpora in the tests' data: few inputs that together run every line found so far.
 
 One text file for each target, an input a line as Python writes bytes, so that a change can be read.
-Lines that begin with ``#`` say what the input below them once found: those are never left out.
+A line that begins with ``#`` names the fault that the input below it once found. Such inputs are
+never removed.
 """
 
 import ast
@@ -13,7 +14,7 @@ from _fuzz.target import Target
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
 MOST_BYTES = 2000
-"""Maximum length of an input that is kept for its lines."""
+"""Maximum length of an input that is stored because of its lines."""
 MOST_KEPT_BYTES = 10_000
 """For all of a target, roughly."""
 

@@ -1,7 +1,7 @@
-"""The engines that make inputs: atheris (libFuzzer, guided by edges), or one of our own.
+"""The engines that create inputs: atheris (libFuzzer, guided by edges), or our own.
 
-Ours needs nothing but Python: mutations by the target's grammar, and a corpus of all inputs that
-ran a line which none had run before. Both run the same mutations and the same targets.
+Ours needs only Python: it mutates by the target's grammar, and adds each input that runs a new line
+to its corpus. Both run the same mutations and the same targets.
 """
 
 import importlib
@@ -91,14 +91,14 @@ def fuzz_with_atheris(
         if harness.is_over:
             end([path.read_bytes() for path in sorted(directory.iterdir())])
             sys.stderr.flush()
-            # libFuzzer has no other end without a finding of its own.
+            # libFuzzer offers no other way to end without a finding.
             os._exit(0)
 
     options = [
         f"-max_len={harness.target.max_bytes}",
         f"-seed={seed % (1 << 31) + 1}",
         f"-artifact_prefix={harness.found}/{harness.target.name}-",
-        # The harness watches memory and time by itself, and the last report takes a while.
+        # The harness checks memory and time itself, and the last report takes a while.
         *("-rss_limit_mb=0", "-timeout=1000000", "-len_control=20"),
     ]
     atheris.Setup([sys.argv[0], *options, str(directory)], test_one, custom_mutator=change)

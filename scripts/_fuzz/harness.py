@@ -23,7 +23,7 @@ WARM_UP = 0.4
 """Share of the run after which caches must be full and memory must no longer grow."""
 LEAK_BYTES = 48 * 1024 * 1024
 LEAK_BLOCKS = 150_000
-"""Objects of Python; what an engine of C++ keeps for itself is not among them."""
+"""Objects of Python. The memory of an engine in C++ does not count."""
 CHECK_EVERY = 64
 CURRENT_BYTES = 1 << 17
 
@@ -36,9 +36,9 @@ class Harness:
     """One target's run, until its time is up.
 
     Args:
-      seconds: How long.
+      seconds: Its duration.
       found: Directory for findings.
-      lines: What is counted for the report.
+      lines: The lines to count for the report.
     """
 
     def __init__(self, target: Target, seconds: float, found: Path, lines: Lines) -> None:
@@ -59,7 +59,7 @@ class Harness:
     def run(self, data: bytes) -> None:
         """Run one input. A finding is recorded, not raised."""
         size = min(len(data), CURRENT_BYTES - 8)
-        # Who kills us must be able to tell by what.
+        # The parent process kills us, and must know the input.
         self._current[: 8 + size] = size.to_bytes(8, "little") + data[:size]
         fault = self._fault_of(data)
         self.executions += 1

@@ -16,7 +16,7 @@ MONITOR_ID = 4
 class Lines:
     """Lines within functions. Lines that run on import do not count.
 
-    Used as a context manager around what is to be watched.
+    Use it as a context manager around the code to trace.
 
     Args:
       files: Python files.

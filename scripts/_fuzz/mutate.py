@@ -11,7 +11,7 @@ NUMBERS = (
     *(b"65536", b"2147483648", b"4294967296", b"9223372036854775807", b"18446744073709551616"),
     *(b"1e9", b"0x10", b"1_0", b"1.5", b" 1", b"9" * 40, "\u0661".encode(), "\u00b2".encode()),
 )
-"""Numbers at some border, and what only looks like one."""
+"""Numbers at boundaries, and strings that resemble numbers."""
 FRESH = 0.25
 """Share of inputs that are generated from scratch."""
 MOST_CHANGES = 6

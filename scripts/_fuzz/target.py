@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 class Finding(AssertionError):
-    """A target saw what must not be. Any exception that it lets pass is one as well."""
+    """A check of a target failed. Any other exception from a target is a finding, too."""
 
 
 @frozen
@@ -16,12 +16,12 @@ class Target:
     """A kind of external input, and the code that parses it.
 
     Args:
-      name: For the command line.
-      run: Takes an input; raises only for a finding.
+      name: Its name on the command line.
+      run: Processes an input. Raises only for a finding.
       files: Source files whose lines are to be covered, below ``trio_stomp/``.
-      generate: Makes an input from scratch, well-formed more often than not.
-      dictionary: Pieces that mean something to the code.
-      max_bytes: Longest input.
+      generate: Creates an input, which is usually well-formed.
+      dictionary: Strings that are significant to the code.
+      max_bytes: The longest input.
     """
 
     name: str
@@ -45,9 +45,9 @@ def check_equal(found: object, expected: object, what: str) -> None:
 
 
 def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
-    """Cut an input where its first byte says.
+    """Split an input at the positions given by its first byte.
 
-    Returns: the rest, and the ways in which it is to be fed.
+    Returns: the rest of the input, and the ways of feeding it.
     """
     if not data:
         return b"", [[b""]]

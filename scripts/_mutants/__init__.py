@@ -1,4 +1,4 @@
-"""Mutants of the synchronous code: what is changed, which tests must notice, and whether they did.
+"""Mutants of the synchronous code: the changes, the tests that must notice them, and the results.
 
 Handles: the sites of a change, the sample, the trace of lines by test, the runs. Not: the command
 line, which is ``scripts/mutants.py``.

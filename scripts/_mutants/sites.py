@@ -99,7 +99,8 @@ def mutants_of(path: str, data: bytes) -> Iterator[Mutant]:
 
 
 def _nodes(node: ast.AST, statement: int) -> Iterator[tuple[int, ast.AST]]:
-    """Yield what runs, with the line where its statement begins: no annotation, no docstring."""
+    """Yield the nodes that run, with the first line of their statement: no annotations, no
+    docstrings."""
     if isinstance(node, ast.stmt):
         statement = node.lineno
     if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):

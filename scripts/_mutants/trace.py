@@ -36,7 +36,7 @@ def trace(tree: Path, folder: Path, tests: Sequence[str]) -> None:
 class Trace:
     """The lines and the time of each test function of a tree.
 
-    Those that failed are left out, and those that have gone since.
+    Tests that failed, or have been removed since, are left out.
     """
 
     def __init__(self, folder: Path, tree: Path) -> None:

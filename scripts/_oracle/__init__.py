@@ -1,5 +1,5 @@
 """Independent models of the broker: naive decoders, disks that lose power, expectations.
 
-The tests and the scripts for fuzzing and power cuts judge the broker by them; none shares code with
-what it judges.
+Tests and the scripts for fuzzing and power cuts check the broker against them. None shares code
+with the broker.
 """

@@ -9,8 +9,8 @@ A store lives on a disk in memory: SENDs, acknowledgements, transactions, stream
 cleaned and compressed. The power fails at any moment; each sector of 512 bytes, each length and
 each name that was not synced is on the disk or not, in whatever order it was written.
 
-Names and header blocks are such as the broker writes, so a whole broker can be started on a state:
-queues are ``QUEUES``; ``STREAMS`` are by topic, whose policy must say ``stream = true``.
+Names and header blocks have the broker's format, so a whole broker can be started on a state:
+queues are ``QUEUES``; ``STREAMS`` are by topic, whose policy must have ``stream = true``.
 """
 
 import os
@@ -61,12 +61,12 @@ class State:
 
     Args:
       contents: By path within the data directory.
-      queues: What must be there, by queue, in this order.
-      maybe: What may be there as well: it was under way, as a SEND or as an ACK.
-      order: All of both, by queue, in the order of acceptance.
-      streams: By topic: what must be there, from offset 0 on.
-      maybe_streams: What may follow it, in this order, without a gap.
-      units: What was under way and holds together.
+      queues: The messages that must be there, by queue, in this order.
+      maybe: Messages that may also be there: their SEND or ACK was in progress.
+      order: All of these messages, by queue, in the order of acceptance.
+      streams: By topic, the messages that must be there, from offset 0 on.
+      maybe_streams: The messages that may follow them, in this order, without a gap.
+      units: The transactions and composites in progress.
     """
 
     contents: Mapping[str, bytes]
@@ -190,7 +190,7 @@ class Life:
         """Return all states, a few for each moment."""
         store = JournalStore(self.directory, self.disk, JournalOptions(self.segment_bytes))
         store._streams._segment_bytes = self.segment_bytes // 2
-        # Files are compressed here and not in a thread, or the seed would not tell when.
+        # Files are compressed here and not in a thread, so that the seed determines the time.
         store._streams._unpacked_bytes = -1 << 60
         commit = store.recover(lambda _done, _size: None).commit
         self.disk.watcher = lambda: self.cut()
@@ -224,7 +224,7 @@ class Life:
         if kind == "p":
             return Turn([self.put(), *([self.done()] if self.chance.random() < 0.5 else ())])
         if kind == "d":
-            # Nobody waits for some acknowledgements, nor for any count of deliveries.
+            # Some acknowledgements, and all counts of deliveries, are written without waiting.
             some = [id for id in self.waiting if self.chance.random() < 0.2]
             return Turn([Delivered(some), self.done()], self.chance.random() < 0.6)
         if kind == "s":

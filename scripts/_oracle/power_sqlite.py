@@ -1,10 +1,10 @@
-"""What a power cut leaves of a SQLite store, and what had been promised of it by then.
+"""States of a SQLite store after power cuts, with the promises that hold for them.
 
-SQLite in WAL mode writes the pages of a commit behind the others in ``-wal`` and, for a commit that
-waits (``synchronous=FULL``), syncs that. Now and then it copies what is in there to the database
-file, which it syncs before it writes ``-wal`` anew from its beginning. So there are two
-kinds of states of an append: some sectors of ``-wal``, as of a commit under way; or all of ``-wal``
-and some sectors of the database file.
+SQLite in WAL mode appends the pages of a commit to ``-wal`` and, if the commit is synchronous
+(``synchronous=FULL``), syncs that file. At checkpoints it copies the pages to the database file,
+which it syncs before it restarts ``-wal`` from its beginning. So there are two
+kinds of states of an append: some sectors of ``-wal``, as during a commit; or all of ``-wal`` and
+some sectors of the database file.
 """
 
 import random
@@ -59,7 +59,7 @@ class SqliteLife(Life):
             self._cut(synced[0], self._torn(synced[1], now[1]))
             if is_all:
                 self.promise(is_all=True)
-            # What SQLite was asked for, not what the store should have asked for.
+            # The requests to SQLite, not those that the store should have made.
             has_synced = store._writer.exec_driver_sql("PRAGMA synchronous").scalar_one() >= FULL
             store._writer.rollback()
             if has_synced or now[0] != synced[0]:

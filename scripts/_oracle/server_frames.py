@@ -48,7 +48,7 @@ class FrameReader:
     """Reads frames from data in pieces."""
 
     def __init__(self, version: str = "1.0") -> None:
-        self.version = version  # until CONNECTED tells
+        self.version = version  # until CONNECTED arrives
         self.heartbeats = 0
         self._buffer = b""
 

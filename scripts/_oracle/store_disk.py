@@ -42,7 +42,7 @@ class File:
 class Disk:
     """Files in memory.
 
-    ``faults`` holds, by method, what to raise instead of doing it; None lets one call pass.
+    ``faults`` has, by method, the exceptions to raise; None lets one call succeed.
     """
 
     files: dict[str, File] = field(factory=dict)

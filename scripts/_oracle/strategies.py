@@ -267,7 +267,7 @@ def naive_escape(text: str, rules: HeaderRules) -> str:
 
 
 def naive_receipt(line: bytes, rules: HeaderRules, limits: FrameLimits) -> bytes | None:
-    """The receipt as it goes back."""
+    """Return the receipt as the broker sends it."""
     _, text = naive_header(naive_line(line, rules), rules, limits)
     if rules is V1_0 and not text:
         return None

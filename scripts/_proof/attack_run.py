@@ -1,4 +1,4 @@
-"""One attack: a broker, an attacker, and other clients that are measured before and meanwhile."""
+"""One attack: a broker, an attacker, and other clients, measured before and during the attack."""
 
 import contextlib
 import multiprocessing
@@ -52,7 +52,7 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
     """Attack a broker of a checkout once.
 
     Raises:
-      ProofError: the broker or one of those who are beside it failed before the attack.
+      ProofError: the broker or a process beside it failed before the attack.
     """
     with tempfile.TemporaryDirectory(dir=work) as directory:
         place = Path(directory)
@@ -71,7 +71,7 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
         except (ProofError, subprocess.TimeoutExpired) as error:
             if felt is None:
                 raise ProofError(f"{assault.name}: {error}") from None
-            # What was done to it was too much; that is in the figures.
+            # The attack broke the connection, which shows in the figures.
         return felt
 
 

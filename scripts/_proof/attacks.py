@@ -1,7 +1,7 @@
 """Attacks: frames of one client that the limits allow, and that must not affect other clients.
 
-An attack prepares, waits to be told, and goes on until it has been answered. Where a limit refuses
-something, the ERROR is its answer. It runs in a process of its own.
+An attack prepares, waits for the start, and continues until it has been answered. If a limit
+refuses something, the ERROR is its answer. It runs in its own process.
 """
 
 import contextlib
@@ -152,7 +152,7 @@ def _likes(number: int) -> str:
 
 
 def choosers(port: int, begin: Begin) -> list[Attacker]:
-    """F3, of a queue: 50,000 messages, 1,000 consumers with such selectors, and one who takes all.
+    """F3, of a queue: 50,000 messages, 1,000 consumers with such selectors, and one without.
 
     Some of the messages have a header of 16,000 letters.
     """

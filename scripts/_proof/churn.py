@@ -1,4 +1,4 @@
-"""The churn: acts at random, and what puts an end to all that they leave on purpose."""
+"""The churn: random acts, and the removal of the state that they leave on purpose."""
 
 import random
 from collections import Counter
@@ -95,9 +95,11 @@ class Churn(Regular, Unruly):
 
 
 async def tidy(port: int, drain_s: float) -> None:
-    """Empty what is kept on purpose: queues (for ``drain_s``), durable subscriptions, last values.
+    """Remove persistent state: messages of queues (for ``drain_s``), durable subscriptions, last
+    values.
 
-    What cannot be emptied, the ids for duplicate detection, is filled: so it is always as much.
+    The ids for duplicate detection cannot be removed. Their table is filled, so that its size is
+    constant.
     """
     async with dialled(port, websocket=False) as peer:
         await peer.connect()

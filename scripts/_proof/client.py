@@ -1,7 +1,7 @@
-"""Clients of the load generator: consumers that read as slowly as told, producers that keep a pace.
+"""Clients of the load generator: consumers and producers with a fixed rate.
 
 Every body is ``<10 digits: number><20 digits: nanoseconds when it was due>xxx…\\x7f``. A MESSAGE is
-counted by its last byte, which stands nowhere else, so that no frame has to be looked for.
+counted by its last byte, which occurs nowhere else, so no frame has to be parsed.
 """
 
 import contextlib
@@ -49,9 +49,9 @@ class Reader:
     """A subscriber that reads at its own pace, and connects again when it is disconnected.
 
     Args:
-      port: Of the broker.
-      frames: What it says after CONNECT.
-      acks: It acknowledges each message.
+      port: The broker's port.
+      frames: The frames to send after CONNECT.
+      acks: Whether to acknowledge each message.
     """
 
     def __init__(self, port: int, frames: str, *, acks: bool = False) -> None:
@@ -150,13 +150,13 @@ class Producer:
     """Offers messages at a fixed rate, each with a RECEIPT. Unsent ones are kept.
 
     Args:
-      port: Of the broker.
-      destination: Where they go.
-      number: Its own, 0-9.
+      port: The broker's port.
+      destination: Their destination.
+      number: The producer's number, 0-9.
       rate: Messages per second.
-      body_bytes: Of each body.
-      is_steady: Nothing shall hold it back: a message's age counts from when it was due, so that
-        waiting to send it is in the times. Else from when it was sent.
+      body_bytes: The length of each body.
+      is_steady: Whether a message's age counts from when it was due, and so includes the wait to
+        send it; else from when it was sent.
     """
 
     AT_ONCE = 32
@@ -196,10 +196,11 @@ class Producer:
         self._unsent = self._rest = b""
 
     def work(self, since_s: float, *, stop: bool = False) -> None:
-        """Send what is due after ``since_s`` seconds, as far as possible, and read the answers.
+        """Send the messages due after ``since_s`` seconds, as far as possible, and read the
+        answers.
 
         Args:
-          stop: Nothing more is offered; what was begun is sent to its end.
+          stop: Whether to offer no more messages, and only finish the one begun.
         """
         if not self.is_open:
             self.connect()

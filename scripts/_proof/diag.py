@@ -1,4 +1,4 @@
-"""Subscribes to a broker's DIAG topics, in a thread, and records what the verdicts need."""
+"""Subscribes to a broker's DIAG topics, in a thread, and records the figures for the verdicts."""
 
 import json
 import socket
@@ -88,7 +88,7 @@ class Diag(Reports):
 
     Args:
       port: Of the broker, on the loopback interface.
-      topics: What is listened to.
+      topics: The topics to subscribe to.
     """
 
     def __init__(self, port: int, topics: Sequence[str] = TOPICS) -> None:

@@ -17,7 +17,7 @@ FLOOR_S = 0.005
 RSS_SHARE, RSS_BYTES = 0.10, 8 * MIB
 """Permitted growth of RSS from the warm base line. CPython frees memory in arenas of 1 MiB, and the
 system's allocator in chunks, only if nothing in them is in use, so a peak leaves some. A leak grows
-with time, this does not."""
+with time; this overhead does not."""
 
 
 class Verdict(NamedTuple):
@@ -88,8 +88,8 @@ def judge_latency(what: str, alone: Times, beside: Times) -> Verdict:
     """Return whether a stuck subscriber delays others only within the limit.
 
     Args:
-      alone: Of the runs without it.
-      beside: Of the runs with it.
+      alone: Latencies of the runs without it.
+      beside: Latencies of the runs with it.
     """
     p99, base = beside.percentile(0.99), alone.percentile(0.99)
     ratio = p99 / max(base, FLOOR_S)
@@ -105,13 +105,13 @@ class Ledger(NamedTuple):
     """The copies of one destination's messages, once the broker is at rest.
 
     Args:
-      owed: Copies that the broker said that it would make, or messages that it took.
-      received: Of them, what came (topics), or was acknowledged (queues).
-      dropped: What DIAG/destinations tells as thrown away.
-      waiting: What DIAG tells as still there.
+      owed: Copies that the broker promised, or messages that it accepted.
+      received: Copies that arrived (topics), or messages acknowledged (queues).
+      dropped: Dropped copies or messages according to DIAG/destinations.
+      waiting: Waiting ones according to DIAG.
       reported: Dropped messages in DIAG/event/drop, by reason.
-      events_lost: DIAG told that not all events were told.
-      unowed: Messages among the dropped that nobody was subscribed to: no copy was owed.
+      events_lost: Whether DIAG reported that events were lost.
+      unowed: Dropped messages without any subscriber: no copy was owed.
     """
 
     destination: str
@@ -154,7 +154,7 @@ def judge_exact(
     """Return the figures that differ from the base line, as texts.
 
     Args:
-      at_most: Names of what may be less than at the base line.
+      at_most: Names of the figures that may be lower than the base line.
     """
     return [
         f"{name} {now.get(name, 0)}, base line {base.get(name, 0)}"

@@ -1,6 +1,6 @@
 """The load: producers that offer ten times what consumers read, and clients that never read.
 
-It runs in a process of its own; ``Load.run`` returns what it saw as plain figures.
+It runs in its own process; ``Load.run`` returns plain figures.
 """
 
 import time
@@ -23,7 +23,7 @@ cannot notice that, as the end of the connection is behind unread data."""
 QUIET_S = 1.5
 QUIET_LIMIT_S = 60.0
 WIRE_BYTES = 150
-"""About what a MESSAGE is longer than its body."""
+"""Approximate difference between the length of a MESSAGE and of its body."""
 
 
 class Place(NamedTuple):
@@ -32,8 +32,8 @@ class Place(NamedTuple):
     Args:
       readers: Consumers that read ``read_rate`` messages a second each, at most.
       stuck: Consumers that never read.
-      offered_rate: Messages a second, of all ``producers`` together.
-      acks: It is a queue, whose consumers acknowledge.
+      offered_rate: Messages a second of all ``producers`` together.
+      acks: Whether it is a queue, whose consumers acknowledge.
     """
 
     destination: str
@@ -74,7 +74,7 @@ class Crowd:
         self._renew_at = STUCK_LIFE_S
 
     def work(self, since_s: float) -> None:
-        """Do what is due ``since_s`` seconds after the start."""
+        """Send and read whatever is due ``since_s`` seconds after the start."""
         for producer in self.producers:
             producer.work(since_s)
         count = len(self.readers)
@@ -109,7 +109,7 @@ class Crowd:
     def drain(self) -> int:
         """Read as fast as possible, with the stuck clients, too. Return the number of bytes.
 
-        A queue's stuck consumer leaves instead: what it holds is for the others.
+        A queue's stuck consumer leaves instead: its messages are for the others.
         """
         size = 0
         for each in self.readers:
@@ -122,7 +122,7 @@ class Crowd:
         return size
 
     def figures(self) -> dict[str, Any]:
-        """Return what the clients saw."""
+        """Return the figures of the clients."""
         everybody = [*self.readers, *self.stuck]
         errors = sum((each.errors for each in everybody), Counter[str]())
         refusals = sum((each.refusals for each in self.producers), Counter[str]())
@@ -155,8 +155,9 @@ def run_load(
     """Send ``ready``, wait for the start, run the load, drain, and send the figures.
 
     Args:
-      pipe: To the one who started this process.
-      stuck_lives: Who never reads may have been ended by the broker, and comes again.
+      pipe: The pipe to the parent process.
+      stuck_lives: Whether clients that never read may be disconnected by the broker, and connect
+        again.
     """
     crowds = [Crowd(port, place, stuck_lives=stuck_lives) for place in places]
     pipe.send("ready")
@@ -171,7 +172,7 @@ def run_load(
     at_end = [crowd.figures() for crowd in crowds]
     pipe.send("draining")
     _drain(crowds, start)
-    # Those whose messages are not through keep their connections until the sums have been told.
+    # Clients with undelivered messages stay connected until the sums have been reported.
     pipe.send((at_end, [crowd.figures() for crowd in crowds], spent_s))
     pipe.recv()
     for crowd in crowds:

@@ -1,8 +1,8 @@
-"""A broker that measures how long its event loop was held: ``python metered.py FILE OPTION...``.
+"""A broker that measures the longest step of its event loop: ``python metered.py FILE OPTION...``.
 
-The figure is processor time of the one thread that everything waits for, between two moments at
-which another task may run. So other programs on a busy machine are not in it, and it needs nothing
-of the broker that is measured: an older checkout is measured in the same way.
+The figure is processor time of the event loop's thread between two checkpoints. It excludes other
+programs on a busy machine, and needs no support by the measured broker, so older checkouts can be
+measured as well.
 """
 
 import mmap
@@ -19,7 +19,7 @@ BYTES = 8
 
 
 class Meter(trio.abc.Instrument):
-    """Keeps the longest step of a task, or of what runs while the loop would wait."""
+    """Records the longest step of a task, or of work done while the loop would wait."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -35,7 +35,7 @@ class Meter(trio.abc.Instrument):
         self._note()
 
     def before_io_wait(self, _timeout: float) -> None:
-        """Note that all tasks wait. Work done while waiting for I/O counts as held time, too."""
+        """Note that all tasks wait. Work done before the wait for I/O counts as a step, too."""
         self._began = time.thread_time()
 
     def after_io_wait(self, _timeout: float) -> None:
@@ -49,7 +49,7 @@ class Meter(trio.abc.Instrument):
 
 
 class LongestTurn:
-    """The other end of the file: what the broker has noted."""
+    """The reader of the broker's file."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(BYTES))
@@ -66,7 +66,7 @@ class LongestTurn:
 
 
 def main() -> None:
-    """Run the broker with what follows the file's name as its options."""
+    """Run the broker with the options that follow the file's name."""
     path = Path(sys.argv.pop(1))
     trio.run = partial(trio.run, instruments=[Meter(path)])  # type: ignore[assignment]
     runpy.run_module("trio_stomp", run_name="__main__", alter_sys=True)

@@ -71,7 +71,7 @@ def _serve(pipe: Pipe, measure: Callable[[], float], every_s: float) -> None:
 
 
 def _hear(line: socket.socket, wanted: bytes, until: float) -> bool:
-    """Read until ``wanted`` has arrived. Return whether it has."""
+    """Read until ``wanted`` has arrived. Return False if it does not."""
     data = b""
     while wanted not in data:
         ready, _, _ = select.select([line], [], [], max(0.0, until - time.monotonic()))

@@ -31,8 +31,8 @@ class Scenario(NamedTuple):
     """A load, and the broker's options for it.
 
     Args:
-      places: The load with ``stuck`` subscribers in each place.
-      stuck_lives: The broker ends who is stuck, who then comes again.
+      places: The destinations of the load with ``stuck`` subscribers in each.
+      stuck_lives: Whether the broker disconnects stuck clients, which then connect again.
     """
 
     name: str
@@ -117,7 +117,8 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
         peak = max(*samples, broker.high_water_bytes())
         verdicts = [judge_rss(peak, shape.max_memory_bytes, idle)]
         verdicts += [verdict for ledger in ledgers for verdict in ledger.verdicts()]
-        # What a queue's stuck consumer had comes again, behind what came later: not looked at.
+        # Messages of a queue's stuck consumer are redelivered after later ones, so their order is
+        # not checked.
         is_queue = any(place.acks for place in scenario.places)
         verdicts += _sanity(seen_side, at_end if is_queue else drained, diag)
         figures = {
@@ -185,9 +186,9 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
     waiting = int(result.get("depth", 0)) + int(result.get("unacked", 0))
     nobody = 0
     if not place.acks:
-        # The event tells no destination: nothing else in a topic's run is sent to nobody.
+        # The event has no destination. Nothing else in a topic's run has no subscribers.
         nobody = reasons["no-subscriber"] = diag.drops["", "no-subscriber"]
-        # Nor do these: what a connection still had to write when it was ended.
+        # Nor do these: unwritten messages of a connection that was ended.
         reasons |= {
             reason: reasons.get(reason, 0) + diag.drops["", reason]
             for reason in ("unsent", "queue-full", "backlog-full")

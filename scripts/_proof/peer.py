@@ -59,7 +59,7 @@ class Peer:
             await self.stream.send_all(data)
 
     async def hear(self, word: bytes, limit_s: float = PATIENCE_S) -> bool:
-        """Wait until ``word`` has arrived. Return whether it has."""
+        """Wait until ``word`` has arrived. Return False if it does not."""
         with trio.move_on_after(limit_s):
             while word not in self.heard:
                 data = await self.stream.receive_some(65536)
@@ -102,8 +102,8 @@ async def dialled(port: int, *, websocket: bool, small: bool = False) -> AsyncIt
     """Connect, and close at the end if still open.
 
     Args:
-      websocket: The upgrade is done.
-      small: The kernel keeps little of what is not read.
+      websocket: Whether to do the upgrade.
+      small: Whether the kernel's receive buffer is small.
     """
     raw = trio.socket.socket()
     if small:

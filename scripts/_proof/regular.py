@@ -1,4 +1,4 @@
-"""Actions of well-behaved clients, which do not always finish what they begin."""
+"""Actions of well-behaved clients, some of which stop half-way."""
 
 import trio
 
@@ -103,7 +103,7 @@ class Regular(Actor):
             await asker.hear(b"that", 0.5)
 
     async def stream(self) -> None:
-        """Reads a stream from somewhere, and goes in the middle."""
+        """Read a stream from a random offset, and leave before its end."""
         topic = f"/topic/soak.stream.{self.dice.randrange(5)}"
         start = self.dice.choice(["first", "last", "next", "offset=3", "timestamp=1"])
         async with self.peer() as peer:

@@ -1,6 +1,6 @@
 """Unaffected clients: a topic with a moderate rate, to measure latency.
 
-It runs in a process of its own, so that the load's own work is not in the figures.
+It runs in its own process, so that the figures exclude the load's own work.
 """
 
 import select
@@ -22,7 +22,7 @@ def run_side(
     """Send ``ready``, wait for the start, publish at ``rate`` for ``seconds``, send the results.
 
     Args:
-      skip_s: What comes within so many seconds of the start is not in the times.
+      skip_s: Messages that arrive within this time of the start do not count.
     """
     readers = [Reader(port, SUBSCRIBE) for _ in range(subscribers)]
     poll = select.epoll()

@@ -58,7 +58,7 @@ class Unruly(Actor):
                 peer.reset()
 
     async def silent(self) -> None:
-        """Connects and says nothing, or not enough."""
+        """Connect, and send nothing, or only a part of a frame."""
         async with dialled(self.port, websocket=False) as peer:
             await peer.bare(self.dice.choice(OPENINGS))
             await peer.hear_end(6.0)

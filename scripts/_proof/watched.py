@@ -1,4 +1,4 @@
-"""A broker in a process of its own, and what the kernel knows about it."""
+"""A broker in its own process, and its figures in the kernel."""
 
 import os
 import re
@@ -48,7 +48,7 @@ class Watched(NamedTuple):
         return kinds
 
     def bad_lines(self) -> list[str]:
-        """Lines of its log that should not be there, with what follows a traceback."""
+        """Return the unexpected lines of its log, with their tracebacks."""
         lines = self.log.read_text(errors="replace").splitlines()
         found = [n for n, line in enumerate(lines) if any(word in line for word in _BAD)]
         return ["\n".join(lines[n : n + 25]) for n in found]
@@ -65,10 +65,10 @@ def watched_broker(
     """Run a broker of a checkout on a free port of the loopback interface, then stop it.
 
     Args:
-      program: What Python runs.
+      program: The arguments of Python.
 
     Raises:
-      ProofError: it did not start, or did not stop in order.
+      ProofError: it did not start, or did not stop cleanly.
     """
     path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, *program, "--port", "0", *options]

@@ -10,7 +10,7 @@ Body = dict[str, object]
 
 
 def between(minute: int, span: tuple[int, int]) -> bool:
-    """Return whether the minute belongs to the span, its end excluded."""
+    """Return whether a minute is in the span, excluding its end."""
     return span[0] <= minute < span[1]
 
 
@@ -107,7 +107,7 @@ class Flow:
         self.ingress, self.delivery = Latency(), Latency()
 
     def advance(self, sent: int, slower: float) -> None:
-        """Send messages to it. They take ``slower`` times as long as usual."""
+        """Send messages to the destination. They take ``slower`` times as long as usual."""
         self.enqueued += sent
         self.delivered += sent * (1 if self.kind == "work-queue" else self.subscribers)
         if self.kind == "work-queue":

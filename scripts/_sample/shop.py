@@ -35,7 +35,7 @@ class Message:
 
 
 def flows() -> list[Flow]:
-    """Return what the shop sends at noon: name, kind, messages a second, bytes, subscribers."""
+    """Return the shop's traffic at noon: name, kind, messages a second, bytes, subscribers."""
     return [
         Flow("/queue/orders", "work-queue", 42.0, 412, 3, 3.0),
         Flow("/queue/invoices", "work-queue", 11.0, 1850, 2, 8.0),
@@ -297,7 +297,7 @@ class Shop:
 
     def _gap(self, lo: int, hi: int) -> Message:
         body: Body = {"lo": lo, "hi": hi, "prev_epoch": EPOCH, "reason": "retention"}
-        # It takes no offset: it stands in the place of the first message that is gone.
+        # It uses no offset of its own: it has that of the first missing message.
         after, self.offset = self.offset, lo
         gap = self._say("_gap", "", body, 0.0)
         self.offset = after

@@ -1,9 +1,9 @@
 """ActiveMQ's STOMP tests (JUnit), with Debian's jars.
 
-They start a broker in their own process, and so they run for ActiveMQ, unchanged. For ours,
-``activemq_junit/`` has what they stand on, written anew: it leads to the broker outside, speaks the
-little JMS that they use beside STOMP in STOMP, and answers for ActiveMQ's beans from our figures
-(``/queuez``, ``/subsz``, ``/connz``). A test that asks for what has no such answer is left out.
+For ActiveMQ they run unchanged, and start a broker in their own process. For our broker,
+``activemq_junit/`` replaces their base classes: it connects to the broker outside, translates the
+few JMS calls to STOMP, and answers for ActiveMQ's beans from our figures (``/queuez``, ``/subsz``,
+``/connz``). A test that needs anything else is left out.
 """
 
 import os
@@ -55,7 +55,7 @@ NEEDS = ("java", "javac", *_JARS)
 """Programs and files."""
 
 
-# As docs/migrate/activemq.md has it for who relies on these.
+# As docs/migrate/activemq.md recommends for clients that rely on these.
 _POLICIES = """\
 ["*"]
 max_redeliveries = 0

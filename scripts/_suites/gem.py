@@ -16,7 +16,8 @@ LONG = tuple(
 )
 """The tests of heart-beats, each of which sleeps for 65 s."""
 NO_CONTENT_LENGTH = "test_conn_1p_0210"
-"""Only there if told of ActiveMQ, which leaves out others' assertions: it is run by itself."""
+"""Exists only with the setting for ActiveMQ, which leaves out assertions of other tests: it is run
+separately."""
 
 _ALL = 'Dir["./test/test_*.rb"].reject { |f| f =~ /helper/ }.sort.each { |f| require f }'
 _ONE = 'require "./test/test_connection1p.rb"'
@@ -26,9 +27,10 @@ Settings = Mapping[str, Mapping[str, str]]
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run them once in each version, each with STOMP and with CRLF where it may.
+    """Run them once in each version, with the STOMP command and with CRLF where the version permits
+    these.
 
-    The long ones sleep in processes of their own while the others run.
+    The long ones mostly sleep, and run in their own processes beside the others.
     """
     del scratch
     folder, settings = sources / "stomp-gem", _settings(side)
@@ -74,7 +76,7 @@ def _settings(side: Side) -> Settings:
 def _ran(
     folder: Path, setting: str, reported: Mapping[str, str], load: str, only: str = ""
 ) -> Outcomes:
-    """Return what became of all that it loads, or of one test, FAILED if that says nothing."""
+    """Return the outcomes of all tests that it loads, or of one. FAILED if that prints none."""
     command = ["ruby", "-Ilib", "-Itest", "-e", load, "--", "--verbose", "--no-use-color"]
     if only:
         command += ["-n", only]

@@ -40,7 +40,7 @@ def unexplained(ours: Outcomes, explained: Explanations) -> list[str]:
 def differences(
     title: str, ours: Outcomes, theirs: Outcomes | None, explained: Explanations
 ) -> Iterator[str]:
-    """Yield a table of what one of the two did not pass."""
+    """Yield a table of the tests that failed with one of the two brokers."""
     yield f"## {title}: ours {figure(ours)}, theirs {figure(theirs)}\n"
     yield "| test | ours | theirs | why |"
     yield "|---|---|---|---|"
@@ -56,8 +56,8 @@ def differences(
 def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> None:
     """Write the figures, and the names of tests that failed here, to the file of all suites.
 
-    What was left out is written, too, as far as somebody said why; else its suite decided so. If
-    theirs was not run this time, what was seen of it before stays.
+    Skipped tests are written if we gave a reason; the others were skipped by their suite. If their
+    broker was not run this time, its previous results stay.
     """
     explained = explanations(suite)
     left_out = [test for test, outcome in ours.items() if outcome == SKIPPED]

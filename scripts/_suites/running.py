@@ -10,7 +10,7 @@ from pathlib import Path
 from _suites import outcomes
 from _suites.outcomes import Outcomes
 
-# A suite that hangs is ended; what it said until then counts.
+# A suite that hangs is killed; its output until then counts.
 PATIENCE_S = 1500
 TEST_PATIENCE_S = 90
 """For one test, where its runner can end it."""
@@ -40,12 +40,12 @@ def run(
 def run_pytest(
     folder: Path, arguments: Sequence[str], more: Mapping[str, str], scratch: Path
 ) -> Outcomes:
-    """Return what became of tests that pytest runs.
+    """Run tests with pytest. Return their outcomes.
 
-    With the plugin pytest-timeout one that hangs has failed; without it the suite ends there.
+    With the plugin pytest-timeout a test that hangs fails; without it the suite ends there.
 
     Raises:
-      FileNotFoundError: it did not get as far as to write its report.
+      FileNotFoundError: it ended before it wrote its report.
     """
     report = scratch / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]

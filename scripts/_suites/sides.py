@@ -32,9 +32,9 @@ class Side(NamedTuple):
     """A running broker.
 
     Args:
-      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = none.
-      tls_port: Of STOMP over TLS; 0 = none.
-      authority: The certificate, in PEM, of who vouches for it there; empty = nobody.
+      web_port: The port of STOMP over WebSocket, at ``/ws``; 0 = none.
+      tls_port: The port of STOMP over TLS; 0 = none.
+      authority: The certificate of its authority, in PEM; empty = none.
     """
 
     name: str
@@ -54,10 +54,10 @@ def ours(
     """Run our broker of this tree, with plain text and TLS.
 
     Args:
-      options: More of its command line.
-      login: Who may do everything; "" = anybody may come in.
-      port: Where, if that is free; 0 = anywhere.
-      not_after: When its certificate ends.
+      options: More options of its command line.
+      login: The user who may do everything; "" = no login is required.
+      port: The preferred port; 0 = any.
+      not_after: The end of its certificate.
     """
     with tempfile.TemporaryDirectory(prefix="suites-") as name:
         home = Path(name)
@@ -92,7 +92,7 @@ def ours(
 def _free(port: int) -> int:
     """Return a port if it is free. Otherwise return 0 and print that a test needs that port."""
     with socket.socket() as tried:
-        # What is left of closed connections is nobody who listens.
+        # Remains of closed connections do not block the port.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", port))

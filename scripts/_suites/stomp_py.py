@@ -71,11 +71,11 @@ def _prefixed(prefix: str, side: Side) -> Mapping[str, str]:
 
 
 def _write_certificates(folder: Path, side: Side, expired: Side) -> None:
-    """Write what its containers would make.
+    """Write the certificates that its containers would create.
 
-    Where a file is missing stomp.py neither fails nor ends: ``attempt_connection`` connects, finds
-    no file, counts that as no attempt, and begins again, for ever and against any server. It never
-    gets as far as TLS.
+    If a file is missing, stomp.py never ends: ``attempt_connection`` connects, finds no file, does
+    not count that as an attempt, and begins again, forever and with any server. It never reaches
+    TLS.
     """
     folder.mkdir(exist_ok=True)
     client = trustme.CA().issue_cert("client")

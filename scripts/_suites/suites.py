@@ -15,7 +15,7 @@ class Runs(Protocol):
     """Run a suite from its sources against a broker."""
 
     def __call__(self, sources: Path, side: Side, scratch: Path) -> Outcomes:
-        """Return what became of each test."""
+        """Return the outcome of each test."""
 
 
 @frozen
@@ -43,7 +43,7 @@ class Suite:
     run: Runs
 
     def lacks(self, sources: Path) -> str:
-        """Return a text that names what is missing to run it, or ""."""
+        """Return a text that names the missing requirements, or ""."""
         if not (sources / self.folder).is_dir():
             return f"{sources / self.folder} is missing: a checkout of {self.origin}"
         return next(filter(None, map(sides.missing, self.needs)), "")
@@ -66,7 +66,7 @@ def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
     return run_pytest(folder, ["-o", "python_files=*.py", *files], environment, scratch)
 
 
-# jasmine's own reporter names only what failed.
+# jasmine's own reporter names only failed tests.
 _JASMINE = """\
 import {createRequire} from 'node:module';
 const require = createRequire(process.env.SUITES_MODULES + '/');

@@ -1,1 +1,2 @@
-"""The torture: blocking clients that pause, cut, read slowly and leave; and what each may see."""
+"""The torture: blocking clients that pause, cut, read slowly and leave, and the expectations of
+each."""

@@ -179,7 +179,7 @@ class Actor:
         to = self.dice.choice((self.own, self.dice.choice(QUEUES), self.dice.choice(TOPICS)))
         acks = ["client", "client-individual"]
         if self.is_polite:
-            acks.append("auto")  # else what is on its way at the end would be lost, and rightly so
+            acks.append("auto")  # else messages in transit at the end could rightly be lost
         if to in TOPICS:
             self.subscribe(to, "auto")
         elif to != self.own or not any(sub.is_own for sub in subs):
@@ -234,7 +234,7 @@ class Actor:
         self.subscribe(self.own if own else self.dice.choice(QUEUES), "auto", is_browser=True)
 
     def segments(self, most: int = 5, size: int = 0) -> None:
-        """SUBSCRIBE, SENDs and UNSUBSCRIBE to a topic, each in a piece of its own."""
+        """Send SUBSCRIBE, SENDs and UNSUBSCRIBE to a topic, each in a separate piece."""
         # Where many are subscribed, this much would be too much for them.
         to = self.own.replace("queue", "topic") if size else self.dice.choice(TOPICS)
         sub = self.subscribe(to, "auto")

@@ -29,7 +29,7 @@ class Stage:
     """The common parameters of all clients.
 
     Args:
-      patience_s: What the broker must answer within.
+      patience_s: Time within which the broker must answer.
     """
 
     world: World
@@ -81,7 +81,7 @@ class Client(threading.Thread):
     def _broke(self, error: LinkError) -> None:
         kind = error.kind
         if self.session.error:
-            return  # and why is said already
+            return  # the reason has been recorded
         if kind in ("ended", "silence") and self.transport in ("tls", "wss"):
             kind = "tls"
         self.session.wrong(kind, str(error))
@@ -110,7 +110,7 @@ class Client(threading.Thread):
             self.actor.act(is_after_quiet=is_after_quiet)
             pause_s = _pause_s(dice)
             is_after_quiet = pause_s >= QUIET_S
-            # Now and then it reads nothing meanwhile, either.
+            # Sometimes it does not read during the pause, either.
             if dice.random() < 0.15:
                 time.sleep(pause_s)
                 pause_s = 0.0
@@ -145,7 +145,7 @@ class Client(threading.Thread):
     def _wait(self, kind: str, what: str, is_there: Callable[[], bool]) -> None:
         until = time.monotonic() + self.stage.patience_s
         while not is_there():
-            # At the end of the stream nothing more can come.
+            # After the end of the stream nothing more can arrive.
             if not self._hear(STEP_S) and (self.link.is_at_end or time.monotonic() > until):
                 if is_there():
                     return

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 RUSH, RUSH_BYTES = 12, 3000
 BEAT_S = 0.5
-"""Visitors come and go at the same moments, as what a clock starts does."""
+"""Visitors come and go at the same times, like clients started by a timer."""
 JANITOR_ROUNDS, JANITOR_QUEUES = 5, 20
 """The janitor switches to other queues of closed connections after this many rounds, and to this
 many."""
@@ -66,7 +66,7 @@ class Janitor(Client):
                 return
 
     def play(self) -> None:
-        """Subscribe to all shared queues, and to those of connections that are gone."""
+        """Subscribe to all shared queues, and to those of closed connections."""
         for queue in QUEUES:
             self._take(queue)
         rounds = 0

@@ -48,9 +48,9 @@ class Link:
 
     Args:
       transport: One of ``TRANSPORTS``.
-      context: Of TLS.
-      patience_s: What takes longer fails.
-      is_narrow: The kernel keeps little of what it does not read, as of one far away.
+      context: The TLS context.
+      patience_s: Timeout of all operations.
+      is_narrow: Whether the kernel's receive buffer is small.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Link:
     # Sending.
 
     def say(self, pieces: Sequence[bytes]) -> None:
-        """Send STOMP data. Each piece is a message, a record, or a segment of its own."""
+        """Send STOMP data, each piece as a separate message, record or segment."""
         many = [piece for piece in pieces if piece]
         if self._websocket is not None:
             many = client_messages(many, self.dice)
@@ -134,7 +134,7 @@ class Link:
         try:
             for piece in pieces:
                 data = self._tls.encrypt(piece) if self._tls else piece
-                # Most of what is cut above is not cut once more: that would be small change only.
+                # Most pieces cut above are not cut again, which would make them tiny.
                 for part in cut(data, dice) if dice.random() < 0.15 else (data,):
                     self._socket.sendall(part)
                     if has_gaps and dice.random() < 0.5:
@@ -196,7 +196,7 @@ class Link:
         self.say_raw(client_frame(CLOSE, (1000).to_bytes(2, "big"), self.dice))
 
     def break_rules(self) -> int:
-        """Send what RFC 6455 forbids. Return the code of the Close that must follow."""
+        """Violate RFC 6455. Return the code of the Close that must follow."""
         dice = self.dice
         frame, code = dice.choice(
             (

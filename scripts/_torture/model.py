@@ -1,8 +1,8 @@
 """The messages of all clients, as sent and received, and the violations.
 
-A *lane* is what one connection sends to one destination, in transactions or outside of them,
-numbered from 0. The broker handles frames of a connection in order, so a lane comes in order, and
-what is missing in its middle was aborted, or is lost.
+A *lane* is the sequence of messages that one connection sends to one destination, either in
+transactions or outside them, numbered from 0. The broker processes frames of a connection in order,
+so a lane arrives in order, and a message missing in its middle was aborted, or is lost.
 """
 
 import threading
@@ -36,9 +36,9 @@ class Lane:
     """The messages of one connection to one destination. Flags are bytes by number.
 
     Args:
-      born: How many lanes there were before it.
-      acked: Which delivery of each was the last: it was acknowledged; 0 = none was.
-      came: Number and delivery of each that came from a queue.
+      born: The number of lanes before it.
+      acked: The acknowledged delivery of each message; 0 = none.
+      came: Number and delivery of each message received from a queue.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Violation:
 
     Args:
       kind: One of ``KINDS``.
-      who: The connection, and how it is connected.
+      who: The connection, and its transport.
       history: The last frames of that connection.
     """
 
@@ -110,7 +110,7 @@ class World:
             return lane
 
     def retire(self, lanes: Iterable[Lane]) -> None:
-        """Note that nothing more is sent in these lanes."""
+        """Note that these lanes have ended."""
         with self._lock:
             for lane in lanes:
                 self._live[lane.destination].pop(lane.name, None)
@@ -121,7 +121,7 @@ class World:
             return list(self._live.get(destination, {}).values())
 
     def wrong(self, kind: str, who: str, text: str, history: Iterable[str] = ()) -> None:
-        """Record a violation. Of very many of a kind, only the first are kept."""
+        """Record a violation. Only the first ones of each kind are stored."""
         assert kind in KINDS, kind
         with self._lock:
             self.found[kind] += 1
@@ -145,8 +145,8 @@ class World:
     def deliver(self, place: Place) -> tuple[str, str] | None:
         """Record a delivery from a queue. Return the violation's kind and text, or None.
 
-        Who reads late may read an earlier delivery after somebody else has had the next one: each
-        is known by its count alone.
+        A client that reads late may read an earlier delivery after another client has received the
+        next one. Deliveries are distinguished only by their count.
         """
         lane, number, delivery = place
         with self._lock:
@@ -165,10 +165,10 @@ class World:
         return None
 
     def judge(self) -> None:
-        """Compare, when everything was drained: what the broker took must have come."""
+        """Check, after the drain, that all accepted messages have arrived."""
         for lane in self.lanes.values():
             if not lane.destination.startswith("/queue/"):
-                continue  # whoever was subscribed has compared
+                continue  # its subscribers have checked it
             for number, (state, seen) in enumerate(zip(lane.state, lane.seen, strict=True)):
                 if state == SURE and not seen:
                     self.wrong("lost", lane.name, f"{lane.name} {number} had its RECEIPT")

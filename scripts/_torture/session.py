@@ -1,6 +1,7 @@
-"""The expectations of one connection: its RECEIPTs in order, its MESSAGEs, and nothing else.
+"""The expectations of one connection: its RECEIPTs in order, its MESSAGEs, and no other frames.
 
-No socket and no clock: the client tells what it is about to send and what came, and when.
+It uses no socket and no clock: the client reports the frames that it sends and receives, with their
+  times.
 """
 
 from collections import deque
@@ -44,7 +45,7 @@ class Session:
         """Add a line to the history."""
         self._history.append(f"  {now:10.3f} {text}")
 
-    # What is sent.
+    # Sent frames.
 
     def send(self, line: str, now: float, receipt: str = "", effect: Effect | None = None) -> None:
         """Record a frame before it is sent. ``line`` is its text in the history."""
@@ -95,7 +96,7 @@ class Session:
             if sub.last.get(name, -1) < number:
                 raise self.wrong("lost", f"{name} {number} did not come to subscription {sub.id}")
 
-    # What comes.
+    # Received frames.
 
     def hear(self, reply: Reply, now: float) -> None:
         """Check a received frame.

@@ -13,11 +13,11 @@ class Sub:
     """A subscription.
 
     Args:
-      is_own: To the connection's own queue, which nobody else takes from or sends to.
-      is_there: Its RECEIPT has come.
-      born: Of a topic: so many lanes were there then; from those that are younger all must come.
-      base: Likewise: of each lane that was there, the first number that must come.
-      unacked: What is to be acknowledged, in the order in which it came.
+      is_own: Whether it is to the connection's own queue, which no other client uses.
+      is_there: Whether its RECEIPT has arrived.
+      born: Of a topic: the number of lanes at that time. All messages of later lanes must arrive.
+      base: Of a topic: for each earlier lane, the first number that must arrive.
+      unacked: Unacknowledged deliveries, in order of arrival.
     """
 
     id: str
@@ -36,11 +36,11 @@ class Sub:
 
     @property
     def is_topic(self) -> bool:
-        """Return whether it is to a topic."""
+        """Return whether its destination is a topic."""
         return self.destination.startswith("/topic/")
 
     def reaches(self, destination: str) -> bool:
-        """Return whether it receives what is sent to a destination."""
+        """Return whether it receives messages sent to a destination."""
         stem, is_pattern, _ = self.destination.partition(">")
         return destination.startswith(stem) if is_pattern else destination == stem
 
@@ -57,8 +57,8 @@ class SentFrame:
     """A sent frame.
 
     Args:
-      receipt: What it asked for; "" = nothing.
-      effect: What is true once the broker has carried it out.
+      receipt: The requested receipt; "" = none.
+      effect: Called once the broker has processed it.
     """
 
     receipt: str
@@ -87,6 +87,6 @@ def mark_sure(places: list[Place]) -> None:
 
 
 def mark_acked(places: list[Place]) -> None:
-    """The broker knows that these deliveries were the last."""
+    """Record that the broker accepted the ACKs of these deliveries."""
     for place in places:
         place.lane.acked[place.number] = place.delivery

@@ -81,7 +81,7 @@ class FrameCutter:
 
 
 class WebSocketCutter:
-    """Finds the frames in what a WebSocket's server sends, after its answer to the upgrade."""
+    """Finds the frames in the output of a WebSocket server, after its answer to the upgrade."""
 
     def __init__(self) -> None:
         self._data = bytearray()

@@ -23,7 +23,7 @@ PRICE_LIST = {"tea": 3, "cake": 5}
 
 
 class InMemory(trio.abc.Listener[trio.abc.Stream]):
-    """Accepts what ``dial`` connects."""
+    """A listener that accepts the connections of ``dial``."""
 
     def __init__(self) -> None:
         self._arrivals, self._accepted = trio.open_memory_channel[trio.abc.Stream](16)
@@ -39,7 +39,7 @@ class InMemory(trio.abc.Listener[trio.abc.Stream]):
         return await self._accepted.receive()
 
     async def aclose(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         await self._accepted.aclose()
 
 
@@ -54,7 +54,7 @@ async def broker() -> AsyncGenerator[Connector]:
 
 
 async def answer_prices(client: Client) -> None:
-    """Answer whoever asks for a price, until cancelled."""
+    """Answer requests for prices, until cancelled."""
     async with client.subscribe(PRICES) as questions:
         async for question in questions:
             price = PRICE_LIST.get(question.text, 0)
@@ -63,7 +63,7 @@ async def answer_prices(client: Client) -> None:
 
 
 async def bill(client: Client, orders: Subscription) -> None:
-    """Make an invoice of each order: either both happen, or the order comes again."""
+    """Create an invoice for each order. Both are one transaction, or the order is redelivered."""
     async for order in orders:
         item = order.text
         price = await client.request(PRICES, item, timeout_s=5)

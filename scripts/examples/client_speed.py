@@ -1,7 +1,7 @@
-"""What a message costs a client in processor time: trio_stomp.client, and stomp.py beside it.
+"""Measure a client's processor time per message: trio_stomp.client, and stomp.py for comparison.
 
-A broker runs in another process. Sending is without RECEIPTs but for the last message; receiving
-is of a topic with ``ack:auto``, and of a queue with ``ack:client-individual``.
+A broker runs in another process. Only the last message is sent with a RECEIPT. Messages are
+received from a topic with ``ack:auto``, and from a queue with ``ack:client-individual``.
 
 python scripts/examples/client_speed.py [--messages 200000] [--asyncio] [--beside]
 """
@@ -26,7 +26,7 @@ LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 @contextmanager
 def broker() -> Iterator[int]:
-    """Run a broker in a process of its own; its port."""
+    """Run a broker in its own process. Yield its port."""
     command = [sys.executable, "-m", "trio_stomp", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -39,7 +39,7 @@ def broker() -> Iterator[int]:
 
 
 async def send(client: Client, messages: int) -> float:
-    """Seconds of processor time to send so many, the last with a RECEIPT."""
+    """Return the processor time, in seconds, of sending messages, the last with a RECEIPT."""
     start = time.process_time()
     for _ in range(messages - 1):
         await client.send("/topic/nobody", BODY, receipt=False)
@@ -48,7 +48,7 @@ async def send(client: Client, messages: int) -> float:
 
 
 def feed(port: int, destination: str, messages: int) -> "subprocess.Popen[bytes]":
-    """Start a process that sends so many."""
+    """Start a process that sends messages."""
     code = (
         "import sys, trio\n"
         "from trio_stomp.client import open_client\n"
@@ -62,7 +62,7 @@ def feed(port: int, destination: str, messages: int) -> "subprocess.Popen[bytes]
 
 
 async def receive(client: Client, port: int, messages: int, *, in_batches: bool) -> float:
-    """Seconds of processor time to receive so many from a topic."""
+    """Return the processor time, in seconds, of receiving messages from a topic."""
     async with client.subscribe("/topic/feed", prefetch=1000) as received:
         feeder = feed(port, "/topic/feed", messages)
         await received.receive()
@@ -79,7 +79,7 @@ async def receive(client: Client, port: int, messages: int, *, in_batches: bool)
 
 
 async def work(client: Client, port: int, messages: int) -> float:
-    """Seconds of processor time to take so many from a queue, and acknowledge each."""
+    """Return the processor time, in seconds, of receiving from a queue and acknowledging each."""
     feed(port, "/queue/work", messages).wait()
     async with client.subscribe("/queue/work", ack="client-individual") as received:
         start, count = time.process_time(), 0

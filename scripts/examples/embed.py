@@ -13,7 +13,7 @@ from trio_stomp.peer import frames
 
 
 async def try_out(stream: trio.abc.Stream) -> None:
-    """Subscribe, send, and print what comes."""
+    """Subscribe, send, and print the received message."""
     async with trio_stomp.open_peer(stream) as peer:
         await peer.send.send(frames.connect())
         await peer.send.send(frames.subscribe("/topic/news", id="1"))

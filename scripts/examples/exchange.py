@@ -2,10 +2,10 @@
 
     python scripts/examples/exchange.py stomp.py stompjs --port 61613
 
-sends 10,000 messages to the topic /topic/exchange/stompjs, wants as many in order on
-/topic/exchange/stomp.py, and prints what the broker next says of itself on DIAG/session. The other
-client is ``tests/js/exchange.mjs``, or this very program with the names turned round. Either may be
-started first: both say hello when they have subscribed, and once more when they are greeted.
+sends 10,000 messages to the topic /topic/exchange/stompjs, expects as many in order on
+/topic/exchange/stomp.py, and prints the broker's next message on DIAG/session. The other
+client is ``tests/js/exchange.mjs``, or this program with the names swapped. Either may be started
+first: both greet when they have subscribed, and again when they receive a greeting.
 """
 
 import argparse
@@ -22,7 +22,7 @@ CLIENTS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Co
 
 
 class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
-    """What this client has heard."""
+    """The messages that this client has received."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -35,7 +35,7 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
         self.error = ""
 
     def on_receipt(self, frame: stomp.utils.Frame) -> None:
-        """The broker has done what was asked."""
+        """Note that the broker has processed the request."""
         event = {"subscribed": self.subscribed, "said-all": self.said_all}
         if asked := event.get(frame.headers["receipt-id"]):
             asked.set()

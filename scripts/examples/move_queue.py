@@ -1,9 +1,10 @@
-"""Move what waits in a queue from another STOMP broker to this one, with stomp.py.
+"""Move the messages of a queue from another STOMP broker to this one, with stomp.py.
 
     python scripts/examples/move_queue.py /queue/orders old:61613 127.0.0.1:61613
 
-Message by message: it is acknowledged there once it is stored here. If the way breaks in between
-a message may be in both, and is never in none. It ends when nothing came for --quiet-s seconds.
+Each message is acknowledged there once it is stored here. If a connection breaks in between, a
+message may be in both brokers, but is never lost. The program ends when no message has arrived for
+--quiet-s seconds.
 Passcodes are read from the variables OLD_PASSCODE and NEW_PASSCODE.
 """
 
@@ -18,7 +19,7 @@ import stomp
 VERSIONS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
 PATIENCE_S = 30.0
 
-# What belongs to the way that is behind the message.
+# Headers that belong to the delivery by the old broker.
 OF_ONE_HOP = frozenset(
     {
         "ack",
@@ -35,7 +36,7 @@ OF_ONE_HOP = frozenset(
 
 
 class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]
-    """What comes from the old broker, or that it is gone."""
+    """The messages from the old broker, and its disconnection."""
 
     def __init__(self) -> None:
         self.frames: queue.Queue[stomp.utils.Frame | None] = queue.Queue()
@@ -45,12 +46,12 @@ class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]
         self.frames.put(frame)
 
     def on_disconnected(self) -> None:
-        """Nothing more comes."""
+        """Note that no more messages will arrive."""
         self.frames.put(None)
 
 
 class Receipts(stomp.ConnectionListener):  # type: ignore[misc]
-    """What the new broker has stored."""
+    """The receipts of the new broker."""
 
     def __init__(self) -> None:
         self.stored = threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""The fuzz targets by name. Each is imported in a process of its own, by ``make_target``."""
+"""The fuzz targets by name. ``make_target`` imports each in its own process."""
 
 import importlib
 from collections.abc import Mapping
@@ -36,10 +36,10 @@ MODULES: Mapping[str, str] = MappingProxyType(
 
 
 def make_target(name: str) -> Target:
-    """Import a target, and with it the code under test.
+    """Import a target and the code under test.
 
     Raises:
-      ModuleNotFoundError: what it tries, or a library that this needs, is not installed.
+      ModuleNotFoundError: the code under test, or a library that it needs, is not installed.
     """
     module = importlib.import_module(f"_fuzz.targets.{MODULES[name]}")
     target: Target = module.make(name)

@@ -1,4 +1,4 @@
-"""Rules of who may do what: a file is read or refused, and decides as a slow reader of it does."""
+"""Access rules: a file is read or refused, and decides as a slow model of it does."""
 
 import random
 import re

@@ -93,7 +93,7 @@ def run(data: bytes) -> None:
     judge(lambda: from_http(pairs, path, ambient=ambient, cookie_name="token", tokens=tokens))
     asked = judge(lambda: from_http((), path, ambient=False))
     shown = without_secrets(path)
-    # What is short may stand elsewhere in it, too.
+    # A short secret may occur in other parts, too.
     if asked is not None and len(asked.token) > 8:
         is_hidden = shown.count(asked.token) < max(1, path.count(asked.token))
         check(is_hidden, f"shown: {shown:.200}")

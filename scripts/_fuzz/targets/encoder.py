@@ -40,7 +40,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def encode(data: bytes) -> None:
-    """Encode one frame, and read what a client would."""
+    """Encode one frame, and decode it as a client does."""
     rules = RULES[data[0] % 4] if data else V1_2
     body, *texts = data[1:].decode(errors="surrogateescape").split("\x1f")
     texts = [text.encode(errors="replace").decode() for text in texts]

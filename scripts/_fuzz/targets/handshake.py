@@ -101,7 +101,7 @@ def feed(chunks: Iterable[bytes]) -> Found:
     reader = RequestReader(MAX_BYTES)
     behind = b""
     request: HttpRequest | None = None
-    for chunk in filter(None, chunks):  # nothing is the end, to h11
+    for chunk in filter(None, chunks):  # h11 takes empty data for the end
         if request is not None:
             behind += chunk
             continue

@@ -1,4 +1,4 @@
-"""What a server of NATS sends: the same events however it is cut, and as a slow reader reads it."""
+"""The output of a NATS server: the same events however it is split, and those of a slow model."""
 
 import json
 import random
@@ -46,7 +46,7 @@ def run(data: bytes) -> None:
 
 
 def read_back(block: bytes) -> None:
-    """What is understood of a header block, written again, is understood in the same way."""
+    """Check that a header block that is read, written and read again gives the same headers."""
     try:
         headers = parse_headers(block)
         again = parse_headers(encode_headers(headers.fields))
@@ -56,7 +56,7 @@ def read_back(block: bytes) -> None:
 
 
 def slowly(data: bytes) -> tuple[list[Event], bool | None]:
-    """Return the events, and whether no rule is broken; None = what follows could tell."""
+    """Return the events, and whether the data obey the rules. None = more data would decide it."""
     events: list[Event] = []
     while b"\n" in data:
         line, _, rest = data.partition(b"\n")

@@ -78,7 +78,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def judge(path: Path) -> None:
-    """Read, and find for some names what the first pattern that matches says."""
+    """Read a file, and compare the policy of some names with that of the first matching pattern."""
     try:
         policies = read_policy_file(str(path))
     except OptionError as error:

@@ -1,4 +1,4 @@
-"""Patterns as sets of names, and globs, against brute force over the names that could tell."""
+"""Patterns as sets of names, and globs, against brute force over the distinguishing names."""
 
 import random
 import re
@@ -87,7 +87,7 @@ def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
             continue
         if pattern.rest:
             yield start
-        # The rest of what the other asks for may follow, as far as there is room for it.
+        # The rest of the other pattern may follow, as far as there is room for it.
         base = start + (pattern.rest if pattern.rest else pattern.glued or "")
         for way in wanted(other, words):
             for size in range(len(way) + 1):

@@ -139,7 +139,7 @@ def wrapped(compiler: SelectorCompiler, text: str, form: str) -> bool | None:
     try:
         return compiler.compile(longer).matches(HEADERS.get)
     except ProtocolError as error:
-        # A level deeper may be too deep; nothing else may be wrong.
+        # One more level may be too deep. No other error is allowed.
         if "level" in error.message or "deep" in error.message or "nest" in error.message:
             return None
         raise Finding(f"refused in {form}: {error.message}") from error

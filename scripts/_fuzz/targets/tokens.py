@@ -110,7 +110,7 @@ def encode(part: bytes) -> bytes:
 
 
 def verify(verifier: TokenVerifier, data: bytes) -> None:
-    """Sign what the input says, rightly or not, and see who that is."""
+    """Sign the input's claims, correctly or not, and check the authenticated user."""
     header, _, claims = data[1:].partition(b"\n")
     signed = encode(header) + b"." + encode(claims)
     kind = HASHES["HS256"]

@@ -105,7 +105,7 @@ def change(path: Path, book: UserBook, data: bytes) -> None:
     try:
         change_user_file(str(path), lambda _: changes)
     except OptionError as error:
-        # A longer file may break a rule that the shorter one kept.
+        # A longer file may break a rule that the shorter one obeyed.
         check(str(path) in str(error), f"the file is not named: {error}")
         check_equal(path.read_bytes(), data, "the file that was not to be changed")
         return

@@ -66,9 +66,9 @@ class Reading:
     """The expected results for the bytes of a client.
 
     Args:
-      whole: Payload of data frames that are there as a whole, before any fault.
-      begun: Likewise, and what is there of one that is not.
-      codes: With which of these the connection may be closed; 0 = it need not be.
+      whole: The payload of complete data frames before any fault.
+      begun: The same, with the payload of an incomplete frame.
+      codes: The permitted codes of a Close; 0 = the connection may stay open.
     """
 
     whole: bytes = b""
@@ -78,7 +78,8 @@ class Reading:
 
 
 def frames_in(data: bytes) -> Iterator[tuple[int, int, int, bool, bytes, int]]:
-    """First byte, form and length of each frame, if masked, its payload, and what misses of it."""
+    """Yield first byte, form and length of each frame, whether it is masked, its payload, and the
+    number of missing bytes."""
     while len(data) >= 2:
         first, second = data[0], data[1]
         form = {126: 2, 127: 8}.get(second & 127, 0)

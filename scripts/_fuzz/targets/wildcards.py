@@ -74,7 +74,7 @@ def run(data: bytes) -> None:
         trie.add(pattern, each)
     check_equal(len(trie), len(patterns), "count")
     judge(texts, patterns, trie)
-    # Half of them go, and nothing is left of them.
+    # Half of them are removed, without a trace.
     for each in list(patterns)[::2]:
         trie.remove(patterns.pop(each), each)
     judge(texts, patterns, trie)
