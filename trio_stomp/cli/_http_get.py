@@ -28,7 +28,7 @@ from trio_stomp.cli._tool import CannotDo, printable
 API = "/api/v1/"
 TIMEOUT_S = 10.0
 OPERATION_S = 60.0
-"""Time limit of each network operation while the broker works."""
+"""Time limit of each network operation while the broker works; of connecting, ``TIMEOUT_S``."""
 MAX_PAGE_BYTES = 64 * 1024 * 1024
 SHOWN_CHARS = 300
 NOBODY = Access()
@@ -197,8 +197,11 @@ class Site:
           Unreachable: no HTTP answer arrived, or its end did not.
         """
         url = self.address.web_url
-        connection = self._connect(timeout_s)
+        connection = self._connect(min(timeout_s, TIMEOUT_S))
         try:
+            connection.connect()
+            # From here on the broker works, which may take longer.
+            connection.sock.settimeout(timeout_s)
             connection.request(method, path, body, headers={**self._headers(), **headers})
             yield connection.getresponse()
         except ssl.SSLCertVerificationError as error:

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -568,6 +569,23 @@ def test_a_host_that_is_not_there(url: str, told: str) -> None:
 def test_something_else_answers(said: bytes | None, told: str) -> None:
     with answering(said) as port, pytest.raises(Unreachable, match=told):
         Site(Address("127.0.0.1", port, False), None).get("/", 0.1 if said is None else 10.0)
+
+
+def test_a_host_that_does_not_answer_is_given_up_sooner_than_a_broker_that_works(
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[object] = []
+    connect = HTTPConnection.connect
+
+    def connecting(connection: HTTPConnection) -> None:
+        limits.append(connection.timeout)
+        connect(connection)
+        limits.append(connection.sock.gettimeout())
+
+    monkeypatch.setattr(HTTPConnection, "connect", connecting)
+    site_of(site).operate("GET", "object")
+    site_of(site).get("/api/v1/object", 0.5)
+    assert limits == [10.0, 10.0, 0.5, 0.5]
 
 
 # TLS
