@@ -247,6 +247,11 @@ def test_what_is_scheduled_is_listed_and_cancelled(page: Page, port: int) -> Non
     shows(page, "#schedules-count", "1")
     page.click("#schedules-again")
     shows(page, "#schedules-count", "1")
+    page.js(
+        "document.getElementById('schedules-what').value = 'last-values';"
+        "document.getElementById('schedules-what').dispatchEvent(new Event('change'))"
+    )
+    shows(page, "#schedules-table", "/topic/last")
     peer.leave()
 
 

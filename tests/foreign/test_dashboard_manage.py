@@ -200,14 +200,29 @@ def test_what_is_in_force_and_who_i_am(chromium: Chromium, guarded: int) -> None
         live(page)
         shows(page, "#who", "anna")
         shows(page, "#settings .facts", "passcode")
+        shows(page, "#settings", "diag_interval_s")
+        shows(page, "#settings", "--diag-interval-s")
         shows(page, "#settings", "acl.toml:2")
         for user in ("bob", "carl", "dora"):
             shows(page, "#settings", user)
+        page.fill("#settings-filter", "max_memory")
+        page.until("!document.getElementById('settings').innerText.includes('diag_interval_s')")
+        press(page, "settings", "Read the settings again …")
+        confirm(page)
+        shows(page, "#settings-result", "The settings were read again.")
+        page.js(
+            "window.saved = []; const make = URL.createObjectURL;"
+            " URL.createObjectURL = (blob) => (saved.push(blob), make.call(URL, blob))"
+        )
+        press(page, "settings", "Export")
+        shows(page, "#settings-result", "definitions.json")
+        assert '"version"' in page.js("saved[0].text()")
         assert page.complaints == []
     with chromium.page(f"{url(guarded)}#settings") as page:
         log_in(page, "bob")
         live(page)
         shows(page, "#settings", "(not-authorized)")
+        shows(page, "#settings", "diag_interval_s")
 
 
 @pytest.mark.full
@@ -256,3 +271,30 @@ def test_a_page_stands_alone_and_a_queue_that_is_gone_is_told(
         shows(page, "#queue .result", "There is no such queue now")
         page.go("queues")
         page.until(row("/queue/DLQ.jobs"))
+
+
+@pytest.mark.full
+def test_the_client_of_the_page_keeps_last_values_watches_wildcards_and_asks(page: Page) -> None:
+    def send(destination: str, body: str, headers: str = "") -> None:
+        page.fill("#send-form [name=destination]", destination)
+        page.fill("#send-form [name=headers]", headers)
+        page.fill("#send-form [name=body]", body)
+        page.click("#send-form button")
+        shows(page, "#send-result", "The broker has accepted it")
+
+    page.go("try")
+    for name in ("/topic/prices/**", "/queue/answers", "/queue/asked"):
+        page.fill("#subscribe-form [name=destination]", name)
+        page.click("#subscribe-form button")
+        shows(page, "#subscriptions", name)
+    send("/topic/prices/tea", "5", "retain:set")
+    shows(page, "#received", "/topic/prices/tea")
+    send("/queue/asked", "two apples", "reply-to:/queue/answers")
+    shows(page, "#received", "two apples")
+    shows(page, "#wire", "reply-to:/queue/answers")
+    page.go("schedules")
+    page.js(
+        "document.getElementById('schedules-what').value = 'last-values';"
+        "document.getElementById('schedules-what').dispatchEvent(new Event('change'))"
+    )
+    shows(page, "#schedules-table", "/topic/prices/tea")

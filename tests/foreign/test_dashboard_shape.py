@@ -141,7 +141,7 @@ def test_two_thousand_queues_and_five_thousand_connections(chromium: Chromium) -
             ("streams", "#streams-table", "/stream/DIAG"),
             ("stream?name=/stream/DIAG", "#stream .messages", "DIAG/"),
             ("schedules", "#schedules-table", "No messages"),
-            ("settings", "#settings .facts", "anonymous"),
+            ("settings", "#settings", "max_connections"),
             ("latency", "#latency-figures", "latency"),
             ("events", "#events-table", "connect"),
             ("overview", "#tiles", "5,00"),

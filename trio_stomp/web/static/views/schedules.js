@@ -5,6 +5,7 @@ import { byId, matches, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
+import { answerOf } from "../lib/question.js";
 import { Table, buttons, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
 import { placed } from "./links.js";
@@ -24,9 +25,11 @@ export class Schedules extends View {
   #items = [];
   #total = 0;
 
-  constructor({ api }) {
+  constructor({ api, credentials }) {
     super();
-    this.api = api;
+    Object.assign(this, { api, credentials });
+    this.what = byId("schedules-what");
+    this.what.addEventListener("change", () => this.loader.now());
     this.filter = byId("schedules-filter");
     this.outcome = new Outcome(byId("schedules-result"));
     this.filter.addEventListener("input", () => this.draw());
@@ -56,10 +59,10 @@ export class Schedules extends View {
     this.loader = new Loader({
       load: async () => {
         const [list, { quotas, quota_refusals_total: refused }] = await Promise.all([
-          api.get("schedules", { limit: LISTED }),
+          this.what.value === "schedules" ? this.#schedules() : this.#lastValues(),
           api.get("overview"),
         ]);
-        return { items: list.schedules, total: list.total, quotas, refused };
+        return { ...list, quotas, refused };
       },
       onAnswer: ({ items, total, quotas, refused }) => {
         this.#items = items;
@@ -70,6 +73,23 @@ export class Schedules extends View {
       },
       outcome: this.outcome,
     });
+  }
+
+  async #schedules() {
+    const { schedules: items, total } = await this.api.get("schedules", { limit: LISTED });
+    return { items, total };
+  }
+
+  /** They are asked for in STOMP, some at a time. */
+  async #lastValues() {
+    const items = [];
+    const question = { what: "last-values" };
+    do {
+      const { left, next } = await answerOf(this.credentials(), "DIAG/left", question);
+      items.push(...left);
+      question.after = next;
+    } while (question.after !== undefined && items.length < LISTED);
+    return { items, total: items.length };
   }
 
   /** It is not kept up to date by itself. */

@@ -1,16 +1,40 @@
 // Who I am; the settings, policies, users and access rules in force, and where each comes from.
 
 import { byId, el, facts, matches, say } from "../lib/dom.js";
-import { Outcome } from "../lib/dialogs.js";
+import { Outcome, ask } from "../lib/dialogs.js";
 import { problem } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
-import { card } from "../lib/parts.js";
+import { button, card } from "../lib/parts.js";
 import { Table, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
+import { definitionsCard } from "./definitions.js";
 
 /** Of one list. */
 const LISTED = 1000;
+
+const SETTINGS = {
+  label: "Settings",
+  key: (item) => item.name,
+  empty: "No setting matches.",
+  columns: [
+    words("Setting", (item) => item.name, { mark: ({ kind }) => (kind === "default" ? "" : "strong"), title: ({ help }) => help }),
+    words("Value", (item) => item.value, { title: ({ default: value }) => `default: ${value}` }),
+    words("Set by", (item) => item.source, { mark: ({ kind }) => (kind === "default" ? "soft" : "") }),
+    words("Reload", ({ live }) => (live ? "at once" : "at the start"), { mark: () => "soft" }),
+  ],
+};
+
+const POLICIES = {
+  label: "Policies",
+  key: (item) => item.pattern,
+  empty: "No policy is set: the defaults hold for all destinations.",
+  columns: [
+    words("Destinations", (item) => item.pattern, { mark: () => "strong" }),
+    words("Unlike the default", (item) => item.difference),
+    words("Set by", (item) => item.source, { mark: () => "soft" }),
+  ],
+};
 
 const USERS = {
   label: "Users",
@@ -49,15 +73,17 @@ export class Settings extends View {
     this.filter.addEventListener("input", () => this.draw());
     this.who = el("dl", { class: "facts" });
     const place = byId("settings");
-    place.append(card("You", [], this.who));
+    place.append(card("You", [button("Read the settings again …", () => this.#reload())], this.who), definitionsCard({ api, outcome: this.outcome }));
     const table = (title, options) => {
       const at = el("div", { class: "card flush" });
       const note = el("p", { class: "note" });
       place.append(el("h2", {}, title), at, note);
       return { table: new Table(at, options), note };
     };
+    this.policies = table("Policies", POLICIES);
     this.users = table("Users", USERS);
     this.rules = table("Access rules", RULES);
+    this.settings = table("Settings", SETTINGS);
     this.loader = new Loader({
       load: () => this.#load(),
       onAnswer: (lists) => {
@@ -73,7 +99,7 @@ export class Settings extends View {
 
   clear() {
     this.#lists = null;
-    for (const { table } of [this.users, this.rules]) table.update([]);
+    for (const { table } of [this.settings, this.policies, this.users, this.rules]) table.update([]);
     facts(this.who, []);
   }
 
@@ -86,17 +112,19 @@ export class Settings extends View {
         return { why: problem(error) };
       }
     };
-    const [who, users, rules] = await Promise.all([
+    const [who, settings, policies, users, rules] = await Promise.all([
       part("whoami"),
+      part("settings", { limit: LISTED }),
+      part("policies", { limit: LISTED }),
       part("users", { limit: LISTED }),
-      part("rules"),
+      part("rules", { limit: LISTED }),
     ]);
-    return { who, users, rules };
+    return { who, settings, policies, users, rules };
   }
 
   draw() {
     if (this.#lists === null) return;
-    const { who, users, rules } = this.#lists;
+    const { who, settings, policies, users, rules } = this.#lists;
     facts(this.who, whoFacts(who));
     const wanted = this.filter.value;
     const fill = ({ table, note }, { why = "" }, items, told = "") => {
@@ -104,8 +132,24 @@ export class Settings extends View {
       table.update(shown);
       say(note, why || told);
     };
+    fill(this.settings, settings, settings.settings ?? []);
+    fill(this.policies, policies, differences(policies.policies ?? []));
     fill(this.users, users, users.users ?? []);
     fill(this.rules, rules, (rules.rules ?? []).map((rule, place) => ({ ...rule, place: place + 1 })), rulesText(rules));
+  }
+
+  async #reload() {
+    const answer = await ask({
+      title: "Read the settings again?",
+      text: "The broker reads its files of settings, users and rules again, as at SIGHUP. If one is wrong, nothing changes.",
+      yes: "Read again",
+    });
+    if (answer === null) return;
+    await this.outcome.of("Read again", async () => {
+      await this.api.post("reload");
+      return "The settings were read again. An event says what has changed.";
+    });
+    this.loader.now();
   }
 }
 
@@ -124,4 +168,13 @@ function rulesText({ source, groups = {} }) {
   if (source === undefined) return "";
   const members = Object.entries(groups).map(([name, users]) => `${name}: ${users.join(", ")}`);
   return [source === "none" ? "" : `Rules: ${source}.`, ...members].filter(Boolean).join(" ");
+}
+
+/** The policies with the fields that are not as in the last one, the default. */
+function differences(policies) {
+  const { policy: defaults } = policies.at(-1) ?? {};
+  return policies.slice(0, -1).map((each) => {
+    const fields = Object.entries(each.policy).filter(([name, value]) => String(value) !== String(defaults[name]));
+    return { ...each, difference: fields.map(([name, value]) => `${name} = ${value}`).join(", ") || "nothing" };
+  });
 }

@@ -1,0 +1,55 @@
+// Definitions: created queues, policies and durable subscriptions, saved to a file and read again.
+
+import { ask } from "../lib/dialogs.js";
+import { el } from "../lib/dom.js";
+import * as format from "../lib/format.js";
+import { button, card } from "../lib/parts.js";
+
+const TYPES = { toml: "application/toml", json: "application/json" };
+
+/** The card with its two buttons; `outcome` tells how it went. */
+export function definitionsCard({ api, outcome }) {
+  const file = el("input", { type: "file", accept: ".json,.toml", hidden: true, "aria-label": "File" });
+  file.onchange = () => restore(api, outcome, file);
+  const buttons = [
+    button("Export", () => save(api, outcome)),
+    button("Import …", () => file.click()),
+  ];
+  const note = "Created queues, policies and durable subscriptions. An import creates queues, and compares the rest.";
+  return card("Definitions", [...buttons, file], el("p", { class: "note" }, note));
+}
+
+function save(api, outcome) {
+  return outcome.of("Export", async ({ signal }) => {
+    const definitions = await api.get("definitions", {}, { signal });
+    const content = new Blob([`${JSON.stringify(definitions, null, 1)}\n`], { type: TYPES.json });
+    const href = URL.createObjectURL(content);
+    el("a", { href, download: "definitions.json" }).click();
+    URL.revokeObjectURL(href);
+    return `definitions.json: ${format.some(definitions.queues.length, "queue")}, ${format.some(definitions.durables.length, "durable subscription")}.`;
+  });
+}
+
+/** Say what the file would change, and do it if the user agrees. */
+async function restore(api, outcome, file) {
+  const [chosen] = file.files;
+  if (chosen === undefined) return;
+  const body = new Blob([chosen], { type: TYPES[chosen.name.endsWith(".toml") ? "toml" : "json"] });
+  file.value = "";
+  const send = (dry_run) => api.post("definitions", { dry_run }, { body });
+  let found;
+  const isRead = await outcome.of("Read", async () => {
+    found = await send("1");
+    return "";
+  });
+  if (!isRead) return;
+  const answer = await ask({ title: `Import ${chosen.name}?`, text: changes(found, "would be"), yes: "Import" });
+  if (answer !== null) await outcome.of("Import", async () => changes(await send(), "were"));
+}
+
+function changes({ created, existing, policies, durables }, were) {
+  const parts = [`${format.some(created.length, "queue")} ${were} created, ${format.count(existing.length)} exist already`];
+  if (policies.length > 0) parts.push(`policies that differ here, and stay: ${policies.join(", ")}`);
+  if (durables.length > 0) parts.push(`durable subscriptions for their subscribers to make: ${durables.join(", ")}`);
+  return `${parts.join("; ")}.`;
+}
