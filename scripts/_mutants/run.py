@@ -22,6 +22,8 @@ MORE_S = 60
 
 FAILED_TESTS = 1
 """Exit code of pytest for failed tests. Unreadable test files have another one, and an output."""
+IMPORT_FAILED = re.compile(r"ImportError while loading conftest .*?\ntrio_stomp/", re.S)
+"""The output if what all tests import raises an error: a mutant that no test can overlook."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::[^\s\[]+)?)", re.M)
 
 
@@ -81,6 +83,8 @@ class Tree:
             return "timeout", ""
         if process.returncode == 0:
             return "survived", ""
+        if IMPORT_FAILED.search(output):
+            return "killed", "an import"
         found = FAILED.search(output)
         if process.returncode != FAILED_TESTS and found is None:
             raise RuntimeError(f"pytest ended with {process.returncode}: {output[-2000:]}")
