@@ -145,7 +145,7 @@ async def test_an_ack_that_names_another_subscription(dial: Dial) -> None:
 @every_version
 @every_kind
 @pytest.mark.parametrize(("mode", "opened"), [("client", 2), ("client-individual", 1)])
-async def test_what_an_ack_acknowledges(
+async def test_reach_of_an_ack(
     dial: Dial, version: str, destination: str, mode: str, opened: int
 ) -> None:
     client = await dial.connect(version)
@@ -201,7 +201,7 @@ async def test_two_consumers_of_one_queue_acknowledge_apart(dial: Dial, version:
 @pytest.mark.parametrize(
     ("mode", "again"), [("client", [b"0", b"1"]), ("client-individual", [b"1"])]
 )
-async def test_what_a_nack_is_about(
+async def test_reach_of_a_nack(
     dial: Dial, version: str, destination: str, mode: str, again: list[bytes]
 ) -> None:
     client = await dial.connect(version)
@@ -353,7 +353,7 @@ async def test_an_ack_of_what_a_later_one_covered_is_an_error(dial: Dial, versio
 @every_version
 @both_modes
 @pytest.mark.parametrize("end", ["disconnect", "close", "reset", "error"])
-async def test_what_was_not_acknowledged_goes_to_another_in_order(
+async def test_unacknowledged_messages_go_to_another_consumer_in_order(
     dial: Dial, version: str, mode: str, end: str
 ) -> None:
     client = await dial.connect(version)
@@ -397,7 +397,7 @@ async def test_work_that_was_not_acknowledged_goes_to_another_member(dial: Dial,
 
 
 @pytest.mark.covers("A15")
-async def test_what_comes_back_to_a_queue_stands_before_what_waited(dial: Dial) -> None:
+async def test_returned_messages_precede_waiting_ones(dial: Dial) -> None:
     one, two = await dial.connect(), await dial.connect()
     await subscribe(one, "/queue/a", "client-individual", window=2)
     await one.publish("/queue/a", *[b"%d" % n for n in range(4)])

@@ -81,7 +81,9 @@ async def test_the_server_header_may_be_another_brokers(dial: Dial) -> None:
 
 
 @pytest.mark.covers("C14")
-async def test_a_silent_connection_is_told_and_closed(timed_dial: Dial, autojump_clock) -> None:
+async def test_silent_connection_gets_an_error_and_is_closed(
+    timed_dial: Dial, autojump_clock
+) -> None:
     timed_dial.use(connect_timeout_s=3.0)
     client = await timed_dial.open()
     before = trio.current_time()
@@ -112,7 +114,7 @@ async def test_dribbling_does_not_extend_the_time_to_connect(
 
 
 @pytest.mark.covers("C14")
-async def test_who_is_connected_may_be_silent_for_ever(timed_dial: Dial, autojump_clock) -> None:
+async def test_connected_client_may_stay_silent(timed_dial: Dial, autojump_clock) -> None:
     timed_dial.use(connect_timeout_s=3.0, websocket_ping_s=0.0)
     client = await timed_dial.connect()
     await trio.sleep(3600)
@@ -185,7 +187,7 @@ async def test_many_connect_and_leave_rapidly(raw_dial: Dial) -> None:
     raw_dial.assert_nothing_left()
 
 
-async def test_a_client_is_told_why_it_may_not_connect(dial: Dial) -> None:
+async def test_refused_client_gets_the_reason(dial: Dial) -> None:
     if dial.is_websocket:
         return  # refused before the upgrade: see the HTTP tests
     dial.use(max_connections=2)

@@ -43,7 +43,7 @@ async def time_of_death(client: Client) -> float:
         ("5000,0", "0,5000"),
     ],
 )
-async def test_what_is_agreed(dial: Dial, asked: str, answered: str) -> None:
+async def test_negotiated_intervals(dial: Dial, asked: str, answered: str) -> None:
     client = await dial.open()
     connected = await client.connect("1.2", {"heart-beat": asked})
     assert connected["heart-beat"] == answered
@@ -227,7 +227,7 @@ async def test_1_0_has_no_heart_beats(timed_dial: Dial, autojump_clock) -> None:
 
 @pytest.mark.covers("H11")
 @pytest.mark.parametrize("margin_s", [0.0, 1.0])
-async def test_whoever_we_do_not_read_from_is_not_dead(
+async def test_client_that_is_not_read_from_is_not_considered_dead(
     timed_dial: Dial, autojump_clock, margin_s: float
 ) -> None:
     """Memory is nearly full: readers pause. The client beats in time, but nobody listens."""

@@ -270,7 +270,7 @@ async def test_disconnect_is_answered_after_all_that_came_before(dial: Dial, ver
 
 @pytest.mark.covers("R12", "R03")
 @pytest.mark.parametrize("how", ["close", "abort"])
-async def test_who_is_gone_is_cleaned_up_after(dial: Dial, how: str) -> None:
+async def test_state_of_a_lost_client_is_removed(dial: Dial, how: str) -> None:
     clients = [await dial.connect() for _ in range(5)]
     for number, client in enumerate(clients):
         await client.subscribe("/t", id="1")

@@ -42,7 +42,7 @@ def wrong_ack(version: str) -> dict[str, str]:
 @pytest.mark.covers("T04", "T06", "T08")
 @every_version
 @every_kind
-async def test_what_is_sent_is_seen_at_commit_and_not_before(
+async def test_messages_are_visible_at_commit_and_not_before(
     dial: Dial, version: str, destination: str
 ) -> None:
     watcher = await dial.connect()
@@ -62,7 +62,9 @@ async def test_what_is_sent_is_seen_at_commit_and_not_before(
 @pytest.mark.covers("T04", "T06")
 @every_version
 @every_kind
-async def test_what_is_aborted_is_never_seen(dial: Dial, version: str, destination: str) -> None:
+async def test_aborted_messages_are_never_visible(
+    dial: Dial, version: str, destination: str
+) -> None:
     watcher = await dial.connect()
     await watcher.subscribe(destination)
     client = await dial.connect(version)

@@ -157,7 +157,7 @@ async def test_a_tls_hello_is_closed_with_one_line_in_the_log(
 
 @pytest.mark.covers("W09", "W13", "X09")
 @pytest.mark.parametrize("size", [10, 200, 40_000, 70_000])
-async def test_what_the_broker_sends_is_well_formed(raw_dial: Dial, size: int) -> None:
+async def test_server_frames_are_well_formed(raw_dial: Dial, size: int) -> None:
     stream, _ = await opened(raw_dial)
     subscribe = frame_bytes("SUBSCRIBE", {"destination": "/t", "id": "1"})
     send = frame_bytes("SEND", {"destination": "/t"}, b"x" * size)
@@ -178,7 +178,7 @@ async def test_what_the_broker_sends_is_well_formed(raw_dial: Dial, size: int) -
 
 
 @pytest.mark.covers("W17", "R03")
-async def test_what_came_before_a_close_is_answered_before_it(raw_dial: Dial) -> None:
+async def test_frames_before_a_close_are_answered_before_it(raw_dial: Dial) -> None:
     """In one packet: SENDs with receipts, then Close. No data may follow our Close."""
     stream, _ = await opened(raw_dial)
     out = ws(1, HELLO)

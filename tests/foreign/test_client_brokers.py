@@ -399,7 +399,7 @@ async def test_nack_without_requeue(way: Way, queue: str) -> None:
     assert await way.rest(queue, 0) == []
 
 
-async def test_what_was_not_acknowledged_comes_again(way: Way, queue: str) -> None:
+async def test_unacknowledged_messages_are_redelivered(way: Way, queue: str) -> None:
     async with way.open() as client:
         async with client.subscribe(queue, ack=EACH) as messages:
             await client.send(queue, "a")

@@ -68,7 +68,7 @@ async def test_owners_follow_one_another_and_nothing_is_missing(tmp_path: Path) 
         assert bodies(newcomer) == bodies(owner)
 
 
-async def test_what_a_full_stream_refuses_is_not_stored(tmp_path: Path) -> None:
+async def test_entry_refused_by_a_full_stream_is_not_stored(tmp_path: Path) -> None:
     async with log_on(tmp_path, max_bytes=50_000, discard="new") as log:
         store = store_on(log)
         with pytest.raises(StoreUnavailable, match="maximum bytes"):
@@ -88,7 +88,7 @@ async def test_a_log_without_a_server_is_in_doubt(tmp_path: Path) -> None:
             await trio.to_thread.run_sync(log.publish, b"x", 0)
 
 
-async def test_whoever_reads_behind_a_purge_of_everything_does_not_wait(tmp_path: Path) -> None:
+async def test_reader_behind_a_purge_of_everything_does_not_wait(tmp_path: Path) -> None:
     async with log_on(tmp_path) as log:
         store = store_on(log)
         await trio.to_thread.run_sync(fill, store, 5, 10)

@@ -58,7 +58,7 @@ def leave(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("end", "lease_s", "most_s"), [(crash, LEASE_S, 10), (leave, 9, 8)])
-async def test_what_was_stored_outlives_its_owner(
+async def test_stored_messages_survive_their_owner(
     tmp_path: Path, end: Callable[[Node], None], lease_s: float, most_s: float
 ) -> None:
     async with cluster(tmp_path, lease_s=lease_s) as here:
@@ -405,7 +405,7 @@ async def create_streams(here: Cluster) -> None:
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "",
 )
-async def test_what_is_wrong_is_said_at_the_start(
+async def test_wrong_settings_are_reported_at_the_start(
     tmp_path: Path, options: dict[str, object], says: str
 ) -> None:
     alone = tmp_path / "alone"

@@ -56,7 +56,7 @@ def kinds(page: Page) -> list[str]:
     return list(found)
 
 
-def test_what_needs_no_page_in_node() -> None:
+def test_scripts_that_need_no_page_pass_in_node() -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("NODE IS NOT THERE: the dashboard's modules were not tested alone")
@@ -158,14 +158,14 @@ def test_the_feed_can_be_paused(page: Page, port: int) -> None:
 
 
 @pytest.mark.full
-def test_drops_are_told_by_reason(page: Page, port: int) -> None:
+def test_drops_are_shown_by_reason(page: Page, port: int) -> None:
     peer = anonymous(port)
     peer.send("/topic/nobody", "x")
     shows(page, "#drops", "no-subscriber")
     peer.leave()
 
 
-def test_what_is_sent_is_received(page: Page) -> None:
+def test_sent_message_is_received(page: Page) -> None:
     page.go("try")
     page.click("#subscribe-form button")
     shows(page, "#subscriptions", "/topic/hello")
@@ -229,7 +229,7 @@ def test_a_queue_is_browsed_and_purged(page: Page, port: int) -> None:
 
 
 @pytest.mark.full
-def test_what_is_scheduled_is_listed_and_cancelled(page: Page, port: int) -> None:
+def test_scheduled_messages_are_listed_and_cancelled(page: Page, port: int) -> None:
     peer = anonymous(port)
     for name in ("/queue/soon", "/queue/later"):
         peer.send(name, "x", {"AMQ_SCHEDULED_DELAY": "3600000"})
@@ -331,9 +331,7 @@ def strict(chromium: Chromium) -> Iterator[int]:
 
 
 @pytest.mark.full
-def test_what_happened_to_a_message_is_told_with_the_rule_that_decided(
-    chromium: Chromium, strict: int
-) -> None:
+def test_fate_of_a_message_is_shown_with_the_deciding_rule(chromium: Chromium, strict: int) -> None:
     peer = anonymous(strict, login="anna", passcode="x")
     peer.subscribe("/queue/jobs", ack="client-individual")
     peer.send("/queue/jobs", "poison")
@@ -380,7 +378,7 @@ def test_what_happened_to_a_message_is_told_with_the_rule_that_decided(
 
 
 @pytest.mark.full
-def test_why_a_subscriber_got_nothing_is_told(page: Page, port: int) -> None:
+def test_reason_why_a_subscriber_got_nothing_is_shown(page: Page, port: int) -> None:
     peer = anonymous(port, login="anna", passcode="x")
     peer.subscribe("/topic/other")
     peer.send("/topic/prices", "x")
@@ -415,7 +413,7 @@ def test_the_newest_event_of_a_destination_comes_first(page: Page, port: int) ->
 
 
 @pytest.mark.full
-def test_what_cannot_be_explained_is_told(page: Page, port: int) -> None:
+def test_unexplainable_message_is_shown_as_such(page: Page, port: int) -> None:
     peer = anonymous(port)
     peer.subscribe("/topic/t")
     peer.send("/topic/t", "x")
@@ -436,7 +434,7 @@ def test_what_cannot_be_explained_is_told(page: Page, port: int) -> None:
 
 
 @pytest.mark.full
-def test_where_nothing_is_remembered_that_is_told(chromium: Chromium) -> None:
+def test_missing_history_is_shown_as_such(chromium: Chromium) -> None:
     with (
         running_broker(*OFTEN, "--explain-events", "0") as port,
         chromium.page(f"{url(port)}#explain?destination=/topic/t") as page,
@@ -446,7 +444,7 @@ def test_where_nothing_is_remembered_that_is_told(chromium: Chromium) -> None:
 
 
 @pytest.mark.full
-def test_what_other_views_show_leads_to_its_explanation(page: Page, port: int) -> None:
+def test_other_views_link_to_explanations(page: Page, port: int) -> None:
     dead_letter(port, "/queue/jobs", "x")
     peer = anonymous(port)
     peer.send("/topic/nobody", "x")
@@ -489,7 +487,7 @@ def test_what_other_views_show_leads_to_its_explanation(page: Page, port: int) -
 
 
 @pytest.mark.full
-def test_what_is_there_is_offered(page: Page, port: int) -> None:
+def test_existing_names_are_suggested(page: Page, port: int) -> None:
     peer = anonymous(port, login="anna", passcode="x")
     peer.subscribe("/topic/t")
     page.go("connections")
@@ -505,9 +503,7 @@ def test_what_is_there_is_offered(page: Page, port: int) -> None:
 
 
 @pytest.mark.full
-def test_who_may_not_watch_gets_no_explanation_and_is_told_so(
-    chromium: Chromium, guarded: int
-) -> None:
+def test_user_without_monitor_right_gets_no_explanation(chromium: Chromium, guarded: int) -> None:
     anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
     anna.send("/topic/t", "x")
     with chromium.page(f"{url(guarded)}#explain?destination=/topic/t") as page:
@@ -546,7 +542,7 @@ def test_a_client_can_put_nothing_into_the_figures(chromium: Chromium) -> None:
         assert page.complaints == []
 
 
-def test_who_has_most_of_what_all_share_is_shown_as_text(
+def test_largest_users_of_shared_resources_are_shown_as_text(
     chromium: Chromium, tmp_path: Path
 ) -> None:
     users, rules = tmp_path / "users", tmp_path / "acl.toml"
@@ -638,7 +634,7 @@ def test_follows_the_system_and_the_switch(page: Page) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_told_from_its_ground(page: Page, scheme: str) -> None:
+def test_text_has_sufficient_contrast(page: Page, scheme: str) -> None:
     """WCAG 2, AA: 4.5 to 1 for all colours that text has."""
     page.prefer(scheme)
     for name in ("ink", "soft", "mark", "in", "out", "good", "warn", "bad"):
@@ -766,7 +762,7 @@ def test_asks_for_a_login_and_keeps_it_to_itself(chromium: Chromium, guarded: in
         assert page.complaints == []
 
 
-def test_what_is_not_allowed_is_told_and_changes_nothing(chromium: Chromium, guarded: int) -> None:
+def test_forbidden_action_is_reported_and_changes_nothing(chromium: Chromium, guarded: int) -> None:
     anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
     anna.send("/queue/full", "x")
     with chromium.page(url(guarded)) as page:
@@ -782,7 +778,7 @@ def test_what_is_not_allowed_is_told_and_changes_nothing(chromium: Chromium, gua
 
 
 @pytest.mark.full
-def test_who_may_not_watch_may_still_try(chromium: Chromium, guarded: int) -> None:
+def test_user_without_monitor_right_can_use_the_try_view(chromium: Chromium, guarded: int) -> None:
     with chromium.page(url(guarded)) as page:
         log_in(page, "carl")
         shows(page, "#login-why", "carl may not monitor this broker")

@@ -194,7 +194,7 @@ def test_a_stream_is_read_at_any_time(chromium: Chromium, tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-def test_what_is_in_force_and_who_i_am(chromium: Chromium, guarded: int) -> None:
+def test_effective_settings_and_own_user_are_shown(chromium: Chromium, guarded: int) -> None:
     with chromium.page(f"{url(guarded)}#settings") as page:
         log_in(page, "anna")
         live(page)
@@ -226,7 +226,7 @@ def test_what_is_in_force_and_who_i_am(chromium: Chromium, guarded: int) -> None
 
 
 @pytest.mark.full
-def test_who_logs_out_leaves_nothing_behind(chromium: Chromium, guarded: int) -> None:
+def test_logout_leaves_nothing_behind(chromium: Chromium, guarded: int) -> None:
     anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
     anna.send("/queue/full", "nobody else's business")
     with chromium.page(url(guarded)) as page:
@@ -260,9 +260,7 @@ def test_history_is_read_back_as_far_as_the_stream_holds(page: Page, port: int) 
 
 
 @pytest.mark.full
-def test_a_page_stands_alone_and_a_queue_that_is_gone_is_told(
-    chromium: Chromium, port: int
-) -> None:
+def test_page_works_alone_and_reports_a_deleted_queue(chromium: Chromium, port: int) -> None:
     dead_letter(port, "/queue/jobs", "one")
     with chromium.page(f"{url(port)}#queue?name=/queue/DLQ.jobs") as page:
         shows(page, "#queue .messages", "one")

@@ -141,7 +141,7 @@ def test_stomp_py_subscribes_sends_and_leaves(client: type, port: int) -> None:
         mailbox.ended.get(timeout=PATIENCE_S)
 
 
-def test_stomp_py_is_told_what_was_wrong(port: int) -> None:
+def test_stomp_py_gets_the_error(port: int) -> None:
     with connected(stomp.Connection12, port) as (connection, mailbox):
         connection.send("DIAG/session", "mine", receipt="9")
         error = mailbox.errors.get(timeout=PATIENCE_S)

@@ -175,7 +175,7 @@ def test_the_page_is_made_from_the_expectations(table: ModuleType) -> None:
     assert table.page() == page, "run: python scripts/interop_table.py --write"
 
 
-def test_what_was_recorded_is_what_is_expected() -> None:
+def test_recorded_results_match_the_expected_ones() -> None:
     results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
     assert {
         (name, transport) for name, each in results.items() for transport in each["transports"]

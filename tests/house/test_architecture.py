@@ -197,7 +197,7 @@ def test_a_floor_imports_only_lower_floors() -> None:
     assert not violations, show(violations)
 
 
-def test_what_stands_apart_imports_no_floor_and_is_imported_by_none() -> None:
+def test_separate_packages_import_no_floor_and_are_imported_by_none() -> None:
     violations = [
         f"{module.path}:{found.line}: imports {found.target}"
         for module in MODULES
@@ -208,7 +208,7 @@ def test_what_stands_apart_imports_no_floor_and_is_imported_by_none() -> None:
     assert not violations, show(violations)
 
 
-def test_what_stands_apart_needs_no_trio() -> None:
+def test_separate_packages_need_no_trio() -> None:
     code = "import sys, trio_stomp.base.schema; sys.exit('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

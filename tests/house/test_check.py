@@ -82,7 +82,7 @@ def test_a_lane_ends_where_it_fails_and_the_others_go_on(
     assert "I am b" not in output
 
 
-def test_the_slowest_files_are_told_of_all_steps(tmp_path: Path) -> None:
+def test_slowest_files_of_all_steps_are_reported(tmp_path: Path) -> None:
     case = '<testcase classname="tests.test_{}" name="t" time="{}"/>'
     for step, cases in {"one": [("a", 1), ("b", 2), ("a", 3)], "two": [("a", 9)]}.items():
         text = "".join(case.format(*each) for each in cases)
@@ -93,7 +93,7 @@ def test_the_slowest_files_are_told_of_all_steps(tmp_path: Path) -> None:
     ]
 
 
-def test_what_the_forge_runs_is_here() -> None:
+def test_scripts_run_by_the_forge_exist() -> None:
     """The workflows call what a contributor calls: each script, and each option of check.py."""
     named = set()
     for file in (ROOT / ".github" / "workflows").glob("*.yml"):

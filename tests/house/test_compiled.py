@@ -106,7 +106,7 @@ def test_defaults_are_made_for_each_object_anew() -> None:
     assert repr(first) == "A(x=1, y=[], z=[1], _n=5, hidden=0x1, always='a')"
 
 
-def test_what_attrs_compares_is_compared() -> None:
+def test_compared_fields_are_those_of_attrs() -> None:
     found = expanded(
         "from attrs import define, frozen\n"
         "@frozen\n"
@@ -170,7 +170,7 @@ def test_a_class_may_add_what_is_set_later_to_its_base() -> None:
         ),
     ],
 )
-def test_what_cannot_be_written_out_is_named(text: str, expected: str) -> None:
+def test_class_that_cannot_be_written_out_is_named(text: str, expected: str) -> None:
     with pytest.raises(CannotExpand) as caught:
         expand(text)
     assert str(caught.value).startswith(expected)
@@ -187,7 +187,7 @@ def _imported_from_elsewhere(tree: ast.Module) -> set[str]:
     }
 
 
-def test_whatever_has_subclasses_that_are_not_compiled_says_so() -> None:
+def test_classes_with_interpreted_subclasses_are_marked() -> None:
     compiled = {
         node.name: name
         for name, source in SOURCES.items()
@@ -263,7 +263,7 @@ def test_a_compiled_wheel_has_the_libraries_beside_the_modules(
     assert not copy.exists()
 
 
-def test_what_compiling_needs_is_what_running_needs_and_a_compiler(
+def test_requirements_of_compiling_are_those_of_running_and_a_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(SWITCH, "1")

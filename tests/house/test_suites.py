@@ -81,7 +81,7 @@ SPEC {"name": "Ack later", "status": "pending"}
         ),
     ],
 )
-def test_what_each_suite_prints_is_read(
+def test_output_of_each_suite_is_parsed(
     found: outcomes.Outcomes, expected: outcomes.Outcomes
 ) -> None:
     assert found == expected
@@ -104,7 +104,7 @@ def test_a_failure_that_nobody_explained_is_named() -> None:
     ]
 
 
-def test_what_is_recorded_for_the_docs_is_of_suites_that_there_are_and_is_explained() -> None:
+def test_recorded_results_belong_to_known_suites_and_are_explained() -> None:
     figures = json.loads(report.FIGURES.read_text(encoding="utf-8"))
     assert set(figures) <= {suite.name for suite in SUITES}
     for name, figure in figures.items():

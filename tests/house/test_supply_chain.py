@@ -100,7 +100,7 @@ def test_extras_that_everybody_gets_now_can_still_be_named() -> None:
         assert PROJECT["optional-dependencies"][extra] == []
 
 
-def test_what_signs_is_named() -> None:
+def test_signing_step_is_named() -> None:
     """PyJWT's extra takes any cryptography."""
     assert "cryptography" in {each.name for each in requirements()}
 
@@ -222,7 +222,7 @@ WELL = '{"name": "trio", "version": "1", "vulns": []}'
         (None, [], "x was NOT AUDITED: pip-audit or its database was out of reach"),
     ],
 )
-def test_what_the_audit_says(
+def test_results_of_the_audit(
     audit: ModuleType, packages: list[str] | None, holes: list[str], why: str
 ) -> None:
     printed = "" if packages is None else f'{{"dependencies": [{", ".join(packages)}]}}'

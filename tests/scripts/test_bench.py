@@ -121,7 +121,7 @@ def test_two_revisions_are_compared(tmp_path: Path) -> None:
         ("docs", "docs has no trio_stomp; name a commit, a tag or a checkout"),
     ],
 )
-def test_what_is_no_revision_is_not_compared(old: str, expected: str) -> None:
+def test_unknown_revision_is_refused(old: str, expected: str) -> None:
     result = run("--quick", "--compare", old, ".", "--scenario", "one-tcp")
     assert result.returncode == 1
     assert expected in result.stderr
@@ -187,7 +187,7 @@ def test_a_quick_run_of_what_security_costs_measures_all_settings_alike(tmp_path
     assert "acl: promised 1.15 times plain at most, measured " in outcome
 
 
-def test_what_security_costs_is_not_measured_at_a_broker_that_runs() -> None:
+def test_cost_of_security_is_not_measured_at_a_running_broker() -> None:
     result = run("--secure", "--port", "61613", "--pid", "1")
     assert result.returncode == 2
     assert "--secure starts brokers of its own" in result.stderr
@@ -244,7 +244,7 @@ def test_a_promise_holds_for_the_median_pair_of_small_bodies() -> None:
     [([2.0], (2.0,) * 5), ([5.0, 1.0, 3.0, 2.0, 4.0], (1.0, 2.0, 3.0, 4.0, 5.0))],
     ids=["one", "five"],
 )
-def test_the_spread_is_told_by_quartiles(values: list[float], expected: tuple[float, ...]) -> None:
+def test_spread_is_reported_by_quartiles(values: list[float], expected: tuple[float, ...]) -> None:
     assert tuple(bench("spread").Spread.of(values)) == expected
 
 
@@ -411,7 +411,7 @@ def test_without_a_compiler_there_is_no_floor(mode: str, tmp_path: Path) -> None
     assert not result.stdout
 
 
-def test_what_a_compiler_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_error_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 1\n")
     compiler.chmod(0o755)

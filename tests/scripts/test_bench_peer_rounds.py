@@ -143,7 +143,7 @@ def test_brokers_take_turns_and_are_started_for_each_purpose(rounds: Callable[..
     assert len(starts) == 18
 
 
-def test_who_fails_is_started_anew_and_not_asked_again(rounds: Callable[..., Report]) -> None:
+def test_failed_broker_is_restarted_and_skips_the_scenario(rounds: Callable[..., Report]) -> None:
     starts: Starts = []
     brokers = [peer_of(name, starts) for name in (OURS, "b")]
     report = rounds(brokers, ("fanout-tcp", "one-tcp"), failing="b/")
@@ -152,7 +152,7 @@ def test_who_fails_is_started_anew_and_not_asked_again(rounds: Callable[..., Rep
     assert [run.peer for run in report.runs] == [OURS] * 4
 
 
-def test_who_is_missing_is_looked_for_once(rounds: Callable[..., Report]) -> None:
+def test_missing_broker_is_looked_for_once(rounds: Callable[..., Report]) -> None:
     starts: Starts = []
     brokers = [
         peer_of(OURS, starts),
@@ -228,5 +228,5 @@ def test_figures_have_some_three_digits(value: float, expected: str) -> None:
     assert shown(value) == expected
 
 
-def test_a_spread_is_told_if_there_is_one() -> None:
+def test_spread_is_reported_if_there_is_one() -> None:
     assert (cell([]), cell([2.0]), cell([3.0, 1.0])) == ("–", "2.00", "2.00 (1.00-3.00)")

@@ -143,7 +143,7 @@ def test_our_own_broker_has_to_start(tmp_path: Path) -> None:
         (("--peer", "a:b"), "'a:b' is no NAME=[LOGIN:PASSCODE@]127.0.0.1:PORT[/PID]"),
     ],
 )
-def test_what_does_not_go_with_peers_is_refused(
+def test_options_incompatible_with_peers_are_refused(
     arguments: Sequence[str], expected: str, tmp_path: Path
 ) -> None:
     result = run(*arguments, path=tmp_path)
@@ -158,7 +158,7 @@ def test_what_does_not_go_with_peers_is_refused(
         (("--scenario", "latency-tcp"), "--scenario without --peers does not know latency-tcp"),
     ],
 )
-def test_what_is_of_peers_alone_is_refused_elsewhere(
+def test_options_of_peers_are_refused_in_other_modes(
     arguments: Sequence[str], expected: str
 ) -> None:
     command = [sys.executable, str(BENCH), *arguments]
@@ -197,7 +197,7 @@ def test_a_peer_is_named_with_its_port(text: str, expected: tuple[str, int, int,
         ("a=127.0.0.1:61613/", "is no NAME="),
     ],
 )
-def test_what_is_no_peer_is_told_without_its_passcode(text: str, expected: str) -> None:
+def test_malformed_peer_is_reported_without_its_passcode(text: str, expected: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         Running.parse(text)
     assert expected in str(caught.value)
@@ -235,7 +235,7 @@ def test_a_port_of_strangers_to_each_other_needs_a_process() -> None:
             each.communicate()
 
 
-def test_what_a_process_started_counts_as_well() -> None:
+def test_child_processes_count_as_well() -> None:
     command = ["sh", "-c", "sleep 60 & echo $!; wait"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

@@ -54,7 +54,7 @@ def test_a_body_is_json_of_the_length_asked_for(source: Any) -> None:
 
 
 @pytest.mark.parametrize("offsets", [[0, 1], [0, 1, 2, 2], [0, 1, 3], [1, 2, 3], [0, 2, 2]])
-def test_what_is_lost_or_doubled_is_no_result(
+def test_lost_or_duplicate_rows_invalidate_the_result(
     source: Any, tmp_path: Path, offsets: list[int]
 ) -> None:
     write(tmp_path, 0, offsets)
@@ -71,7 +71,7 @@ def test_all_that_is_asked_for_is_a_result(source: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_filled_stream_is_drained_and_told_batch_by_batch(tmp_path: Path) -> None:
+def test_filled_stream_is_drained_and_reported_batch_by_batch(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPTS / "bench_spark.py"), "source", "--root", str(tmp_path)]
     path = os.pathsep.join([str(SCRIPTS.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

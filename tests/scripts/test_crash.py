@@ -94,7 +94,7 @@ class TestTheLedger:
             ([0, 1, 1, 2], "a is in the store twice, or out of order"),
         ],
     )
-    def test_what_nobody_took_is_in_the_store(self, ledger, held: list[int], text: str) -> None:
+    def test_unconsumed_messages_are_in_the_store(self, ledger, held: list[int], text: str) -> None:
         self.send(ledger, "a", 3)
         ledger.tracks["a"].new()
         ledger.look("a", held)

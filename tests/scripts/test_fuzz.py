@@ -165,7 +165,7 @@ def test_memory_that_grows_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "memory grows" in report["findings"]  # type: ignore[operator]
 
 
-def test_what_works_is_no_finding(tmp_path: Path) -> None:
+def test_valid_input_is_no_finding(tmp_path: Path) -> None:
     report, inputs = run_planted(lambda data: None, tmp_path, 0.1)
     assert report["findings"] == {}
     assert inputs == []

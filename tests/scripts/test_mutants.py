@@ -63,7 +63,7 @@ def write_tree(root: Path) -> Tree:
         ([], "uncovered", ""),
     ],
 )
-def test_what_becomes_of_a_mutant(tmp_path: Path, tests: list[str], outcome: str, by: str) -> None:
+def test_outcomes_of_mutants(tmp_path: Path, tests: list[str], outcome: str, by: str) -> None:
     tree = write_tree(tmp_path)
     (mutant,) = mutants_of("a.py", (tmp_path / "a.py").read_bytes())
     found = try_mutant(tree, mutant, [f"test_a.py::{test}" for test in tests], 30.0)

@@ -22,7 +22,7 @@ def some_state() -> State:
 
 
 @pytest.mark.parametrize("store", ["journal", "sqlite"])
-def test_what_was_receipted_is_there_and_transactions_are_whole(store: str) -> None:
+def test_confirmed_messages_are_there_and_transactions_are_whole(store: str) -> None:
     if store == "sqlite":
         pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
     made = states(SEED, STATES) if store == "journal" else sqlite_states(SEED, STATES)

@@ -104,7 +104,7 @@ class TestTheJudge:
         found = [n for n, each in enumerate(ledger.verdicts()) if not each.holds]
         assert found == broken
 
-    def test_what_has_not_come_back(self) -> None:
+    def test_figures_that_have_not_returned(self) -> None:
         assert judge_exact({"a": 1, "b": 0}, {"a": 1, "c": 0}) == []
         assert judge_exact({"a": 1}, {"a": 2}) == ["a 2, base line 1"]
         assert judge_exact({"a": 1}, {}) == ["a 0, base line 1"]
@@ -134,7 +134,7 @@ class TestTheSoakJudge:
         # What lasts longer than one look, but not to the end, is no leak.
         assert self.broken(base, self.moment(1, MIB, fds=11), self.moment(2, MIB)) == []
 
-    def test_what_is_wrong(self) -> None:
+    def test_violations_are_found(self) -> None:
         base = self.moment(0, 100 * MIB)
         assert self.broken(base, self.moment(1, 118 * MIB + 1)) == [0]
         assert self.broken(base, self.moment(1, MIB, trio_tasks=10)) == [1]
@@ -320,7 +320,7 @@ FIGURES = {
 class TestAttacks:
     """What one client does to others is measured, and judged by the bounds of the limits."""
 
-    def test_what_is_just_within_its_bound_holds(self) -> None:
+    def test_figure_just_within_its_bound_holds(self) -> None:
         assert [each for each in judge(FIGURES) if not each.holds] == []
 
     @pytest.mark.parametrize(
@@ -333,11 +333,13 @@ class TestAttacks:
             ("peak_rss_bytes", 125 * MIB, "RSS within the budget + 20 %"),
         ],
     )
-    def test_what_is_beyond_it_is_named(self, figure: str, value: object, promise: str) -> None:
+    def test_figure_beyond_its_bound_is_named(
+        self, figure: str, value: object, promise: str
+    ) -> None:
         broken = [each for each in judge(FIGURES | {figure: value}) if not each.holds]
         assert [each.promise for each in broken] == [promise]
 
-    def test_nobody_waits_for_200_ms_however_slow_the_machine(self) -> None:
+    def test_wait_of_200_ms_fails_however_slow_the_machine(self) -> None:
         alone = {"p50": 0.050, "longest": 0.100}
         verdicts = judge_waits(alone, {"p50": 0.150, "longest": 0.201})
         assert [each.holds for each in verdicts] == [True, False]

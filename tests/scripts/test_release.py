@@ -46,7 +46,7 @@ def test_the_version_and_its_section_are_written(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.0.9", "1.0", "v1.0.0", "1.0.0.dev1", "one"])
-def test_what_is_no_newer_version_is_refused(tree: Path, version: str) -> None:
+def test_version_that_is_not_newer_is_refused(tree: Path, version: str) -> None:
     with pytest.raises(release.ReleaseError, match=f"'{version}' must be .* newer than 0.1.0"):
         release.prepare(tree, version, DAY)
     assert release.current(tree) == "0.1.0"

@@ -58,14 +58,14 @@ def test_a_quick_run_delivers_all_and_tells_all(tmp_path: Path) -> None:
     assert result.count(": kept") + result.count(": BROKEN") == 30
 
 
-def test_what_grows_is_chosen_by_its_name(tmp_path: Path) -> None:
+def test_dimension_is_chosen_by_its_name(tmp_path: Path) -> None:
     found, result = measured(tmp_path, "scale", "--quick", "--only", "stale")
     assert {each["dimension"] for each in found["points"]} == {"stale"}
     assert (found["herd"], found["idle"]) == ([], [])
     assert "--max-stale-queue-size 2000000" in result
 
 
-def test_what_does_not_grow_is_refused() -> None:
+def test_unknown_dimension_is_refused() -> None:
     result = run("--only", "nothing")
     assert result.returncode == 2
     assert "queue-head" in result.stderr
@@ -174,7 +174,7 @@ def test_a_herd_is_judged_by_turns_and_by_what_another_waits() -> None:
     ]
 
 
-def test_a_dimension_that_fails_is_told_and_the_others_go_on(
+def test_failed_dimension_is_reported_and_the_others_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     script, process = module("scale"), module("_bench.process")

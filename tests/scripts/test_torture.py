@@ -152,7 +152,7 @@ class TestAConnection:
         [(["1", "", "3"], "3", "3 came before 1"), ([], "1", "1 came, which nothing")],
         ids=["overtakes", "of-nothing"],
     )
-    def test_a_wrong_receipt_is_told_with_the_frames_before(
+    def test_wrong_receipt_is_reported_with_the_frames_before(
         self, history: History, asked: list[str], came: str, text: str
     ) -> None:
         for receipt in asked:
@@ -166,7 +166,7 @@ class TestAConnection:
 class TestATopic:
     """From a SUBSCRIBE's RECEIPT on all comes, in order."""
 
-    def test_what_was_sent_before_may_come_or_not(self, history: History) -> None:
+    def test_messages_sent_before_the_subscription_are_optional(self, history: History) -> None:
         places = [history.send(TOPIC) for _ in range(4)]
         sub = history.subscribe(TOPIC)
         history.message(sub, places[2])
@@ -182,7 +182,7 @@ class TestATopic:
             history.message(sub, places[number])
         assert history.found.startswith(f"lost: c1.1>{TOPIC}>p {text}")
 
-    def test_what_was_aborted_leaves_no_hole(self, history: History) -> None:
+    def test_aborted_messages_leave_no_gap(self, history: History) -> None:
         sub = history.subscribe(TOPIC)
         first, second = (history.send(TOPIC, in_transaction=True) for _ in range(2))
         first.lane.state[0] = ABORTED
@@ -197,7 +197,7 @@ class TestATopic:
         history.message(sub, place)
         assert history.found.startswith("order: ")
 
-    def test_what_was_taken_before_the_unsubscribe_must_have_come(self, history: History) -> None:
+    def test_messages_accepted_before_unsubscribe_must_arrive(self, history: History) -> None:
         other = History(history.world, "c2.1 ws")
         sub = history.subscribe(TOPIC)
         place = other.send(TOPIC, receipt="1")
@@ -208,7 +208,7 @@ class TestATopic:
         history.receipt("uns0")
         assert history.found.startswith(f"lost: {place.lane.name} 0 did not come")
 
-    def test_who_is_gone_owes_nothing(self, history: History) -> None:
+    def test_closed_connection_owes_nothing(self, history: History) -> None:
         other = History(history.world, "c2.1 ws")
         sub = history.subscribe(TOPIC)
         other.send(TOPIC, receipt="1")
@@ -227,7 +227,7 @@ class TestAQueue:
         history.message(history.subscribe(ack="client"), place)
         assert history.found.endswith("delivery 1, came twice, and not as redelivered")
 
-    def test_who_reads_late_reads_an_earlier_delivery(self, history: History) -> None:
+    def test_late_reader_may_get_an_earlier_delivery(self, history: History) -> None:
         place = history.send()
         history.message(history.subscribe(ack="client"), place, 2)
         mark_acked([place._replace(delivery=2)])
@@ -359,7 +359,7 @@ def test_a_broker_that_does_wrong(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_cut_is_whole_together(seed: int) -> None:
+def test_pieces_join_to_the_original(seed: int) -> None:
     dice = random.Random(seed)
     data = bytes(dice.randrange(128) for _ in range(dice.choice((1, 2, 130, 70_000))))
     pieces = cut(data, dice)
@@ -376,7 +376,7 @@ def test_a_short_run_finds_nothing() -> None:
     assert record["connections"] > 10
 
 
-def test_a_violation_is_told_with_its_seed() -> None:
+def test_violation_is_reported_with_its_seed() -> None:
     with fake_broker(leave) as port:
         url = f"stomp://127.0.0.1:{port}"
         few = ("--minutes", "0.01", "--clients", "1", "--transports", "tcp", "--patience", "1")

@@ -137,7 +137,7 @@ def test_a_report_of_nothing_is_a_page() -> None:
         (90, 12, "08:00-08:01 (2 min): its outbox was full 12 times, 7 messages lost."),
     ],
 )
-def test_a_slow_subscriber_is_told_of_in_words(lasted_s: float, times: int, text: str) -> None:
+def test_slow_subscriber_is_described_in_words(lasted_s: float, times: int, text: str) -> None:
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
     rows["slow_subscribers"] = [
         {"broker_id": "north", "user": "", "destination": "/topic/a", "times": times,
@@ -163,7 +163,7 @@ def test_a_plot_has_no_colours_that_are_alike() -> None:
     assert not {"2", "5"} <= set(colours)
 
 
-def test_what_a_client_named_is_no_html() -> None:
+def test_names_from_clients_are_escaped() -> None:
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
     rows["drops"] = [
         {"broker_id": "north", "reason": "slow-consumer", "destination": "/<b>", "user": "<script>",
@@ -269,7 +269,7 @@ def test_episodes_are_islands(spark: "SparkSession") -> None:
         (None, lambda n: 40 + 40 * (n % 2), lambda n: 0.0),
     ],
 )
-def test_consumers_are_told_apart(
+def test_consumers_are_distinguished(
     spark: "SparkSession",
     verdict: str | None,
     unacked: Callable[[int], int],
@@ -286,7 +286,7 @@ def test_consumers_are_told_apart(
 
 
 @pytest.mark.full
-def test_losses_are_told_by_reason_and_user(spark: "SparkSession") -> None:
+def test_losses_are_reported_by_reason_and_user(spark: "SparkSession") -> None:
     def event(
         offset: int, name: str, reason: str, detail: str, user: str = ""
     ) -> dict[str, object]:

@@ -96,7 +96,7 @@ def rows(reader: StompStreamReader, start: Offset, end: Offset) -> list[dict[str
     return [row for part in ranges for found in reader.read(part) for row in found.to_pylist()]
 
 
-def test_what_retention_took_is_a_gap_row(brokers: Brokers) -> None:
+def test_trimmed_messages_become_a_gap_row(brokers: Brokers) -> None:
     port = brokers.start()
     brokers.send(port, 5)
     reader = streaming(port)

@@ -75,7 +75,7 @@ def test_a_large_body_is_joined_once() -> None:
         b"HTTP/1.1 200 OK\n" + b"x" * 2_000_000,
     ],
 )
-def test_what_is_no_stomp_is_refused(data: bytes) -> None:
+def test_data_that_is_not_stomp_is_refused(data: bytes) -> None:
     with pytest.raises(FrameError):
         split(data)
 
@@ -155,7 +155,7 @@ def test_heart_beats_alone_are_silence(server: StreamServer) -> None:
         offsets(StreamClient(asked).read(server.log.epoch, 0, 1))
 
 
-def test_what_the_broker_refuses_is_not_asked_again(server: StreamServer) -> None:
+def test_refused_request_is_not_repeated(server: StreamServer) -> None:
     with pytest.raises(StreamError, match="no stream /stream/other"):
         StreamClient(address(server, stream="/stream/other")).bounds()
     assert [command for command, _ in server.received].count("SEND") == 1
@@ -184,7 +184,7 @@ def test_credentials_come_from_a_file_or_the_environment(
 @pytest.mark.parametrize(
     "url", ["http://h", "stomp://", "h:1", "stomp://h:x", "stomp://h/path", "stomp://[::1"]
 )
-def test_a_wrong_url_is_told(url: str) -> None:
+def test_wrong_url_is_reported(url: str) -> None:
     with pytest.raises(StreamError, match="should be stomp://host:port"):
         StreamAddress(url).address()
 

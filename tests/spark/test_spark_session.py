@@ -41,7 +41,7 @@ def test_a_session_of_ours_is_for_this_machine_alone() -> None:
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_who_launches_us_chooses_the_master(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_chooses_the_master(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "1")
     assert _session.chosen({"spark.x": "y"}) == {"spark.x": "y"}
 
@@ -90,7 +90,7 @@ def test_a_missing_java_is_one_sentence(
     assert not list(tmp_path.glob("root/*/*")), "nothing was begun"
 
 
-def test_a_java_that_does_not_start_is_told_of_in_a_sentence(tmp_path: Path) -> None:
+def test_failing_java_is_reported_in_a_sentence(tmp_path: Path) -> None:
     """As one that is too old: it ends at Spark's first class."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

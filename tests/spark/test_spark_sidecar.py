@@ -81,7 +81,7 @@ def keys(root: Path) -> list[Key]:
     return [(row["epoch"], row["offset"]) for row in stored(root)]
 
 
-def test_what_is_there_is_drained_in_batches_and_resumed(
+def test_stream_is_drained_in_batches_and_resumed(
     server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     fill(server, 250)
@@ -121,7 +121,7 @@ def test_a_crash_between_write_and_commit_changes_nothing(
 
 
 @pytest.mark.full
-def test_what_was_written_stays_though_the_stream_has_lost_it(
+def test_written_rows_stay_after_the_stream_lost_them(
     server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     """A sidecar that dies before the commit, and starts again after the retention of the stream."""
@@ -151,7 +151,7 @@ def test_a_lost_checkpoint_overwrites_nothing(
 
 
 @pytest.mark.full
-def test_what_is_gone_is_a_row_and_ends_in_its_table(
+def test_lost_messages_become_a_row_and_reach_its_table(
     spark: "SparkSession",
     sidecar: Any,
     server: StreamServer,
@@ -193,7 +193,7 @@ def test_the_source_as_a_table(spark: "SparkSession", server: StreamServer) -> N
     assert reader.option("starting", "next").load().count() == 0
 
 
-def test_a_refusing_broker_is_told_in_one_line(
+def test_refusal_by_the_broker_is_reported_in_one_line(
     server: StreamServer, drain: Callable[..., list[dict[str, Any]]], sidecar: Any
 ) -> None:
     with pytest.raises(sidecar.SidecarError) as caught:
@@ -229,7 +229,7 @@ def test_a_signal_lets_the_batch_be_finished_and_no_row_is_lost(
     assert seen == [(server.log.epoch, number) for number in range(len(seen))]
 
 
-def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
+def test_missing_java_is_reported_in_one_line(tmp_path: Path) -> None:
     environ = {"JAVA_HOME": str(tmp_path), "PYTHONPATH": str(SCRIPT.parent.parent)}
     command = [sys.executable, str(SCRIPT), "--once", "--root", str(tmp_path / "root")]
     ended = subprocess.run(command, check=False, env=environ, capture_output=True, text=True)
@@ -237,7 +237,7 @@ def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (2, expected)
 
 
-def test_a_missing_pyspark_is_told_in_one_line(tmp_path: Path) -> None:
+def test_missing_pyspark_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('gone', name='pyspark')")
     path = os.pathsep.join([str(tmp_path), str(SCRIPT.parent.parent)])
     command = [sys.executable, str(SCRIPT), "--once", "--root", str(tmp_path / "root")]

@@ -166,7 +166,7 @@ def test_a_gap_row_is_a_record_of_its_table(server: StreamServer) -> None:
     assert second["offset"] == 2
 
 
-def test_what_is_trimmed_behind_the_last_message_is_a_gap_too(server: StreamServer) -> None:
+def test_messages_trimmed_behind_the_last_one_are_a_gap_too(server: StreamServer) -> None:
     fill(server, 10)
     reader = batch(server)
     ranges = reader.partitions()
@@ -238,7 +238,7 @@ def test_available_now_ends_where_it_was_prepared(server: StreamServer) -> None:
     assert reader.latestOffset(lost, ALL) is lost
 
 
-def test_a_lost_epoch_is_told_and_the_new_one_read_from_its_start(server: StreamServer) -> None:
+def test_lost_epoch_is_reported_and_the_new_one_read_from_its_start(server: StreamServer) -> None:
     fill(server, 30)
     reader = streaming(server, max_rows="10")
     before = server.log.epoch
@@ -257,7 +257,7 @@ def test_a_lost_epoch_is_told_and_the_new_one_read_from_its_start(server: Stream
     assert gap_of(row) == {"lo": 0, "hi": 10, "prev_epoch": before, "reason": "epoch"}
 
 
-def test_a_lost_epoch_of_which_all_was_read_is_told_too(server: StreamServer) -> None:
+def test_lost_epoch_that_was_read_completely_is_reported_too(server: StreamServer) -> None:
     fill(server, 5)
     reader = streaming(server)
     end = reader.latestOffset(reader.initialOffset(), ALL)
@@ -331,14 +331,14 @@ def test_batches_are_of_a_bounded_size(
         ({"url": "127.0.0.1:1"}, "should be stomp://host:port"),
     ],
 )
-def test_wrong_options_are_told(options: dict[str, str], message: str) -> None:
+def test_wrong_options_are_reported(options: dict[str, str], message: str) -> None:
     with pytest.raises(StreamError) as caught:
         StompDataSource(options)
     assert message in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_absent_broker_is_told_after_a_while(server: StreamServer) -> None:
+def test_absent_broker_is_reported_after_a_while(server: StreamServer) -> None:
     reader = streaming(server, retry_s="0.2")
     server.kill()
     with pytest.raises(StreamAway):

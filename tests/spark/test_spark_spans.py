@@ -74,7 +74,7 @@ def test_plots_span_the_data_where_they_are_much_shorter_than_the_days() -> None
 # --- with Spark -----------------------------------------------------------------------------------
 
 
-def test_what_a_boot_within_the_data_counted_is_known_from_its_first_row(
+def test_counts_of_a_boot_within_the_data_begin_with_its_first_row(
     spark: "SparkSession",
 ) -> None:
     """The first start was there before; of the second, all is known, but not of the process."""

@@ -98,7 +98,7 @@ def test_rows_are_made_of_items(spark: "SparkSession") -> None:
     assert found[3, 0]["oldest_input_age_s"] is None
 
 
-def test_what_stands_beside_an_empty_list_is_kept(spark: "SparkSession") -> None:
+def test_fields_beside_an_empty_list_are_kept(spark: "SparkSession") -> None:
     raw = spark.createDataFrame([tuple(message("ws", 1, hits=5).values())], struct(RAW))
     (row,) = records(raw, KINDS["ws"]).collect()
     assert (row["session_id"], row["hits"], row["idx"]) == (None, 5, 0)

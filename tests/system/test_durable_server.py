@@ -109,7 +109,7 @@ async def test_neither_receipt_nor_message_comes_before_the_commit(transport: st
             assert b"\nstored:memory\n" in reported[0].raw
 
 
-async def test_what_a_client_sends_behind_what_is_under_way_does_not_overtake_it() -> None:
+async def test_later_frames_do_not_overtake_pending_ones() -> None:
     async with gated() as (dial, store):
         producer, watcher = await dial.connect(), await dial.connect()
         await watcher.subscribe("/topic/t")
@@ -221,7 +221,7 @@ async def test_memory_is_bounded_while_the_store_hangs(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
-async def test_who_disconnects_gets_its_receipts_first(transport: str) -> None:
+async def test_disconnecting_client_gets_its_receipts_first(transport: str) -> None:
     async with gated(transport) as (dial, store):
         client = await dial.connect()
         store.hang()
@@ -241,7 +241,7 @@ async def test_who_disconnects_gets_its_receipts_first(transport: str) -> None:
 
 @pytest.mark.parametrize("transport", [MEMORY, TCP])
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_who_closes_its_half_gets_all_receipts(transport: str, hangs: bool) -> None:
+async def test_client_that_half_closes_gets_all_receipts(transport: str, hangs: bool) -> None:
     """``printf … | nc``: everything in one write, then the end."""
     async with gated(transport) as (dial, store):
         client = await dial.open()
@@ -267,7 +267,7 @@ async def test_who_closes_its_half_gets_all_receipts(transport: str, hangs: bool
         assert len(dial.stored("/queue/q")) == 100
 
 
-async def test_what_a_client_sent_before_it_vanished_is_stored() -> None:
+async def test_messages_of_a_lost_client_are_stored() -> None:
     async with gated() as (dial, store):
         client, consumer = await dial.connect(), await dial.connect()
         store.hang()
@@ -332,7 +332,7 @@ async def go_on_when_all_wait(store: GatedStore) -> None:
     store.go_on()
 
 
-async def test_what_nobody_waits_for_is_stored_at_the_end() -> None:
+async def test_records_without_a_waiter_are_stored_at_the_end() -> None:
     """The last ACK may still wait for company when the broker is stopped."""
     async with dialled() as dial:
         client = await dial.connect()

@@ -97,7 +97,7 @@ def new_logger(level: int) -> tuple[logging.Logger, list[str]]:
 # --- events ---------------------------------------------------------------------------------------
 
 
-async def test_all_events_are_told_in_order_and_the_channel_is_closed() -> None:
+async def test_all_events_arrive_in_order_and_the_channel_is_closed() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](100)
     async with broker(events=send) as handle:
         async with joined(handle) as one:
@@ -131,7 +131,7 @@ async def test_all_events_are_told_in_order_and_the_channel_is_closed() -> None:
     assert handle.events_lost == 0
 
 
-async def test_who_is_sent_away_by_a_stop_is_told_of() -> None:
+async def test_stop_reports_disconnected_clients() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](100)
     async with broker(events=send) as handle, joined(handle) as peer:
         await ask(peer, frames.subscribe("/t", id="1"))
@@ -163,7 +163,7 @@ async def test_each_session_of_a_socket_that_stays_has_its_end() -> None:
     assert {event.detail for event in ends} == {"from in-memory"}
 
 
-async def test_who_never_had_a_session_is_no_event() -> None:
+async def test_connection_without_a_session_is_no_event() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](100)
     async with broker(events=send) as handle, open_peer(await handle.connect()) as peer:
         await peer.send.send(frames.send("/a"))
@@ -185,7 +185,7 @@ async def test_a_full_channel_holds_up_nobody_and_what_is_lost_is_counted() -> N
         assert (values.kind, values.destination) == ("subscription-stop", "/t/4")
 
 
-async def test_a_gap_is_told_before_what_follows_it_even_if_that_is_lost_again() -> None:
+async def test_gap_is_reported_before_the_following_event_even_if_that_is_lost() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](1)
     feed = EventFeed(send)
     for _ in range(3):
@@ -208,7 +208,7 @@ async def test_events_that_nobody_wants_any_more() -> None:
         assert handle.events_lost == 0
 
 
-async def test_events_of_the_core_that_are_not_told() -> None:
+async def test_events_of_the_core_that_are_not_published() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](9)
     feed = EventFeed(send)
     for name in ("drop", "auth", "slow", "config", "trace"):
@@ -307,7 +307,7 @@ async def test_a_client_of_a_tls_listener_is_where_its_socket_is() -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False])
-async def test_who_is_at_an_unknown_stream_has_to_log_in(tells: bool) -> None:
+async def test_client_on_an_unknown_kind_of_stream_must_log_in(tells: bool) -> None:
     listener = await tcp_listener("127.0.0.1")
     port = listener.socket.getsockname()[1]
     async with broker(listeners=[Wrapped(listener, tells=tells)]):
@@ -336,7 +336,7 @@ async def test_a_unix_socket_is_of_this_machine(tmp_path: Path) -> None:
     ("host", "expected"),
     [("127.0.0.9", True), ("::1", True), ("fe80::1%eth0", False), ("3", False), ("", False)],
 )
-def test_what_counts_as_loopback(host: str, expected: bool) -> None:
+def test_addresses_that_count_as_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
@@ -351,7 +351,7 @@ async def test_the_client_connects_in_memory() -> None:
             assert (await messages.receive()).text == "hello"
 
 
-async def test_nobody_connects_when_no_broker_runs() -> None:
+async def test_connect_fails_when_no_broker_runs() -> None:
     with pytest.raises(ConnectionRefusedError, match="is not accepting connections"):
         await ServerHandle(()).connect()
     async with broker() as handle:
@@ -363,7 +363,7 @@ async def test_nobody_connects_when_no_broker_runs() -> None:
             raise AssertionError
 
 
-async def test_nobody_connects_after_a_hard_stop() -> None:
+async def test_connect_fails_after_a_hard_stop() -> None:
     async with trio.open_nursery() as nursery:
         handle = await nursery.start(partial(serve, Settings.of(**QUIET), listeners=[]))
         stream = await handle.connect()
@@ -397,7 +397,7 @@ async def test_a_connection_in_memory_is_bounded_and_a_slow_reader_slow(autojump
 
 
 @pytest.mark.parametrize("way", ["memory", "network"])
-async def test_what_was_received_before_a_stop_is_delivered_and_clients_see_a_clean_end(
+async def test_messages_before_a_stop_are_delivered_and_clients_see_a_clean_end(
     way: str,
 ) -> None:
     many = 50

@@ -96,9 +96,9 @@ WHERE = {
     "command": f"{HERE}::test_the_limit_of_a_command",
     "composite destination": f"{HERE}::test_the_limit_of_a_composite",
     "content-length digits": (
-        "test_decoder::test_what_breaks_a_rule_is_refused_however_the_bytes_are_cut"
+        "test_decoder::test_invalid_data_is_refused_however_the_bytes_are_split"
     ),
-    "cron text": "test_schedule::test_what_makes_no_sense_is_refused",
+    "cron text": "test_schedule::test_senseless_schedule_is_refused",
     "durable subscriptions": "test_bindings::test_durable_subscriptions_are_bounded",
     "events of a turn": "test_broker::test_events_of_a_turn_are_bounded_and_the_rest_is_counted",
     "header cache": "test_decoder::test_the_cache_is_bounded_in_entries_and_in_their_size",

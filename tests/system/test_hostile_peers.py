@@ -249,7 +249,7 @@ async def test_ten_thousand_connects_in_a_minute(
         assert await last.fence() == []
 
 
-async def test_who_was_there_before_the_storm_is_served_through_it(autojump_clock) -> None:
+async def test_earlier_client_is_served_during_the_storm(autojump_clock) -> None:
     async with open_dial(**QUIET, max_connections=20) as dial:
         old = await dial.connect()
         await old.subscribe("/t")

@@ -184,7 +184,7 @@ def parameters(method: str, name: str) -> Any:
     return description()["paths"][API + name][method.lower()]["parameters"]
 
 
-async def test_who_asks_is_told_their_rights(tmp_path: Path) -> None:
+async def test_user_can_list_their_rights(tmp_path: Path) -> None:
     users = save(tmp_path / "users", "alice:wonder-land\ncarol:singer\n")
     rules = save(tmp_path / "acl.toml", RULES + '[groups]\nops = ["carol"]\n')
     async with served(passwd_file=users, acl_file=rules) as broker:
@@ -253,7 +253,7 @@ async def test_pages_of_others_can_do_nothing(headers: dict[str, str]) -> None:
         assert (await client.receive()).body == b"a"
 
 
-async def test_a_closed_client_is_told_why_and_others_get_its_messages() -> None:
+async def test_closed_client_gets_the_reason_and_others_its_messages() -> None:
     async with served() as broker:
         sender, reader = await broker.connect({}), await broker.connect({})
         await reader.subscribe(Q, headers={"ack": "client"})

@@ -62,7 +62,7 @@ async def found(made: Served, wait_s: float) -> tuple[list[bytes], list[bytes]]:
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_who_is_removed_while_the_broker_is_down_leaves_nothing(
+async def test_user_removed_while_the_broker_is_down_leaves_nothing(
     tmp_path: Path, store: str
 ) -> None:
     users(tmp_path, ALICE, BOB)
@@ -77,7 +77,7 @@ async def test_who_is_removed_while_the_broker_is_down_leaves_nothing(
         assert await found(made, 1.2) == ([b"bob"], [b"bob"])
 
 
-async def test_who_is_removed_at_sighup_leaves_nothing(tmp_path: Path) -> None:
+async def test_user_removed_at_sighup_leaves_nothing(tmp_path: Path) -> None:
     users(tmp_path, ALICE, BOB)
     async with broker(tmp_path, "journal") as made:
         await leave_things(made, ALICE, 600)
@@ -88,7 +88,7 @@ async def test_who_is_removed_at_sighup_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_what_is_exported_and_imported_is_still_theirs(tmp_path: Path, store: str) -> None:
+async def test_imported_messages_keep_their_owner(tmp_path: Path, store: str) -> None:
     (tmp_path / "b").mkdir()
     users(tmp_path, ALICE, BOB)
     users(tmp_path / "b", BOB)
@@ -104,7 +104,7 @@ async def test_what_is_exported_and_imported_is_still_theirs(tmp_path: Path, sto
         assert await found(made, 1.5) == ([b"bob"], [b"bob"])
 
 
-def test_who_exists_depends_on_how_he_came() -> None:
+def test_existence_of_a_user_depends_on_the_login_method() -> None:
     book = UserBook({"alice": "wonder-land"})
     both = Accounts(book, PasscodeChecker(book), tls_login="common-name")
     mapped = Accounts(tls_login="mapped", certificates={"CN=x": "carol"})

@@ -49,7 +49,7 @@ def test_a_broker_stores_and_delivers_without_what_only_linux_has(tmp_path: Path
     assert ran.stdout == "x\n"
 
 
-def test_windows_is_told_in_one_line_what_is_missing(tmp_path: Path) -> None:
+def test_missing_feature_on_windows_is_reported_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ON_WINDOWS, "--port", "0"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path)
     assert (ran.returncode, ran.stderr) == (

@@ -89,7 +89,7 @@ async def test_a_page_is_a_line_for_debugging_only(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.covers("C08", "R13")
 @pytest.mark.parametrize("transport", [TCP, WS_MEMORY])
-async def test_a_wrong_login_is_told_the_same_whatever_is_wrong_and_no_secret_is_shown(
+async def test_failed_logins_get_the_same_error_without_secrets(
     users: str, transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -126,7 +126,7 @@ async def test_nothing_that_follows_connect_is_done_before_it_is_known_who_it_is
         assert dial.server.broker.publisher.received == 0
 
 
-async def test_what_follows_connect_at_once_is_done_behind_connected(users: str) -> None:
+async def test_frames_pipelined_after_connect_are_processed_after_connected(users: str) -> None:
     async with open_dial(passwd_file=users, **QUIET) as dial:
         client = await dial.open()
         headers = {"accept-version": "1.2", "host": "x", **ALICE}
@@ -138,7 +138,7 @@ async def test_what_follows_connect_at_once_is_done_behind_connected(users: str)
         assert commands == ["CONNECTED", "RECEIPT"]
 
 
-async def test_who_fails_often_is_told_when_to_come_back(users: str) -> None:
+async def test_client_with_many_failed_logins_gets_a_retry_time(users: str) -> None:
     async with open_dial(passwd_file=users, **QUIET) as dial:
         codes = set()
         for _ in range(5):
@@ -210,7 +210,7 @@ async def test_a_token_on_the_upgrade_as_header_in_the_query_and_in_a_cookie(key
 
 
 @pytest.mark.parametrize(("transport", "scheme"), [(WS_MEMORY, "http"), (WSS, "https")])
-async def test_what_a_browser_adds_by_itself_is_not_believed_of_foreign_pages(
+async def test_automatic_credentials_from_foreign_pages_are_ignored(
     users: str, key: str, transport: str, scheme: str
 ) -> None:
     """Cross-site WebSocket hijacking: the visitor's password and cookies are not the page's."""
@@ -357,7 +357,7 @@ async def test_a_new_certificate_is_used_without_dropping_connections(tmp_path: 
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-async def test_nobody_listens_to_the_world_without_users(host: str) -> None:
+async def test_public_listener_without_users_is_refused(host: str) -> None:
     with pytest.raises(OptionError) as caught:
         await serve(Settings.of(host=host, port=0))
     text = str(caught.value)
@@ -366,7 +366,7 @@ async def test_nobody_listens_to_the_world_without_users(host: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["insecure", "users", "loopback"])
-async def test_who_may_listen_to_the_world(users: str, why: str) -> None:
+async def test_settings_that_allow_a_public_listener(users: str, why: str) -> None:
     cases: dict[str, dict[str, object]] = {
         "insecure": {"host": "0.0.0.0", "insecure": True},
         "users": {"host": "0.0.0.0", "passwd_file": users, "tls": "off"},

@@ -67,7 +67,7 @@ def test_a_run_is_cut_where_the_credit_ends():
 
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("ack", ["auto", "client"])
-def test_who_leaves_leaves_nothing(stored, ack, lost):
+def test_leaving_reader_leaves_nothing(stored, ack, lost):
     bench = filled(6, stored=stored, window=2)
     readers = [
         reads(bench, ack=ack, from_seq="0"),
@@ -113,7 +113,7 @@ def test_from_disk_into_memory_nothing_is_missed_or_repeated():
     assert given == list(range(stream_of(bench).next))
 
 
-def test_what_was_read_ahead_is_given_up_when_memory_is_short():
+def test_read_ahead_is_dropped_when_memory_is_short():
     bench = filled(9, stored=True, window=1)
     reader = reads(bench, ack="client", from_seq="0", prefetch_count="2")
     frames = reader.reads()
@@ -127,7 +127,7 @@ def test_what_was_read_ahead_is_given_up_when_memory_is_short():
     assert offsets(reader.reads()) == [2, 3]
 
 
-def test_a_hole_in_the_store_is_told_like_a_start_that_is_gone():
+def test_gap_in_the_store_is_reported_like_a_trimmed_start():
     bench = filled(9, stored=True, window=1)
     assert isinstance(bench, DurableBench)
     bench.is_prompt = False
@@ -149,7 +149,7 @@ def test_a_hole_in_the_store_is_told_like_a_start_that_is_gone():
     assert stream_of(bench).lost == 5 + 4 + 1
 
 
-def test_a_hole_within_what_was_read_is_told():
+def test_gap_within_a_read_is_reported():
     bench = filled(9, stored=True, window=1)
     assert isinstance(bench, DurableBench)
     bench.is_prompt = False
@@ -185,7 +185,7 @@ def test_an_answer_that_comes_late_harms_nobody():
     assert gone.reads() == []
 
 
-def test_what_the_store_has_but_has_not_told_is_not_given():
+def test_unconfirmed_messages_of_the_store_are_not_delivered():
     bench = filled(3, stored=True, window=1)
     assert isinstance(bench, DurableBench)
     bench = bench.restarts()
@@ -201,7 +201,7 @@ def test_what_the_store_has_but_has_not_told_is_not_given():
     assert offsets(reader.reads()) == [3]
 
 
-def test_what_could_not_be_read_is_asked_for_again():
+def test_failed_read_is_repeated():
     bench = filled(9, stored=True, window=1)
     assert isinstance(bench, DurableBench)
     bench.is_prompt = False
@@ -218,7 +218,7 @@ def test_what_could_not_be_read_is_asked_for_again():
     assert offsets(reader.reads()) == list(range(9))
 
 
-def test_what_was_written_one_by_one_is_read_in_one_piece():
+def test_messages_written_one_by_one_are_read_in_one_piece():
     bench = filled(0, stored=True, window=1)
     for _ in range(9):
         bench.now += 1

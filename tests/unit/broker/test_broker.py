@@ -248,7 +248,7 @@ def test_events_of_a_turn_are_bounded_and_the_rest_is_counted(core: Core):
     assert events.lost == 5
 
 
-def test_the_last_watcher_is_not_told_of_its_own_end(core: Core):
+def test_last_watcher_does_not_get_its_own_end(core: Core):
     watcher = core.reader("DIAG/event/*", "0")
     assert [event[0] for event in core.events()] == ["subscribe"]
     watcher.unsubscribes("0")
@@ -272,7 +272,7 @@ def test_the_monitor_is_published_to_its_subscribers_and_kept_nowhere(core: Core
     assert late.error().get("code") == "reserved-destination"
 
 
-def test_what_expired_before_it_was_written_frees_its_consumers_credit(core: Core):
+def test_message_that_expires_unwritten_frees_credit(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "2"),))
     publisher.sends("/queue/q", "0", "1", headers=(("ttl", "1000"),))
@@ -392,7 +392,7 @@ def test_other_policies_hold_for_what_is_there_already():
 # --- the outbox of who has gone -------------------------------------------------------------------
 
 
-def test_whoever_holds_a_client_that_has_gone_holds_no_more_of_it(core: Core):
+def test_reference_to_a_removed_client_holds_no_state(core: Core):
     peers = [core.peer(), core.peer()]
     for peer in peers:
         peer.subscribes("/topic/t")

@@ -64,7 +64,7 @@ def test_nothing_is_seen_nor_receipted_before_the_store_has_it(core: DurableBenc
     assert (receipt.get("receipt-id"), receipt.get("stored")) == ("1", "memory")
 
 
-def test_a_withdrawn_send_is_never_seen_and_its_sender_is_told_once(core: DurableBench) -> None:
+def test_withdrawn_send_is_never_visible_and_reported_once(core: DurableBench) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q)
     stores(sender, "a")
@@ -92,7 +92,7 @@ def test_receipts_of_what_is_safe_come_before_the_error(core: DurableBench) -> N
 
 
 @pytest.mark.parametrize("survives", [True, False])
-def test_a_fault_is_told_behind_pending_receipts(core: DurableBench, survives: bool) -> None:
+def test_error_follows_pending_receipts(core: DurableBench, survives: bool) -> None:
     sender = core.actor()
     stores(sender, "a", receipt=b"1")
     sender.unsubscribes("none")
@@ -139,9 +139,7 @@ def test_stored_sends_and_acks_are_not_held(core: DurableBench) -> None:
         Disconnected(b"2"),
     ],
 )
-def test_whatever_else_a_client_says_waits_for_what_it_sent(
-    core: DurableBench, event: object
-) -> None:
+def test_later_frames_of_a_client_wait_for_its_sends(core: DurableBench, event: object) -> None:
     actor = core.reader("/topic/other")
     stores(actor, "a", receipt=b"1")
     actor.does(event)  # type: ignore[arg-type]
@@ -215,7 +213,7 @@ def test_other_clients_do_not_wait(core: DurableBench) -> None:
     assert got.text == "x"
 
 
-def test_who_is_gone_is_forgotten_when_all_it_sent_is_done(core: DurableBench) -> None:
+def test_lost_client_is_removed_when_its_sends_are_done(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a", receipt=b"1")
     sender.sends("/queue/other", "b")
@@ -235,7 +233,7 @@ def test_who_is_gone_is_forgotten_when_all_it_sent_is_done(core: DurableBench) -
     assert core.waiting("/queue/other") == ["b"]
 
 
-def test_who_is_gone_may_have_to_wait_again(core: DurableBench) -> None:
+def test_lost_client_may_have_to_wait_again(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a")
     sender.sends(Q, "b")
@@ -249,7 +247,7 @@ def test_who_is_gone_may_have_to_wait_again(core: DurableBench) -> None:
     assert sender.client not in core.broker.clients
 
 
-def test_who_is_gone_is_forgotten_after_a_failure_too(core: DurableBench) -> None:
+def test_lost_client_is_removed_after_a_failure_too(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a")
     sender.is_gone()
@@ -276,7 +274,7 @@ def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
     ends(core)
 
 
-def test_a_producer_that_is_blocked_when_the_store_fails_is_told() -> None:
+def test_blocked_producer_gets_an_error_when_the_store_fails() -> None:
     core = slow(max_messages=1, overflow="block")
     sender = core.actor()
     stores(sender, "a", "b", receipt=b"1")
@@ -288,7 +286,7 @@ def test_a_producer_that_is_blocked_when_the_store_fails_is_told() -> None:
     ends(core)
 
 
-def test_who_sends_more_than_may_be_under_way_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sender_over_the_limit_of_pending_sends_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "MAX_PENDING_BYTES", 100)
     core = slow()
     sender = core.actor()
@@ -336,7 +334,7 @@ def test_a_duplicate_of_what_is_withdrawn_is_withdrawn(core: DurableBench) -> No
     assert other.error().get("receipt-id") == "1"
 
 
-def test_a_scheduled_message_is_told_apart_in_the_same_way(core: DurableBench) -> None:
+def test_duplicate_scheduled_message_is_detected_too(core: DurableBench) -> None:
     one, other = core.actor(), core.actor()
     told_apart = {"AMQ_SCHEDULED_DELAY": "1000", "x_dedup_id": "1", "persistent": "true"}
     one.sends(Q, "a", **told_apart)  # type: ignore[arg-type]
@@ -438,7 +436,7 @@ def test_memory_is_given_back_for_what_is_withdrawn() -> None:
     ends(core)
 
 
-def test_who_was_turned_away_meanwhile_is_told_no_second_error(core: DurableBench) -> None:
+def test_client_with_an_error_gets_no_second_one(core: DurableBench) -> None:
     actor, other = core.actor(), core.actor()
     for each in (actor, other):
         each.client.client_id = "same"
@@ -453,7 +451,7 @@ def test_who_was_turned_away_meanwhile_is_told_no_second_error(core: DurableBenc
     ends_with_durables(core)
 
 
-def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts(core: DurableBench) -> None:
+def test_error_in_frames_that_do_not_wait_follows_pending_receipts(core: DurableBench) -> None:
     actor = core.actor()
     stores(actor, "a", receipt=b"1")
     actor.acks("nonsense")
@@ -494,7 +492,7 @@ def test_an_ack_of_what_is_not_stored_waits_for_nobody(core: DurableBench) -> No
     assert summary(reader.frames()) == ["RECEIPT 2"]
 
 
-def test_who_is_gone_while_it_waited_for_room_is_forgotten_when_the_rest_is_safe() -> None:
+def test_client_lost_while_blocked_is_removed_when_the_rest_is_safe() -> None:
     core = slow(max_messages=1, overflow="block")
     filler, producer = core.actor(), core.actor()
     filler.sends(Q, "fills it")
@@ -520,7 +518,7 @@ def test_statistics_are_not_kept_while_the_store_is_far_behind(
     assert stream.coming == 1
 
 
-def test_who_is_too_slow_for_what_has_become_safe_is_turned_away() -> None:
+def test_consumer_too_slow_for_confirmed_messages_is_disconnected() -> None:
     core = DurableBench(book={}, policies=BrokerPolicies(max_backlog_bytes=1024), is_prompt=False)
     durable, acking, producer = core.actor(), core.actor(room=0), core.actor()
     durable.subscribes("/topic/t", durable_subscription_name="d")

@@ -40,7 +40,7 @@ def stores(actor: Actor, *bodies: str, to: str = Q, receipt: bytes | None = None
     actor.sends(to, *bodies, persistent="true", receipts=receipts)
 
 
-def test_who_waits_is_told_that_its_message_may_be_stored_and_it_is(
+def test_waiting_sender_learns_that_its_message_may_be_stored(
     core: DurableBench, waiting: Actor
 ) -> None:
     error = waiting.error()
@@ -51,7 +51,7 @@ def test_who_waits_is_told_that_its_message_may_be_stored_and_it_is(
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_would_be_stored_is_refused_until_the_store_answers(core: DurableBench) -> None:
+def test_durable_messages_are_refused_until_the_store_answers(core: DurableBench) -> None:
     sender, composite, other = core.actor(), core.actor(), core.actor()
     stores(sender, "b", receipt=b"2")
     assert (sender.error().get("message"), sender.client.awaited) == (NEW, 0)
@@ -82,7 +82,7 @@ def test_other_messages_go_on(core: DurableBench) -> None:
     assert "ERROR" not in [frame.command for frame in sender.frames()]
 
 
-def test_who_waits_for_the_receipt_of_an_ack_alone_goes_on_waiting(core: DurableBench) -> None:
+def test_client_waiting_for_the_receipt_of_an_ack_keeps_waiting(core: DurableBench) -> None:
     consumer, frames = core.unacknowledged(Q, "a")
     consumer.acks(*frames, receipt=b"acked")
     gone = core.actor()

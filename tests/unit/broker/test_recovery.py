@@ -68,7 +68,7 @@ def test_priorities_are_recovered_each_in_order(core: DurableBench) -> None:
     emptied(core)
 
 
-def test_what_was_unacknowledged_comes_back_in_order(core: DurableBench) -> None:
+def test_unacknowledged_messages_return_in_order(core: DurableBench) -> None:
     reader = core.reader(Q, ack="client-individual")
     stores(core.actor(), *numbered("", 6))
     frames = reader.reads()
@@ -167,7 +167,7 @@ def test_several_copies_of_one_message_are_each_their_own(core: DurableBench) ->
         assert reader.bodies() == ["a"]
 
 
-def test_what_cannot_be_taken_over_is_told_and_stays() -> None:
+def test_unrecoverable_message_is_reported_and_stays() -> None:
     store = MemoryStore()
     records: list[Record] = [
         Keep("durable:bad", "{"),

@@ -80,7 +80,7 @@ def test_a_subscribe_that_is_one_too_many_leaves_no_destination(id: str) -> None
     assert names(made) == before
 
 
-def test_what_there_is_no_memory_for_leaves_no_destination() -> None:
+def test_send_refused_for_memory_creates_no_destination() -> None:
     made, _, before = bench()
     actor, memory = made.actor(), made.memory
     memory.force_table(memory.tables_room - destination_cost("/topic/a", Kind.TOPIC))
@@ -91,7 +91,7 @@ def test_what_there_is_no_memory_for_leaves_no_destination() -> None:
     assert memory.tables_bytes - of_the_broker(made) == used
 
 
-def test_what_was_there_before_stays() -> None:
+def test_existing_destination_stays_after_a_refusal() -> None:
     made, actor, _ = bench()
     sender = made.actor()
     sender.sends("/topic/silent", "nobody heard it")

@@ -49,7 +49,7 @@ def test_a_batch_that_takes_long_waits_for_those_of_others(desk: Clocked):
     assert max(desk.pieces) <= MOST
 
 
-def test_who_waits_is_served_in_turn(desk: Clocked):
+def test_waiting_clients_are_served_in_turn(desk: Clocked):
     actors = [desk.actor() for _ in range(3)]
     for number, actor in enumerate(actors):
         actor.does(*[run_of(f"/queue/{number}", [f"{n}"]) for n in range(60)])
@@ -64,7 +64,7 @@ def test_who_waits_is_served_in_turn(desk: Clocked):
 
 
 @pytest.mark.parametrize("is_gone_first", [False, True])
-def test_who_leaves_has_what_it_sent_before_done(desk: Clocked, is_gone_first: bool):
+def test_frames_before_a_disconnect_are_processed(desk: Clocked, is_gone_first: bool):
     busy = desk.actor()
     busy.does(*[run_of("/queue/q", [f"{n}"]) for n in range(60)])
     reported: list[bool] = []
@@ -271,7 +271,7 @@ def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():
     desk.ends()
 
 
-def test_who_acknowledges_with_credit_left_has_nothing_looked_for(desk: Clocked):
+def test_ack_with_credit_left_searches_no_message(desk: Clocked):
     desk.queues(2 * FEW_QUEUES)
     reader = desk.reader(WILD, ack="client-individual", prefetch_count=f"{2 * FEW_QUEUES + 1}")
     desk.settles()
@@ -329,7 +329,9 @@ def test_many_selectors_are_asked_in_pieces(destination: str, headers: dict[str,
     assert max(desk.pieces) <= MOST
 
 
-def test_who_comes_or_goes_while_selectors_are_asked_gets_what_it_should(desk: Clocked):
+def test_subscribers_that_come_or_go_during_selector_evaluation_get_the_right_messages(
+    desk: Clocked,
+):
     actors = asked(desk)
     sender, late = desk.actor(), desk.actor()
     sender.sends(TOPIC, "a", k="v", n="q")

@@ -15,7 +15,7 @@ ALL = [f"{n}" for n in range(REQUESTS)]
 
 
 @pytest.mark.parametrize("delay", ["", "500"])
-def test_what_a_turn_answers_is_bounded(desk: Clocked, delay: str):
+def test_answers_are_bounded_per_turn(desk: Clocked, delay: str):
     actors = [desk.actor() for _ in range(TAKERS)]
     for actor in actors:
         actor.outbox.is_logged = True

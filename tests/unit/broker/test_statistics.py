@@ -98,7 +98,7 @@ def test_events_that_are_kept_need_no_subscriber(bench: Bench) -> None:
     assert [event.reason for event in bench.broker.take_events()] == ["test"]
 
 
-def test_a_drop_is_told_of_once(bench: Bench) -> None:
+def test_drop_is_reported_once(bench: Bench) -> None:
     bench.reader("DIAG/event/drop")
     bench.broker.take_events()
     bench.broker.record_drop("test", 3, "/topic/a")

@@ -83,7 +83,7 @@ def test_temporary_destinations_are_never_stored() -> None:
     core.ends()
 
 
-def test_what_was_acknowledged_is_gone_after_a_restart() -> None:
+def test_acknowledged_message_is_gone_after_a_restart() -> None:
     core = made()
     actor = core.reader(Q, ack="client-individual")
     stores(actor, "a", "b", "c")
@@ -162,7 +162,7 @@ def test_dead_letters_keep_their_place_among_what_is_sent_there() -> None:
     core.ends()
 
 
-def test_what_expires_is_gone_from_the_store() -> None:
+def test_expired_message_is_removed_from_the_store() -> None:
     core = made(dead_letter_expired=True)
     stores(core.actor(), "a", ttl="1000")
     core.turn()
@@ -172,7 +172,7 @@ def test_what_expires_is_gone_from_the_store() -> None:
     core.ends()
 
 
-def test_what_expired_meanwhile_is_not_delivered_after_a_restart() -> None:
+def test_message_that_expired_meanwhile_is_not_delivered_after_a_restart() -> None:
     core = made()
     stores(core.actor(), "short", "gone", ttl="1000")
     stores(core.actor(), "long", ttl="100000")
@@ -278,7 +278,7 @@ def test_a_nack_in_a_transaction_is_done_when_that_is_safe(core: DurableBench) -
     assert left(core, DLQ) == ["a"]
 
 
-def test_what_a_withdrawn_transaction_dropped_is_in_the_dead_letters_for_good() -> None:
+def test_messages_dropped_by_a_withdrawn_transaction_stay_dead_letters() -> None:
     core = made(is_prompt=False, max_messages=1, overflow="dead-letter")
     stores(core.actor(), "old")
     answered(core)

@@ -132,7 +132,7 @@ def test_expires_follows_a_wall_clock_that_is_set_ahead(
     assert core.got() == ["later"]
 
 
-def test_what_is_sent_after_the_wall_clock_was_set_is_judged_by_it(core: WallBench) -> None:
+def test_message_sent_after_the_clock_was_set_uses_the_new_time(core: WallBench) -> None:
     """The report's case: RTC wrong at boot, NTP, a SEND with ``expires``, and it never came."""
     core.sets(-HOUR)
     sends(core.actor(), "a", expires=core.day_ms(60), persistent="true")
@@ -253,7 +253,7 @@ def test_a_last_value_follows_it(core: WallBench, step_s: float) -> None:
 
 
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
-def test_what_is_parked_follows_it(step_s: float) -> None:
+def test_parked_messages_follow_the_wall_clock(step_s: float) -> None:
     core = Core(book={TOPIC: DestinationPolicy(ttl_ms=10_000_000)}, wall_offset_s=900.0)
     day_ms = round((core.now + 960) * 1000)
     core.peer().sends(TOPIC, "a", headers=(("expires", str(day_ms)),))
@@ -265,7 +265,7 @@ def test_what_is_parked_follows_it(step_s: float) -> None:
     core.ends()
 
 
-def test_what_is_written_late_follows_it() -> None:
+def test_late_records_follow_the_wall_clock() -> None:
     core = Core(wall_offset_s=900.0)
     reader, other = core.peer(), core.peer()
     reader.subscribes(TOPIC)
@@ -327,7 +327,7 @@ def test_a_delay_follows_the_time_that_passes(
 
 
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
-def test_what_the_wall_clock_was_set_by_is_not_made_up_for(core: WallBench, step_s: float) -> None:
+def test_step_of_the_wall_clock_is_not_compensated(core: WallBench, step_s: float) -> None:
     """From TIME on every second: an hour that did not pass brings no 3,600 messages."""
     sends_at(core, 60, "false", PERIOD="1000", REPEAT="9000")
     core.turn()
@@ -408,7 +408,7 @@ def test_a_cron_that_is_in_its_repetitions_is_left_alone(
 # --- the time of day itself -----------------------------------------------------------------------
 
 
-def test_how_the_clock_was_set_is_told_to_the_store_before_what_comes_after(
+def test_step_of_the_clock_is_stored_before_later_records(
     core: WallBench,
 ) -> None:
     sends(core.actor(), "a", persistent="true")

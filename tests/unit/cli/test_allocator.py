@@ -44,7 +44,7 @@ async def test_a_process_that_grows_gives_pages_back(autojump_clock) -> None:
     assert freed == [START + GROWTH_BYTES, START + GROWTH_BYTES]
 
 
-async def test_what_stays_is_not_given_back_again(autojump_clock) -> None:
+async def test_retained_memory_is_not_trimmed_again(autojump_clock) -> None:
     size, calls = START, 0
 
     def trim(_: int) -> int:
@@ -114,7 +114,7 @@ print(faults())
 
 
 @pytest.mark.skipif(not GLIBC, reason="another C library has other options")
-def test_what_a_large_message_leaves_is_there_for_the_next() -> None:
+def test_memory_of_a_large_message_is_reused() -> None:
     """In a process of its own: it is for ever. As glibc comes, these are 10,000 faults."""
     command = [sys.executable, "-c", FAULTS]
     told = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60)
@@ -122,7 +122,7 @@ def test_what_a_large_message_leaves_is_there_for_the_next() -> None:
 
 
 @pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"])
-def test_what_the_operator_tunes_stays(name: str) -> None:
+def test_operators_settings_of_the_allocator_stay(name: str) -> None:
     assert not Allocator.of_process().keep_free_memory({name: "1"})
 
 

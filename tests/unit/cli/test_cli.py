@@ -81,7 +81,7 @@ def test_options_and_the_words_of_the_seed(line: str, values: dict[str, object])
         ("-c -1", "checkpoint_s is -1.0, but must be 0 or more"),
     ],
 )
-def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:
+def test_mistake_is_reported_with_its_remedy(line: str, message: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse(line.split())
     assert str(caught.value).startswith(message)

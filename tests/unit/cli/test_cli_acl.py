@@ -45,7 +45,7 @@ def ask(told: Told) -> Ask:
 # test
 
 
-def test_what_is_allowed_is_told_with_the_rules_place(file: Path, ask: Ask):
+def test_permission_is_reported_with_the_location_of_the_rule(file: Path, ask: Ask):
     line = f"allowed by {file}:6 (rule 2): 'alice' may send to '/topic/x'\n"
     assert ask(file, "alice", "send", "/topic/x") == line
 
@@ -92,7 +92,7 @@ def test_every_part_of_a_composite_must_be_allowed(file: Path, ask: Ask):
         (["ann", "monitor", "DIAG/session"], 1, 1),
     ],
 )
-def test_what_takes_monitor_is_said(words: list[str], code: int, lines: int, ask: Ask):
+def test_need_for_the_monitor_right_is_reported(words: list[str], code: int, lines: int, ask: Ask):
     told = ask(None, *words, code=code).splitlines()
     assert len(told) == lines
     is_noted = told[-1].startswith("note: the broker's own topics require monitor, not ")

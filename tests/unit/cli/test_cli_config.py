@@ -105,7 +105,7 @@ def test_check_reads_the_files_that_settings_name(run, write: Write):
         (["import", "a", "--port"], "config import: unknown argument '--port' (--help)"),
     ],
 )
-def test_a_mistake_is_told(words: list[str], told: str, write: Write):
+def test_mistake_is_reported(words: list[str], told: str, write: Write):
     write("", "x")
     with pytest.raises(OptionError) as caught:
         main(words)
@@ -306,11 +306,11 @@ def test_import_of_each_setting(run, write: Write, text: str, values: dict[str, 
         (':zz: "a\tb"\n', ':zz: "a\\tb" - stompserver has no such setting\n'),
     ],
 )
-def test_what_has_no_place_is_told_in_comments(run, write: Write, text: str, told: str):
+def test_settings_without_an_equivalent_become_comments(run, write: Write, text: str, told: str):
     assert told in imported(write, run, text)[1]
 
 
-def test_nothing_to_tell_is_not_told(run, write: Write):
+def test_empty_sections_are_not_printed(run, write: Write):
     _, told = imported(write, run, ":queue: file\n:storage: /s\n")
     assert "Relative" not in told
     assert "Not here" not in imported(write, run, ":port: 1\n:debug: false\n")[1]
@@ -340,7 +340,7 @@ def test_nothing_to_tell_is_not_told(run, write: Write):
         (":a: |\n", "must be a plain text, number or truth"),
     ],
 )
-def test_what_is_no_simple_setting_is_refused(write: Write, text: str, told: str):
+def test_setting_that_is_not_simple_is_refused(write: Write, text: str, told: str):
     path = write(text, "stompserver.conf")
     with pytest.raises(OptionError) as caught:
         main(["import", path])
@@ -348,7 +348,7 @@ def test_what_is_no_simple_setting_is_refused(write: Write, text: str, told: str
     assert str(caught.value).startswith(path)
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path):
+def test_file_that_is_not_text_is_refused(tmp_path: Path):
     path = tmp_path / "x"
     path.write_bytes(b":a: \xff\n")
     with pytest.raises(OptionError, match="the text is not UTF-8"):

@@ -72,7 +72,7 @@ async def test_lines_are_written_together_and_soon(
 
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR])
-async def test_what_is_urgent_waits_for_nothing(
+async def test_urgent_lines_do_not_wait(
     level: int, stream: Stream, gathering: trio.CancelScope
 ) -> None:
     log.info("before")
@@ -105,7 +105,7 @@ async def test_the_end_leaves_nothing_behind(stream: Stream, gathering: trio.Can
     assert stream.getvalue() == "last\nafterwards\n"
 
 
-async def test_what_cannot_be_written_or_told_ends_nothing(
+async def test_failed_log_write_ends_nothing(
     stream: Stream,
     gathering: trio.CancelScope,
     monkeypatch: pytest.MonkeyPatch,

@@ -171,7 +171,7 @@ def test_a_bad_passcode_changes_nothing(passwd: Passwd, file: str, line: bytes, 
         ([UnicodeDecodeError("ascii", b"\xff", 0, 1, "ordinal")], "character set"),
     ],
 )
-def test_what_is_typed_wrong_changes_nothing(
+def test_mistyped_passcode_changes_nothing(
     passwd: Passwd, file: str, keys: list[str | BaseException], why: str
 ) -> None:
     ran = passwd.typed("add", file, "alice", keys=keys)
@@ -228,9 +228,7 @@ def test_a_user_who_came_while_we_asked_is_not_replaced(passwd: Passwd, file: st
     assert knows(file, "alice", "theirs")
 
 
-def test_a_mode_that_became_tighter_is_told_and_one_for_a_group_stays(
-    passwd: Passwd, file: str
-) -> None:
+def test_tightened_mode_is_reported_and_group_mode_stays(passwd: Passwd, file: str) -> None:
     save(file, "", 0o644)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
     assert f"{file}: changed its mode from 0644 to 0600" in ran.out
@@ -313,7 +311,7 @@ def test_a_secret_in_place_of_a_command_is_not_shown(passwd: Passwd) -> None:
         (["import", "x"], "FILE"),
     ],
 )
-def test_what_is_missing_is_named(passwd: Passwd, words: list[str], missing: str) -> None:
+def test_missing_argument_is_named(passwd: Passwd, words: list[str], missing: str) -> None:
     ran = passwd(*words)
     name = " ".join(["passwd", *words[:1]])
     assert ran.code == 2
@@ -363,13 +361,13 @@ def test_a_passcode_is_verified(passwd: Passwd, file: str, stored: str) -> None:
         assert ran == Ran(1, f"{file}: that is not the passcode of alice\n", "")
 
 
-def test_nobody_is_asked_for_the_passcode_of_nobody(passwd: Passwd, file: str) -> None:
+def test_no_prompt_for_an_unknown_user(passwd: Passwd, file: str) -> None:
     save(file, "alice:x\n")
     ran = passwd.typed("verify", file, "bob", keys=[])
     assert (ran.code, "has no user 'bob'" in ran.err) == (1, True)
 
 
-def test_a_hash_with_other_parameters_is_told(passwd: Passwd, file: str) -> None:
+def test_hash_with_other_parameters_is_reported(passwd: Passwd, file: str) -> None:
     save(file, f"alice:{OLDER.hash(SECRET)}\n")
     ran = passwd("verify", file, "alice", "--stdin", stdin=b"geheim\n")
     assert (ran.code, "passwd add --replace renews it" in ran.out) == (0, True)
@@ -391,13 +389,13 @@ def test_the_list(passwd: Passwd, file: str) -> None:
     ]
 
 
-def test_the_list_of_nobody(passwd: Passwd, file: str) -> None:
+def test_empty_list_of_users(passwd: Passwd, file: str) -> None:
     save(file, "")
     assert passwd("list", file) == Ran(0, "", "")
     assert passwd("list", file, "--json") == Ran(0, "[]\n", "")
 
 
-def test_a_file_with_a_bad_line_is_told_by_every_command(passwd: Passwd, file: str) -> None:
+def test_file_with_a_bad_line_is_reported_by_every_command(passwd: Passwd, file: str) -> None:
     save(file, "alice:x\nbob:$2b$12$geheim\n")
     others = [["list", file], ["import", file, file]]
     for words in [[command, file, "alice"] for command in ("add", "del", "verify")] + others:

@@ -60,7 +60,7 @@ def test_an_address_that_cannot_be_had(error: Exception, line: str) -> None:
     assert explain(error, ListenOptions(port=5000)) == line
 
 
-def test_an_ipv6_address_is_told_in_brackets() -> None:
+def test_ipv6_address_is_printed_in_brackets() -> None:
     line = explain(OSError("odd"), ListenOptions(host="::1", port=5000))
     assert line.startswith("cannot listen on [::1]:5000: ")
 
@@ -328,7 +328,7 @@ async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
         (LookupError("bug"), ExceptionGroup, "nursery"),  # not taken for an address
     ],
 )
-async def test_what_ends_it_before_it_listens(
+async def test_errors_before_it_listens(
     monkeypatch: pytest.MonkeyPatch, error: Exception, told: type[Exception], text: str
 ) -> None:
     install(monkeypatch, FakeServer(error))

@@ -51,7 +51,7 @@ def sqlite(path: str) -> dict[str, object]:
         ("-c 3 --checkpoint-s 4", {"checkpoint_s": 4.0}),
     ],
 )
-def test_what_they_select(line: str, values: dict[str, object]) -> None:
+def test_profiles_select_options(line: str, values: dict[str, object]) -> None:
     assert parse(line.split()).settings == Settings.of(**values)
 
 
@@ -95,7 +95,7 @@ def test_the_directory_of_a_database_is_made(line: str, directory: str) -> None:
     assert parse(line.split()).new_directory == directory
 
 
-def test_a_directory_that_cannot_be_made_is_told(
+def test_failure_to_create_a_directory_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_stomp.cli.commands._serve.set_up_log", lambda *_: None)

@@ -105,7 +105,7 @@ def test_the_version_has_many_names(word: str, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("word", "name"), [("pub", "send"), ("sub", "subscribe"), ("req", "request")]
 )
-def test_what_others_call_it(word: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_aliases_of_commands(word: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([word, "--help"])
     assert capsys.readouterr().out.startswith(f"usage: trio-stomp {name} ")
@@ -129,7 +129,7 @@ def test_the_same_letters_in_another_order_are_the_nearest() -> None:
         ),
     ],
 )
-def test_what_needs_no_broker_imports_none(line: str, code: int, heavy: set[str]) -> None:
+def test_commands_without_a_broker_import_none(line: str, code: int, heavy: set[str]) -> None:
     program = (
         "import sys; from trio_stomp.cli import main\n"
         f"try: code = main({line.split()})\nexcept SystemExit as ended: code = ended.code\n"
@@ -242,7 +242,7 @@ def test_a_mistake_is_one_line_with_its_remedy(
         "explain a-1 --login u --url ://u:geheim@x",
     ],
 )
-def test_what_may_be_a_secret_is_not_repeated(
+def test_possible_secret_is_not_repeated(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(line.split()) == 2
@@ -317,7 +317,7 @@ def test_only_yes_is_yes(
     assert capsys.readouterr().err == "Drop it? [y/N] "
 
 
-def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_prompt_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(OptionError, match="confirm with --yes"):
         ask_yes("Drop it?")
@@ -366,7 +366,7 @@ def test_an_option_may_stand_anywhere_between_the_words(parser: argparse.Argumen
         ("-- /queue/o --json", "/queue/o", "--json"),
     ],
 )
-def test_what_a_body_is_beside_options(line: str, destination: str, body: str) -> None:
+def test_body_argument_beside_options(line: str, destination: str, body: str) -> None:
     given = _send.make_parser().parse_args(line.split())
     assert (given.destination, given.body) == (destination, body)
 
@@ -417,7 +417,7 @@ def test_the_url_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _connect_options.read_address(namespace()).port == 61613
 
 
-def test_who_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "secret"
     file.write_bytes(b"geheim\r\nmore\n")
     monkeypatch.setenv("TRIO_STOMP_PASSCODE", "other")
@@ -532,7 +532,7 @@ def test_an_answer_that_does_not_do(site: FakeSite, name: str, told: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_who_asks_is_told(site: FakeSite) -> None:
+def test_requester_gets_an_answer(site: FakeSite) -> None:
     site_of(site, Access("u", "p\u00e4")).get("/api/v1/object")
     site_of(site, Access(token="t.o.k")).get("/api/v1/object")
     pair = base64.b64encode("u:p\u00e4".encode()).decode()
@@ -545,7 +545,7 @@ def test_a_page_beyond_all_bounds(site: FakeSite, monkeypatch: pytest.MonkeyPatc
         site_of(site).get("/api/v1/object")
 
 
-def test_an_answer_without_text_is_told_by_its_number() -> None:
+def test_answer_without_text_is_reported_by_its_number() -> None:
     assert _http_get.Answer(503, b"").text() == "status 503"
 
 
@@ -620,7 +620,7 @@ def test_a_certificate_that_is_not_trusted_has_its_remedy_in_every_tool(
 
 
 @pytest.mark.parametrize("tool", ["health", "send"])
-def test_who_is_trusted_may_be_a_variable(tool: str, tmp_path: Path) -> None:
+def test_trusted_authority_may_be_a_variable(tool: str, tmp_path: Path) -> None:
     words = [tool] if tool == "health" else [tool, "/queue/a", "body"]
     with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
         url = f"stomps://127.0.0.1:{broker.port}"
@@ -661,7 +661,7 @@ def test_the_health_of_a_broker_that_speaks_tls_only() -> None:
     assert ran.returncode == 0
 
 
-def test_a_secret_is_told_to_nobody_whose_certificate_was_not_looked_at(tmp_path: Path) -> None:
+def test_secret_is_not_sent_without_a_verified_certificate(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t.o.k")
     with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
         url = f"stomp://127.0.0.1:{broker.port}"
@@ -710,7 +710,7 @@ def test_health_as_json(told: Told) -> None:
     }
 
 
-def test_nobody_there_is_exit_2() -> None:
+def test_missing_broker_is_exit_code_2() -> None:
     ran = run("health", "--json", "--url", f"http://127.0.0.1:{free_port()}")
     assert (ran.returncode, ran.stderr) == (2, "")
     told = json.loads(ran.stdout)

@@ -127,7 +127,7 @@ def test_headers_of_one_hop_are_not_sent_again() -> None:
 # send
 
 
-def test_what_became_of_a_message_is_told(told: Told) -> None:
+def test_fate_of_a_message_is_printed(told: Told) -> None:
     assert told("send", "/queue/s1", "hello") == "sent to /queue/s1: stored memory\n"
     assert told("send", "/topic/s1", "hello") == "sent to /topic/s1: matched 0\n"
     hint = "the name of a queue begins with /queue/"
@@ -174,7 +174,7 @@ def test_lines_keep_their_order(broker: ThreadedBroker, tmp_path: Path) -> None:
     assert ran.stdout.splitlines() == lines
 
 
-def test_what_is_printed_can_be_sent(told: Told) -> None:
+def test_printed_message_can_be_sent(told: Told) -> None:
     for number in range(3):
         told("send", "/queue/s4", f"body {number}", "-H", f"n:{number}")
     taken = told("subscribe", "/queue/s4", "--json", "--count", "3", "--for", "30")
@@ -214,7 +214,7 @@ def test_a_mistake_in_the_middle_tells_how_far_it_came(
     assert ran.stdout.count(b"\n") == 1
 
 
-def test_what_cannot_be_read_or_sent_is_refused(told: Told) -> None:
+def test_unreadable_or_unsendable_input_is_refused(told: Told) -> None:
     out = told("send", "d", "--file", "/", code=2)
     assert "--file / cannot be read: Is a directory" in out
     assert "the header receipt is written by the client" in told(
@@ -232,7 +232,7 @@ def test_little_is_on_its_way_where_messages_are_large(
     assert out == "5 sent: 5 matched 0\n"
 
 
-def test_what_cannot_be_sent_ends_it(
+def test_unsendable_input_ends_the_command(
     tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pipeline, "AT_ONCE", 1)
@@ -258,7 +258,7 @@ def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> No
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_nobody_there_is_one_line_with_the_remedy() -> None:
+def test_missing_broker_is_one_line_with_the_remedy() -> None:
     ran = run("send", "/queue/a", "x", "--url", "stomp://127.0.0.1:1")
     check_refused(ran, "is the broker running there? check --url", code=1)
     assert ran.stderr.startswith("trio-stomp send: error: ")
@@ -286,7 +286,7 @@ def test_a_wrong_login_is_one_line(tmp_path: Path, told: Told) -> None:
         ([LinkLost("gone"), BaseExceptionGroup("", [LinkLost("x")])], CannotDo, "h: gone; try"),
     ],
 )
-def test_of_many_errors_one_is_told(
+def test_only_one_of_many_errors_is_printed(
     errors: list[BaseException], kind: type[BaseException], told: str
 ) -> None:
     address = Address("h", 1, False)
@@ -352,7 +352,7 @@ def test_a_selector_and_headers_reach_the_broker(told: Told) -> None:
     assert told(*line) == "yes\n"
 
 
-def test_what_was_printed_is_acknowledged(told: Told) -> None:
+def test_printed_messages_are_acknowledged(told: Told) -> None:
     for body in ("a", "b"):
         told("send", "/queue/t5", body)
     assert told("subscribe", "/queue/t5", "--count", "1", "--for", "30") == "a\n"
@@ -367,7 +367,7 @@ def test_a_stream_from_its_first_message(told: Told) -> None:
     assert [each["headers"]["x-stream-offset"] for each in found] == ["0", "1"]
 
 
-def test_who_prints_listens_for_signals_already(
+def test_signals_are_handled_before_the_first_line(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who reads what is printed may send one; before that it would be lost, in the background."""
@@ -402,7 +402,9 @@ def test_ctrl_c_ends_a_subscriber_in_order(broker: ThreadedBroker, told: Told) -
     assert told("subscribe", "/queue/t6", "--browse") == ""
 
 
-def test_what_nobody_reads_is_not_acknowledged(broker: ThreadedBroker, told: Told) -> None:
+def test_messages_not_read_from_the_pipe_are_not_acknowledged(
+    broker: ThreadedBroker, told: Told
+) -> None:
     told("send", "/queue/t7", "kept")
     ran = run_unread("subscribe", "/queue/t7", TRIO_STOMP_URL=broker.url)
     assert (ran.returncode, ran.stderr) == (141, b"")
@@ -425,7 +427,7 @@ def test_a_terminal_is_not_driven_by_a_body(
     assert not printer.is_done
 
 
-def test_a_broker_that_goes_away_is_told() -> None:
+def test_lost_broker_is_reported() -> None:
     with (
         threaded_broker() as broker,
         started("subscribe", "/queue/a", "--url", broker.url) as (process, _, stdout, stderr),
@@ -516,9 +518,7 @@ def test_dead_letters_are_sent_again(broker: ThreadedBroker, told: Told) -> None
     assert told("dlq", "retry", "d2") == "/queue/DLQ.d2: 0 sent again\n"
 
 
-def test_what_was_sent_once_is_no_duplicate_when_it_is_sent_again(
-    broker: ThreadedBroker, told: Told
-) -> None:
+def test_resent_file_is_no_duplicate(broker: ThreadedBroker, told: Told) -> None:
     async def work() -> None:
         async with open_client(broker.url) as client:
             headers = {"x-dedup-id": "7", "AMQ_SCHEDULED_DELAY": "1"}

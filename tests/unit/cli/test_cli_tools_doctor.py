@@ -130,7 +130,7 @@ def test_it_checks_what_serve_would_be_given(
     assert "tls" in found
 
 
-def test_what_serve_would_refuse_is_the_operators_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_refused_by_serve_are_the_operators_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIO_STOMP__LISTEN__PROT", "1")
     with pytest.raises(OptionError, match="did you mean TRIO_STOMP__LISTEN__PORT"):
         _doctor.main([])
@@ -151,7 +151,7 @@ def test_a_remedy_stands_below_its_fail(
 # The process.
 
 
-def test_the_version_is_told_and_windows_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_is_printed_and_windows_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(check_python()).status == OK
     monkeypatch.setattr(sys, "platform", "win32")
     assert only(check_python()).status == WARN
@@ -212,7 +212,9 @@ def test_a_broker_that_runs_already() -> None:
         ({}, FAIL, "is in use by another program"),
     ],
 )
-def test_somebody_else_answers(pages: dict[str, tuple[int, bytes]], status: str, text: str) -> None:
+def test_another_server_answers(
+    pages: dict[str, tuple[int, bytes]], status: str, text: str
+) -> None:
     with fake_site(pages) as site:
         found = only(check_port("127.0.0.1", site.port))
     assert found.status == status
@@ -220,7 +222,7 @@ def test_somebody_else_answers(pages: dict[str, tuple[int, bytes]], status: str,
     assert bool(found.remedy) is (status == FAIL)
 
 
-def test_somebody_who_speaks_no_http_has_the_port() -> None:
+def test_port_of_a_server_without_http() -> None:
     with answering(b"220 mail\r\n") as port:
         found = only(check_port("127.0.0.1", port))
     assert found.status == FAIL

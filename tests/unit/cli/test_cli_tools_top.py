@@ -117,7 +117,7 @@ def test_a_new_boot_begins_anew() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"x", b"[1]", b"[" * 99_999, b"\xff", b'{"items": 5}', b'{"items": [5, {}]}']
 )
-def test_what_cannot_be_read_is_passed_over(body: bytes) -> None:
+def test_unreadable_figures_are_skipped(body: bytes) -> None:
     board = Board()
     for topic in ("DIAG/destinations", "DIAG/process", "DIAG/event/drop", "DIAG/mine", "else"):
         board.take(topic, body)
@@ -133,7 +133,7 @@ def test_drops_are_counted_by_reason() -> None:
     assert board.frame()["drops"] == {"slow-consumer": 4, "x": 1}
 
 
-def test_who_has_left_is_not_shown() -> None:
+def test_closed_connection_is_not_shown() -> None:
     board = Board()
     items = [{"session_id": name, "state": "open", "bytes_in_total": 1} for name in ("1", "2", "3")]
     items[2]["state"] = "closed"
@@ -324,9 +324,7 @@ def test_one_screen_of_a_fresh_broker_takes_one_interval_and_says_what_it_waits_
     assert took_s < 1.75 * interval_s, "two intervals are over"
 
 
-def test_a_broker_that_tells_nothing_is_told_of(
-    told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_broker_is_reported(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_top, "PATIENCE_S", 0.2)
     with threaded_broker(diag_interval_s=0) as broker:
         error = told("top", "--once", "--json", "--url", broker.url, code=1)
@@ -358,7 +356,7 @@ def test_the_screen_in_a_terminal(broker: ThreadedBroker) -> None:
     assert b"clients" in shown
 
 
-def test_what_is_no_terminal_gets_no_screen(broker: ThreadedBroker) -> None:
+def test_output_without_a_terminal_has_no_screen(broker: ThreadedBroker) -> None:
     ran = run("top", "--url", broker.url)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "standard output is not a terminal; use --once, or --json" in ran.stderr

@@ -25,13 +25,13 @@ def systemd(tmp_path: Path) -> Iterator[tuple[socket.socket, dict[str, str]]]:
         yield listener, {"NOTIFY_SOCKET": path}
 
 
-def test_it_is_told_what_is_going_on(systemd: tuple[socket.socket, dict[str, str]]) -> None:
+def test_systemd_gets_status_updates(systemd: tuple[socket.socket, dict[str, str]]) -> None:
     listener, environment = systemd
     assert notify("READY=1", environment)
     assert listener.recv(100) == b"READY=1"
 
 
-def test_nobody_has_to_listen() -> None:
+def test_missing_systemd_socket_is_no_error() -> None:
     assert not notify("READY=1", {})
     assert not notify("READY=1", {"NOTIFY_SOCKET": "/nowhere/at/all"})
     assert not notify("READY=1", {"NOTIFY_SOCKET": "@trio-stomp-nobody-is-there"})

@@ -10,7 +10,7 @@ from trio_stomp.cli.process._variant import variant_suffix
 ROOT = Path(__file__).parents[3]
 
 
-def test_what_was_compiled_is_what_runs() -> None:
+def test_running_variant_is_the_compiled_one() -> None:
     there = [name for name in MODULES if list(ROOT.glob(name.replace(".py", ".*.so")))]
     assert there in ([], list(MODULES))
     modules = {name: importlib.import_module(name[:-3].replace("/", ".")) for name in MODULES}

@@ -242,7 +242,7 @@ async def test_the_name_of_a_durable_subscription_may_be_the_id_of_another(autoj
             assert (await other.receive()).body == b"1"
 
 
-async def test_who_is_subscribed_goes_on_when_another_ends_it(autojump_clock) -> None:
+async def test_remaining_subscription_continues_when_another_ends(autojump_clock) -> None:
     async with (
         open_broker() as dial,
         open_client(dial.stream) as client,
@@ -281,7 +281,7 @@ async def test_left_subscriptions_end(client: Client, autojump_clock) -> None:
     assert (await client.send("/topic/a", b"2")).matched == 0
 
 
-async def test_what_comes_after_leaving_is_given_back(client: Client, autojump_clock) -> None:
+async def test_messages_after_unsubscribing_are_returned(client: Client, autojump_clock) -> None:
     for number in range(9):
         await client.send("/queue/a", str(number))
     async with client.subscribe("/queue/a", ack="client-individual") as messages:
@@ -377,7 +377,7 @@ async def test_a_transaction_does_not_outlive_its_link(autojump_clock) -> None:
 # --- errors -----------------------------------------------------------------------------------
 
 
-async def test_nobody_listens() -> None:
+async def test_connect_without_a_listener() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()
@@ -480,7 +480,7 @@ async def test_an_error_for_connect_tells_whose_fault(headers: bytes, kind: type
         (b"SSH-2.0-OpenSSH_9.2 and some more than a command\r\n", BrokerError),
     ],
 )
-async def test_what_is_no_broker(answer: bytes, kind: type[Exception]) -> None:
+async def test_server_that_is_no_broker(answer: bytes, kind: type[Exception]) -> None:
     async def serve(peer: Scripted) -> None:
         stream = await peer.listener.accept()
         await read_until(stream, b"\n\n\0")
@@ -500,7 +500,7 @@ async def test_a_broker_that_never_answers(autojump_clock) -> None:
     assert trio.current_time() - start == pytest.approx(3)
 
 
-async def test_a_violation_of_nobody_knows_which_frame_ends_the_client(autojump_clock) -> None:
+async def test_error_without_a_known_frame_ends_the_client(autojump_clock) -> None:
     async with open_broker() as dial:
         with pytest.raises(ProtocolViolation) as caught:
             async with open_client(dial.stream, reconnect=QUICK) as client:
@@ -515,7 +515,7 @@ async def test_a_violation_of_nobody_knows_which_frame_ends_the_client(autojump_
             await messages.receive()
 
 
-async def test_refused_frames_are_told_to_who_sent_them(autojump_clock) -> None:
+async def test_refused_frames_raise_in_their_sender(autojump_clock) -> None:
     async with open_broker() as dial, open_client(dial.stream, reconnect=QUICK) as client:
         async with client.subscribe("/topic/a") as messages:
             with pytest.raises(ProtocolViolation):
@@ -599,7 +599,7 @@ async def test_a_full_buffer_stops_the_reader_and_half_of_it_starts_it(autojump_
             assert not client._core._crowded
 
 
-async def test_who_waits_for_a_receipt_is_not_stopped_by_its_own_buffer(
+async def test_full_buffer_does_not_block_waiting_for_a_receipt(
     client: Client, autojump_clock
 ) -> None:
     """The deadlock of a handler that sends on while its buffer is full."""
@@ -613,7 +613,7 @@ async def test_who_waits_for_a_receipt_is_not_stopped_by_its_own_buffer(
             assert (await client.send("/topic/b", b"")).matched == 0
 
 
-async def test_what_comes_before_a_receipt_is_bounded(autojump_clock, monkeypatch) -> None:
+async def test_messages_before_a_receipt_are_bounded(autojump_clock, monkeypatch) -> None:
     monkeypatch.setattr("trio_stomp.client._subscription.MAX_EXCESS_BYTES", 1000)
     async with open_broker() as dial, open_client(dial.stream) as client:
         async with client.subscribe("/topic/a", prefetch=1) as messages:
@@ -764,7 +764,7 @@ async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock) -> None
             await message.ack()
 
 
-async def test_what_nobody_waits_for_is_let_pass(autojump_clock) -> None:
+async def test_unexpected_receipts_are_ignored(autojump_clock) -> None:
     reply = b"MESSAGE\nsubscription:/temp-queue/replies-%b\nmessage-id:1\ncorrelation-id:x\n\n\0"
 
     async def serve(peer: Scripted) -> None:
@@ -788,7 +788,7 @@ async def test_what_nobody_waits_for_is_let_pass(autojump_clock) -> None:
                 messages.receive_nowait()
 
 
-async def test_the_first_reason_is_the_one_that_is_told() -> None:
+async def test_first_reason_is_reported() -> None:
     async def connect() -> trio.abc.Stream:
         return BreakingStream(b"CONNECTED\nversion:1.2\n\n\0", b"ERROR\nmessage:why\n\n\0")
 
@@ -828,7 +828,7 @@ async def test_a_broker_that_breaks_a_rule_later(autojump_clock) -> None:
                 await trio.sleep_forever()
 
 
-async def test_who_waits_for_room_gets_it_from_the_next_link(autojump_clock) -> None:
+async def test_sender_waiting_for_room_continues_on_the_next_connection(autojump_clock) -> None:
     written = list[bytes]()
 
     async def serve(peer: Scripted) -> None:

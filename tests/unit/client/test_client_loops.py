@@ -213,7 +213,7 @@ def test_a_send_whose_receipt_is_lost_is_taken_once(play: Play, gate: Gate, queu
             assert kinds == ["connected", "disconnected", "reconnecting", "connected"]
 
 
-def test_what_does_not_outlive_a_connection(play: Play, gate: Gate, queue: str) -> None:
+def test_state_that_ends_with_a_connection(play: Play, gate: Gate, queue: str) -> None:
     @play
     async def main(loop: Loop) -> None:
         async with open_client(gate.url, reconnect=QUICK) as client:

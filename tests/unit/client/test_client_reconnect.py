@@ -184,7 +184,7 @@ async def test_a_subscription_that_is_refused_the_second_time(autojump_clock) ->
         await trio.sleep(5)
 
 
-async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_version(
+async def test_unconfirmed_frames_are_resent_in_the_next_version(
     autojump_clock,
 ) -> None:
     written = list[bytes]()
@@ -218,7 +218,7 @@ async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_ver
     assert ids[0] == ids[1] != b""
 
 
-async def test_what_cannot_be_asked_twice_is_lost(autojump_clock) -> None:
+async def test_frames_that_cannot_be_repeated_are_lost(autojump_clock) -> None:
     async def serve(peer: Scripted) -> None:
         stream = await peer.accept()
         await read_until(stream, b"?\0")
@@ -241,7 +241,7 @@ async def test_a_commit_without_an_answer(autojump_clock) -> None:
                 pass
 
 
-async def test_a_stream_that_begins_anew_is_told(autojump_clock) -> None:
+async def test_stream_with_a_new_epoch_is_reported(autojump_clock) -> None:
     lead = b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\nx-stream-epoch:%b\n"
 
     async def serve(peer: Scripted) -> None:

@@ -104,7 +104,7 @@ async def received(peer: Peer) -> list[Frame]:
         (Frame("ACK", (("id", "1"),)), b"ACK\nid:1\n\n\0\n"),
     ],
 )
-def test_what_a_frame_is_on_the_wire(frame: Frame, wire: bytes | None) -> None:
+def test_encoding_of_a_frame(frame: Frame, wire: bytes | None) -> None:
     if wire is None:
         with pytest.raises(OptionError, match="the header 'a:b' has no name, or holds"):
             frames.encode(frame)
@@ -135,7 +135,7 @@ def test_an_error_quotes_the_frame_without_its_secrets() -> None:
         (frames.send("a"), "2.0", "version='2.0' must be one of 1.0, 1.1, 1.2"),
     ],
 )
-def test_what_cannot_be_written(frame: Frame, version: str, why: str) -> None:
+def test_invalid_frames_are_refused(frame: Frame, version: str, why: str) -> None:
     with pytest.raises(OptionError, match=why):
         frames.encode(frame, version)
 
@@ -176,7 +176,7 @@ some = st.builds(
 
 
 @given(some, st.integers(1, 50))
-def test_what_is_encoded_comes_out_of_the_decoder(frame: Frame, step: int) -> None:
+def test_encoded_frame_is_decoded(frame: Frame, step: int) -> None:
     data = b"\n" + frames.encode(frame) + b"\r\n" + frames.encode(frame)
     decoder = make_decoder("1.2")
     came = frames_of(decoder, [data[at : at + step] for at in range(0, len(data), step)])
@@ -237,7 +237,7 @@ async def test_frames_go_both_ways_in_order(joined: Joined) -> None:
 
 
 @both
-async def test_what_was_sent_before_a_clean_end_arrives_and_it_is_no_error(joined: Joined) -> None:
+async def test_data_before_a_clean_end_arrives_without_an_error(joined: Joined) -> None:
     async with joined() as (peer, far):
         for number in range(100):
             await far.send_all(frames.encode(frames.send("/a", b"%d" % number)))
@@ -303,7 +303,7 @@ async def test_the_end_of_a_channel_comes_out_where_there_is_no_error() -> None:
             await peer.receive.receive()
 
 
-async def test_what_the_block_raises_comes_out_as_it_is() -> None:
+async def test_exception_of_the_block_is_not_wrapped() -> None:
     with pytest.raises(KeyError, match="mine"):
         async with memory() as (peer, far):
             await far.send_all(b"x" * 100)
@@ -344,7 +344,7 @@ async def test_frames_that_nobody_takes_are_an_error_and_what_came_is_there_stil
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-async def test_a_last_frame_that_cannot_be_sent_is_told(is_told: bool) -> None:
+async def test_unsendable_last_frame_is_reported(is_told: bool) -> None:
     async with memory() as (peer, far):
         await far.aclose()
         await peer.send.send(frames.send("/a"))
@@ -381,7 +381,7 @@ async def test_a_stream_that_was_closed_from_elsewhere_is_an_error() -> None:
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-async def test_who_does_not_receive_holds_up_the_other_side() -> None:
+async def test_peer_that_does_not_receive_blocks_the_other_side() -> None:
     ours, theirs = memory_stream_pair(1)
     data = frames.encode(frames.send("/a"))
     async with open_peer(ours, max_frames=2, linger_s=0) as peer:
@@ -459,7 +459,7 @@ async def test_a_shutdown_sends_all_that_waits(joined: Joined) -> None:
 
 
 @both
-async def test_what_was_received_can_be_had_after_a_shutdown(joined: Joined) -> None:
+async def test_received_frames_are_available_after_a_shutdown(joined: Joined) -> None:
     async with joined() as (peer, far):
         await far.send_all(frames.encode(frames.send("/a", b"1")) * 3)
         while peer.receive.statistics().current_buffer_used < 3:

@@ -133,7 +133,7 @@ async def test_clients_wait_for_an_owner_and_end_with_it() -> None:
 
 
 @pytest.mark.parametrize("first", [b"", b"CONNECT\n"], ids=["silent", "ownerless"])
-async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+async def test_no_caller_waits_forever(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
     monkeypatch.setattr(module, "WAIT_S", 0.05)
     async with standby(first_s=0.05) as here:
         assert await ends(await here.client(first))

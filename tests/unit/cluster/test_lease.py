@@ -43,7 +43,7 @@ def test_a_lost_lease_is_lost_though_a_confirmation_comes_late() -> None:
     assert found.claim.holder == "b"
 
 
-def test_what_an_earlier_process_of_this_node_wrote_is_not_held_but_taken_at_once() -> None:
+def test_lease_of_an_earlier_process_of_the_node_is_taken_immediately() -> None:
     found = lease()
     found.note(7, Claim("a"), 101)
     assert not found.is_held(101)

@@ -169,7 +169,7 @@ def test_a_node_does_not_end_if_its_connection_ends_while_it_asks_for_its_double
     play(script)
 
 
-def test_what_a_killed_owner_delivered_stays_doubtful_after_an_ordered_end(
+def test_deliveries_of_a_killed_owner_stay_doubtful_after_an_orderly_end(
     play: Callable[[Script], None],
 ) -> None:
     """The one that ends in order cannot know what the owner before it delivered."""

@@ -87,7 +87,7 @@ def appends(log: FakeLog) -> list[int]:
     ],
     ids=lambda faults: "-".join(faults),
 )
-def test_what_got_no_answer_is_tried_again_and_stored_once(faults: list[str], body: bytes) -> None:
+def test_unanswered_append_is_retried_and_stored_once(faults: list[str], body: bytes) -> None:
     owner = Owner()
     owner.nodes.log.faults.extend(faults)
     owner.puts(body)
@@ -118,7 +118,7 @@ def test_a_log_that_does_not_answer_is_not_opened() -> None:
         Owner(nodes)
 
 
-def test_what_the_log_refuses_is_not_stored_and_the_next_may_be() -> None:
+def test_refused_append_is_not_stored_and_the_next_may_be() -> None:
     owner = Owner()
     for faults in ([REFUSED], ["", "", REFUSED]):  # at once, and after a part of it
         owner.nodes.log.faults.extend(faults)
@@ -142,7 +142,7 @@ def test_a_former_owner_stores_nothing_more() -> None:
     assert Owner(owner.nodes).bodies() == [b"x", b"y"]
 
 
-def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
+def test_deliveries_are_doubtful_unless_the_owner_ended_orderly() -> None:
     nodes = Memories()
 
     def owned(
@@ -176,7 +176,7 @@ def test_what_an_owner_delivered_is_doubtful_unless_it_ended_in_order() -> None:
     assert owned(ends=True)
 
 
-def test_two_who_begin_at_once_are_told_apart() -> None:
+def test_simultaneous_owners_are_distinguished() -> None:
     """An owner finds an entry like its own where it wanted to write, and it is the other's."""
     nodes = Memories()
     others: list[Owner] = []
@@ -213,7 +213,7 @@ def test_an_append_is_in_doubt_while_the_log_refuses_to_be_read(
         owner.puts()
 
 
-def test_who_is_overtaken_before_it_has_read_the_log_may_try_again(
+def test_node_overtaken_before_it_has_read_the_log_may_retry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes, read = Memories(), FakeLog.read
@@ -398,7 +398,7 @@ def test_a_node_behind_a_purge_says_so(tmp_path: Path) -> None:
         newcomer.make().recover(ignore)
 
 
-def test_what_the_log_has_and_the_disk_could_not_take_is_not_lost(
+def test_logged_entry_that_the_disk_refused_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     owner = Owner()

@@ -25,7 +25,7 @@ def test_options_keep_the_order_of_the_groups() -> None:
 
 
 @pytest.mark.parametrize("spec", options(), ids=lambda spec: spec.name)
-def test_each_option_is_told_in_full(spec: OptionSpec) -> None:
+def test_each_option_is_described_in_full(spec: OptionSpec) -> None:
     assert spec.help
     assert spec.type in (int, float, bool, str)
     assert type(spec.default) is spec.type
@@ -74,14 +74,14 @@ def test_settings_are_frozen() -> None:
         ("max_body_bytes", 0, "1 or more"),
     ],
 )
-def test_a_bad_value_is_told_by_option_value_and_rule(name: str, value: object, rule: str) -> None:
+def test_bad_value_is_reported_with_option_and_rule(name: str, value: object, rule: str) -> None:
     with pytest.raises(OptionError) as caught:
         build({name: value})
     shown = str(value) if isinstance(value, float) else repr(value)
     assert str(caught.value) == f"{name} is {shown}, but must be {rule}"
 
 
-def test_an_unknown_name_is_told_with_the_nearest() -> None:
+def test_unknown_name_is_reported_with_the_nearest() -> None:
     with pytest.raises(OptionError) as caught:
         Settings.of(max_body_byte=5)
     message = str(caught.value)

@@ -263,7 +263,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "expected"), BAD, ids=range(len(BAD)))
-def test_a_mistake_is_told_with_file_line_rule_and_remedy(write: Write, text: str, expected: str):
+def test_mistake_is_reported_with_file_line_rule_and_remedy(write: Write, text: str, expected: str):
     path = write(text)
     message = refused(path)
     if expected.startswith("AT"):
@@ -273,7 +273,7 @@ def test_a_mistake_is_told_with_file_line_rule_and_remedy(write: Write, text: st
         assert expected in message
 
 
-def test_a_mistake_is_told_of_the_file_that_counts(write: Write, tmp_path: Path):
+def test_mistake_is_reported_for_the_file_that_counts(write: Write, tmp_path: Path):
     path = write("[listen]\nport = -1\n")
     later = write("[listen]\n\nport = -2\n", "conf.d/1.toml")
     assert refused(path).startswith(f"{later}:3: port is -2, but")
@@ -295,7 +295,7 @@ def test_a_mistake_is_told_of_the_file_that_counts(write: Write, tmp_path: Path)
         ("TRIO_STOMP__", "1", ""),
     ],
 )
-def test_an_unknown_variable_is_told_with_the_nearest(variable: str, text: str, expected: str):
+def test_unknown_variable_is_reported_with_the_nearest(variable: str, text: str, expected: str):
     assert refused(None, {variable: text}) == f"unknown variable {variable}{expected}"
 
 
@@ -325,7 +325,7 @@ def test_stompservers_yaml_is_sent_to_the_import(write: Write, name: str, text: 
     )
 
 
-def test_what_is_no_file_is_named(tmp_path: Path, write: Write):
+def test_missing_file_is_named(tmp_path: Path, write: Write):
     assert refused(str(tmp_path / "none")) == f"{tmp_path}/none: no such file or directory"
     assert "null" in refused("a\0b")
     path = write("", "ok.toml")
@@ -341,7 +341,7 @@ def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: p
     assert refused(str(tmp_path)) == f"{tmp_path}: permission denied"
 
 
-def test_what_is_no_text_is_no_toml(tmp_path: Path):
+def test_file_that_is_not_text_is_no_toml(tmp_path: Path):
     path = tmp_path / "x.toml"
     path.write_bytes(b"[listen]\nport = 1\n# \xff\n")
     assert refused(str(path)) == f"{path}:3: is no TOML: the text is not UTF-8"

@@ -96,7 +96,7 @@ def test_each_key_stands_where_it_stands(end: str):
     assert set(lines) == paths_of(tomllib.loads(text))
 
 
-def test_of_what_is_not_there_the_line_around_it_is_told():
+def test_absent_key_is_located_by_the_enclosing_line():
     lines: dict[Path, int] = {("a",): 1, ("a", "b"): 2}
     assert line_of(lines, ("a", "b", "c")) == 2
     assert line_of(lines, ("a", "x")) == 1
@@ -111,11 +111,11 @@ def test_of_what_is_not_there_the_line_around_it_is_told():
         "]",
     ],
 )  # fmt: skip
-def test_what_is_no_toml_ends_it_without_an_error(text: str):
+def test_invalid_toml_ends_the_search_without_an_error(text: str):
     assert set(lines_of(f"first = 1\n{text}")) >= {("first",)}
 
 
-def test_what_is_nested_too_deep_ends_it_without_an_error():
+def test_deep_nesting_ends_the_search_without_an_error():
     lines = lines_of("first = 1\ndeep = " + "[" * 100_000)
     assert lines[("first",)] == 1
 

@@ -44,7 +44,7 @@ async def dial() -> AsyncIterator[Dial]:
 # --- what differs ---------------------------------------------------------------------------------
 
 
-def test_options_that_differ_are_told_with_what_it_takes():
+def test_changed_options_are_reported_with_the_required_action():
     old, new = Settings.of(port=1, linger_s=1.0), Settings.of(port=2, linger_s=1.5, data_dir="/d")
     assert changes(old, new) == (
         Change("listen", "port", "1", "2", False),
@@ -100,7 +100,7 @@ def test_rules_that_differ_wherever_they_stand():
 # --- adopting -------------------------------------------------------------------------------------
 
 
-def test_only_what_is_live_is_adopted_and_all_is_told():
+def test_only_live_options_are_adopted_and_all_are_reported():
     settings = Settings.of(port=1)
     group = settings.server
     new = attrs.evolve(
@@ -138,7 +138,7 @@ def other_value(name: str) -> object:
     return spec.default + (f"{name}.x" if isinstance(spec.default, str) else 1)  # type: ignore[operator]
 
 
-def test_what_does_not_go_together_is_refused_and_nothing_has_changed():
+def test_incompatible_options_are_refused_and_change_nothing():
     settings = Settings.of()
     new = Settings.of(
         linger_s=9.0,
@@ -413,7 +413,7 @@ async def test_the_time_to_stop(dial: Dial, autojump_clock):
     assert 20.0 <= trio.current_time() - began < 22.0
 
 
-async def test_what_a_client_hears_at_the_end(dial: Dial, autojump_clock):
+async def test_live_option_shutdown_message(dial: Dial, autojump_clock):
     client = await dial.connect()
     await reload(dial, farewell="error")
     dial.handle.stop()
@@ -456,7 +456,7 @@ async def test_web_pages_and_pings(autojump_clock):
         assert connection.deadlines._pinged_at
 
 
-async def test_who_may_come_in(dial: Dial, tmp_path: Path):
+async def test_live_option_logins(dial: Dial, tmp_path: Path):
     users = save(tmp_path / "users", "ann:pass\n")
     acl = save(tmp_path / "acl.toml", "[[rule]]\nallow = 'receive'\nto = '**'\n")
     stranger = await dial.connect()
@@ -518,7 +518,7 @@ def _last(dial: Dial) -> tuple[str, set[str]]:
     return identity.name, set(identity.roles)
 
 
-async def test_who_certificates_are():
+async def test_live_option_certificate_identities():
     tls = {
         "tls_cert": authority().certificate,
         "tls_client_ca": authority().file,

@@ -32,7 +32,7 @@ def test_with_every_line_in_force_it_sets_the_defaults(tmp_path: Path):
     assert list(found.given) == [spec.name for spec in options()]
 
 
-def test_each_option_is_told_with_its_help_and_whether_it_is_live():
+def test_each_option_is_listed_with_its_help_and_liveness():
     blocks = {
         match.group(2): " ".join(match.group(1).replace("#", " ").split())
         for match in re.finditer(r"((?:^# .*\n)+)^#(\w+) = ", TEXT, re.MULTILINE)

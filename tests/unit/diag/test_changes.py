@@ -45,7 +45,7 @@ def test_then_comes_what_has_other_figures_and_what_is_new() -> None:
     assert listed(changes, {"a": 1, "b": 3, "c": 1}) == []
 
 
-def test_what_has_gone_is_forgotten_and_news_if_it_returns() -> None:
+def test_removed_entry_is_forgotten_and_new_if_it_returns() -> None:
     changes = Changes(60)
     listed(changes, {"a": 1, "b": 1})
     assert listed(changes, {"a": 1}) == []
@@ -73,7 +73,7 @@ def test_everything_comes_as_often_as_it_is_asked_for(full_s: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["/queue/q", "/topic/t", "#work"])
-def test_whatever_is_told_of_a_destination_is_in_its_mark(name: str) -> None:
+def test_every_reported_figure_of_a_destination_is_in_its_mark(name: str) -> None:
     """Or news of it would come with the next full list only, perhaps a minute later."""
     bench = Bench(policies=BrokerPolicies(ttl_ms=60_000))
     sender, reader, other = bench.actor(), bench.actor(), bench.actor()
@@ -133,7 +133,7 @@ async def watching(dial: Dial, topic: str) -> Client:
     return client
 
 
-async def test_destinations_are_told_of_when_something_happened_there(autojump_clock) -> None:
+async def test_destinations_are_reported_after_a_change(autojump_clock) -> None:
     async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
         topic = "DIAG/destinations"
         watcher, other = await watching(dial, topic), await dial.connect()

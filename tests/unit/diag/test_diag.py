@@ -380,7 +380,7 @@ async def test_waiting_output_is_measured(autojump_clock) -> None:
         assert outbox.blocked_s == 3.0
 
 
-async def test_who_was_told_an_error_is_closed(autojump_clock) -> None:
+async def test_connection_with_an_error_is_closed(autojump_clock) -> None:
     async with running(diag_interval_s=1.0, linger_s=100.0) as broker:
         observer = await joins(broker, "DIAG/connections")
         await joins(broker, login="bob")
@@ -591,7 +591,7 @@ async def test_lists_that_are_not_out_yet_are_not_planned_again() -> None:
     assert topics.count("DIAG/session") == 2
 
 
-async def test_whoever_comes_later_is_told_everything_first() -> None:
+async def test_late_subscriber_gets_everything_first() -> None:
     server, reporter = assemble()
     names = open_topics(server, 3)
     for now in (0.0, 5.0):
@@ -657,7 +657,7 @@ async def test_an_idle_connection_is_not_even_looked_at(monkeypatch: pytest.Monk
     assert reported_connections(reporter, paper, 60.0) == (sorted(everybody), True)
 
 
-async def test_what_was_told_in_a_full_list_is_not_told_again() -> None:
+async def test_changes_in_a_full_list_are_not_repeated() -> None:
     server, reporter, paper = listened("DIAG/connections")
     one = Connected(server, "1")
     one.touch()
@@ -667,7 +667,7 @@ async def test_what_was_told_in_a_full_list_is_not_told_again() -> None:
     assert reported_connections(reporter, paper, 65.0) == ([], False)
 
 
-async def test_who_has_gone_is_neither_told_of_nor_kept() -> None:
+async def test_closed_connection_is_neither_reported_nor_stored() -> None:
     server, reporter, paper = listened("DIAG/connections")
     gone = Connected(server, "1")
     reported_connections(reporter, paper, 0.0)
@@ -682,7 +682,7 @@ async def test_who_has_gone_is_neither_told_of_nor_kept() -> None:
     assert not server.outboxes.touched
 
 
-async def test_who_has_bytes_waiting_is_looked_at_again() -> None:
+async def test_connection_with_waiting_bytes_is_checked_again() -> None:
     server, reporter, paper = listened("DIAG/connections")
     slow = Connected(server, "1")
     reported_connections(reporter, paper, 0.0)
@@ -695,7 +695,7 @@ async def test_who_has_bytes_waiting_is_looked_at_again() -> None:
     assert reported_connections(reporter, paper, 20.0) == ([], False)
 
 
-async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
+async def test_connections_beyond_the_list_limit_are_reported_in_turn(
     small_lists: None,
 ) -> None:
     server, reporter, paper = listened("DIAG/connections")
@@ -871,7 +871,7 @@ async def test_a_missed_heartbeat_is_an_event(autojump_clock) -> None:
     assert gone[:3] == ("disconnect", "", "heart-beat-timeout")
 
 
-async def test_drops_are_told_once_for_each_reason() -> None:
+async def test_drops_are_reported_once_for_each_reason() -> None:
     server, reporter = assemble()
     server.inbox.dropped = 9
     run_interval(reporter)
@@ -912,7 +912,7 @@ async def test_a_drop_names_the_destination_that_lost_most_in_its_interval() -> 
     ]
 
 
-async def test_what_a_slow_listener_misses_does_not_feed_itself() -> None:
+async def test_drops_of_a_slow_diag_subscriber_cause_no_further_drops() -> None:
     server, reporter, slow = listened("DIAG*", slow_consumer="drop-newest")
     paper = listen(server, "DIAG/event/drop", "DIAG/event/slow")
     slow.is_jammed = True
@@ -967,7 +967,7 @@ async def test_the_process_is_measured(has_proc: bool, monkeypatch: pytest.Monke
     assert has_proc or (record["vms_bytes"], record["fds"]) == (0, 0)
 
 
-async def test_the_longest_turn_of_an_interval_is_told() -> None:
+async def test_longest_turn_of_an_interval_is_reported() -> None:
     server, reporter, paper = listened("DIAG/process")
     server.dispatcher.turn_times.observe(0.004, 99)
     server.dispatcher.turn_times.observe(0.5, 1)

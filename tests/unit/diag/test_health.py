@@ -69,7 +69,7 @@ async def test_a_broker_that_is_well(dial: Dial) -> None:
     assert ask(dial, "/healthz?verbose").status == 400
 
 
-async def test_who_is_stopping_takes_nobody(dial: Dial) -> None:
+async def test_stopping_broker_accepts_no_connections(dial: Dial) -> None:
     await dial.connect()
     dial.server._is_stopping = True
     reply = ask(dial, "/healthz")

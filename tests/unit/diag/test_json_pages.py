@@ -56,9 +56,7 @@ def names_of(table: schema.Table) -> set[str]:
         ("/queuez?" + "a=1&" * 20, f"the query has more than {MAX_PARAMETERS} parameters"),
     ],
 )
-async def test_what_is_asked_wrongly_is_told_with_the_remedy(
-    dial: Dial, target: str, text: str
-) -> None:
+async def test_wrong_query_is_answered_with_the_remedy(dial: Dial, target: str, text: str) -> None:
     reply = ask(dial, target)
     assert reply.status == 400
     assert reply.headers["content-type"].startswith("text/plain")
@@ -156,7 +154,7 @@ async def test_every_order_has_everybody_once(dial: Dial, order: str) -> None:
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
-async def test_a_connection_is_told_as_diag_does(transport: str) -> None:
+async def test_connection_is_shown_as_in_diag(transport: str) -> None:
     async with open_dial(transport, **QUIET) as dial:
         await dial.connect()
         await dial.stream()
@@ -200,7 +198,7 @@ async def test_subscriptions_come_in_pages(dial: Dial) -> None:
     assert ask(dial, f"/subsz?session={queue['session_id']}&offset=1").json["count"] == 1
 
 
-async def test_durable_subscriptions_are_told_of_even_if_nobody_is_connected() -> None:
+async def test_offline_durable_subscriptions_are_listed() -> None:
     def named(name: str) -> dict[str, str]:
         return {"durable-subscription-name": name, "ack": "client"}
 
@@ -314,7 +312,7 @@ async def test_nothing_but_ascii_comes_out_and_hostile_names_survive(dial: Dial)
 # --- /varz ----------------------------------------------------------------------------------------
 
 
-async def test_who_has_most_of_what_all_share(dial: Dial) -> None:
+async def test_largest_users_of_shared_resources(dial: Dial) -> None:
     await dial.connect()
     for number in range(11):
         dial.server.broker.quotas.of_user(f"user-{number}").kept_bytes = number

@@ -164,7 +164,7 @@ async def test_over_the_wire_for_this_machine_only(dial: Dial) -> None:
 # --- the figures ----------------------------------------------------------------------------------
 
 
-async def test_what_was_done_is_what_is_told(dial: Dial) -> None:
+async def test_metrics_match_the_events(dial: Dial) -> None:
     one = await dial.connect("1.2")
     other = await dial.connect("1.0")
     await one.subscribe("/topic/t")
@@ -312,7 +312,7 @@ async def test_hostile_names_stay_what_they_are(dial: Dial) -> None:
         assert by_name["other"] >= 1
 
 
-async def test_only_so_many_are_told_by_name(dial: Dial) -> None:
+async def test_number_of_named_series_is_bounded(dial: Dial) -> None:
     client = await dial.connect()
     add_all(dial, limit=3)
     for number in range(10):
@@ -350,7 +350,7 @@ async def test_the_lag_counts_on_over_the_intervals_of_diag(autojump_clock) -> N
         assert before("event_loop_lag_seconds_count") == pytest.approx(dial.server.dispatcher.turns)
 
 
-async def test_the_store_is_told_of_if_there_is_one() -> None:
+async def test_store_metrics_exist_with_a_store() -> None:
     async with dialled(monitor_interval_s=0.0) as dial:
         client = await dial.connect()
         add_all(dial)
@@ -428,7 +428,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 4))
-def test_no_series_ever_shrinks_and_all_increases_are_told(
+def test_counters_never_decrease_and_show_all_increases(
     steps: list[tuple[str, int, int]], limit: int
 ) -> None:
     names = [*(f"/topic/{number}" for number in range(7)), OTHER]

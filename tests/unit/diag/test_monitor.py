@@ -95,7 +95,7 @@ def test_a_wildcard_over_queues_does_not_get_it():
 
 
 @pytest.mark.parametrize("name", ["/queue/monitor", "/queue/monitor,/queue/q"])
-def test_nobody_may_send_to_it(name):
+def test_send_to_the_monitor_is_refused(name):
     bench = Bench()
     sender = bench.actor()
     sender.sends(name, "fake")

@@ -82,7 +82,7 @@ def test_each_body_of_a_run_is_answered_for_itself(core: Core):
     assert (destination.enqueued, destination.delivered) == (3, 6)
 
 
-def test_nobody_can_forge_a_figure(core: Core):
+def test_figures_cannot_be_forged(core: Core):
     reader = ask(core, "session", headers=(("clients", "99"), ("ts", "1"), ("hits", "own")))
     frame = reader.messages()[0]
     assert frame.get("clients") == "5"
@@ -185,7 +185,7 @@ def test_the_list_counts_bytes_not_characters():
     assert asker.frames()[0].text.count("é") == 1500
 
 
-def test_subs_of_nobody():
+def test_subs_of_an_unknown_client():
     asker = Core().peer()
     asker.does(Queried("subs"))
     assert asker.frames()[0].text == "subs:"

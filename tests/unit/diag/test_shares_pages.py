@@ -106,7 +106,9 @@ async def test_one_page_that_takes_long_is_made_at_a_time(monkeypatch: pytest.Mo
     assert log == [each for each in dict.fromkeys(log) for _ in range(3)]
 
 
-async def test_who_asks_and_goes_lets_the_next_have_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_leaves_frees_the_page_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_pages, "SHARE_S", 0.0)
     ended: list[str] = []
 

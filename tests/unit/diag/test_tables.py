@@ -102,7 +102,7 @@ def send_once(core: Core, peer: Peer, number: int) -> None:
     ],
 )
 @pytest.mark.parametrize("is_somebodys", [False, True])
-def test_what_is_charged_covers_what_it_takes(
+def test_charge_covers_the_memory(
     act: Callable[[Core, Peer, int], None], is_somebodys: bool
 ) -> None:
     core = Core(BrokerPolicies(explain_events=0))
@@ -480,7 +480,7 @@ def test_a_selector_is_evaluated_once_for_all_who_share_it() -> None:
     assert one > 1000
 
 
-def test_what_was_asked_last_is_not_kept_alive_and_not_mistaken() -> None:
+def test_last_query_is_neither_kept_alive_nor_confused() -> None:
     pytest.importorskip("lark")
     core = Core()
     reader, sender = core.peer(), core.peer()

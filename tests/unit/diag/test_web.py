@@ -137,7 +137,7 @@ def test_files_are_whole_typed_and_asked_for_again(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/static/dashboard.css"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_the_browser_has_is_not_sent_again(path: str, method: str) -> None:
+def test_cached_page_is_not_sent_again(path: str, method: str) -> None:
     _, headers, text = ask(path)
     tag = headers["etag"].encode()
     for offered in (tag, b"W/" + tag, b'"x", ' + tag, b"*"):

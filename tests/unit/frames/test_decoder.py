@@ -237,7 +237,7 @@ BAD_CASES = [
 
 
 @pytest.mark.parametrize(("rules", "data", "code", "receipt"), BAD_CASES)
-def test_what_breaks_a_rule_is_refused_however_the_bytes_are_cut(
+def test_invalid_data_is_refused_however_the_bytes_are_split(
     rules: HeaderRules, data: bytes, code: str, receipt: bytes | None
 ) -> None:
     error = error_of(data, rules)
@@ -633,7 +633,7 @@ def test_a_large_body_in_single_bytes_takes_little_more_than_these() -> None:
     assert held_memory(decoder) < 2 * decoder.buffered_bytes
 
 
-def test_what_is_discarded_is_gone() -> None:
+def test_discarded_bytes_are_gone() -> None:
     decoder = make_decoder()
     for _ in range(3):
         decoder.receive_data(b"SEND\ncontent-length:200000\n\n".ljust(PIECE_BYTES, b"x"))
@@ -825,7 +825,7 @@ def test_it_stops_where_the_version_of_its_side_changes() -> None:
         assert sum(len(frames_in(run)) for run in runs) == frames
 
 
-def test_what_is_held_is_given_back_up_to_a_size() -> None:
+def test_buffer_is_reused_up_to_a_size() -> None:
     decoder = FrameDecoder(LIMITS, HeadCache(), V1_2, side=Side.SERVER)
     assert decoder.reclaim(9) == b""
     decoder.receive_data(b"MESSAGE\na")

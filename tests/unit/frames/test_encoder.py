@@ -260,7 +260,7 @@ def test_a_head_for_a_message_that_comes_again(reader: HeaderRules) -> None:
     st.sampled_from(VERSIONS),
     st.lists(st.binary(max_size=9), min_size=1, max_size=3),
 )
-def test_what_a_client_sends_is_what_another_reads(
+def test_frame_of_one_client_is_what_another_reads(
     data: st.DataObject, sender: HeaderRules, reader: HeaderRules, bodies: list[bytes]
 ) -> None:
     # Headers that 1.0 can carry are carried between all versions.

@@ -59,7 +59,7 @@ def test_the_charge_does_not_change_with_what_is_cached_on_the_block() -> None:
 @pytest.mark.parametrize(
     "pair", [("a:b", "1"), ("a", "1:2"), ("a", "\\"), ("a", "\n"), ("a", "\r")]
 )
-def test_what_is_escaped_is_written_in_several_ways(pair: tuple[str, str]) -> None:
+def test_forms_of_escaped_text(pair: tuple[str, str]) -> None:
     head = Head("SEND", (pair, ("long", "x" * 100)))
     assert head_cost(head) == 512 + 2 * 176 + 6 * (len("".join(pair)) + 104)
 

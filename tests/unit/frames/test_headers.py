@@ -92,7 +92,7 @@ MEANINGS = [
         for rules in versions
     ],
 )
-def test_what_a_header_line_means(rules: HeaderRules, line: bytes, header: tuple[str, str]) -> None:
+def test_meaning_of_header_lines(rules: HeaderRules, line: bytes, header: tuple[str, str]) -> None:
     assert headers_of(line, rules) == (header,)
 
 
@@ -194,9 +194,7 @@ def test_escaping_agrees_with_a_naive_one(data: st.DataObject, rules: HeaderRule
 
 @pytest.mark.covers("F21")
 @given(st.data(), st.sampled_from(VERSIONS), st.booleans())
-def test_what_is_encoded_is_decoded_to_the_same(
-    data: st.DataObject, rules: HeaderRules, is_split: bool
-) -> None:
+def test_header_round_trip(data: st.DataObject, rules: HeaderRules, is_split: bool) -> None:
     sent = data.draw(st.lists(frames(rules), min_size=1, max_size=4))
     wire = b"".join(encode_frame(f.command, f.headers, rules, f.body) for f in sent)
     length = [(("content-length", str(len(f.body))),) if f.body else () for f in sent]

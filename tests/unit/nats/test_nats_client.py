@@ -65,7 +65,7 @@ async def faults_of(server: ScriptedServer, address: Address | None = None) -> s
     return faults[0]
 
 
-async def test_who_it_is_and_what_it_may(server: ScriptedServer) -> None:
+async def test_identity_and_permissions_of_the_client(server: ScriptedServer) -> None:
     address = evolve(server.address, login="joe", passcode="secret")
     options = evolve(CALM, servers=(address,), token="t")
     async with open_client(options):
@@ -100,7 +100,7 @@ async def test_messages_come_in_order_and_one_ends(server: ScriptedServer) -> No
         assert await session.expect(b"UNSUB ") == second.sid
 
 
-async def test_what_is_published_is_written_before_the_client_closes(
+async def test_published_data_are_written_before_the_client_closes(
     server: ScriptedServer,
 ) -> None:
     async with trio.open_nursery() as tasks:
@@ -330,5 +330,5 @@ async def test_tls_that_is_asked_for_is_never_left_out(server: ScriptedServer) -
     assert "does not offer TLS" in fault
 
 
-async def test_nobody_listens(server: ScriptedServer) -> None:
+async def test_connect_without_a_listener(server: ScriptedServer) -> None:
     assert "cannot be reached" in await faults_of(server, Address("127.0.0.1", 1))

@@ -70,7 +70,7 @@ async def answer(session: Session, reply: bytes, body: bytes, headers: bytes = b
         (b'{"error":{"err_code":1}}', NatsProtocolError, "without code"),
     ],
 )
-async def test_what_is_no_state_of_a_stream(body: bytes, kind: type[NatsError], text: str) -> None:
+async def test_malformed_stream_states(body: bytes, kind: type[NatsError], text: str) -> None:
     async with played() as (jetstream, session), trio.open_nursery() as tasks:
 
         async def serve() -> None:
@@ -206,7 +206,7 @@ async def test_a_consumer_that_is_refused_for_now_is_asked_for_again(code: int) 
         follower.close()
 
 
-async def test_a_puller_asks_again_for_what_did_not_come_and_is_told_of_an_end() -> None:
+async def test_puller_repeats_unanswered_requests_and_learns_of_an_end() -> None:
     async with played() as (jetstream, session):
         puller = Puller(jetstream.client, b"$JS.API.N", window=4, window_bytes=100, beat_s=BEAT_S)
         async with trio.open_nursery() as tasks:

@@ -25,12 +25,12 @@ def test_addresses(text: str, address: Address) -> None:
     assert parse_address(str(address)) == Address(address.host, address.port, address.is_tls)
 
 
-def test_a_learned_address_is_used_like_the_one_that_told_it() -> None:
+def test_learned_address_is_used_like_its_source() -> None:
     assert parse_address("b:2", like=LIKE) == Address("b", 2, True, "joe", "secret")
 
 
 @pytest.mark.parametrize("text", ["", "http://a:1", "nats://", "a:0", "a:99999", "nats://a:x"])
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_addresses(text: str) -> None:
     with pytest.raises(NatsError, match="nats://host:port"):
         parse_address(text)
 
@@ -57,7 +57,7 @@ def test_all_are_tried_at_once_and_then_after_growing_pauses() -> None:
         assert longest / 2 <= pause <= longest
 
 
-def test_a_success_begins_anew_with_what_the_server_told() -> None:
+def test_success_restarts_with_the_addresses_of_the_server() -> None:
     pool = servers()
     for _ in range(7):
         pool.next()

@@ -113,7 +113,7 @@ def test_a_receipt_tells_its_evidence() -> None:
         b"MESSAGE\nsubscription:s\nmessage-id:m\nx:1\nx-stream-timestamp:5\n\n\0",
     ],
 )
-def test_what_is_not_plain_is_understood_by_the_decoder_alone(data: bytes) -> None:
+def test_unusual_frames_are_left_to_the_decoder(data: bytes) -> None:
     fast, filtered = opened(), slow(opened())
     events = show(filtered.receive_data(data * 2))
     assert len(events) == 2
@@ -241,7 +241,7 @@ def test_connected_negotiates() -> None:
     assert session.frames.version is STOMP_1_1
 
 
-def test_what_stands_behind_connected_is_read_by_its_version() -> None:
+def test_frames_behind_connected_are_read_by_its_version() -> None:
     session = ClientSession()
     events = session.receive_data(
         b"CONNECTED\nversion:1.2\n\n\0MESSAGE\nsubscription:1\nmessage-id:1\nx:a\\cb\n\n\0ERROR\n\n\0"
@@ -283,7 +283,7 @@ def test_nothing_is_looked_at_behind_an_error() -> None:
     assert session.error is None
 
 
-def test_what_breaks_a_rule_behind_an_error_is_no_fault_of_the_session() -> None:
+def test_invalid_data_behind_an_error_are_ignored() -> None:
     for session in (opened(), slow(opened())):
         events = session.receive_data(b"ERROR\nmessage:a\n\n\0MESSAGE\nno colon\n\n\0")
         assert [type(each) for each in events] == [Failed]

@@ -63,7 +63,7 @@ def test_how_often_the_broker_sends(broker_can: int, client_wants: int, expected
         *["1 ,1", " 1,1", "1, 1", "0x1,1", "1_0,1", "1e3,1", "١,١", "²,1", "1,2\n"],
     ],
 )
-def test_what_is_not_two_numbers_is_refused(header: str) -> None:
+def test_heart_beat_that_is_not_two_numbers_is_refused(header: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         negotiate_heartbeats(header, options())
     assert caught.value.code == "invalid-heart-beat"

@@ -132,7 +132,7 @@ def test_every_action_is_performed() -> None:
 
 @pytest.mark.covers("C01")
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"CONNECT", "STOMP", "DIAG"}))
-def test_whatever_comes_before_connect_is_refused(command: str) -> None:
+def test_frames_before_connect_are_refused(command: str) -> None:
     error = refusal(make_session(), command.encode() + b"\nreceipt:r\ndestination:/a\n\n\0")
     assert (error.code, error.receipt_id) == ("not-connected", b"r")
     assert command in error.message
@@ -287,7 +287,7 @@ def test_a_refused_connect_leaves_no_half_open_session() -> None:
     ("version", "text", "receipt"),
     [(STOMP_1_0, "\\c", b"\\c"), (STOMP_1_1, ":", b"\\c"), (STOMP_1_2, ":", b"\\c")],
 )
-def test_what_is_pipelined_behind_connect_is_read_by_its_version(
+def test_frames_pipelined_behind_connect_are_read_by_its_version(
     version: Version, text: str, receipt: bytes
 ) -> None:
     data = connect(version) + (
@@ -364,7 +364,7 @@ def test_send_needs_a_destination(version: Version, line: bytes) -> None:
         ),
     ],
 )
-def test_a_frame_that_lacks_a_header_is_told_which(
+def test_missing_header_is_named(
     version: Version, command: bytes, line: bytes, lacking: str
 ) -> None:
     data = command + b"\n" + line + b"receipt:r\n\n\0"
@@ -471,7 +471,7 @@ def test_the_headers_of_an_ack(version: Version) -> None:
     ],
     ids=["1.0", "1.1", "1.2"],
 )
-def test_an_ack_without_its_header_is_told_which(
+def test_missing_header_of_an_ack_is_named(
     command: str, version: Version, lines: bytes, lacking: str, hint: str
 ) -> None:
     error = refusal(open_session(version), command.encode() + b"\n" + lines + b"receipt:r\n\n\0")
@@ -616,7 +616,7 @@ def test_a_send_in_a_transaction_needs_a_destination_too() -> None:
 
 
 @pytest.mark.covers("T06", "T10", "A17", "T08")
-def test_what_is_said_in_a_transaction_comes_with_its_commit_in_order() -> None:
+def test_frames_of_a_transaction_come_with_its_commit_in_order() -> None:
     data = (
         tx(b"BEGIN", b"receipt:r0")
         + tx(b"SEND", TO_A, body=b"1")
@@ -665,7 +665,7 @@ def test_a_run_is_buffered_whole_and_its_receipts_are_one_event() -> None:
 @pytest.mark.parametrize(
     ("host", "is_known"), [("/", True), ("/test", True), ("//", False), ("", False), (None, True)]
 )
-def test_a_host_that_is_not_among_those_told_is_refused(host: str | None, is_known: bool) -> None:
+def test_unlisted_host_is_refused(host: str | None, is_known: bool) -> None:
     session = ServerSession(make_codecs(ProtocolOptions(hosts="/,/test")))
     line = "" if host is None else f"host:{host}\n"
     (event,) = session.receive_data(f"CONNECT\naccept-version:1.1\n{line}\n\0".encode())
@@ -689,7 +689,7 @@ def test_receipts_of_sends_may_wait_for_the_commit_and_are_charged_until_then() 
     assert [run.receipts for run in runs] == [[(1, b"r1")], [(1, b"r2")]]
 
 
-def test_whatever_judges_early_is_told_of_the_head_of_what_is_buffered() -> None:
+def test_early_check_gets_the_head_of_a_buffered_frame() -> None:
     codecs = make_codecs()
     codecs.judges_early = True
     session = open_session(codecs=codecs)
@@ -707,7 +707,7 @@ def test_whatever_judges_early_is_told_of_the_head_of_what_is_buffered() -> None
     assert len(committed(session)) == 3
 
 
-def test_what_is_open_is_counted_until_it_ends() -> None:
+def test_open_subscriptions_and_transactions_are_counted() -> None:
     session, _ = session_with()
     session.receive_data(tx(b"BEGIN", name=b"u"))
     transactions = session.transactions
@@ -1097,7 +1097,7 @@ def test_any_stream_means_the_same_however_it_is_cut(
     assert meanings[0] == meanings[1] == meanings[2]
 
 
-def test_what_transactions_hold_is_charged_to_whose_session_it_is() -> None:
+def test_transactions_are_charged_to_their_session() -> None:
     """F9: 30 connections with 16 MiB each would have left nothing for others' queues."""
     codecs = make_codecs()
     codecs.memory.limit_bytes, codecs.memory.quota_percent = 100_000, 50

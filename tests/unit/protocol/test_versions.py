@@ -55,7 +55,7 @@ def test_a_very_long_offer_is_not_quoted_in_full() -> None:
     ("version", "rules", "is_new"),
     [(STOMP_1_0, V1_0, False), (STOMP_1_1, V1_1, True), (STOMP_1_2, V1_2, True)],
 )
-def test_what_differs_between_versions(version: Version, rules: HeaderRules, is_new: bool) -> None:
+def test_differences_between_versions(version: Version, rules: HeaderRules, is_new: bool) -> None:
     assert version.rules is rules
     assert version.name == rules.name
     assert version.needs_id is is_new

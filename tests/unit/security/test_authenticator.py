@@ -83,7 +83,7 @@ async def test_the_right_passcode() -> None:
 
 
 @pytest.mark.covers("C08")
-async def test_a_wrong_passcode_an_unknown_user_and_no_passcode_are_told_alike() -> None:
+async def test_failed_logins_get_the_same_error() -> None:
     subject = authenticator()
     reported = []
     for headers in (
@@ -111,7 +111,9 @@ async def test_a_wrong_passcode_an_unknown_user_and_no_passcode_are_told_alike()
         ((("Authorization", "Bearer good"),), "auto"),
     ],
 )
-async def test_what_lets_nobody_in(headers: tuple[tuple[str, str], ...], anonymous: str) -> None:
+async def test_credentials_that_are_always_refused(
+    headers: tuple[tuple[str, str], ...], anonymous: str
+) -> None:
     subject = authenticator(accounts(alice="wonder", bob=""), anonymous=anonymous)
     assert (await refusal(subject, headers, Guest())).code == "authentication-failed"
 
@@ -123,7 +125,7 @@ async def test_what_lets_nobody_in(headers: tuple[tuple[str, str], ...], anonymo
 @pytest.mark.parametrize("insecure", [False, True])
 @pytest.mark.parametrize("is_loopback", [False, True])
 @pytest.mark.parametrize("anonymous", ["auto", "never", "loopback", "always"])
-async def test_who_may_come_in_without_a_login(
+async def test_connections_that_need_no_login(
     anonymous: str, is_loopback: bool, insecure: bool, has_users: bool
 ) -> None:
     known = accounts(alice="wonder") if has_users else Accounts()
@@ -216,7 +218,7 @@ async def test_a_session_by_token_is_no_longer_than_allowed(
 
 
 @pytest.mark.parametrize("headers", [(("Authorization", "Bearer bad"),), ALICE])
-async def test_what_a_token_does_not_prove(
+async def test_tokens_that_do_not_authenticate(
     headers: tuple[tuple[str, str], ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     subject = authenticator(Accounts(tokens=as_verifier(FakeTokens())))
@@ -230,7 +232,7 @@ async def test_what_a_token_does_not_prove(
 # --- how often ------------------------------------------------------------------------------------
 
 
-async def test_who_fails_often_must_wait_and_is_told_how_long(autojump_clock) -> None:
+async def test_frequent_failures_cause_a_wait_of_a_stated_length(autojump_clock) -> None:
     subject = authenticator()
     wrong = (("login", "alice"), ("passcode", "x"))
     codes = []
@@ -257,7 +259,7 @@ async def test_the_owner_is_not_locked_out_by_others(autojump_clock) -> None:
     assert (await subject.identify(ALICE, Guest())).name == "alice"
 
 
-async def test_who_has_been_here_before_needs_no_thread() -> None:
+async def test_repeated_login_needs_no_thread() -> None:
     subject = authenticator()
     subject._limiter.total_tokens = 1
     subject._turns.busy = subject._turns.slots  # a hash would wait for ever now
@@ -320,7 +322,7 @@ async def test_a_client_that_gives_up_does_not_stay_in_the_count() -> None:
     checker.gate.release()
 
 
-async def test_who_was_right_before_has_a_turn_of_his_own_whatever_the_files_say_now() -> None:
+async def test_earlier_success_has_its_own_turn_whatever_the_files_contain() -> None:
     """After SIGHUP no passcode is remembered: a fleet must not queue behind a flood."""
     subject = authenticator(login_threads=1)
     await subject.identify(ALICE, Guest())
@@ -364,7 +366,7 @@ async def test_a_token_is_not_slowed_by_another_nor_slows_a_passcode() -> None:
 # --- other accounts -------------------------------------------------------------------------------
 
 
-def test_who_is_still_known_after_the_files_changed() -> None:
+def test_users_after_a_change_of_the_files() -> None:
     before = accounts(alice="1", bob="2", carol="3")
     after = accounts(alice="1", bob="other")
     known = {

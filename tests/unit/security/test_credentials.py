@@ -123,7 +123,7 @@ def test_a_passcode_that_looks_like_a_token_is_one_where_tokens_are_taken() -> N
         ("EYJ.a.b", False),
     ],
 )
-def test_what_looks_like_a_token(passcode: str, is_token: bool) -> None:
+def test_recognition_of_tokens(passcode: str, is_token: bool) -> None:
     assert looks_like_token(passcode) is is_token
     assert from_stomp([("passcode", passcode)], tokens=True) == (
         Credentials(token=passcode) if is_token else Credentials("", passcode)
@@ -191,13 +191,13 @@ def test_two_authorizations_are_refused_even_if_alike() -> None:
 
 
 @pytest.mark.parametrize("ambient", [True, False])
-def test_what_no_browser_adds_counts_for_any_page(ambient: bool) -> None:
+def test_credentials_not_added_by_browsers_count_on_any_page(ambient: bool) -> None:
     assert http(("Authorization", f"Bearer {JWT}"), ambient=ambient) == Credentials(token=JWT)
     result = http(target=f"/ws?a=b&access_token={JWT}&c", ambient=ambient)
     assert result == Credentials(token=JWT)
 
 
-def test_what_browsers_add_counts_only_if_the_page_is_ours() -> None:
+def test_credentials_added_by_browsers_count_only_on_our_pages() -> None:
     ours = http(("authorization", basic("ann:s3cret")))
     assert ours == Credentials("ann", "s3cret")
     assert http(("authorization", basic("ann:s3cret")), ambient=False) is None
@@ -208,7 +208,7 @@ def test_what_browsers_add_counts_only_if_the_page_is_ours() -> None:
     assert http(*headers, target="/?access_token=t", ambient=False) == Credentials(token="t")
 
 
-def test_what_the_client_put_there_itself_wins_over_what_a_browser_adds() -> None:
+def test_explicit_credentials_win_over_those_added_by_browsers() -> None:
     added = (("authorization", basic("ann:s3cret")), ("cookie", "sid=cookie"))
     assert http(*added, target="/?access_token=query") == Credentials(token="query")
     assert http(*added) == Credentials("ann", "s3cret")
@@ -222,7 +222,7 @@ def test_a_basic_passcode_may_be_a_token() -> None:
     assert http(*headers) == Credentials("ann", JWT)
 
 
-def test_a_token_told_in_two_ways_is_refused() -> None:
+def test_token_given_in_two_ways_is_refused() -> None:
     # RFC 6750 section 2: clients must not use more than one method.
     with pytest.raises(ProtocolError) as caught:
         http(("authorization", f"Bearer {JWT}"), target=f"/?access_token={JWT}")
@@ -372,9 +372,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=12), st.sampled_from(["s3cret", "s3%63ret"]), st.integers(0, 12))
-def test_whatever_is_taken_for_a_token_is_not_shown(
-    pieces: list[str], secret: str, place: int
-) -> None:
+def test_recognized_token_is_not_shown(pieces: list[str], secret: str, place: int) -> None:
     pieces.insert(place, secret)
     target = "".join(pieces)
     try:

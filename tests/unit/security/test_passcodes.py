@@ -87,7 +87,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "passcode", "is_right"), CASES)
-def test_who_knows_the_passcode_and_every_check_does_the_same_work(
+def test_every_check_does_the_same_work(
     checker: PasscodeChecker, hasher: CountingHasher, name: str, passcode: str, is_right: bool
 ) -> None:
     assert checker.check(name, passcode) is is_right
@@ -131,7 +131,7 @@ def test_a_book_of_plain_text_needs_no_hash(monkeypatch: pytest.MonkeyPatch) -> 
     assert checker.statistics() == PasscodeStatistics(6, 2, 0, 0, 0)
 
 
-def test_nobody_is_in_an_empty_book() -> None:
+def test_empty_book_has_no_users() -> None:
     assert not PasscodeChecker(UserBook({})).check("", "")
 
 
@@ -177,7 +177,7 @@ def test_the_longest_passcode_is_right(hasher: CountingHasher) -> None:
 # What is remembered.
 
 
-def test_what_was_right_costs_nothing_again(
+def test_repeated_correct_passcode_needs_no_hash(
     checker: PasscodeChecker, hasher: CountingHasher
 ) -> None:
     for name in ("hash", "plain"):
@@ -186,7 +186,7 @@ def test_what_was_right_costs_nothing_again(
     assert checker.statistics() == PasscodeStatistics(10, 10, 8, 2, 2)
 
 
-def test_what_is_remembered_is_of_one_user_and_one_passcode(hasher: CountingHasher) -> None:
+def test_cache_entry_is_for_one_user_and_passcode(hasher: CountingHasher) -> None:
     """Names and passcodes that run into each other are not the same."""
     users = {"ab": hasher.hash("c"), "a": hasher.hash("other"), "abc": hasher.hash("other")}
     checker = PasscodeChecker(UserBook(users), hasher)
@@ -325,7 +325,7 @@ def test_a_book_with_a_bad_hash_is_refused() -> None:
         PasscodeChecker(UserBook({"a": "$argon2id$v=19$geheim"}))
 
 
-def test_a_missing_library_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     text = cheap().hash("right")
     monkeypatch.setitem(sys.modules, "argon2", None)
     calls: list[Callable[[], object]] = [
@@ -349,13 +349,15 @@ def test_a_hash_is_salted_and_of_a_kind_that_is_read(hasher: CountingHasher) -> 
 
 
 @pytest.mark.parametrize("passcode", ["a\0b", "a\nb", "\x1b[A", "a\udcff", "x" * 1025])
-def test_what_no_client_could_send_is_not_hashed(passcode: str, hasher: CountingHasher) -> None:
+def test_passcode_that_no_client_can_send_is_not_hashed(
+    passcode: str, hasher: CountingHasher
+) -> None:
     with pytest.raises(OptionError, match="the passcode h") as caught:
         hash_passcode(passcode, hasher)
     assert passcode not in str(caught.value)
 
 
-def test_what_is_to_be_hashed_again(hasher: CountingHasher) -> None:
+def test_hashes_that_need_rehashing(hasher: CountingHasher) -> None:
     assert not needs_rehash(hasher.hash("x"), hasher)
     assert needs_rehash(cheap(time_cost=2).hash("x"), hasher)
     assert needs_rehash("plain", hasher)
@@ -375,7 +377,7 @@ def test_the_default_profile_is_allowed_and_works() -> None:
     assert default_hasher().verify(text, b"right")
 
 
-def test_what_needs_no_hash_is_known_at_once(hasher: CountingHasher) -> None:
+def test_decision_without_a_hash_is_immediate(hasher: CountingHasher) -> None:
     book = UserBook({"alice": hasher.hash("wonder"), "bob": "plain"})
     checker = PasscodeChecker(book, hasher)
     assert not checker.recalls("alice", "wonder"), "it has never been checked"

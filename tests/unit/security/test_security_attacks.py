@@ -68,7 +68,7 @@ async def test_a_broker_that_hides_its_version_hides_it_on_its_page_too() -> Non
         assert re.search(r"<h2>trio_stomp \d", page)
 
 
-async def test_who_forged_tokens_with_a_leaked_key_goes_with_the_key(tmp_path: Path) -> None:
+async def test_tokens_of_a_leaked_key_end_with_the_key(tmp_path: Path) -> None:
     """F19: a session lasted as long as its token said, whatever key there was, 1e300 s for one."""
     key = save(tmp_path / "key", OLD)
     async with served(token_key_file=key) as broker:
@@ -223,7 +223,7 @@ async def test_the_open_house_stays_open_to_this_machine_alone() -> None:
     "header",
     ["Forwarded: for=203.0.113.9", "X-Forwarded-For: 203.0.113.9", "X-Real-IP: x", "Via: 1.1 x"],
 )
-async def test_who_was_passed_on_by_a_proxy_of_this_machine_is_a_stranger(header: str) -> None:
+async def test_client_behind_a_local_proxy_is_remote(header: str) -> None:
     """F7: neither the pages with figures nor an open house, nor the command DIAG, are for him."""
     async with open_dial(TCP, **QUIET) as dial:
         await dial.start()
@@ -309,7 +309,7 @@ async def test_an_operator_may_choose_logins_in_the_clear(users: str, way: str) 
         await (await introduced(dial, FAR)).connect("1.2", ALICE)
 
 
-async def test_who_need_not_log_in_may_speak_in_the_clear(users: str) -> None:
+async def test_client_without_a_required_login_needs_no_tls(users: str) -> None:
     async with open_dial(TCP, **with_tls(users, anonymous="always")) as dial:
         await (await introduced(dial, FAR)).connect()
 

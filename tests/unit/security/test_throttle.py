@@ -74,7 +74,7 @@ def test_the_longer_of_the_two_waits_counts() -> None:
     assert local.wait_s(HOST, "bob", now) == 0.0
 
 
-def test_who_keeps_to_rounded_milliseconds_is_not_sent_back() -> None:
+def test_retry_after_rounded_milliseconds_is_accepted() -> None:
     throttle = Throttle()
     now = fail(throttle, 4, LOCAL, "ann")
     assert throttle.wait_s(LOCAL, "ann", now + 0.5 - 2 * GRAIN_S) > 0
@@ -92,7 +92,7 @@ def test_a_success_forgets_the_pair_and_not_the_address() -> None:
     assert throttle.wait_s(HOST, "ann", now) == ADDRESS_FIRST_S
 
 
-def test_what_is_old_is_dropped_by_the_failures_of_others() -> None:
+def test_old_entries_are_dropped_by_failures_of_others() -> None:
     throttle = Throttle()
     for number in range(100):
         fail(throttle, 1 + number % 5, f"198.51.100.{number}:1", "ann")
@@ -129,12 +129,12 @@ def test_what_is_old_is_dropped_by_the_failures_of_others() -> None:
         ("unix:1", "unix", False),
     ],
 )
-def test_what_is_one_place(one: str, another: str, is_same: bool) -> None:
+def test_addresses_that_share_an_entry(one: str, another: str, is_same: bool) -> None:
     assert (address_key(one) == address_key(another)) is is_same
 
 
 @pytest.mark.parametrize("address", [LOCAL, "[::1]:9", "[::ffff:127.0.0.1]:9", "unix", "in-memory"])
-def test_who_is_on_this_machine_is_slowed_by_login_alone(address: str) -> None:
+def test_local_client_is_slowed_by_login_only(address: str) -> None:
     throttle = Throttle()
     for number in range(3 * ADDRESS_FREE):
         throttle.failed(address, f"login{number}", 0.0)
@@ -144,7 +144,7 @@ def test_who_is_on_this_machine_is_slowed_by_login_alone(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", [HOST, "unknown", "[64:ff9b::127.0.0.1]:1", "[fe80::1%e]:1"])
-def test_who_is_elsewhere_is_slowed_by_address(address: str) -> None:
+def test_remote_client_is_slowed_by_address(address: str) -> None:
     throttle = Throttle()
     for number in range(1 + ADDRESS_FREE):
         throttle.failed(address, f"login{number}", 0.0)
@@ -188,7 +188,7 @@ def test_neighbours_share_the_beginning_of_their_path(one: str, other: str, comm
     assert [*same, False].index(False) == common
 
 
-def test_who_was_right_once_has_another_path_and_the_table_of_them_is_bounded() -> None:
+def test_successful_clients_have_a_separate_bounded_table() -> None:
     throttle = Throttle()
     assert throttle.path_of(HOST, "ann")[0] is False
     throttle.succeeded(HOST, "ann")
@@ -208,7 +208,7 @@ def test_any_address_is_some_place(remote: str) -> None:
     assert is_local == (place in ("unix", "in-memory", "loopback"))
 
 
-def test_no_login_is_kept_as_it_was_told() -> None:
+def test_logins_are_not_stored_in_the_clear() -> None:
     throttle = Throttle()
     throttle.failed(HOST, "s3cret" * 100, 0.0)
     throttle.failed(HOST, "\ud800", 0.0)
@@ -245,7 +245,7 @@ def test_fresh_entries_never_displace_what_is_under_delay() -> None:
     assert len(throttle._addresses) <= MOST_ENTRIES
 
 
-def test_what_failed_as_often_as_is_free_is_fresh() -> None:
+def test_entry_with_only_free_failures_is_fresh() -> None:
     delays = Delays(free=2, first_s=1.0, most=8)
     for _ in range(3):
         delays.failed("ann", 0.0)
@@ -265,7 +265,7 @@ def test_clients_of_this_machine_displace_nobody_elsewhere() -> None:
     assert throttle.wait_s(HOST, "ann", 0.0) == PAIR_FIRST_S
 
 
-def test_what_other_delays_displace_is_kept_whole_until_fresh_entries_displace_it_too() -> None:
+def test_displaced_delay_is_kept_until_fresh_entries_displace_it() -> None:
     delays = Delays(free=1, first_s=1.0, most=8)
     for _ in range(3):
         delays.failed("ann", 0.0)  # the second sets a delay of 1 s, the third is under way

@@ -185,7 +185,7 @@ def fault(**options: Any) -> str:
 
 @pytest.mark.parametrize(("kind", "algorithm"), SIGNED)
 @pytest.mark.parametrize("form", ["file", "set", "named", "bound"])
-def test_what_a_key_of_ours_signed_is_taken(
+def test_token_signed_by_a_configured_key_is_accepted(
     kind: str, algorithm: str, form: str, write: Write
 ) -> None:
     key, _ = KINDS[kind]
@@ -345,7 +345,7 @@ def test_a_name_that_is_no_text_is_no_keys(kid: object, write: Write) -> None:
         "a.b.c\n", "a.b=.c", "a.b+.c", "a.b\xe4.c", "a.b\ud800.c",
     ],
 )  # fmt: skip
-def test_what_is_no_signed_token(bad: str, hs: TokenVerifier) -> None:
+def test_malformed_tokens(bad: str, hs: TokenVerifier) -> None:
     assert "three parts" in refusal(hs, bad)
     assert "not valid JSON in base64url" in refusal(hs, "eyJhb.e30.AA")
     assert "header" in refusal(hs, "A.e30.AA")
@@ -405,7 +405,7 @@ NAMES = ["sub", "exp", "nbf", "iat", "iss", "aud", "roles", "alg", "kid", "typ"]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), JSON), st.dictionaries(st.sampled_from(NAMES), JSON))
-def test_whatever_our_own_key_signs_is_an_identity_or_refused(
+def test_signed_claims_give_an_identity_or_are_refused(
     hs: TokenVerifier, header: dict[str, Any], payload: dict[str, Any]
 ) -> None:
     result = by_hand({"alg": "HS256", **header}, {**claims(), **payload})
@@ -501,7 +501,7 @@ def test_no_clock_is_read(hs: TokenVerifier) -> None:
         ({"user_claim": "user.name"}, {"user": {"nam": "ann"}}, "user.name"),
     ],
 )
-def test_who_issued_it_for_whom_and_where_the_user_is(
+def test_issuer_audience_and_user_claim_are_checked(
     options: dict[str, Any], reported: dict[str, Any], why: str, write: Write
 ) -> None:
     ours = verifier(write(SECRET), **options)
@@ -740,7 +740,7 @@ def test_a_secret_is_the_file_without_the_end_of_its_line(
         )
     ).map(b"".join)
 )
-def test_what_is_a_secret_for_us_is_one_for_the_library(data: bytes) -> None:
+def test_secrets_are_also_secrets_for_the_library(data: bytes) -> None:
     # Else every token would be refused, and nobody told why.
     try:
         secret = _secret(data)
@@ -816,9 +816,7 @@ def test_a_set_may_be_full_and_may_begin_with_a_mark(write: Write) -> None:
         (jwk(SECRET, k=b64(json.dumps(jwk(RSA)).encode())), IS_KEY),
     ],
 )
-def test_a_key_that_is_not_for_this_is_left_out_and_told(
-    entry: object, why: str, write: Write
-) -> None:
+def test_unsuitable_key_is_skipped_and_reported(entry: object, why: str, write: Write) -> None:
     assert why in fault(jwks_file=write({"keys": [entry]}))
     path = write({"keys": [jwk(P256), entry]})
     ours = TokenVerifier.load(jwks_file=path)

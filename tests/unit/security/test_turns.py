@@ -119,7 +119,7 @@ async def test_a_crowd_makes_room_for_another_and_not_for_itself() -> None:
     assert turns.count == 0
 
 
-async def test_who_gives_up_just_as_his_turn_comes_hands_it_on() -> None:
+async def test_cancelled_waiter_passes_its_turn_on() -> None:
     turns = Turns(1)
     done = []
 

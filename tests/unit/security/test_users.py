@@ -213,7 +213,7 @@ def test_a_user_who_is_there_twice_is_refused_with_both_lines(path: str) -> None
     assert "geheim" not in text
 
 
-def test_what_is_no_utf_8_is_refused_by_its_line(path: str) -> None:
+def test_invalid_utf_8_is_refused_with_its_line(path: str) -> None:
     assert refusal(path, b"a:b\nc:gr\xfcn\n").startswith(", line 2: is not valid UTF-8")
     text = refusal(path, b"\xef\xbb\xbfa:b\n\nc:\xed\xa0\x80\n")
     assert text.startswith(", line 3: is not valid UTF-8")
@@ -239,7 +239,7 @@ def test_a_file_that_is_not_there_is_refused_with_the_way_to_make_it(path: str) 
 
 
 @pytest.mark.parametrize("kind", ["directory", "pipe", "device", "loop", "nul"])
-def test_what_is_no_file_is_refused_and_never_waited_for(path: str, kind: str) -> None:
+def test_non_file_is_refused_without_waiting(path: str, kind: str) -> None:
     if kind == "directory":
         os.mkdir(path)
     elif kind == "pipe":
@@ -357,7 +357,7 @@ def test_a_wide_mode_is_warned_of_with_the_remedy(path: str, mode: int, tmp_path
         assert warning.endswith(f"chmod 600 {name}")
 
 
-def test_who_has_no_passcode_is_warned_of_with_the_remedy(path: str) -> None:
+def test_user_without_a_passcode_causes_a_warning_with_the_remedy(path: str) -> None:
     book = read_user_file(save(path, f"alice:{HASH}\nbob:\n"))
     found = [each for each in warnings(path, book) if "no passcode" in each]
     assert found == [
@@ -504,7 +504,7 @@ def test_a_file_is_not_written_too_long_to_be_read(path: str) -> None:
     assert os.path.getsize(path) == MAX_FILE_LINES
 
 
-def test_what_a_change_raises_leaves_the_file_or_none(path: str) -> None:
+def test_failed_change_leaves_the_file_unchanged_or_absent(path: str) -> None:
     def change(book: UserBook) -> dict[str, str | None]:
         raise OptionError("no")
 

@@ -63,7 +63,7 @@ async def test_a_clock_that_nobody_sets_says_nothing(autojump_clock) -> None:
 
 
 @pytest.mark.parametrize("step_s", [HOUR, -HOUR, 0.1, -0.1])
-def test_a_step_is_told_once(step_s: float) -> None:
+def test_clock_step_is_reported_once(step_s: float) -> None:
     clocks = Clocks()
     clocks.passes(10)
     clocks.day_s += step_s
@@ -76,7 +76,7 @@ def test_a_step_is_told_once(step_s: float) -> None:
     assert clocks.clock.slept_s == 0
 
 
-def test_what_is_slewed_counts_when_it_is_worth_it() -> None:
+def test_slew_counts_once_it_is_large_enough() -> None:
     clocks, offset_s, values = Clocks(), 7.0, 0
     for _ in range(100):
         clocks.passes(10)
@@ -89,7 +89,7 @@ def test_what_is_slewed_counts_when_it_is_worth_it() -> None:
     assert values <= 8
 
 
-async def test_what_the_machine_slept_has_passed(autojump_clock) -> None:
+async def test_time_of_a_suspended_machine_has_passed(autojump_clock) -> None:
     clocks = Clocks()
     before = clocks.clock.now()
     clocks.sleeps(HOUR)

@@ -157,7 +157,7 @@ async def hang_in_an_append(host: Host) -> None:
 # --- group commit ---------------------------------------------------------------------------------
 
 
-async def test_what_is_urgent_is_appended_at_once(host: Host, mock_clock) -> None:
+async def test_urgent_records_are_appended_immediately(host: Host, mock_clock) -> None:
     host.send("a")
     await eventually(lambda: host.told)
     assert host.told == ["committed 1"]
@@ -170,7 +170,7 @@ async def test_what_is_urgent_is_appended_at_once(host: Host, mock_clock) -> Non
     [(1000, [1, 7], [0, 1]), (3, [1, 3, 3, 1], [0, 1, 4, 7])],
     ids=["one group", "a group has a bound and the rest follows at once"],
 )
-async def test_what_came_in_during_an_append_is_the_next_one(
+async def test_records_during_an_append_form_the_next_one(
     host: Host, mock_clock, monkeypatch, bound: int, sizes: list[int], expected: list[int]
 ) -> None:
     monkeypatch.setattr("trio_stomp.server._committer.MAX_GROUP_TURNS", bound)
@@ -285,7 +285,7 @@ async def test_patience_runs_while_another_append_is_done(host: Host, mock_clock
     assert host.store.sizes == [1, 1]
 
 
-async def test_what_came_in_during_an_append_keeps_its_patience(host: Host, mock_clock) -> None:
+async def test_records_during_an_append_keep_their_delay(host: Host, mock_clock) -> None:
     await hang_in_an_append(host)
     host.log.finish(1)
     host.turn()
@@ -298,7 +298,7 @@ async def test_what_came_in_during_an_append_keeps_its_patience(host: Host, mock
     assert host.store.sizes == [1, 1]
 
 
-async def test_who_hurries_waits_for_nothing(host: Host, mock_clock) -> None:
+async def test_hurried_append_does_not_wait(host: Host, mock_clock) -> None:
     host.log.hand_out([1])
     host.turn()
     await wait_all_tasks_blocked()
@@ -335,7 +335,7 @@ async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(host: Host, mo
     ],
     ids=["unavailable", "broken", "bug"],
 )
-async def test_what_failed_is_withdrawn_and_what_must_hold_is_tried_again(
+async def test_failed_records_are_withdrawn_and_must_hold_ones_retried(
     host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception, text: str
 ) -> None:
     host.store.faults += [fault]
@@ -379,9 +379,7 @@ async def test_it_finds_out_that_the_store_works_with_nothing_to_store_and_logs_
     assert lines == [f"the store cannot be written to: {FULL}", "the store works again"]
 
 
-async def test_what_was_submitted_during_a_failure_is_withdrawn_with_it(
-    host: Host, mock_clock
-) -> None:
+async def test_records_submitted_during_a_failure_are_withdrawn_too(host: Host, mock_clock) -> None:
     """Its numbers stand behind one that will never be."""
     host.store.faults += [StoreUnavailable(FULL)]
     await hang_in_an_append(host)
@@ -431,7 +429,7 @@ async def test_an_answer_that_is_on_its_way_comes_before_the_failure(
     assert host.log.committed == 1
 
 
-async def test_who_waits_for_an_answer_gets_a_failure_too(host: Host, mock_clock) -> None:
+async def test_waiter_for_an_answer_gets_the_failure(host: Host, mock_clock) -> None:
     """At the end the dispatcher waits for it, and takes no turn in which to hear of it."""
     host.store.faults += [StoreUnavailable(FULL)]
     host.is_held = True
@@ -476,7 +474,7 @@ async def stored(host: Host) -> None:
     host.told.clear()
 
 
-async def test_what_is_read_is_given_to_the_core(host: Host, mock_clock) -> None:
+async def test_read_records_go_to_the_core(host: Host, mock_clock) -> None:
     await stored(host)
     for wanted, reported in (
         (page_wanted(host.told), "loaded onetwo"),
@@ -552,7 +550,7 @@ async def test_streams_that_cannot_be_looked_at_are_looked_at_later(
     await eventually(lambda: host.streams.retained)
 
 
-async def test_what_messages_may_take_is_asked_for_again_and_again(
+async def test_space_for_messages_is_queried_repeatedly(
     mock_clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = GatedStore(capacities=[5, 5, ZeroDivisionError("secret"), 7])

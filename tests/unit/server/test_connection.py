@@ -191,9 +191,7 @@ class Pest(trio.abc.Instrument):
                 self.error = error
 
 
-async def test_nobody_asks_for_a_writer_while_the_connection_closes(
-    dial: Dial, autojump_clock
-) -> None:
+async def test_closing_connection_starts_no_writer(dial: Dial, autojump_clock) -> None:
     """A nursery that is about to end takes no more tasks, and would raise in the dispatcher."""
     await dial.start()
     for step in range(1, 25):
@@ -259,7 +257,7 @@ async def test_large_bodies_in_a_row_do_not_throw_out_a_subscriber_that_reads(
         assert not endings(dial)
 
 
-async def test_what_a_slow_consumer_did_not_take_is_freed_before_its_farewell_is_over(
+async def test_unread_messages_of_a_slow_consumer_are_freed_before_it_is_closed(
     autojump_clock,
 ) -> None:
     async with open_dial(**QUIET, max_outbox_bytes=100_000, linger_s=60.0) as dial:
@@ -352,7 +350,7 @@ async def test_a_lost_websocket_owes_nothing(autojump_clock) -> None:
 @pytest.mark.covers("R09", "R10")
 @pytest.mark.parametrize("how", ["disconnect", "half-close"])
 @pytest.mark.parametrize("websocket", [False, True])
-async def test_what_waits_for_a_slow_but_honest_reader_is_not_cut_off(
+async def test_slow_but_steady_reader_gets_all_waiting_data(
     autojump_clock, how: str, websocket: bool
 ) -> None:
     """Its RECEIPT stands behind megabytes; it reads on, but needs longer than the linger."""
@@ -426,7 +424,7 @@ async def test_producers_wait_while_memory_is_nearly_full_until_who_holds_it_is_
         assert await publisher.fence() == []
 
 
-async def test_who_consumes_is_read_from_though_memory_is_nearly_full(autojump_clock) -> None:
+async def test_consumer_is_read_from_when_memory_is_nearly_full(autojump_clock) -> None:
     """Its ACKs may be what frees the memory."""
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
         _, publisher = await subscriber_and_publisher(dial)
@@ -643,7 +641,7 @@ async def test_a_bug_costs_one_connection_and_no_other(
         assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_bug_in_reading_is_told_without_its_details(dial: Dial, autojump_clock) -> None:
+async def test_internal_error_is_reported_without_details(dial: Dial, autojump_clock) -> None:
     await dial.start()
     ours, theirs = memory_stream_pair()
     dial.listener.hand_over(FaultyStream(theirs, "receive_some", 1))
@@ -714,7 +712,7 @@ def unsubscribing(numbers: range) -> bytes:
     return b"".join(frame_bytes("UNSUBSCRIBE", [("id", f"{number}")]) for number in numbers)
 
 
-async def test_who_subscribes_to_thousands_is_read_in_small_pieces() -> None:
+async def test_client_with_thousands_of_subscribes_is_read_in_small_pieces() -> None:
     """1,500 SUBSCRIBEs in one read held everybody else up for 50 ms."""
     async with open_dial(TCP, **QUIET) as dial:
         client = await dial.connect()

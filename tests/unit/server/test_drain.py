@@ -72,7 +72,7 @@ async def test_clients_are_sent_away_at_an_even_pace(
         assert left[6] < 15
 
 
-async def test_who_never_gets_done_goes_at_the_end(autojump_clock) -> None:
+async def test_unfinished_client_is_closed_at_the_end(autojump_clock) -> None:
     async with open_dial(**QUIET, drain_s=3) as dial:
         holder = await dial.connect()
         await holder.subscribe("/queue/q", headers={"ack": "client"})

@@ -49,7 +49,7 @@ def take_all(inbox: Inbox) -> list[Any]:
             return taken
 
 
-async def test_what_goes_in_comes_out_in_order() -> None:
+async def test_items_come_out_in_order() -> None:
     inbox = inbox_of()
     items: list[Batch | ConnectionEnd | Control] = [
         batch(1, 10),
@@ -131,7 +131,7 @@ async def test_a_large_batch_is_not_overtaken_for_ever_by_small_ones() -> None:
             await wait_all_tasks_blocked()
 
 
-async def test_whoever_is_cancelled_keeps_its_place() -> None:
+async def test_cancelled_waiter_loses_no_item() -> None:
     """What was received is processed, in order, whatever ends the connection meanwhile."""
     inbox = inbox_of(max_input_queue_size=10)
     await inbox.put_batch(batch(10, mark=-1))
@@ -223,7 +223,7 @@ async def test_dropping_if_the_operator_chose_so() -> None:
     assert inbox.dropped == 7
 
 
-async def test_what_takes_no_room_never_waits_for_it() -> None:
+async def test_items_without_size_never_wait_for_room() -> None:
     inbox = inbox_of(max_input_queue_size=1)
     await inbox.put_batch(batch(5))
     with trio.fail_after(1):

@@ -9,7 +9,7 @@ TIMEOUT = ProtocolError("connect-timeout", "late", reason=CloseReason.CONNECT_TI
 REFUSED = ProtocolError("tls-required", "no", reason=CloseReason.AUTHENTICATION_FAILED)
 
 
-def test_what_the_reader_finds_does_not_replace_the_error_that_stopped_it() -> None:
+def test_end_found_by_the_reader_does_not_replace_the_first_error() -> None:
     lifecycle = Lifecycle()
     lifecycle.abort(TIMEOUT)
     lifecycle.fail(REFUSED)  # from bytes that it had read before

@@ -259,7 +259,7 @@ async def test_a_partial_write_leaves_the_rest_to_the_writer(rig: Rig) -> None:
     assert rig.outbox.blocked_since == 0.0
 
 
-async def test_what_is_large_is_sent_at_once_without_being_joined(rig: Rig) -> None:
+async def test_large_message_is_sent_immediately_without_joining(rig: Rig) -> None:
     rig.wire.allow(math.inf)
     rig.stage(b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES)
     rig.outbox.stage_frame(b"R")
@@ -270,7 +270,7 @@ async def test_what_is_large_is_sent_at_once_without_being_joined(rig: Rig) -> N
     assert not rig.has_writer
 
 
-async def test_what_the_wire_does_not_take_of_it_is_the_writers(rig: Rig) -> None:
+async def test_unsent_rest_is_left_to_the_writer(rig: Rig) -> None:
     tails = [b"%d" % number * BIG_TAIL_BYTES for number in range(8)]
     rig.wire.allow(3)
     rig.publish(*tails)
@@ -319,7 +319,7 @@ async def test_very_much_is_not_sent_in_the_dispatchers_time(
     assert gathers or len(rig.wire.writes) == 1
 
 
-async def test_what_comes_while_the_writer_waits_keeps_its_place(rig: Rig) -> None:
+async def test_messages_staged_while_the_writer_waits_keep_their_order(rig: Rig) -> None:
     rig.publish(b"1")
     for number in range(2, 50):
         rig.stage(b"%d" % number)
@@ -418,7 +418,7 @@ async def test_one_run_always_fits_while_there_is_room() -> None:
 
 
 @pytest.mark.parametrize("limit", [1024, 10_000, 100_000, 10_000_000])
-async def test_whoever_is_told_there_is_room_can_stage(limit: int) -> None:
+async def test_has_room_means_that_staging_succeeds(limit: int) -> None:
     async with open_rig(limit=limit) as rig:
         staged = 0
         while rig.outbox.has_room():
@@ -563,7 +563,7 @@ async def test_discard_before_anything_is_written(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("how", ["discard", "break_off"])
-async def test_what_is_thrown_away_is_freed_bit_by_bit(how: str) -> None:
+async def test_discarded_messages_are_freed_in_pieces(how: str) -> None:
     """8 MiB at once would hold everybody up for milliseconds."""
     async with open_rig() as rig:
         rig.publish(b"half written")
@@ -588,7 +588,7 @@ async def test_what_is_thrown_away_is_freed_bit_by_bit(how: str) -> None:
         assert max(freed) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
 
 
-async def test_what_many_lost_connections_had_is_counted_bit_by_bit(rig: Rig) -> None:
+async def test_messages_of_many_lost_connections_are_counted_in_pieces(rig: Rig) -> None:
     """16 that were lost at once, with 64,000 runs each, held everybody up for 100 ms."""
     rig.publish(b"half written")
     for _ in range(2 * COUNTED_AT_ONCE):
@@ -618,7 +618,7 @@ async def test_nothing_thrown_away_is_nothing_to_wait_for(rig: Rig) -> None:
     assert rig.wire.taken == b"P:still wanted"
 
 
-async def test_what_is_thrown_away_twice_is_freed_too(rig: Rig) -> None:
+async def test_messages_discarded_twice_are_freed_too(rig: Rig) -> None:
     tail = bytes(bytearray(100))
     before = sys.getrefcount(tail)
     for number in range(3):
@@ -649,7 +649,9 @@ async def test_the_expired_are_not_written(rig: Rig, autojump_clock) -> None:
     assert rig.destination.expired == 3
 
 
-async def test_what_expires_within_the_turn_is_not_sent_inline(rig: Rig, autojump_clock) -> None:
+async def test_message_that_expires_within_the_turn_is_not_sent_inline(
+    rig: Rig, autojump_clock
+) -> None:
     await trio.sleep(1)
     rig.wire.allow(math.inf)
     rig.publish(b"late", expires_at=trio.current_time())
@@ -966,7 +968,7 @@ def test_any_sequence_that_ends_in_a_loss(steps: Steps, lost_by: str) -> None:
 # --- what it tells the core -----------------------------------------------------------------------
 
 
-async def test_only_what_must_be_acknowledged_is_told_to_have_expired_unwritten(rig: Rig) -> None:
+async def test_only_messages_to_acknowledge_are_reported_as_expired_unwritten(rig: Rig) -> None:
     unsent: list[Delivery] = []
     rig.shared.on_unsent = unsent.append
     consumer = Consumer(
@@ -996,7 +998,7 @@ async def test_a_pause_is_passed_on() -> None:
     assert reported == [True, False]
 
 
-async def test_a_source_that_was_turned_away_is_told_as_soon_as_a_turn_is_out(rig: Rig) -> None:
+async def test_refused_source_is_notified_when_a_turn_is_written(rig: Rig) -> None:
     rig.shared.low_water_bytes = 2
     rig.wire.allow(math.inf)
     rig.stage(b"a")
@@ -1008,7 +1010,7 @@ async def test_a_source_that_was_turned_away_is_told_as_soon_as_a_turn_is_out(ri
     assert rig.rooms == 1  # nobody was turned away meanwhile
 
 
-async def test_what_is_paced_is_taken_though_the_budget_is_spent() -> None:
+async def test_paced_messages_are_accepted_with_a_spent_budget() -> None:
     async with open_rig(memory=2) as rig:
         rig.wire.allow(math.inf)
         delivery = rig.delivery(b"abc")

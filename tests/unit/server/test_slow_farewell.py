@@ -122,9 +122,7 @@ def outcomes() -> Iterator[Farewell]:
 
 
 @pytest.mark.parametrize("name", PARTINGS)
-def test_who_parts_and_reads_slowly_gets_all_that_was_on_its_way(
-    outcomes: Farewell, name: str
-) -> None:
+def test_slow_reader_gets_all_frames_after_disconnect(outcomes: Farewell, name: str) -> None:
     count, last = outcomes[name].result()
     assert count >= MESSAGES * BODY_BYTES
     if PARTINGS[name][1]:

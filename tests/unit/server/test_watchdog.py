@@ -62,7 +62,7 @@ async def test_the_answer_is_the_next_look(autojump_clock, nursery: trio.Nursery
     assert suspect.looks == [2.0, 3.0, 7.5, 150.0]
 
 
-async def test_whoever_has_ended_is_left_alone(autojump_clock, nursery: trio.Nursery) -> None:
+async def test_ended_connection_is_ignored(autojump_clock, nursery: trio.Nursery) -> None:
     watchdog = Watchdog()
     nursery.start_soon(watchdog.run)
     suspect = Suspect()
@@ -156,7 +156,7 @@ async def test_those_who_came_and_went_are_not_remembered(
     assert staying.looks == [30.0]
 
 
-async def test_nobody_is_looked_at_twice_in_the_same_moment(
+async def test_no_connection_is_checked_twice_at_a_time(
     autojump_clock, nursery: trio.Nursery
 ) -> None:
     # Else an answer of "now", as of a sum that was rounded down, would stop the broker for good.

@@ -31,7 +31,7 @@ def is_young(thing: object) -> bool:
 
 
 @pytest.mark.usefixtures("collector")
-def test_what_survives_is_old_however_large_it_grows():
+def test_surviving_objects_are_old_however_many_there_are():
     container: list[object] = [[]]
     assert is_young(container)
     collect_young()

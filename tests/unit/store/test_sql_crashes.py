@@ -243,7 +243,7 @@ def browsed(opened) -> list[str]:
         "short",
     ],
 )
-def test_a_disk_that_fails_is_told_and_the_broker_goes_on(
+def test_failing_disk_is_reported_and_the_broker_continues(
     shim: Path, tmp_path: Path, how: str
 ) -> None:
     frail = Frail(shim, tmp_path)

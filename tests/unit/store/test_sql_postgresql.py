@@ -174,7 +174,7 @@ def test_an_end_that_cannot_be_found_out_breaks_the_store(
     assert opened.restart().commit == 1
 
 
-def test_who_was_overtaken_gives_up(opened: Opened, place: Schema) -> None:
+def test_overtaken_broker_gives_up(opened: Opened, place: Schema) -> None:
     opened.append(put(1, b"1"))
     cut_connections(place.server)
     other = Opened(place)
@@ -202,7 +202,7 @@ def test_commits_that_a_crash_of_the_server_undid_are_counted_on(
 
 
 @pytest.mark.parametrize("grant", ["", "GRANT USAGE ON SCHEMA {} TO guest"])
-def test_a_user_who_may_not_make_tables_is_told(place: Schema, grant: str) -> None:
+def test_missing_right_to_create_tables_is_reported(place: Schema, grant: str) -> None:
     execute(place.server, "CREATE ROLE guest LOGIN;" + grant.format(place.name))
     try:
         store = stores.SqlStore(place.server.url(place.name).replace("tester@", "guest@"))

@@ -103,7 +103,7 @@ def test_only_what_is_there_can_be_imported() -> None:
         _ = getattr(stores, "NoStore")  # noqa: B009 - the type checker knows that it is not there
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trio_stomp.store.sql", None)
     with pytest.raises(StoreError, match=r"pip install 'trio-stomp\[sql\]'"):
         _ = stores.SqlStore
@@ -199,7 +199,7 @@ def test_an_append_is_one_transaction(opened: Opened, statements: list[str]) -> 
     assert words == ["UPDATE", "INSERT", "COMMIT", "UPDATE", "DELETE", "UPDATE", "COMMIT"]
 
 
-def test_what_comes_and_goes_at_once_is_not_written(opened: Opened, statements: list[str]) -> None:
+def test_short_lived_messages_are_not_written(opened: Opened, statements: list[str]) -> None:
     opened.append_turns(Turn([put(1, b"1", b"2")]), Turn([Delivered([1])]), Turn([Done([1, 2])]))
     assert [statement.split()[0] for statement in statements] == ["UPDATE", "COMMIT"]
 

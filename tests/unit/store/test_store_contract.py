@@ -214,7 +214,7 @@ def test_atomic_records_are_all_there(opened: Opened, how: str) -> None:
 
 @pytest.mark.parametrize("how", ENDINGS)
 @pytest.mark.parametrize("limit_bytes", [1, 1000])
-def test_what_stands_before_a_transaction_may_have_a_later_id(
+def test_record_before_a_transaction_may_have_a_later_id(
     opened: Opened, how: str, limit_bytes: int
 ) -> None:
     """What a transaction makes a full queue drop to the dead letters holds even without it."""
@@ -228,7 +228,7 @@ def test_what_stands_before_a_transaction_may_have_a_later_id(
     assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [2, 4, 5]
 
 
-def test_what_nobody_waited_for_is_there_after_close(opened: Opened) -> None:
+def test_records_without_a_waiter_are_there_after_close(opened: Opened) -> None:
     opened.append(put(1, b"1"), Keep("a", "1"), is_urgent=False)
     opened.append(Begin("s", "e"), Append("s", 0, HEAD, [b"x"], 1), is_urgent=False)
     assert opened.bodies("queue:/queue/a") == {1: b"1"}
@@ -360,7 +360,7 @@ def charges(recovered: Recovered, place: str = "queue:/queue/a") -> dict[bytes, 
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_who_is_charged_for_what_lives_is_told(opened: Opened, how: str) -> None:
+def test_charged_users_of_live_messages_are_reported(opened: Opened, how: str) -> None:
     heads = [ALICE + HEAD, BOB + HEAD, HEAD, ALICE + b"a:\xc3\xa4\n" + HEAD]
     bodies = [b"x" * 100, b"y" * 50]
     first = 1
@@ -380,7 +380,7 @@ def test_who_is_charged_for_what_lives_is_told(opened: Opened, how: str) -> None
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_what_is_dropped_with_its_place_is_charged_to_nobody(opened: Opened, how: str) -> None:
+def test_messages_dropped_with_their_queue_are_charged_to_nobody(opened: Opened, how: str) -> None:
     opened.append(put(1, b"x", b"y", head=ALICE + HEAD), put(3, b"z", level=9, head=ALICE + HEAD))
     opened.append(DropPlace("queue:/queue/a"))
     opened.append(put(4, b"new", head=BOB + HEAD))
@@ -388,11 +388,11 @@ def test_what_is_dropped_with_its_place_is_charged_to_nobody(opened: Opened, how
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_who_is_charged_is_told_of_a_header_block_that_is_no_text(opened: Opened, how: str) -> None:
+def test_charged_user_is_found_in_a_header_block_that_is_not_text(opened: Opened, how: str) -> None:
     head = ALICE + b"a:\x00\n" + HEAD
     opened.append(put(1, b"x", head=head), put(2, b"y", head=b"a:\x00\n"))
     assert charges(end(opened, how)) == {ALICE: stored_cost(len(head), 1, 1)}
 
 
-def test_what_the_store_may_take_is_told_or_unknown(opened: Opened) -> None:
+def test_capacity_of_the_store_is_reported_or_unknown(opened: Opened) -> None:
     assert opened.store.capacity() >= 0

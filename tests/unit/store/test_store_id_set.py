@@ -40,7 +40,7 @@ def test_an_id_set_is_a_set(changes, asked: range) -> None:
     assert all((id in found) == (id in expected) for id in (*asked[:3], 0, 511, 512, 1 << 40))
 
 
-def test_what_is_dense_costs_next_to_nothing() -> None:
+def test_dense_ids_take_almost_no_memory() -> None:
     ids = IdSet()
     for first in range(0, 1 << 20, 100):
         ids.add(range(first, first + 100))

@@ -28,7 +28,7 @@ def named(actor: Actor) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("way", ["journal", "sqlite", "compact"])
-def test_what_moves_keeps_its_names_and_what_failed(tmp_path: Path, way: str) -> None:
+def test_moved_messages_keep_their_names_and_failures(tmp_path: Path, way: str) -> None:
     source = str(tmp_path / "source")
     desk = bench_on(source)
     actor = desk.actor()

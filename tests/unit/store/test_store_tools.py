@@ -95,7 +95,7 @@ def test_an_export_holds_everything_in_the_order_of_ids(journal: str) -> None:
 
 
 @pytest.mark.parametrize("way", [("journal",), ("sqlite", "journal"), ("sqlite", "sqlite")])
-def test_what_moves_to_other_stores_stays_the_same(
+def test_contents_are_unchanged_in_other_stores(
     journal: str, way: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert set(way) <= set(KINDS)
@@ -147,7 +147,7 @@ def lines_with(*changes: tuple[int, str | None]) -> Iterator[str]:
         (2, None, "missing after line 2"),
     ],
 )
-def test_what_is_no_export_is_refused(
+def test_file_that_is_no_export_is_refused(
     place: int, line: str | None, text: str, tmp_path: Path
 ) -> None:
     with pytest.raises(StoreError, match=text):
@@ -298,7 +298,7 @@ def test_inspect_tells_what_there_is(journal: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     "words", [("inspect", "--json"), ("inspect",), ("verify",), ("export",)], ids=" ".join
 )
-def test_nobody_reads_what_is_printed(journal: str, words: tuple[str, ...]) -> None:
+def test_closed_output_ends_the_command(journal: str, words: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as closed:

@@ -72,7 +72,7 @@ def held_after(directory: str, store: JournalStore, disk: Disk) -> set[bytes]:
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_what_a_broken_journal_may_have_is_not_taken_from_the_streams(
+def test_records_possibly_in_a_broken_journal_stay_in_the_streams(
     directory: str, is_written: bool
 ) -> None:
     store, disk, commit = begun_and_failing(directory)
@@ -85,7 +85,7 @@ def test_what_a_broken_journal_may_have_is_not_taken_from_the_streams(
     assert held_after(directory, store, after) == (AFTER if is_written else BEFORE)
 
 
-def test_what_a_failed_journal_does_not_have_is_taken_back(directory: str) -> None:
+def test_records_missing_in_a_failed_journal_are_undone(directory: str) -> None:
     store, disk, commit = begun_and_failing(directory)
     with pytest.raises(StoreUnavailable):
         store.append([Turn([unit()])], commit)
@@ -109,7 +109,7 @@ def test_streams_alone_cost_no_wait_for_the_journal(directory: str) -> None:
     store.close()
 
 
-def test_what_stands_behind_it_says_that_a_unit_held(directory: str) -> None:
+def test_later_records_prove_that_a_unit_held(directory: str) -> None:
     """A journal that was lost takes no more of a stream than its end."""
     store, disk, commit = begun(directory)
     commit = store.append([Turn([unit()])], commit)

@@ -166,7 +166,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(autojump_clock) -> None:
             await slow.send_all(b"\n")
 
 
-async def test_what_the_block_raises_comes_out_as_it_is() -> None:
+async def test_exception_of_the_block_is_not_wrapped() -> None:
     with pytest.raises(ZeroDivisionError):
         async with open_test_broker():
             raise ZeroDivisionError
@@ -263,7 +263,7 @@ def test_an_address_of_ipv6() -> None:
         assert greeted(broker) == b"CONNECTED"
 
 
-def test_wrong_options_are_told_as_they_are() -> None:
+def test_wrong_options_raise_their_own_error() -> None:
     for options in ({"ttl": 1}, {"passwd_file": "/not/there"}):
         with pytest.raises(OptionError), threaded_broker(**options):
             pytest.fail("it runs")
@@ -308,7 +308,7 @@ def test_a_broker_that_does_not_start_or_stop(
         runner.stop()
 
 
-def test_a_broker_that_breaks_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_broker_is_reported_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async def serve(_: object, task_status: trio.TaskStatus[object]) -> None:
         task_status.started(Handle())
         raise KeyError("bug")
@@ -319,7 +319,7 @@ def test_a_broker_that_breaks_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch
     broker.stop()  # it was told once
 
 
-def test_two_errors_of_a_broker_are_told_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_errors_of_a_broker_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def serve(_: object, task_status: trio.TaskStatus[object]) -> None:
         raise ExceptionGroup("two", [KeyError(), ValueError()])
 

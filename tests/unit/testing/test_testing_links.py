@@ -55,7 +55,7 @@ async def test_two_tasks_must_not_send_at_once_nor_end_what_another_sends() -> N
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5, 6])
-async def test_what_passes_before_the_reset_arrives(limit: int) -> None:
+async def test_data_before_the_reset_arrive(limit: int) -> None:
     one, other = ends(Faults(drop_after_bytes=limit))
     with pytest.raises(trio.BrokenResourceError, match=CUT):
         await one.send_all(b"abcdefg")
@@ -87,7 +87,7 @@ async def test_the_directions_are_counted_apart_and_anew_for_new_faults() -> Non
     assert link.faults == Faults(drop_after_bytes=4, delay_s=1)
 
 
-async def test_a_cut_is_told_to_both_at_once_and_nothing_more_arrives() -> None:
+async def test_cut_reaches_both_ends_immediately_and_stops_data() -> None:
     link = Link("x")
     one, other = link.ends()
     reported: list[str] = []
@@ -190,7 +190,7 @@ async def test_a_sender_waits_for_room(is_half_open: bool, autojump_clock) -> No
     assert await other.receive_some() == b"z" * 8
 
 
-async def test_a_sender_that_waits_is_told_of_the_end() -> None:
+async def test_waiting_sender_gets_the_end() -> None:
     link = Link("x", Faults(buffer_bytes=1))
     one, other = link.ends()
     errors: list[str] = []
@@ -214,7 +214,7 @@ async def test_a_sender_that_waits_is_told_of_the_end() -> None:
     room=st.integers(1, 50),
     drop=st.one_of(st.just(math.inf), st.integers(0, 300)),
 )
-def test_what_arrives_is_a_prefix_of_what_was_sent(
+def test_received_data_are_a_prefix_of_the_sent_data(
     sent: list[bytes], split: int, room: int, drop: float
 ) -> None:
     faults = Faults(drop, split_bytes=split, buffer_bytes=room)

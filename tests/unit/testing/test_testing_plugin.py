@@ -61,7 +61,7 @@ def test_a_marker_takes_names_only(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*OptionError*ttl*"])
 
 
-def test_a_sync_test_is_told_that_the_fixture_is_trios(pytester: pytest.Pytester) -> None:
+def test_sync_test_gets_an_error_that_names_trio(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(stomp_broker): pass")
     result = pytester.runpytest_inprocess(*ARGUMENTS)
     result.assert_outcomes(errors=1)

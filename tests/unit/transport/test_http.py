@@ -209,7 +209,7 @@ def test_tokens_in_several_headers() -> None:
         pytest.param(handshake(Upgrade="websöcket"), id="Upgrade not ASCII"),
     ],
 )
-def test_what_is_no_handshake_is_refused(request_: HttpRequest) -> None:
+def test_malformed_handshake_is_refused(request_: HttpRequest) -> None:
     assert refused(request_).status == 400
 
 
@@ -237,7 +237,7 @@ def test_key_must_be_16_bytes_and_there_once(keys: list[str]) -> None:
 @pytest.mark.parametrize(
     "versions", [[], [""], ["8"], ["12"], ["14"], ["013"], ["13, 8"], ["dreizehn"], ["13", "13"]]
 )
-def test_other_version_is_told_the_right_one(versions: list[str]) -> None:
+def test_wrong_version_gets_the_supported_one(versions: list[str]) -> None:
     pairs = [("Sec-WebSocket-Version", version) for version in versions]
     error = refused(handshake(*pairs, Sec_WebSocket_Version=None))
     assert error.status == 426

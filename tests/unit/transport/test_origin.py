@@ -107,5 +107,5 @@ def test_where_nobody_logs_in_a_name_proves_nothing(
         ("x-requested-with", False),
     ],
 )
-def test_who_was_passed_on_says_so(name: str, is_told: bool) -> None:
+def test_relayed_client_is_marked(name: str, is_told: bool) -> None:
     assert is_forwarded(HttpRequest("GET", "/", ((name.encode(), b"1"),))) is is_told

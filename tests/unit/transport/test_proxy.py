@@ -167,7 +167,7 @@ NO_HEADERS = [
         *((data, "proxy_addresses") for data in NO_HEADERS),
     ],
 )
-def test_what_is_refused(header: bytes, says: str) -> None:
+def test_refused_headers(header: bytes, says: str) -> None:
     assert says in refusal(header)
 
 
@@ -282,7 +282,7 @@ def test_networks(networks: str, remote: str, is_in: bool) -> None:
         ("10.0.0.0/8;127.0.0.1", "commas"),
     ],
 )
-def test_what_is_no_network(text: str, says: str) -> None:
+def test_malformed_networks(text: str, says: str) -> None:
     with pytest.raises(OptionError, match="proxy_addresses") as caught:
         ProxyNetworks.parse(text)
     assert says in str(caught.value)

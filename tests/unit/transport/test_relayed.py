@@ -63,7 +63,7 @@ async def test_the_owner_sees_the_client_as_the_node_does(
         (b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00", "lacks this node's secret"),
     ],
 )
-async def test_nobody_else_is_believed(data: bytes, says: str) -> None:
+async def test_other_sources_are_not_trusted(data: bytes, says: str) -> None:
     with pytest.raises(ProxyError, match=says):
         await read(data, is_loopback=True)
 

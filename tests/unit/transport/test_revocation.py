@@ -106,7 +106,9 @@ def test_a_list_may_be_empty(ca: trustme.CA, crl: Path) -> None:
         (None, "no such file"),
     ],
 )
-def test_what_is_no_list_is_refused_with_its_name(crl: Path, text: bytes | None, why: str) -> None:
+def test_file_that_is_no_list_is_refused_with_its_name(
+    crl: Path, text: bytes | None, why: str
+) -> None:
     if text is not None:
         crl.write_bytes(text)
     with pytest.raises(OptionError, match=why) as caught:
@@ -127,7 +129,7 @@ def test_a_list_that_ends_is_warned_of(
 
 
 @pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x00"])
-def test_what_is_no_certificate_has_no_key(der: bytes) -> None:
+def test_file_that_is_no_certificate_has_no_key(der: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
         certificate_key(der)
 

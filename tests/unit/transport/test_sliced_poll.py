@@ -139,7 +139,7 @@ async def test_all_that_leave_or_speak_at_once_go_on_a_few_at_a_time(
 
 
 @pytest.mark.parametrize("are_new", [False, True])
-async def test_who_speaks_goes_before_who_leaves_or_comes(room: Room, are_new: bool) -> None:
+async def test_sockets_with_data_precede_ends_and_new_ones(room: Room, are_new: bool) -> None:
     await room.fill(MANY, known=not are_new)
     for peer in room.peers:
         if are_new:
@@ -168,7 +168,7 @@ async def test_waiting_can_be_cancelled_and_nothing_is_lost(room: Room) -> None:
     assert await wire.receive_some(100) == b"kept"
 
 
-async def test_who_is_cancelled_in_the_line_is_passed_over(room: Room) -> None:
+async def test_cancelled_waiter_is_skipped(room: Room) -> None:
     await room.fill(4 * module.BEHIND_AT_ONCE)
     async with trio.open_nursery() as nursery:
         wire, _ = room.add()
@@ -210,7 +210,7 @@ async def test_closing_who_is_in_the_line_already(room: Room) -> None:
     assert len(room.read) == 4 * module.BEHIND_AT_ONCE - 1
 
 
-async def test_who_writes_meanwhile_is_read_all_the_same(room: Room, nursery: trio.Nursery) -> None:
+async def test_data_that_arrive_meanwhile_are_read(room: Room, nursery: trio.Nursery) -> None:
     """Its writer waits with Trio, for the same descriptor."""
     await room.fill(1)
     wire, peer = room.wires[0], room.peers[0]
@@ -232,7 +232,7 @@ async def test_who_writes_meanwhile_is_read_all_the_same(room: Room, nursery: tr
     assert room.read[-1] == (0, b"two")
 
 
-async def test_who_does_not_read_is_not_told_of_again_and_again(room: Room) -> None:
+async def test_socket_that_is_not_read_is_not_reported_repeatedly(room: Room) -> None:
     """Neither data nor an end may keep the poll awake while nobody waits for them."""
     _, data = room.add()
     _, end = room.add()
@@ -245,9 +245,7 @@ async def test_who_does_not_read_is_not_told_of_again_and_again(room: Room) -> N
 
 
 @pytest.mark.usefixtures("nobody_waits_with_trio")
-async def test_who_waits_when_the_poll_ends_goes_on_and_nobody_waits_there_again(
-    stack: ExitStack, nursery: trio.Nursery
-) -> None:
+async def test_waiters_continue_when_the_poll_ends(stack: ExitStack, nursery: trio.Nursery) -> None:
     async with trio.open_nursery() as polling:
         poll = SlicedPoll()
         polling.start_soon(poll.run)
@@ -279,7 +277,7 @@ async def test_without_epoll_all_wait_with_trio(
     assert room.read == [(0, b"x")]
 
 
-async def test_what_the_kernel_refuses_waits_with_trio(room: Room) -> None:
+async def test_socket_refused_by_epoll_waits_with_trio(room: Room) -> None:
     with tempfile.TemporaryFile() as file:
         assert isinstance(room.poll.enter(file.fileno()), DirectSocket)
 

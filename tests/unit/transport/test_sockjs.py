@@ -105,7 +105,7 @@ def test_messages_in_any_pieces_say_what_their_strings_say(
     st.text(st.sampled_from('[]",\\u0dDn8 \n{}1:\x00é\x7f'), max_size=12),
     st.lists(st.integers(0, 12), max_size=3),
 )
-def test_what_the_standard_library_refuses_is_refused(text: str, cuts: list[int]) -> None:
+def test_address_refused_by_the_standard_library_is_refused(text: str, cuts: list[int]) -> None:
     try:
         expected = json.loads(text) if text.strip(" \t\r\n") else []
     except (ValueError, RecursionError):
@@ -264,7 +264,7 @@ def test_pages_that_may_connect_may_read_info(origin: bytes, allowed: str) -> No
         (b"https://broker.example", "", True),  # a name may be made to mean this machine
     ],
 )
-def test_pages_that_may_not_connect_are_told_nothing(
+def test_pages_of_foreign_origins_get_no_information(
     origin: bytes, allowed: str, local_only: bool
 ) -> None:
     with pytest.raises(HttpError, match="allowed-origins") as caught:
@@ -466,7 +466,7 @@ def make_outbox() -> tuple[SockJsOutbox, MemoryBudget, list[RemoteError]]:
     return SockJsOutbox(plain, reported.append), memory, reported
 
 
-async def test_what_waits_is_charged_at_its_quoted_length() -> None:
+async def test_waiting_data_are_charged_at_their_quoted_length() -> None:
     outbox, memory, _ = make_outbox()
     assert outbox.stage(b"P\n", delivery(b"\0" * 1000))
     # Two bytes of header and two more of its length, a["P\n and "].
@@ -700,7 +700,7 @@ async def test_a_message_that_is_not_text_ends_it_with_the_reason(dial: Dial) ->
     assert bodies(await plain.receive_many(3)) == [b"good", b"\xff\xfe", b"behind"]
 
 
-async def test_what_must_be_acknowledged_goes_back(dial: Dial) -> None:
+async def test_unsent_messages_to_acknowledge_are_returned(dial: Dial) -> None:
     client = await connect(dial)
     await client.subscribe("/queue/q", headers={"ack": "client-individual"})
     sender = await dial.connect()

@@ -275,7 +275,7 @@ def test_no_such_word_is_the_callers_fault(files: Files) -> None:
 # Certificates of clients.
 
 
-def test_who_signs_need_not_be_a_root(files: Files, ca: trustme.CA) -> None:
+def test_trusted_authority_need_not_be_a_root(files: Files, ca: trustme.CA) -> None:
     department = ca.create_child_ca()
     clients = {"client_ca": files.write("clients.pem", department.cert_pem.bytes())}
     context = make_server_context(
@@ -391,7 +391,7 @@ def test_the_first_certificate_of_a_chain_counts(files: Files) -> None:
     assert len(warnings_of(path, files.key, now.timestamp())) == 1
 
 
-def test_what_cannot_be_looked_at_is_no_warning(files: Files) -> None:
+def test_uninspectable_certificate_causes_no_warning(files: Files) -> None:
     assert warnings_of("/nowhere/crt", "/nowhere/key", 0.0) == ()
     der = ssl.PEM_cert_to_DER_cert(first_pem(files.certificate))
     for cut in range(0, len(der), 7):

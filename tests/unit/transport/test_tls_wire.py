@@ -247,7 +247,7 @@ async def test_before_the_handshake_nothing_is_known(contexts: Contexts) -> None
     assert (wire.version, wire.cipher, wire.certificate_names()) == ("", "", ())
 
 
-async def test_what_was_read_already_is_the_start(contexts: Contexts) -> None:
+async def test_bytes_read_before_are_the_start(contexts: Contexts) -> None:
     for split in (1, 5, 150, 10_000):
         peer = Client(contexts.client())
         hello = peer.shake()
@@ -286,7 +286,7 @@ async def test_a_handshake_byte_by_byte_and_data_behind_it(
         b"\x00" * 100,
     ],
 )
-async def test_what_is_no_tls_is_told_so(contexts: Contexts, garbage: bytes) -> None:
+async def test_data_that_is_not_tls_is_reported_as_such(contexts: Contexts, garbage: bytes) -> None:
     line = Line(inbox=[garbage])
     wire = TlsWire(line, contexts.server)
     with pytest.raises(TlsError) as caught:

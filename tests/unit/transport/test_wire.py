@@ -83,7 +83,7 @@ async def test_a_full_socket_takes_nothing_and_then_again(nursery: trio.Nursery)
                 got += len(await peer.receive_some(65536))
 
 
-async def test_what_the_peers_machine_has_not_taken_is_known() -> None:
+async def test_bytes_not_taken_by_the_peer_are_known() -> None:
     async with socket_pair(4096) as (wire, peer):
         assert wire.untaken() == 0
         sent = 0

@@ -224,7 +224,7 @@ def test_without_rules_nothing_is_denied(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_nobody_may_do_nothing_by_a_rule_for_everybody(case: Case) -> None:
+def test_rule_for_everybody_does_not_apply_to_anonymous_clients(case: Case) -> None:
     """A rule that names no user is for those who have logged in."""
     core = core_with(AccessRules((Rule(True, frozenset(Action), ("**",)),)))
     peer = core.peer(identity=ANONYMOUS, client_id=case.client_id)
@@ -298,7 +298,7 @@ def test_a_send_is_judged_by_what_its_destination_means(
 @pytest.mark.parametrize(
     "name", ["user-id", "JMSXUserID", "User-Id", "user-id ", "\tUSER-ID", "jmsxuserid"]
 )
-def test_who_sent_it_is_proved_however_the_header_is_spelt(name: str) -> None:
+def test_sender_is_proved_however_the_header_is_spelt(name: str) -> None:
     """F22: receivers fold case, strip blanks, or ask for the name of JMS."""
     core = Core(rules=rules_for(frozenset(Action)))
     peer = core.peer(identity=ALICE)
@@ -351,7 +351,7 @@ def test_the_topics_that_a_client_may_send_to_are_asked_for_once_and_bounded() -
     assert "/queue/there" not in rights.allowed_names
 
 
-def test_what_many_connections_may_send_to_is_remembered_once_and_by_its_size() -> None:
+def test_permissions_shared_by_connections_are_cached_once_and_by_size() -> None:
     """F11: 60 connections that sent to 4,090 names of 1 KB each had 324 MiB that nobody counted."""
     core = Core(rules=rules_for(frozenset({SEND})))
     peers = [core.peer(identity=ALICE) for _ in range(9)]
@@ -373,7 +373,7 @@ def test_before_connect_the_command_diag_is_answered_only_where_there_are_no_rul
     assert free.frames("ERROR") == []
 
 
-def test_a_denial_is_counted_and_told_of() -> None:
+def test_denial_is_counted_and_reported() -> None:
     core = Core(rules=AccessRules())
     core.broker.events.are_stored = True  # as the DIAG stream does
     peer = core.peer(identity=ALICE)
@@ -407,7 +407,7 @@ def test_other_rules_end_what_they_do_not_allow_any_more() -> None:
     assert stays.error().get("code") == "not-authorized"
 
 
-def test_what_was_cleared_is_asked_for_again() -> None:
+def test_cleared_permissions_are_looked_up_again() -> None:
     core = Core(rules=rules_for(frozenset({SEND})))
     peer = core.peer(identity=ALICE)
     peer.sends("/topic/a")
@@ -433,7 +433,7 @@ def test_a_second_session_on_a_connection_has_nothing_of_the_first() -> None:
     assert again.error().get("code") == "not-authorized"
 
 
-def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first(core: Core) -> None:
+def test_state_from_before_logins_belongs_to_the_first_user(core: Core) -> None:
     nobody = core.reader("/topic/a", headers=DURABLE, client_id="c")
     nobody.is_gone()
     core.broker.use_rules(rules_for(frozenset(Action)), lambda identity: True, core.now)
@@ -477,7 +477,7 @@ def test_each_user_has_names_of_his_own() -> None:
         assert owners(core) == [user.name for user in users]
 
 
-def test_what_an_older_broker_stored_is_found_where_it_is() -> None:
+def test_state_stored_by_an_older_broker_is_found() -> None:
     """Its place names no owner, though it has one."""
     core = DurableBench()
     joins(core, ANONYMOUS).leaves()
@@ -538,7 +538,7 @@ def joins(core: DurableBench, identity: Identity, to: str = "/topic/a", name: st
     return actor
 
 
-def test_who_is_nobody_any_more_goes() -> None:
+def test_client_of_a_removed_user_is_disconnected() -> None:
     core = Core(rules=rules_for(frozenset(Action)))
     alice, bob = core.peer(identity=ALICE), core.peer(identity=Identity("bob", method="passcode"))
     core.broker.use_rules(core.rules, lambda identity: identity.name == "bob", core.now)
@@ -604,7 +604,7 @@ def test_others_of_that_name_are_neither_ended_nor_named(expected: str | None) -
     core.ends_with_durables()
 
 
-def test_who_may_end_them_all_is_asked_which() -> None:
+def test_administrator_must_name_an_ambiguous_subscription() -> None:
     core = shared("bob", "carol")
     core.broker.use_rules(rules_for(frozenset({ADMIN})), lambda identity: True, core.now)
     alice = core.peer(identity=ALICE)

@@ -90,7 +90,7 @@ def test_one_that_repeats_ends_when_it_is_due_next(core: DurableBench) -> None:
     ],
     ids=["of two", "what a token granted", "nobody", "nobody who may"],
 )
-def test_who_sent_it_is_known_after_a_restart(
+def test_sender_is_known_after_a_restart(
     core: DurableBench,
     senders: list[Identity],
     earlier: AccessRules | None,
@@ -105,7 +105,7 @@ def test_who_sent_it_is_known_after_a_restart(
     assert got(core, Q) == names
 
 
-def test_who_is_nobody_any_more_has_no_rights(core: DurableBench) -> None:
+def test_removed_user_has_no_rights(core: DurableBench) -> None:
     judged(core, rules("*"))
     enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
     enters(core, BOB).sends(Q, "his", **LATER)
@@ -116,7 +116,7 @@ def test_who_is_nobody_any_more_has_no_rights(core: DurableBench) -> None:
     assert core.broker.authorizer.revoked == 1
 
 
-def test_who_comes_back_in_time_finds_it_as_he_left_it(core: DurableBench) -> None:
+def test_returning_user_finds_the_state_unchanged(core: DurableBench) -> None:
     judged(core, rules("alice"))
     enters(core, ALICE).sends(Q, "a", persistent="true", **LATER)
     enters(core, ALICE).sends(T, "b", persistent="true", retain="set")
@@ -129,7 +129,7 @@ def test_who_comes_back_in_time_finds_it_as_he_left_it(core: DurableBench) -> No
     assert got(core, T) == ["b"]
 
 
-def test_what_nobody_is_known_to_have_sent_goes_on(core: DurableBench) -> None:
+def test_messages_of_unknown_senders_stay(core: DurableBench) -> None:
     """An older broker did not write down who sent it: an upgrade loses nothing."""
     lines = f"destination:{Q}\npersistent:true\nAMQ_SCHEDULED_DELAY:5000\n".encode()
     put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
@@ -142,7 +142,7 @@ def test_what_nobody_is_known_to_have_sent_goes_on(core: DurableBench) -> None:
     assert got(core, T) == ["last"]
 
 
-def test_nobody_sees_whose_it_was_and_nobody_can_say_it(core: DurableBench) -> None:
+def test_owner_is_neither_shown_nor_settable(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     forged = owner_line(BOB).decode().rstrip().partition(":")[2]
     alice = enters(core, ALICE)
@@ -160,7 +160,7 @@ def test_nobody_sees_whose_it_was_and_nobody_can_say_it(core: DurableBench) -> N
     assert not [name for each in frames for name, _ in each.headers if "owner" in name.lower()]
 
 
-def test_what_an_older_broker_took_of_it_does_not_count() -> None:
+def test_owner_header_stored_by_an_older_broker_does_not_count() -> None:
     lines = owner_line(ALICE) + b"destination:/queue/q\n" + owner_line(BOB) + b"x:y\n"
     head, owner = split_owner(decode_head(lines))
     assert owner == ALICE
@@ -175,7 +175,7 @@ def test_what_an_older_broker_took_of_it_does_not_count() -> None:
         assert split_owner(decode_head(owner_line(who)))[1] == who
 
 
-def test_what_cannot_be_sent_at_all_is_lost_as_that(core: DurableBench) -> None:
+def test_undeliverable_message_is_reported_as_undeliverable(core: DurableBench) -> None:
     lines = owner_line(ALICE) + f"destination:{Q}\npriority:x\nAMQ_SCHEDULED_DELAY:5000\n".encode()
     put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
     core.store.append([Turn([put])], 0)

@@ -48,7 +48,7 @@ def test_the_first_rule_that_matches_decides():
     assert mine.allows(SEND, "/queue/b")
 
 
-def test_what_no_rule_matches_is_denied():
+def test_action_without_a_matching_rule_is_denied():
     assert not rights().allows(SEND, "/topic/a")
     assert not rights("allow /topic/a").allows(SEND, "/topic/b")
     assert not rights("allow /topic/a").allows(Action.ADMIN, "/topic/a")
@@ -93,7 +93,7 @@ def test_a_verdict_names_the_rule_and_its_place():
 
 
 @pytest.mark.parametrize("action", Action)
-def test_every_action_can_be_told(action: Action):
+def test_every_action_has_a_description(action: Action):
     mine = AccessRules().rights(ANONYMOUS)
     assert ": anonymous may not " in mine.decide(action, "x").explanation
 
@@ -268,7 +268,7 @@ def test_an_answer_is_found_once(monkeypatch: pytest.MonkeyPatch):
         mine.allows(RECEIVE, "/topic/a")  # another action is another question
 
 
-def test_what_is_remembered_is_bounded_by_number():
+def test_cache_is_bounded_by_number():
     mine = rights("allow /topic/**")
     largest = 0
     for number in range(3 * MAX_CACHED):
@@ -278,7 +278,7 @@ def test_what_is_remembered_is_bounded_by_number():
     assert not mine.allows(SEND, "/queue/1")
 
 
-def test_what_is_remembered_is_bounded_by_size():
+def test_cache_is_bounded_by_size():
     mine = rights("allow /topic/**")
     for number in range(2000):
         assert mine.allows(SEND, f"/topic/{number}/" + "x" * 1000)

@@ -78,7 +78,7 @@ def rights(user: str, *rules: Rule, roles: str = "", **groups: str) -> Rights:
         (allow("**", users="alice", groups="ops"), "carol", False),
     ],
 )
-def test_who_a_rule_is_for(rule: Rule, user: str, is_meant: bool):
+def test_users_that_a_rule_applies_to(rule: Rule, user: str, is_meant: bool):
     assert rights(user, rule, ops="bob bert").allows(Action.SEND, LETTER) is is_meant
 
 
@@ -88,7 +88,7 @@ def test_a_role_is_a_group_whatever_the_file_says_of_its_members():
     assert not rights("alice", rule, roles="x", ops="bob").allows(Action.SEND, LETTER)
 
 
-def test_who_has_not_logged_in_is_in_no_group():
+def test_anonymous_client_is_in_no_group():
     rules = AccessRules((allow("**", groups="ops"),), {"ops": frozenset({"anonymous", ""})})
     for identity in (ANONYMOUS, Identity("", frozenset({"ops"})), Identity("anonymous")):
         assert not rules.rights(identity).allows(Action.SEND, LETTER)
@@ -185,7 +185,7 @@ def test_a_name_that_looks_like_a_wildcard_still_has_its_own(user: str):
 
 
 @pytest.mark.parametrize("user", ["a/b", "a.b", "/", "."])
-def test_what_is_denied_by_a_name_is_denied_to_the_letter(user: str):
+def test_denial_by_name_applies_to_exactly_that_name(user: str):
     mine = rights(user, deny("/topic/{user}/secret"), allow("/topic/**"))
     assert not mine.allows(Action.SEND, f"/topic/{user}/secret")
     assert mine.allows(Action.SEND, "/topic/other/secret")
@@ -194,7 +194,7 @@ def test_what_is_denied_by_a_name_is_denied_to_the_letter(user: str):
     assert not mine.allows_pattern(Action.RECEIVE, "/topic/**", pattern)
 
 
-def test_what_is_denied_by_the_name_of_nobody():
+def test_denial_with_the_empty_name_of_an_anonymous_user():
     rules = AccessRules(
         (deny("/topic/{user}/x", users="anonymous"), allow("/topic/**", users="anonymous"))
     )
@@ -204,7 +204,7 @@ def test_what_is_denied_by_the_name_of_nobody():
 
 
 @pytest.mark.parametrize("user", ["#jobs", "DIAG", "DIAGNOSIS"])
-def test_nobody_owns_work_queues_or_diag_by_his_name(user: str):
+def test_user_name_does_not_own_work_queues_or_diag(user: str):
     mine = rights(user, allow("{user}/**", "{user}"))
     assert not mine.allows(Action.SEND, user)
     assert not mine.allows(Action.MONITOR, f"{user}/event")
@@ -280,7 +280,7 @@ KEPT = ["DIAG", "DIAG/session", "DIAG/mine", "/stream/DIAG", "/stream/DIAG/sessi
 USES = [Action.SEND, Action.RECEIVE, Action.BROWSE, Action.CREATE]
 
 
-def test_whoever_logs_in_may_use_destinations():
+def test_any_logged_in_user_may_use_destinations():
     ann = built_in("ann")
     for name in ("/topic/a", "/queue/a", "#jobs", "plain", "/stream/a", "/reply-queue/x.y"):
         assert all(ann.allows(action, name) for action in USES)
@@ -312,7 +312,7 @@ def test_the_roles_of_those_who_watch_and_run_it():
     assert not watcher.allows(Action.ADMIN, "/topic/a")
 
 
-def test_who_has_not_logged_in_may_do_nothing():
+def test_anonymous_client_may_do_nothing():
     for nobody in (built_in(""), built_in("", "admin monitor"), built_in("anonymous", "admin")):
         assert not any(nobody.allows(action, "/topic/a") for action in Action)
 
@@ -393,7 +393,7 @@ DIAG = Pattern((), glued="DIAG")
         ("admin", "/stream/a", ["admin /stream/a"]),
     ],
 )
-def test_what_must_be_allowed(action: str, text: str, wanted: list[str]):
+def test_permissions_that_actions_need(action: str, text: str, wanted: list[str]):
     pattern = compile_pattern(text, "native")
     asked = needs(Action(action), text, pattern)
     assert [f"{each} {name}" for each, name, _ in asked] == wanted
@@ -401,13 +401,13 @@ def test_what_must_be_allowed(action: str, text: str, wanted: list[str]):
         assert each == (DIAG if name == "DIAG*" else compile_pattern(name, "native"))
 
 
-def test_who_may_look_at_the_broker_may_not_thereby_read_the_rest():
+def test_monitor_right_does_not_allow_reading_messages():
     watcher = rights("x", allow("**", actions="monitor"))
     asked = needs(Action.RECEIVE, ">", compile_pattern(">", "native"))
     assert [watcher.decide(*each).allowed for each in asked] == [False, True, True]
 
 
-def test_what_a_client_means_by_a_destination():
+def test_resolved_destination_of_a_client():
     assert targets("/amq/queue/a,/topic/b.*") == (
         ("/queue/a", None),
         ("/topic/b.*", compile_pattern("/topic/b.*", "native")),
@@ -477,7 +477,7 @@ MADE = st.builds(
 
 @settings(max_examples=500, deadline=None)
 @given(MADE, MADE, st.text("ab/", max_size=3), st.sampled_from(["a", "a/b", "a/b/x", "a/a/b/x"]))
-def test_what_is_hidden_decides_nothing(earlier: Rule, later: Rule, user: str, name: str):
+def test_shadowed_rule_has_no_effect(earlier: Rule, later: Rule, user: str, name: str):
     groups = {"g": frozenset({"a", "ab"})}
     if hides(earlier, later, groups):
         for action in Action:
@@ -486,7 +486,7 @@ def test_what_is_hidden_decides_nothing(earlier: Rule, later: Rule, user: str, n
             assert rule is not later or earlier == later
 
 
-def test_what_is_made_for_names_is_bounded():
+def test_rights_made_for_users_are_bounded():
     rules = AccessRules()
     for number in range(MAX_MADE + 1):
         rules.rights(Identity(f"u{number}"))

@@ -64,7 +64,7 @@ def test_many_are_judged_in_pieces(desk: Clocked):
     assert not desk.broker.authorizer.unjudged
 
 
-def test_who_is_nobody_any_more_goes_when_it_sends_something(desk: Clocked):
+def test_client_of_a_removed_user_is_disconnected_at_its_next_frame(desk: Clocked):
     here = crowd(desk, "/topic/a")
     desk.broker.use_rules(ALL, lambda _: False, desk.now)
     assert not here[-1].client.is_refused
@@ -95,7 +95,7 @@ def test_each_change_judges_who_was_here_before_it(desk: Clocked):
 # --- what is read and compared --------------------------------------------------------------------
 
 
-async def test_what_differs_is_found_by_a_thread_and_told(
+async def test_changed_rules_are_found_by_a_thread_and_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     places: list[threading.Thread] = []

@@ -59,7 +59,7 @@ def test_a_wildcard_is_judged_in_pieces(destination: str, is_allowed: bool):
         assert [each.get("code") for each in frames] == ["not-authorized"]
 
 
-def test_what_is_known_is_not_looked_up_again():
+def test_cached_permission_is_not_looked_up_again():
     desk = judged("/topic/a.**")
     desk.actor().subscribes("/topic/a.*", "1")
     assert desk.settles() > 3
@@ -68,7 +68,7 @@ def test_what_is_known_is_not_looked_up_again():
     assert [each.command for each in actor.writes()] == ["RECEIPT"]
 
 
-def test_who_has_gone_meanwhile_is_subscribed_to_nothing():
+def test_client_that_left_meanwhile_is_not_subscribed():
     desk = judged("/topic/a.**")
     actor = desk.reader("/topic/a.*", "1")
     actor.is_gone()
@@ -77,7 +77,7 @@ def test_who_has_gone_meanwhile_is_subscribed_to_nothing():
     assert desk.broker.destinations.wildcards == 0
 
 
-def test_who_is_here_is_judged_again_in_pieces():
+def test_connected_clients_are_rechecked_in_pieces():
     desk = judged("/topic/a.**")
     actor = desk.reader("/topic/a.*", "1")
     desk.settles()

@@ -64,7 +64,7 @@ def test_a_browser_is_shown_as_much_as_it_takes(core: Core):
     reader.drains()
 
 
-def test_what_is_consumed_before_its_turn_is_left_out_and_nothing_is_shown_twice(core: Core):
+def test_browse_skips_consumed_messages_and_shows_none_twice(core: Core):
     publisher, browser, reader = core.peer(), core.peer(room=2), core.peer()
     publisher.sends("/queue/q", *numbered("m", 6))
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -205,7 +205,7 @@ def test_many_browses_of_a_deep_queue_take_no_memory(core: Core):
     core.broker.queues.end("/queue/q", core.now)
 
 
-def test_what_is_charged_for_messages_that_are_shown_covers_what_they_take(core: Core):
+def test_charge_for_browsed_messages_covers_their_memory(core: Core):
     """Outboxes held three times of what they were charged, each message being a delivery."""
     publisher, browser = core.peer(), core.peer(room=10)
     publisher.sends("/queue/q", *numbered("", 2_000))
@@ -324,7 +324,7 @@ def test_a_topic_cannot_be_browsed_and_is_subscribed_to_as_ever(core: Core):
 # --- looking is no delivery -----------------------------------------------------------------------
 
 
-def test_what_is_shown_is_counted_nowhere_as_delivered(core: Core):
+def test_browsed_messages_do_not_count_as_delivered(core: Core):
     publisher, browser, reader = core.peer(), core.peer(), core.peer()
     publisher.sends("/queue/p", "0")
     publisher.sends("/queue/q", *numbered("m", 3))
@@ -342,7 +342,7 @@ def test_what_is_shown_is_counted_nowhere_as_delivered(core: Core):
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest", "disconnect"])
-def test_what_a_slow_browser_is_not_shown_is_not_dropped(policy: str):
+def test_messages_not_shown_to_a_slow_browser_are_not_dropped(policy: str):
     core = Core(book={"/queue/q": DestinationPolicy(slow_consumer=policy)})
     publisher, browser = core.peer(), core.peer(capacity=2)
     publisher.sends("/queue/q", *numbered("m", 5))

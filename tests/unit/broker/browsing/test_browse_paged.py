@@ -47,7 +47,7 @@ def loads(core: DurableBench) -> None:
     core.loads()
 
 
-def test_what_was_recovered_is_shown_in_order_and_stays() -> None:
+def test_recovered_messages_are_browsed_in_order_and_stay() -> None:
     core = filled(*numbered("", 20))
     assert shown(browses(core).reads()) == [*numbered("", 20), "end"]
     queue = core.queue(Q)
@@ -100,7 +100,7 @@ def test_a_browser_looks_at_what_there_was_when_it_came() -> None:
 
 
 @pytest.mark.parametrize("taken", [1, 2])
-def test_what_is_consumed_meanwhile_may_be_left_out(taken: int) -> None:
+def test_browse_may_skip_messages_consumed_meanwhile(taken: int) -> None:
     core = filled("a", "b", is_prompt=False)
     reader = core.actor()
     reader.subscribes(Q, ack="client-individual")
@@ -185,7 +185,7 @@ def test_selectors_lifetimes_and_redeliveries_are_seen_to() -> None:
     assert [frame.get("delivery-count") for frame in reader.reads()] == ["2", "2"]
 
 
-def test_what_nobody_can_read_hides_nothing_else() -> None:
+def test_unreadable_message_does_not_hide_others() -> None:
     core = filled("bad", "good")
     lane = core.store._lanes[f"queue:{Q}", 4]  # type: ignore[attr-defined]
     object.__setattr__(next(iter(lane.values())).put, "head", b"no header")
@@ -194,7 +194,7 @@ def test_what_nobody_can_read_hides_nothing_else() -> None:
     assert core.broker.storage.lost == 0
 
 
-def test_what_is_loaded_while_a_browser_looks_is_shown_once_and_in_order() -> None:
+def test_messages_loaded_during_a_browse_are_shown_once_and_in_order() -> None:
     core = filled(*numbered("", 12), is_prompt=False)
     browser, reader = core.actor(), core.actor()
     browser.outbox.asks_left = 0

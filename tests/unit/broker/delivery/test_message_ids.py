@@ -158,7 +158,7 @@ def test_the_ack_header_of_1_2_names_the_delivery_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["b-9", "bs-1", "b-x", "b-", "-1", "b-" + "1" * 30, "b-1 "])
-def test_what_is_no_message_of_its_is_unknown(bench: Bench, wrong: str) -> None:
+def test_id_of_another_consumer_is_unknown(bench: Bench, wrong: str) -> None:
     actor = bench.actor("1.1")
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "a")
@@ -167,7 +167,7 @@ def test_what_is_no_message_of_its_is_unknown(bench: Bench, wrong: str) -> None:
     assert actor.error().get("code") == "unknown-ack"
 
 
-def test_what_was_acknowledged_once_is_unknown_unless_some_need_no_ack(bench: Bench) -> None:
+def test_acknowledged_id_is_unknown_unless_some_need_no_ack(bench: Bench) -> None:
     actor = bench.actor("1.1")
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "a", "b")
@@ -217,7 +217,7 @@ def test_runs_and_transactions_may_name_messages_too() -> None:
     desk.ends()
 
 
-def test_what_an_index_knows_goes_with_the_deliveries() -> None:
+def test_index_entries_are_removed_with_the_deliveries() -> None:
     desk = bench()
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual", prefetch_count="3")
@@ -237,7 +237,7 @@ def test_what_an_index_knows_goes_with_the_deliveries() -> None:
 # Explain, by the id of a message.
 
 
-def test_what_became_of_a_message_is_told_by_its_id() -> None:
+def test_fate_of_a_message_is_found_by_its_id() -> None:
     desk = bench(backoff_s=())
     actor = desk.actor("1.1")
     explain = partial(asks, desk)

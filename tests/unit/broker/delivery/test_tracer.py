@@ -35,7 +35,7 @@ def asks(peer: Peer, **reported: object) -> None:
     peer.sends("DIAG/trace", json.dumps(reported))
 
 
-def test_a_connection_is_told_both_ways_without_its_bodies(core: Core) -> None:
+def test_connection_is_traced_both_ways_without_bodies(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     client.subscribes("/topic/t")
     asks(operator, session="s2")
@@ -54,7 +54,7 @@ def test_a_connection_is_told_both_ways_without_its_bodies(core: Core) -> None:
     assert client.bodies() == ["secret"], "it is sent all the same"
 
 
-def test_bodies_are_told_if_that_is_asked_for_and_cut(core: Core) -> None:
+def test_bodies_are_traced_on_request_and_truncated(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     asks(operator, session="s2", bodies=True)
     client.sends("/topic/t", "x" * 1000)
@@ -63,7 +63,7 @@ def test_bodies_are_told_if_that_is_asked_for_and_cut(core: Core) -> None:
     assert len(line) < 400
 
 
-def test_what_is_sent_to_a_destination_by_anybody(core: Core) -> None:
+def test_destination_is_traced_for_all_senders(core: Core) -> None:
     operator, one, other = core.peer(), core.peer(), core.peer()
     asks(operator, destination="/topic/t")
     one.sends("/topic/t", "a", "b")
@@ -162,7 +162,7 @@ def test_traces_of_one_connection_end_each_by_itself(core: Core, ended: int) -> 
     core.ends()
 
 
-def test_an_inner_trace_that_has_told_all_it_may_is_silent(core: Core) -> None:
+def test_inner_trace_stops_at_its_limit(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     client.subscribes("/topic/t")
     asks(operator, session="s2")
@@ -178,7 +178,7 @@ def test_an_inner_trace_that_has_told_all_it_may_is_silent(core: Core) -> None:
     assert client.client.outbox is client.outbox
 
 
-def test_a_mark_that_is_made_of_a_prefix_is_told_and_a_heart_beat_is_not(core: Core) -> None:
+def test_message_with_a_known_prefix_is_traced_and_a_heart_beat_is_not(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     client.subscribes("/topic/t")
     asks(operator, session="s2")
@@ -188,7 +188,7 @@ def test_a_mark_that_is_made_of_a_prefix_is_told_and_a_heart_beat_is_not(core: C
     assert mark == "trace s2 <<< MESSAGE | browser:end"
 
 
-def test_what_does_not_fit_is_told_as_not_sent(core: Core) -> None:
+def test_messages_that_do_not_fit_are_traced_as_not_sent(core: Core) -> None:
     operator, slow = core.peer(), core.peer(capacity=1)
     slow.subscribes("/topic/t")
     asks(operator, session="s2")
@@ -222,7 +222,7 @@ def test_it_is_an_event_too(core: Core) -> None:
         '{"destination": "/a", "seconds": 1e9}',
     ],
 )
-def test_what_cannot_be_asked(core: Core, expected: str) -> None:
+def test_invalid_trace_requests(core: Core, expected: str) -> None:
     peer = core.peer()
     peer.sends("DIAG/trace", expected)
     assert peer.error().get("code") == "invalid-question"

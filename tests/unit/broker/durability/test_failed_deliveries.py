@@ -16,7 +16,7 @@ KEPT = DestinationPolicy(max_redeliveries=1, backoff_s=(), persistent="always")
 
 
 @pytest.mark.parametrize("ends_by", ["DISCONNECT", "UNSUBSCRIBE", "shutdown", "slow-consumer"])
-def test_what_was_only_prefetched_never_dies(ends_by: str) -> None:
+def test_prefetched_messages_never_become_dead_letters(ends_by: str) -> None:
     """100 messages; each consumer takes all, ACKs ten, and leaves in order."""
     desk = bench(STRICT)
     desk.actor().sends(Q, *numbered("", 100))
@@ -66,7 +66,7 @@ def test_of_a_lost_consumer_only_what_it_can_have_had_in_work_has_failed(
     desk.ends()
 
 
-def test_who_has_nothing_in_work_takes_nothing_along() -> None:
+def test_idle_consumer_takes_no_messages_along() -> None:
     desk = bench(STRICT)
     actor = desk.actor()
     actor.subscribes(Q, ack="client")
@@ -144,7 +144,7 @@ def test_failures_are_counted_on_after_a_restart_and_deliveries_are_not() -> Non
     assert settings_of(desk) == {}
 
 
-def test_what_failed_and_was_acknowledged_in_a_run_leaves_nothing_in_the_store() -> None:
+def test_failed_and_acknowledged_messages_leave_nothing_in_the_store() -> None:
     desk = kept_bench()
     actor = desk.actor()
     actor.sends(Q, "a", "b")
@@ -177,7 +177,7 @@ def test_a_transaction_that_fails_takes_no_failure_with_it() -> None:
     assert other.bodies() == ["a"]
 
 
-def test_so_many_failures_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_failed, "MAX_FAILED", 2)
     failed = Failed()
     assert list(failed.note(1, 1)) == [Keep("failed:1", "1")]
@@ -194,7 +194,7 @@ def test_settings_of_others_are_no_failures() -> None:
     assert failed.counts == {7: 2}
 
 
-def test_what_is_in_memory_alone_is_told_to_no_store() -> None:
+def test_deliveries_of_transient_messages_are_not_stored() -> None:
     desk = Bench(book={Q: DestinationPolicy(max_redeliveries=1, backoff_s=())})
     actor = desk.actor()
     actor.sends(Q, "a")

@@ -124,7 +124,7 @@ def test_an_effect_that_waits_for_nothing_is_a_turn_of_its_own() -> None:
     assert bench.told == ["alone holds"]
 
 
-def test_what_a_client_waits_for_is_not_kept_back_for_company() -> None:
+def test_records_with_a_waiting_client_are_not_delayed() -> None:
     bench = Bench()
     bench.log.hand_out([1])
     assert isinstance(bench.log.take(), Turn)
@@ -133,7 +133,7 @@ def test_what_a_client_waits_for_is_not_kept_back_for_company() -> None:
     assert bench.log.take_patience() == 0
 
 
-def test_what_is_written_together_is_one_record() -> None:
+def test_records_written_together_are_one_record() -> None:
     bench = Bench()
     with bench.log.atomically():
         put(bench.log)
@@ -165,7 +165,7 @@ def test_streams_are_not_bound() -> None:
     assert kinds(bench.takes()) == [Append, Done]
 
 
-def test_what_must_hold_is_not_bound_to_what_may_be_withdrawn() -> None:
+def test_must_hold_records_are_separate_from_withdrawable_ones() -> None:
     bench = Bench()
     with bench.log.atomically(must_retry=False):
         put(bench.log)
@@ -212,7 +212,7 @@ def test_steps_are_taken_back_in_reverse() -> None:
     assert bench.told == ["second is withdrawn", "first is withdrawn"]
 
 
-def test_a_client_is_told_at_once_if_all_of_its_own_is_safe() -> None:
+def test_client_is_answered_immediately_if_all_its_records_are_safe() -> None:
     bench = Bench()
     someone, other = client(), client()
     put(bench.log)
@@ -227,7 +227,7 @@ def test_a_client_is_told_at_once_if_all_of_its_own_is_safe() -> None:
     assert staged(other) == [b"later", b"last"]
 
 
-def test_whoever_only_waits_to_be_told_is_told_after_a_failure() -> None:
+def test_client_with_only_pending_answers_is_answered_after_a_failure() -> None:
     bench = Bench()
     someone = client()
     bench.log.finish(1)
@@ -239,7 +239,7 @@ def test_whoever_only_waits_to_be_told_is_told_after_a_failure() -> None:
     assert staged(someone) == [b"acknowledged"]
 
 
-def test_whoever_lost_something_is_told_nothing_of_it() -> None:
+def test_client_with_lost_records_gets_no_receipt() -> None:
     bench = Bench()
     someone = client()
     put(bench.log)
@@ -287,7 +287,7 @@ def test_nothing_of_it_grows() -> None:
     bench.ends()
 
 
-def test_what_nobody_waits_for_waits_for_company() -> None:
+def test_records_without_a_waiter_are_delayed() -> None:
     bench = Bench()
     bench.log.write(Keep("key", "text"), is_urgent=False)
     bench.takes()
@@ -345,7 +345,7 @@ def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() ->
     assert log.pending_bytes == 0
 
 
-def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
+def test_retried_records_count_as_in_progress_with_their_bodies() -> None:
     log = Log("memory")
     for _ in range(2):
         log.put(
@@ -364,7 +364,7 @@ def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
     assert log.pending_bytes == 0
 
 
-def test_what_comes_after_a_failure_is_withdrawn_by_the_next_one() -> None:
+def test_records_after_a_failure_are_withdrawn_by_the_next_one() -> None:
     bench = Bench()
     someone, other = client(), client()
     put(bench.log, must_retry=True)

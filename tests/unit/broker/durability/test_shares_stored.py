@@ -57,7 +57,7 @@ def given(actors: list[Actor]) -> int:
 
 
 @pytest.mark.parametrize("kind", ["sends", "commit"])
-def test_what_a_turn_gives_out_of_what_the_store_has_answered_is_bounded(kind: str):
+def test_deliveries_after_a_store_answer_are_bounded_per_turn(kind: str):
     desk, actors = made()
     busy, other, light = desk.actor(), desk.actor(), desk.actor()
     if kind == "sends":
@@ -86,7 +86,7 @@ def test_what_a_turn_gives_out_of_what_the_store_has_answered_is_bounded(kind: s
     assert not desk.broker.lines.busy
 
 
-def test_who_is_lost_after_the_store_has_answered_has_all_of_it_seen():
+def test_confirmed_messages_of_a_lost_client_are_delivered():
     desk, actors = made()
     busy = desk.actor()
     sent(desk, busy, Committed(runs(), b"done"))
@@ -101,7 +101,7 @@ def test_who_is_lost_after_the_store_has_answered_has_all_of_it_seen():
 
 @pytest.mark.parametrize("works", [True, False])
 @pytest.mark.parametrize("kind", ["sends", "commit"])
-def test_what_selectors_said_is_charged_until_the_store_has_answered(kind: str, works: bool):
+def test_selector_results_are_charged_until_the_store_has_answered(kind: str, works: bool):
     desk, actors = made("k = 'v'", "k = 'w'")
     busy = desk.actor()
     before = desk.memory.kept_bytes
@@ -165,7 +165,7 @@ def test_a_stored_commit_looks_at_no_subscriber_when_it_is_written(
     assert [texts(actor.writes()) for actor in actors] == [ALL] * TAKERS
 
 
-def test_what_need_not_survive_is_seen_with_what_its_commit_stores():
+def test_transient_messages_appear_with_the_stored_ones_of_their_commit():
     desk, actors = made()
     busy = desk.actor()
     stored = run_of("/queue/q", ["x"], (("persistent", "true"),))

@@ -44,7 +44,7 @@ def test_a_topics_message(core: Core) -> None:
     assert answer["horizon_s"] == 2  # the first event that it knows
 
 
-def test_what_a_slow_subscriber_lost_is_told_with_the_option_that_decided() -> None:
+def test_losses_of_a_slow_subscriber_are_explained_with_the_deciding_option() -> None:
     core = Core(BrokerPolicies(slow_consumer="drop-newest"))
     quick, slow = core.peer(), core.peer(capacity=1)
     quick.subscribes("/topic/t")
@@ -115,7 +115,7 @@ def test_ids_that_nothing_is_known_of(core: Core) -> None:
         assert caught.value.code == "invalid-question"
 
 
-def test_what_is_remembered_is_bounded_and_can_be_nothing() -> None:
+def test_history_is_bounded_and_can_be_off() -> None:
     core = Core(BrokerPolicies(explain_events=10))
     reader = core.peer()
     reader.subscribes("/topic/t")
@@ -147,7 +147,7 @@ def test_no_body_is_kept_alive(core: Core) -> None:
     assert "secret-body" not in repr(core.broker.event_history.routine)
 
 
-def test_another_destinations_loss_at_the_same_time_is_not_told() -> None:
+def test_loss_of_another_destination_is_not_reported() -> None:
     core = Core(BrokerPolicies(slow_consumer="drop-newest"))
     quick, slow = core.peer(), core.peer(capacity=1)
     quick.subscribes("/topic/t")
@@ -159,7 +159,7 @@ def test_another_destinations_loss_at_the_same_time_is_not_told() -> None:
     assert what(asks(core, last_id(quick))) == ["sent"]
 
 
-def test_an_earlier_loss_of_the_same_destination_is_not_told() -> None:
+def test_earlier_loss_of_the_same_destination_is_not_reported() -> None:
     core = Core(BrokerPolicies(slow_consumer="drop-newest"))
     quick, slow = core.peer(), core.peer(capacity=1)
     quick.subscribes("/topic/t")
@@ -175,7 +175,7 @@ def test_an_earlier_loss_of_the_same_destination_is_not_told() -> None:
     assert what(asks(core, whole)) == ["sent"]
 
 
-def test_what_was_rejected_and_what_waits() -> None:
+def test_rejected_and_waiting_messages_are_explained() -> None:
     core = Core(book={"/queue/q": DestinationPolicy(backoff_s=(60,))})
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))
@@ -232,7 +232,7 @@ def test_a_client_without_a_subscription_that_reaches_it(core: Core) -> None:
     assert what(answer)[-1] == "event"
 
 
-def test_what_stands_between_a_subscription_and_its_next_message(core: Core) -> None:
+def test_obstacles_to_the_next_message_of_a_subscription(core: Core) -> None:
     reader = core.peer(room=1, capacity=1)
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))
     core.peer().sends("/queue/q", "a", "b")
@@ -253,7 +253,7 @@ def test_a_client_that_may_not() -> None:
     assert "denied, since no rule allows it" in summary
 
 
-def test_who_is_not_there_and_a_destination_alone() -> None:
+def test_explanation_of_an_absent_client_and_of_a_destination_alone() -> None:
     core = Core(book={"/queue/q": DestinationPolicy(max_messages=5)})
     assert "is not connected" in asks(core, {"destination": "/t", "session": "s9"})["summary"]
     assert "there were no messages" in asks(core, {"destination": "/topic/none"})["summary"]
@@ -273,7 +273,7 @@ def test_a_client_that_may_and_one_that_has_nothing() -> None:
     assert summary.endswith("it has none at all")
 
 
-def test_what_else_may_stand_between() -> None:
+def test_further_obstacles_to_the_next_message() -> None:
     core = Core(book={"/queue/b": DestinationPolicy(max_messages=1, overflow="block")})
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client")

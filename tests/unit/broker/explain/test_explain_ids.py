@@ -23,7 +23,7 @@ OLDER = "older than what is remembered"
 # --- deliveries that were never noted -------------------------------------------------------------
 
 
-def test_what_a_browser_was_shown_is_followed_to_its_end(core: Core) -> None:
+def test_browsed_message_is_followed_to_its_end(core: Core) -> None:
     core.peer().sends("/queue/q", "a", "b", "c")
     browser, reader = core.peer(), core.peer()
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -56,7 +56,7 @@ def test_a_browse_is_one_event_whatever_it_shows(core: Core) -> None:
         assert asks(core, name)["events"][0]["first"] == place
 
 
-def test_what_is_in_the_store_alone_is_taken_for_no_other_message() -> None:
+def test_message_in_the_store_alone_is_not_confused_with_others() -> None:
     core = DurableBench()
     core.actor().sends("/queue/q", "stored", persistent="true")
     core.turn()
@@ -98,7 +98,7 @@ def test_a_browse_notes_nothing_where_nothing_is_remembered() -> None:
     assert not core.broker.event_history.trouble
 
 
-def test_what_one_event_of_a_browse_remembers_is_bounded() -> None:
+def test_history_of_a_browse_is_bounded() -> None:
     event_history = EventHistory(100)
     core = Core()
     core.peer().subscribes("/queue/q", headers=BROWSER)
@@ -137,7 +137,7 @@ def test_the_end_of_a_browse_is_no_message(core: Core) -> None:
     assert answer["events"][0]["destination"] == "/queue/q"
 
 
-def test_what_was_parked_and_given_to_a_late_subscriber() -> None:
+def test_parked_message_delivered_to_a_late_subscriber() -> None:
     core = Core(BrokerPolicies(ttl_ms=60_000))
     sender = core.peer()
     for body in "abc":
@@ -156,7 +156,7 @@ def test_what_was_parked_and_given_to_a_late_subscriber() -> None:
     assert "given" not in what(asks(core, {"destination": "/topic/t", "session": "s1"}))
 
 
-def test_what_was_parked_at_several_places_is_told_of_each() -> None:
+def test_message_parked_at_several_destinations_is_explained_for_each() -> None:
     core = Core(BrokerPolicies(ttl_ms=60_000))
     sender = core.peer()
     for name in ("/topic/a", "/topic/b", "/topic/a"):
@@ -221,7 +221,7 @@ def test_of_several_that_were_given_one_lost_names_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["DIAG/session", "DIAG*", "**", "/queue/monitor"])
-def test_what_the_broker_tells_of_itself_is_never_called_old(core: Core, name: str) -> None:
+def test_diag_messages_are_never_called_expired(core: Core, name: str) -> None:
     reader = core.peer()
     reader.subscribes(name)
     place = "/queue/monitor" if "monitor" in name else "DIAG/session"
@@ -291,7 +291,7 @@ def test_work_for_a_member_that_numbers_it_later(core: Core) -> None:
 
 
 @pytest.mark.parametrize("digits", ["²", "1" * 21, "", "5x", "-5", "٣"])
-def test_what_only_looks_like_a_number(core: Core, digits: str) -> None:
+def test_text_that_only_looks_like_a_number(core: Core, digits: str) -> None:
     with pytest.raises(Exception, match="is not a message-id") as caught:
         asks(core, f"b7.1-{digits}" if digits != "-5" else "-5")
     assert getattr(caught.value, "code", "") == "invalid-question"
@@ -332,7 +332,7 @@ DOINGS = st.sampled_from(
 
 @example(["queue", "nack", "topic", "nack"], 3)  # its deliveries are forgotten, its end is not
 @given(st.lists(DOINGS, max_size=40), st.sampled_from([0, 3, 12, 1000]))
-def test_whatever_happens_every_id_has_an_honest_answer(doings: list[str], capacity: int) -> None:
+def test_every_id_has_a_true_explanation(doings: list[str], capacity: int) -> None:
     policies = BrokerPolicies(explain_events=capacity, ttl_ms=5_000, slow_consumer="drop-newest")
     core = Core(policies, book={"/queue/q": DestinationPolicy(max_redeliveries=1)})
     sender, reader = core.peer(), core.peer(capacity=3)

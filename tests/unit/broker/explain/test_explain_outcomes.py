@@ -73,7 +73,7 @@ def test_work_that_another_member_lost() -> None:
     ]
 
 
-def test_what_was_lost_of_parked_messages_is_no_loss_of_what_came_in_that_moment() -> None:
+def test_loss_of_parked_messages_is_not_attributed_to_a_simultaneous_one() -> None:
     core = Core(BrokerPolicies(ttl_ms=60_000, slow_consumer="drop-newest"))
     core.peer().sends("/topic/t", "parked")
     late = core.peer()
@@ -115,7 +115,7 @@ def test_which_the_oldest_was_is_not_known() -> None:
     )
 
 
-def test_nobody_of_several_got_it() -> None:
+def test_message_that_none_of_several_subscribers_got() -> None:
     core, peers, sender = slow_core("drop-newest", readers=10)
     for peer in peers:
         peer.outbox.is_jammed = True
@@ -129,7 +129,7 @@ def test_nobody_of_several_got_it() -> None:
     assert facts(core, "b7.1-1")[0] == "it did not arrive"
 
 
-def test_what_nobody_was_subscribed_to_is_no_loss_of_what_came_next(core: Core) -> None:
+def test_message_without_subscribers_is_not_attributed_to_the_next_one(core: Core) -> None:
     sender, reader = core.peer(), core.peer()
     sender.sends("/topic/t", "a")
     reader.subscribes("/topic/t")
@@ -137,7 +137,7 @@ def test_what_nobody_was_subscribed_to_is_no_loss_of_what_came_next(core: Core) 
     assert facts(core, ids(reader)[0]) == ["it was sent to 1 subscriber"]
 
 
-def test_what_waited_behind_parked_messages_when_its_subscriber_left() -> None:
+def test_message_behind_parked_ones_when_its_subscriber_leaves() -> None:
     core = Core(BrokerPolicies(ttl_ms=60_000))
     sender, quick = core.peer(), core.peer()
     sender.sends("/topic/t", "a")
@@ -160,7 +160,7 @@ def test_what_waited_behind_parked_messages_when_its_subscriber_left() -> None:
     assert facts(core, ids(quick)[3]) == ["it was sent to 1 subscriber"]
 
 
-def test_what_waited_behind_parked_messages_until_it_expired() -> None:
+def test_message_that_expires_behind_parked_ones() -> None:
     core = Core(BrokerPolicies(ttl_ms=60_000))
     sender, quick = core.peer(), core.peer()
     sender.sends("/topic/t", "a")
@@ -198,7 +198,7 @@ def test_a_message_that_came_again_is_followed_to_its_last_ack() -> None:
         ]
 
 
-def test_an_ack_that_is_not_needed_or_is_known_of_nobody(core: Core) -> None:
+def test_unneeded_or_unknown_ack(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/q")
     core.peer().sends("/queue/q", "a")
@@ -224,7 +224,7 @@ def test_an_ack_in_a_transaction_is_not_denied() -> None:
     ]
 
 
-def test_what_a_browser_saw_and_a_full_queue_dropped() -> None:
+def test_browsed_message_dropped_by_a_full_queue() -> None:
     policy = DestinationPolicy(max_messages=2, overflow="drop-oldest")
     core = Core(book={"/queue/q": policy})
     sender, browser = core.peer(), core.peer()
@@ -238,7 +238,7 @@ def test_what_a_browser_saw_and_a_full_queue_dropped() -> None:
     assert facts(core, ids(browser)[1])[0] == "it waits in its queue"
 
 
-def test_what_a_browser_saw_and_nobody_knows_the_end_of(core: Core) -> None:
+def test_browsed_message_with_an_unknown_end(core: Core) -> None:
     sender, browser = core.peer(), core.peer()
     sender.sends("/queue/q", "a", "b")
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -272,7 +272,7 @@ def the_loss(core: Core, destination: str) -> dict[str, Any]:
     return dict(lost)
 
 
-def test_nobody_was_subscribed_and_no_lifetime_kept_it(core: Core) -> None:
+def test_message_without_subscribers_and_without_a_stale_lifetime(core: Core) -> None:
     for name in ("/topic/t", "#work", "DIAG/mine"):
         core.peer().sends(name, "a", "b")
     for name in ("/topic/t", "#work"):
@@ -290,9 +290,7 @@ def test_nobody_was_subscribed_and_no_lifetime_kept_it(core: Core) -> None:
         ((), "ttl_ms = 60000"),
     ],
 )
-def test_what_decided_how_long_a_message_lived(
-    headers: tuple[tuple[str, str], ...], rule: str
-) -> None:
+def test_setting_that_decided_the_lifetime(headers: tuple[tuple[str, str], ...], rule: str) -> None:
     core = Core(book={"/queue/q": DestinationPolicy(ttl_ms=60_000)})
     core.peer().sends("/queue/q", "a", headers=headers)
     core.passes(100)
@@ -317,7 +315,7 @@ def test_a_header_that_bounds_how_often_a_message_comes_again(core: Core) -> Non
     assert the_loss(core, "/queue/q")["rule"] == "header max-exceptions = 0"
 
 
-def test_what_a_consumer_rejected_no_rule_did(core: Core) -> None:
+def test_rejection_by_a_consumer_names_no_rule(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client-individual")
     core.peer().sends("/queue/q", "a")
@@ -340,7 +338,7 @@ def test_a_policy_that_has_changed_is_not_blamed() -> None:
 # --- who, and where -------------------------------------------------------------------------------
 
 
-def test_of_a_user_only_what_is_his_is_told(core: Core) -> None:
+def test_explanation_shows_only_a_users_own_messages(core: Core) -> None:
     anna = core.peer(identity=Identity("anna", method="passcode"))
     bob = core.peer(identity=Identity("bob", method="passcode"))
     for reader in (anna, bob):

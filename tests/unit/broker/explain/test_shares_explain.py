@@ -122,7 +122,7 @@ def test_questions_wait_for_one_another_and_each_is_answered(desk: Clocked):
         assert sorted(found) == ["/topic/0", "/topic/1", "/topic/2"]
 
 
-def test_who_listens_where_it_was_asked_is_told_too(desk: Clocked):
+def test_subscribers_of_the_given_destination_are_listed_too(desk: Clocked):
     one, listener = asker(desk), desk.actor()
     listener.subscribes(EXPLAIN, "e")
     one.sends(EXPLAIN, json.dumps({"destination": "/topic/x"}), receipts=[(1, b"r")])
@@ -133,7 +133,7 @@ def test_who_listens_where_it_was_asked_is_told_too(desk: Clocked):
 
 
 @pytest.mark.parametrize("question", ["{", '{"session": "s1"}', "no-id", "b7.1-x"])
-def test_what_is_no_question_is_refused_at_once(desk: Clocked, question: str):
+def test_malformed_question_is_refused_immediately(desk: Clocked, question: str):
     plain, committing = desk.actor(), desk.actor()
     plain.sends(EXPLAIN, question)
     assert plain.error().get("code") == "invalid-question"
@@ -173,7 +173,7 @@ def test_a_question_that_was_due_is_answered_if_it_is_one(desk: Clocked, questio
     assert len(answers(one)) == question.startswith("{")
 
 
-def test_what_is_looked_for_in_pieces():
+def test_explanation_is_searched_in_pieces():
     assert answered(chosen(range(1000), _is_round)) == list(range(0, 1000, 100))
     assert _last(range(1000)) == 900
     assert _last(range(1, 100)) is None

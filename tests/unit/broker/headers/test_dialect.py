@@ -34,7 +34,7 @@ COMPOSING = ["native", "activemq", "apollo"]
         ("queue_arguments_must_agree", {"rabbitmq"}),
     ],
 )
-def test_who_decides_what(field: str, words: set[str]) -> None:
+def test_source_of_each_dialect_setting(field: str, words: set[str]) -> None:
     assert {word for word in DIALECTS if getattr(dialect(word), field)} == words
 
 
@@ -51,7 +51,7 @@ def test_words() -> None:
     assert Dialect("new") == Dialect("new")
 
 
-def test_an_unknown_word_is_told_with_those_there_are() -> None:
+def test_unknown_dialect_is_reported_with_the_known_ones() -> None:
     with pytest.raises(OptionError) as caught:
         dialect("amqp")
     assert str(caught.value) == f"dialect is 'amqp', but must be one of {', '.join(DIALECTS)}"
@@ -128,7 +128,7 @@ def test_a_queue_has_a_name(word: str) -> None:
         "/exchange/amq.topic/a/b",
     ],
 )
-def test_what_rabbitmq_refuses_its_dialect_refuses(name: str) -> None:
+def test_rabbitmq_dialect_refuses_what_rabbitmq_refuses(name: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         resolve(name, dialect("rabbitmq"))
     assert caught.value.code == "invalid-destination"

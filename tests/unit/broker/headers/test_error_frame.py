@@ -174,7 +174,7 @@ def test_a_run_that_asked_for_no_receipt_gets_an_error_without_receipt_id():
     assert culprit.error().get("receipt-id") is None
 
 
-def test_a_refused_connection_attempt_is_told_in_plain_bytes():
+def test_refused_connection_gets_a_plain_error():
     peer = Core().peer("1.0", opens=False)
     peer.does(Refused(ProtocolError("not-connected", "Not connected! SEND came first")))
     assert peer.error().get("message") == "Not connected! SEND came first"

@@ -140,13 +140,13 @@ def test_before_and_in_connect():
     )
 
 
-def test_an_ack_of_1_2_is_told_of_its_id():
+def test_error_for_an_ack_of_1_2_names_its_id():
     assert says("rabbitmq", "ACK\nid:5\n\n\0", "1.2").text == (
         '"ACK" must include a valid "id" header\n'
     )
 
 
-def test_what_rabbitmq_has_no_words_for_is_told_in_ours():
+def test_error_unknown_to_rabbitmq_keeps_our_text():
     error = says("rabbitmq", "BEGIN\ntransaction:t\n\n\0BEGIN\ntransaction:t\n\n\0")
     assert error.get("message") == "transaction:t has been begun and is still open"
     assert error.get("detail") is None
@@ -158,7 +158,7 @@ def test_an_unknown_host():
     assert find_text(texts, error, "id") == ("Bad CONNECT", "Virtual host '//' access denied")
 
 
-def test_who_shows_no_login_is_told_in_ours():
+def test_missing_login_keeps_our_text():
     texts = dialect("rabbitmq").error_texts
     shown = ProtocolError(
         "authentication-failed", "x", excerpt=b"CONNECT\nlogin:gust\npasscode:***"
@@ -175,6 +175,6 @@ def test_other_dialects_keep_our_words():
     assert error.text.startswith("The frame\n-----\nSEND\n")
 
 
-def test_what_a_client_wrote_is_not_filled_in():
+def test_placeholders_in_client_text_are_not_expanded():
     error = says("rabbitmq", "SEND\ndestination:/queue/{code}/{destination}\n\n\0")
     assert error.text == "'/{code}/{destination}' is not a valid queue destination\n"

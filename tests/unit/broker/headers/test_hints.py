@@ -32,7 +32,7 @@ QUEUE, TOPIC = (
         ("", ""),
     ],
 )
-def test_what_a_name_nearly_begins_with(name: str, meant: str) -> None:
+def test_names_similar_to_a_prefix(name: str, meant: str) -> None:
     assert nearly(name) == meant
     assert bool(hint_of(name)) is bool(meant)
     assert unmatched(name).header_lines().startswith(b"matched:0\n")
@@ -57,7 +57,7 @@ def test_the_receipt_of_a_message_that_nobody_gets_has_a_hint(
 
 
 @pytest.mark.parametrize("ttl_ms", [0, 60_000])
-def test_a_near_miss_is_told_of_once(ttl_ms: int) -> None:
+def test_near_miss_is_reported_once(ttl_ms: int) -> None:
     bench = Bench(policies=BrokerPolicies(ttl_ms=ttl_ms))
     bench.broker.events.are_stored = True
     sender = bench.actor()
@@ -75,7 +75,7 @@ def test_a_near_miss_is_told_of_once(ttl_ms: int) -> None:
     ]
 
 
-def test_of_a_composite_the_hint_is_told_if_nobody_got_any() -> None:
+def test_composite_gets_a_hint_if_it_had_no_recipients() -> None:
     missed, taken = unmatched("queue/x"), matched(1)
     assert combined([missed, missed]) == unmatched("queue/x")
     assert combined([missed, taken]) == matched(1)

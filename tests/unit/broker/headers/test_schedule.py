@@ -68,7 +68,7 @@ def dues(schedule: Schedule, now: int, most: int = 100) -> list[int]:
     [{}, {"DELAY": "0"}, {"TIME": "0"}, {"REPEAT": "0"}, {"PERIOD": "0"}, {"CRON": " "}],
     ids=str,
 )
-def test_what_asks_for_nothing_is_delivered_at_once(headers: dict[str, str]) -> None:
+def test_message_without_a_schedule_is_delivered_immediately(headers: dict[str, str]) -> None:
     assert parse(**headers) is None
 
 
@@ -226,7 +226,7 @@ def test_bounds_hold_exactly(name: str, most: int) -> None:
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(headers: dict[str, str], rule: str) -> None:
+def test_senseless_schedule_is_refused(headers: dict[str, str], rule: str) -> None:
     error = refusal(**headers)
     assert error.code == "invalid-schedule"
     assert rule in error.message

@@ -95,7 +95,7 @@ def test_a_header_sets_one_field(word: str, header: str, text: str, field: str, 
         ("destination-type", "BROADCAST", "ANYCAST or MULTICAST"),
     ],
 )
-def test_a_bad_value_is_told_with_header_and_rule(header: str, text: str, rule: str) -> None:
+def test_bad_value_is_reported_with_header_and_rule(header: str, text: str, rule: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse_send_options((*ORDINARY, (header, text)), NATIVE)
     assert caught.value.code == "invalid-header-value"

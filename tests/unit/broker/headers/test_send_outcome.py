@@ -68,7 +68,7 @@ def vars_of(outcome: SendOutcome) -> dict[str, Any]:
         (NOTHING, False),  # it goes on in pieces
     ],
 )
-def test_who_gets_nothing_at_all(outcome: SendOutcome, is_lost: bool) -> None:
+def test_outcome_without_recipients(outcome: SendOutcome, is_lost: bool) -> None:
     assert outcome.is_lost is is_lost
 
 

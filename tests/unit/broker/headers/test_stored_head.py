@@ -13,9 +13,7 @@ NAMES = TEXT.filter(lambda name: name not in ("", "content-length", "receipt", "
 
 
 @given(st.dictionaries(NAMES, TEXT, max_size=6), TEXT, st.sampled_from([UNTIL_NUL, 0, 7, 1 << 40]))
-def test_what_is_read_back_is_what_was_written(
-    headers: dict[str, str], destination: str, length: int
-) -> None:
+def test_header_block_round_trip(headers: dict[str, str], destination: str, length: int) -> None:
     pairs = (("destination", destination), *headers.items())
     head = decode_head(encode_head(Head("SEND", pairs, length, destination)))
     assert head.command == "SEND"
@@ -35,6 +33,6 @@ def test_no_limit_of_today_refuses_what_was_taken_once() -> None:
     assert decode_head(encode_head(Head("SEND", pairs))).headers == pairs
 
 
-def test_what_is_none_is_refused() -> None:
+def test_invalid_header_block_is_refused() -> None:
     with pytest.raises(RemoteError):
         decode_head(b"no colon\n")

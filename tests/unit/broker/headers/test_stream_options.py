@@ -38,12 +38,12 @@ def test_a_subscribe_that_says_nothing_of_streams_asks_for_none():
         ("last-message-id", "b7.3.S-0", Start.OFFSET, 1),
     ],
 )
-def test_a_start_is_told_in_many_ways(name, text, start, value):
+def test_forms_of_a_start(name, text, start, value):
     assert parse_stream_options(((name, text),)) == StreamOptions(start, value, is_given=True)
 
 
 @pytest.mark.parametrize(("text", "offset"), [("b7.3.S-00", 0), ("b7.3.S-041", 41)])
-def test_behind_an_end_marker_is_the_offset_that_it_told(text, offset):
+def test_start_behind_an_end_marker_is_its_offset(text, offset):
     assert parse_stream_options((("last-message-id", text),)).value == offset
 
 
@@ -70,7 +70,7 @@ def test_behind_an_end_marker_is_the_offset_that_it_told(text, offset):
         ("replay-delay", str(MAX_DELAY_MS + 1)),
     ],
 )
-def test_a_bad_value_is_told_with_its_header(name, text):
+def test_bad_value_is_reported_with_its_header(name, text):
     with pytest.raises(ProtocolError, match=name) as caught:
         parse_stream_options(((name, text),))
     assert caught.value.code == "invalid-header-value"
@@ -89,7 +89,7 @@ def test_of_a_repeated_header_the_first_counts():
     assert parse_stream_options(headers) == StreamOptions(Start.OFFSET, 3, 10, "a", is_given=True)
 
 
-def test_who_says_only_when_the_replay_begins_wants_all_of_it():
+def test_start_without_an_end_requests_the_whole_replay():
     result = parse_stream_options((("replay-delay", "250"),))
     assert result == StreamOptions(Start.FIRST, delay_ms=250, is_given=True)
     longest = parse_stream_options((("replay-delay", str(MAX_DELAY_MS)),))

@@ -116,7 +116,7 @@ def test_the_first_of_two_aliases_counts(headers: Headers, count: int, size: int
         ("activemq.priority", "", "a whole number"),
     ],
 )
-def test_a_bad_value_is_told_with_header_and_rule(header: str, text: str, rule: str) -> None:
+def test_bad_value_is_reported_with_header_and_rule(header: str, text: str, rule: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse(*ORDINARY, (header, text))
     assert caught.value.code == "invalid-header-value"
@@ -124,7 +124,7 @@ def test_a_bad_value_is_told_with_header_and_rule(header: str, text: str, rule: 
 
 
 @pytest.mark.parametrize("text", ["", "all", "5,", ",5", "5,all", "5,1,true", "-1", "5,-1"])
-def test_bad_credit_is_told(text: str) -> None:
+def test_bad_credit_is_reported(text: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse(("credit", text))
     assert caught.value.code == "invalid-header-value"

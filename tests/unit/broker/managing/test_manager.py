@@ -366,7 +366,7 @@ def test_an_operation_ends_with_its_queue(bench: Bench) -> None:
     assert operation.done == 0
 
 
-def test_what_cannot_be_done_is_refused(bench: Bench) -> None:
+def test_impossible_request_is_refused(bench: Bench) -> None:
     manager = bench.broker.manager
     with pytest.raises(ProtocolError, match="there is no queue '/queue/none'"):
         manager.purge(Choice("/queue/none"))

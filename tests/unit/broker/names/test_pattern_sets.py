@@ -98,7 +98,7 @@ def test_neither_answer_errs_in_the_dangerous_direction(one: Pattern, other: Pat
 
 @settings(max_examples=300, deadline=None)
 @given(any_pattern(), any_pattern(), any_pattern())
-def test_what_covers_covers_what_is_within(one: Pattern, two: Pattern, three: Pattern):
+def test_covering_is_transitive(one: Pattern, two: Pattern, three: Pattern):
     if covers(one, two) and covers(two, three):
         assert covers(one, three)
     if covers(one, two) and overlaps(two, three):

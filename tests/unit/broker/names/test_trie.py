@@ -92,7 +92,7 @@ def test_the_trie_finds_what_regular_expressions_find(texts: list[str], names: l
 
 
 @given(st.lists(PATTERNS, max_size=10), st.lists(NAMES, min_size=1, max_size=4), st.randoms())
-def test_what_is_removed_is_gone_and_leaves_no_node(texts, names, random):
+def test_removed_pattern_leaves_no_node(texts, names, random):
     trie: WildcardTrie[int] = WildcardTrie()
     entered = []
     for number, text in enumerate(texts):
@@ -178,7 +178,7 @@ def test_patterns_that_branch_everywhere_take_a_few_steps_for_a_name():
 
 
 @pytest.mark.parametrize("many", [1, 9, 300])
-def test_crowds_of_many_words_and_ends_are_told_apart(many: int):
+def test_patterns_with_many_words_and_ends_are_distinguished(many: int):
     trie: WildcardTrie[int] = WildcardTrie()
     patterns: list[Pattern] = []
     for number in range(many):
@@ -214,7 +214,7 @@ def test_crowds_of_many_words_and_ends_are_told_apart(many: int):
         assert sorted(trie.match(name)) == wanted
 
 
-def test_what_has_a_pattern_in_common_with_others_leaves_alone():
+def test_removal_keeps_patterns_shared_with_others():
     trie: WildcardTrie[str] = WildcardTrie()
     entered = []
     for text in ("*.*.ab*", "*.*.cd*", "*.*.ef*", "*.*.abc*", "*.*.x.>", "*.*.x.y"):

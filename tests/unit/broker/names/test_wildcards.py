@@ -63,7 +63,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("text", "reached", "missed"), NATIVE, ids=[row[0] for row in NATIVE])
-def test_what_a_pattern_reaches(text: str, reached: list[str], missed: list[str]):
+def test_names_that_a_pattern_matches(text: str, reached: list[str], missed: list[str]):
     pattern = compile_pattern(text, "native")
     assert pattern is not None
     assert [name for name in reached if not matches(pattern, name)] == []

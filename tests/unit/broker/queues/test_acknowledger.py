@@ -66,7 +66,7 @@ def test_a_nack_without_requeue_is_the_end(desk: Bench):
     assert desk.queue(Q).unacked == 1
 
 
-def test_what_is_given_back_is_offered_to_another_consumer(desk: Bench):
+def test_returned_message_is_offered_to_another_consumer(desk: Bench):
     first, second = desk.actor(), desk.actor()
     first.subscribes(Q, ack="client", prefetch_count="1")
     second.subscribes(Q, ack="client", prefetch_count="1")
@@ -169,7 +169,7 @@ def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(desk: Bench, 
     assert desk.broker.memory.kept_bytes > 0
 
 
-def test_what_a_run_of_acks_names_need_not_be_in_order(desk: Bench):
+def test_run_of_acks_may_be_out_of_order(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual", prefetch_count="3")
     actor.sends(Q, *numbered("", 6))
@@ -244,7 +244,7 @@ def test_receipts_are_answered_for_each_frame_of_a_run(desk: Bench):
 # Time-outs.
 
 
-def test_what_is_not_acknowledged_in_time_is_offered_again():
+def test_message_not_acknowledged_in_time_is_offered_again():
     desk = bench(ack_timeout_ms=5000)
     slow, other = desk.actor(), desk.actor()
     slow.subscribes(Q, ack="client", prefetch_count="2")

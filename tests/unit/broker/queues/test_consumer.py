@@ -70,7 +70,7 @@ def test_a_dialect_may_want_to_hear_redelivered_false_too(desk: Bench):
     assert frame.get("redelivered") == "true"
 
 
-def test_the_sizes_of_bodies_are_told_whether_or_not_the_sender_told_them(desk: Bench):
+def test_body_sizes_are_staged_with_and_without_content_length(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q)
     actor.sends(Q, "abc", "", "\0")
@@ -154,7 +154,7 @@ def test_batches_follow_each_other_while_there_is_room(desk: Bench):
     assert actor.bodies() == numbered("x" * 1000, 600)
 
 
-def test_lifetimes_are_told_to_the_outbox_span_by_span(desk: Bench):
+def test_lifetimes_are_staged_span_by_span(desk: Bench):
     actor = desk.actor()
     actor.sends(Q, "a", "b", ttl="1000")
     actor.sends(Q, "c")
@@ -175,7 +175,7 @@ def test_lifetimes_are_told_to_the_outbox_span_by_span(desk: Bench):
     ]
 
 
-def test_what_expires_in_the_outbox_is_given_up_and_frees_its_credit():
+def test_message_that_expires_in_the_outbox_is_dropped_and_frees_its_credit():
     desk = bench(dead_letter_expired=True)
     actor = desk.actor()
     actor.subscribes(Q, ack="client", prefetch_count="2")
@@ -193,7 +193,7 @@ def test_what_expires_in_the_outbox_is_given_up_and_frees_its_credit():
     desk.ends()
 
 
-def test_what_expires_unwritten_but_was_given_back_meanwhile_dies_once(desk: Bench):
+def test_returned_message_that_expires_unwritten_is_dead_lettered_once(desk: Bench):
     actor, other = desk.actor(), desk.actor()
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "a", ttl="1000")

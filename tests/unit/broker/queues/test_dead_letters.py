@@ -13,7 +13,7 @@ Q, DEAD_LETTERS = "/queue/q", "/topic/dead"
 @pytest.mark.parametrize("bench", [Bench, DurableBench])
 @pytest.mark.parametrize("persistent", ["true", "false"])
 @pytest.mark.parametrize("dead_letters", [DEAD_LETTERS, "/queue/dead", "#dead"])
-def test_what_is_rejected_comes_to_whom_the_policy_names(
+def test_rejected_message_goes_to_the_dead_letter_destination_of_the_policy(
     bench: type[Bench], persistent: str, dead_letters: str, is_committed: bool
 ) -> None:
     desk = bench(book={Q: DestinationPolicy(dead_letter=dead_letters)})
@@ -119,7 +119,7 @@ def test_a_late_subscriber_gets_dead_letters_that_have_a_lifetime() -> None:
     assert actor.bodies("late") == ["bad"]
 
 
-def test_what_a_commit_pushes_out_of_a_full_queue_comes_to_its_topic() -> None:
+def test_message_dropped_by_a_commit_to_a_full_queue_goes_to_its_topic() -> None:
     """The selectors that were asked before it are asked anew about the dead letter."""
     policy = DestinationPolicy(max_messages=1, overflow="dead-letter", dead_letter=DEAD_LETTERS)
     desk = Bench(book={Q: policy})

@@ -72,7 +72,7 @@ def test_a_header_block_is_charged_until_the_last_of_its_messages_has_gone():
     assert cost_alone(head, 2, 3) == 2 * OVERHEAD + HEAD + 3
 
 
-def test_the_group_is_the_one_that_the_sender_told():
+def test_group_is_the_one_set_by_the_sender():
     assert message(1).group == ""
     assert message(1, options=SendOptions(group="g")).group == "g"
 
@@ -85,7 +85,7 @@ def test_higher_levels_come_first_and_within_one_the_earlier():
     assert list(drained(waiting)) == [3, 5, 1, 4, 2, 6]
 
 
-def test_what_comes_back_stands_where_it_stood():
+def test_returned_message_keeps_its_position():
     waiting = Waiting()
     waiting.extend(4, [message(number) for number in range(1, 7)])
     taken = [waiting.pop() for _ in range(4)]
@@ -101,7 +101,7 @@ def ends(waiting: Waiting) -> list[float]:
     return sorted(each.expires_at for each in waiting.foremost())
 
 
-def test_what_stands_first_and_has_expired_is_taken_out():
+def test_expired_first_message_is_removed():
     waiting = Waiting()
     for number, level, expires_at in (
         (1, 4, 5.0),
@@ -141,7 +141,7 @@ def test_the_oldest_stands_first_on_some_level():
     assert waiting.oldest_at == NEVER
 
 
-def test_who_is_oldest_in_the_store_alone_is_not_known():
+def test_age_of_messages_in_the_store_alone_is_unknown():
     waiting = Waiting()
     waiting.restore(4, count=2, size=4, last=2)
     waiting.append(message(7, level=9, received_at=7.0))

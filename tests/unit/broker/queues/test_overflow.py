@@ -71,7 +71,7 @@ def test_drop_oldest_makes_room_at_the_head(bound):
 
 
 @pytest.mark.parametrize("explain_events", [100, 0])
-def test_what_was_dropped_to_make_room_can_be_explained(explain_events):
+def test_message_dropped_to_make_room_can_be_explained(explain_events):
     policy = DestinationPolicy(overflow="drop-oldest", max_messages=2)
     core = Core(BrokerPolicies(explain_events=explain_events), book={Q: policy})
     sender = core.peer()
@@ -117,7 +117,7 @@ def test_dead_letter_sends_the_oldest_to_the_dead():
 
 
 @pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])
-def test_what_a_consumer_has_cannot_be_dropped(overflow):
+def test_message_in_delivery_cannot_be_dropped(overflow):
     desk = bench(overflow=overflow, max_messages=2)
     actor, sender = desk.actor(), desk.actor()
     actor.subscribes(Q, ack="client-individual")
@@ -131,7 +131,7 @@ def test_what_a_consumer_has_cannot_be_dropped(overflow):
 
 
 @pytest.mark.parametrize("overflow", ["reject", "drop-oldest", "dead-letter", "block"])
-def test_what_never_fits_is_refused_and_costs_nobody_else_anything(overflow):
+def test_message_that_never_fits_is_refused_and_drops_no_others(overflow):
     desk = bench(overflow=overflow, max_bytes=5)
     actor, sender = desk.actor(), desk.actor()
     actor.sends(Q, "ab")
@@ -171,7 +171,7 @@ def test_the_memory_of_the_process_is_a_bound_too(overflow):
     desk.ends()
 
 
-def test_what_waits_may_fill_its_share_of_the_memory_only():
+def test_blocked_messages_fill_only_their_share_of_memory():
     desk = Bench(memory=MemoryBudget(4 * (OVERHEAD + 1) + 2 * HEAD, kept_share=0.5))
     actor = desk.actor()
     actor.sends(Q, "a", "b", "c")
@@ -233,7 +233,7 @@ def test_an_auto_consumer_empties_a_blocked_producer_in_one_turn():
     assert sender.outbox.pauses >= 1
 
 
-def test_who_waits_first_comes_first():
+def test_blocked_senders_continue_in_order():
     desk = blocking()
     senders = [desk.actor() for _ in range(3)]
     reader = desk.actor()
@@ -385,7 +385,7 @@ def test_a_schedule_without_memory_is_refused(bench: Bench):
     assert "/topic/t" in (error.get("message") or "")
 
 
-def test_what_cannot_be_sent_later_counts_as_not_taken():
+def test_blocked_message_that_fails_later_counts_as_refused():
     desk = Bench(book={Q: DestinationPolicy(max_messages=1)})
     broker = desk.broker
     publisher: Publisher = broker.publisher
@@ -400,7 +400,7 @@ def test_what_cannot_be_sent_later_counts_as_not_taken():
     assert to("/queue/*") == 0
 
 
-def test_what_consumers_hold_cannot_be_dropped_to_make_room():
+def test_messages_in_delivery_cannot_be_dropped_to_make_room():
     policy = DestinationPolicy(max_messages=1, overflow="drop-oldest")
     core = Core(book={Q: policy})
     reader, sender, committer = core.peer(), core.peer(), core.peer()

@@ -66,7 +66,7 @@ def is_empty(core: DurableBench) -> None:
     assert core.store.statistics().live_messages == 0
 
 
-def test_what_is_too_much_for_memory_comes_back_in_order() -> None:
+def test_paged_messages_return_in_order() -> None:
     core = made()
     deep(core)
     reader = core.actor()
@@ -98,7 +98,7 @@ def test_a_run_is_paged_and_read_in_pieces() -> None:
     is_empty(core)
 
 
-def test_what_is_not_stored_goes_behind_what_is_paged_and_ends_with_the_process() -> None:
+def test_transient_messages_queue_behind_paged_ones_and_end_with_the_process() -> None:
     core = made()
     sender = deep(core)
     sender.sends(Q, "transient")
@@ -130,7 +130,7 @@ def test_a_transient_message_does_not_overtake_one_that_is_on_its_way_to_the_sto
     is_empty(core)
 
 
-def test_what_comes_while_a_page_is_read_is_not_forgotten() -> None:
+def test_message_arriving_during_a_page_read_is_not_lost() -> None:
     core = made(is_prompt=False)
     sender = deep(core, LOW + 1)
     reader = core.actor()
@@ -149,7 +149,7 @@ def test_what_comes_while_a_page_is_read_is_not_forgotten() -> None:
     is_empty(core)
 
 
-def test_what_the_store_has_but_the_core_does_not_know_yet_is_not_taken_twice() -> None:
+def test_unconfirmed_message_of_the_store_is_not_loaded_twice() -> None:
     core = made(is_prompt=False)
     stores(core.actor(), "old")
     answered(core)
@@ -321,7 +321,7 @@ def test_nothing_is_read_ahead_of_what_stands_before_it_in_memory() -> None:
     is_empty(core)
 
 
-def test_what_is_in_the_store_for_want_of_memory_is_tried_again_whatever_its_id() -> None:
+def test_message_paged_out_for_lack_of_memory_is_retried_whatever_its_id() -> None:
     core = made(is_prompt=False)
     deep(core)
     core.actor().sends(Q, "transient", x_dedup_id="1")

@@ -90,7 +90,7 @@ def test_single_messages_take_turns_too(desk: Bench):
     assert [reader.bodies() for reader in readers] == [["0", "2", "4"], ["1", "3"]]
 
 
-def test_who_has_no_credit_or_no_room_is_left_out(desk: Bench):
+def test_consumer_without_credit_or_room_is_skipped(desk: Bench):
     busy, full, free = (desk.actor() for _ in range(3))
     busy.subscribes(Q, ack="client", prefetch_count="1")
     full.subscribes(Q)
@@ -426,7 +426,7 @@ def test_no_redelivery_at_all_by_policy():
     assert desk.waiting("/queue/DLQ.q") == ["bad"]
 
 
-def test_what_comes_back_together_stands_in_order_at_the_head(bench: Bench):
+def test_messages_returned_together_are_in_order_at_the_head(bench: Bench):
     first, second = bench.actor(), bench.actor()
     first.subscribes(Q, ack="client", prefetch_count="3")
     first.sends(Q, *numbered("", 6))
@@ -487,7 +487,7 @@ FORGED = (
 
 
 @pytest.mark.parametrize("where", [Q, "/topic/t", "#w", "/queue/a,/queue/b", "/queue/later"])
-def test_what_only_the_broker_may_say_is_left_out_of_what_clients_send(bench: Bench, where):
+def test_reserved_headers_are_removed_from_client_messages(bench: Bench, where):
     """F4, F22: of every kind of destination, at once, bound and later."""
     actor = bench.actor()
     for number, name in enumerate(where.split(",")):

@@ -38,7 +38,7 @@ def reader() -> tuple[DurableBench, Actor, list[Acked]]:
     return desk, actor, [actor.acked(each) for each in frames[HELD // 2 :]]
 
 
-def test_what_a_commit_covers_is_looked_at_once():
+def test_messages_covered_by_a_commit_are_checked_once():
     desk, actor, acks = reader()
     consumer = actor.consumer()
     seen = consumer.unacked = Seen(consumer.unacked)
@@ -63,7 +63,7 @@ def test_whether_a_commit_covers_what_is_stored_is_seen_whatever_its_order():
 
 
 @pytest.mark.parametrize("how", ["abort", "refused"])
-def test_what_was_aborted_is_counted_against_its_window_once(how: str):
+def test_aborted_acks_count_against_the_window_once(how: str):
     _, actor, acks = reader()
     consumer = actor.consumer()
     for ack in acks:

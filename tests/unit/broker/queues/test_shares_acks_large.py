@@ -61,7 +61,7 @@ def settle(desk: Bench) -> int:
 
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("how", ["frame", "commit", "stored"])
-def test_what_one_ack_settles_in_a_turn_is_bounded(how: str, negative: bool):
+def test_messages_settled_by_an_ack_are_bounded_per_turn(how: str, negative: bool):
     desk: Bench = ClockedDurable() if how == "stored" else Clocked()
     actor, ids = has(desk, "true" if how == "stored" else "false")
     if isinstance(desk, DurableBench):
@@ -84,7 +84,7 @@ def test_what_one_ack_settles_in_a_turn_is_bounded(how: str, negative: bool):
         assert desk.restarts().waiting("/queue/q") == []
 
 
-def test_what_one_frame_covers_leaves_the_newer_part_alone_or_moves_it():
+def test_cumulative_frame_keeps_or_moves_newer_messages():
     for place in (HELD // 3, 2 * HELD // 3):
         desk = Clocked()
         actor, ids = has(desk)
@@ -101,7 +101,7 @@ def test_what_one_frame_covers_leaves_the_newer_part_alone_or_moves_it():
         assert desk.broker.acks.acked == HELD
 
 
-def test_nobody_else_is_given_what_stands_behind_before_all_has_come_back(desk: Clocked):
+def test_later_messages_wait_until_all_returned_ones_are_back(desk: Clocked):
     actor, ids = has(desk)
     other = desk.actor()
     actor.nacks(ids[-1])
@@ -133,9 +133,7 @@ def test_half_way_no_time_out_comes_and_later_frames_wait():
 
 @pytest.mark.parametrize("how", ["gone", "refused"])
 @pytest.mark.parametrize("what", ["ack", "nack", "commit"])
-def test_who_leaves_half_way_loses_nothing_and_gets_nothing_twice(
-    desk: Clocked, how: str, what: str
-):
+def test_client_that_leaves_half_way_loses_and_repeats_nothing(desk: Clocked, how: str, what: str):
     actor, ids = has(desk)
     event = actor.acked(ids[HELD // 2 - 1], negative=what == "nack")
     if what == "commit":
@@ -157,7 +155,7 @@ def test_who_leaves_half_way_loses_nothing_and_gets_nothing_twice(
     assert desk.queue("/queue/q").unacked == 0
 
 
-def test_what_a_bug_stops_is_given_back(desk: Clocked):
+def test_charge_is_released_after_a_bug(desk: Clocked):
     actor, ids = has(desk)
     [claim], error = claim_all(
         desk.broker.acknowledger, actor.client, [actor.acked(ids[-1], negative=True)]
@@ -236,7 +234,7 @@ def test_a_transaction_of_much_may_name_what_is_acknowledged_for_itself_alone(de
     assert a.text == "a"
 
 
-def test_what_the_store_could_not_write_is_given_back():
+def test_charge_is_released_after_a_store_failure():
     desk = ClockedDurable(is_prompt=False)
     actor = desk.actor()
     actor.subscribes("/queue/q", ack="client", prefetch_count=f"{HELD}")
@@ -257,7 +255,7 @@ def test_what_the_store_could_not_write_is_given_back():
     assert desk.waiting("/queue/q") == ALL
 
 
-def test_what_one_ack_takes_into_a_transaction_in_a_turn_is_bounded():
+def test_messages_added_to_a_transaction_by_an_ack_are_bounded_per_turn():
     """The largest window, 65,535 deliveries, took one step of 9 to 10 ms."""
     desk = Clocked(book=BOOK)
     actor, ids = has(desk)
@@ -279,7 +277,7 @@ def test_what_one_ack_takes_into_a_transaction_in_a_turn_is_bounded():
 
 
 @pytest.mark.parametrize("is_freed", [False, True])
-def test_what_times_out_meanwhile_is_not_in_the_transaction(is_freed: bool):
+def test_message_that_times_out_meanwhile_is_not_in_the_transaction(is_freed: bool):
     desk = Clocked(book=BOOK)
     actor, ids = has(desk)
     consumer = actor.consumer()

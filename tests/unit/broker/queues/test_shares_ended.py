@@ -8,7 +8,7 @@ MANY = 20_000
 
 
 @pytest.mark.parametrize("how", ["unsubscribe", "is_gone"])
-def test_what_a_subscription_had_not_acknowledged_is_released_in_pieces(desk: Clocked, how: str):
+def test_unacknowledged_messages_of_a_subscription_are_released_in_pieces(desk: Clocked, how: str):
     sender, reader = desk.actor(), desk.actor()
     reader.subscribes("/topic/t", ack="client-individual", **{"prefetch-count": "1"})
     sender.sends("/topic/t", *["x"] * MANY)
@@ -21,7 +21,7 @@ def test_what_a_subscription_had_not_acknowledged_is_released_in_pieces(desk: Cl
     assert desk.memory.kept_bytes == 0
 
 
-def test_what_waits_in_a_temporary_queue_is_released_in_pieces(desk: Clocked):
+def test_messages_of_a_temporary_queue_are_released_in_pieces(desk: Clocked):
     sender, reader = desk.actor(), desk.actor()
     reader.sends("/topic/ask", "?", reply_to="/temp-queue/r")
     name = reader.client.temporary["/temp-queue/r"]

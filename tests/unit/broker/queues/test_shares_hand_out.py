@@ -73,7 +73,7 @@ def numbers_of(actor: Actor) -> list[str]:
     return texts(actor.writes())
 
 
-def test_what_is_handed_out_at_once_is_bounded_by_bytes_too():
+def test_deliveries_of_a_turn_are_bounded_by_bytes_too():
     desk = bench()
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, *["x" * 100_000 for _ in range(40)])
@@ -146,7 +146,7 @@ def test_selectors_are_asked_in_pieces_and_others_are_served_between(
     assert len(asked) <= 50 * 20, "each about each message once"
 
 
-def test_who_has_been_asked_about_a_message_is_not_asked_again(asked: list[object]):
+def test_selector_is_not_evaluated_twice_for_a_message(asked: list[object]):
     desk = bench()
     sender, reader = desk.actor(), desk.actor()
     for number in range(100):
@@ -163,7 +163,7 @@ def test_who_has_been_asked_about_a_message_is_not_asked_again(asked: list[objec
     assert len(asked) == 101 + 100
 
 
-def test_what_comes_back_from_before_is_offered_to_who_has_looked_behind_it():
+def test_returned_earlier_message_is_offered_to_consumers_that_passed_it():
     desk = bench()
     sender, first, second = desk.actor(), desk.actor(), desk.actor()
     for number in range(60):
@@ -181,7 +181,7 @@ def test_what_comes_back_from_before_is_offered_to_who_has_looked_behind_it():
     assert desk.waiting(Q) == [f"{n}" for n in range(60) if n not in (20, 55)]
 
 
-def test_what_comes_back_after_a_while_is_offered_too():
+def test_message_returned_after_a_delay_is_offered_too():
     desk = bench(DestinationPolicy(backoff_s=(1.0,)))
     sender, reader = desk.actor(), desk.actor()
     for number in range(60):
@@ -194,7 +194,7 @@ def test_what_comes_back_after_a_while_is_offered_too():
     assert reader.bodies() == ["20", "50"]
 
 
-def test_what_is_behind_too_many_waits_until_they_have_gone():
+def test_message_behind_too_many_others_waits_until_they_are_gone():
     desk = bench()
     sender, reader, other = desk.actor(), desk.actor(), desk.actor()
     sender.sends(Q, *[f"{n}" for n in range(SCAN_LIMIT)], n="no")
@@ -207,7 +207,7 @@ def test_what_is_behind_too_many_waits_until_they_have_gone():
     assert reader.bodies() == ["wanted"]
 
 
-def test_what_expires_behind_others_is_met_though_all_have_passed_it():
+def test_message_that_expires_behind_others_is_found_after_all_passed_it():
     desk = bench()
     sender, reader = desk.actor(), desk.actor()
     for number in range(60):
@@ -310,7 +310,7 @@ def test_too_many_groups_are_assigned_anew(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_nobody_misses_a_message_whatever_comes_between_two_pieces(seed: int):
+def test_no_consumer_misses_a_message_between_two_pieces(seed: int):
     rng = random.Random(seed)
     policy = DestinationPolicy(
         priority=seed % 2 == 0, backoff_s=(seed % 3 * 0.5,), max_redeliveries=0
@@ -392,7 +392,7 @@ def test_nobody_misses_a_message_whatever_comes_between_two_pieces(seed: int):
     desk.ends()
 
 
-def test_what_the_store_has_later_is_offered_to_who_has_looked_behind_it():
+def test_message_stored_later_is_offered_to_consumers_that_passed_it():
     desk = ClockedDurable(is_prompt=False)
     sender, second, reader = desk.actor(), desk.actor(), desk.actor()
     reader.subscribes(Q, ack="client", selector="n = 'x'")

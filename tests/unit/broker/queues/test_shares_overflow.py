@@ -40,7 +40,7 @@ def test_full_memory_drops_the_oldest_in_pieces() -> None:
     assert len(desk.waiting(Q)[-1]) == 4_000_000
 
 
-def test_what_never_fits_pushes_nothing_out() -> None:
+def test_message_that_never_fits_drops_no_others() -> None:
     desk = Clocked(book={Q: DestinationPolicy(max_bytes=MANY, overflow="drop-oldest")})
     sender = desk.actor()
     sender.sends(Q, *["x"] * MANY)
@@ -165,7 +165,7 @@ def test_a_composite_to_topics_pushes_parked_messages_out_in_pieces() -> None:
     assert desk.broker.stale.depth("/topic/large") == desk.broker.stale.depth("/topic/large2") == 1
 
 
-def test_what_can_never_be_parked_pushes_nothing_out() -> None:
+def test_message_that_can_never_be_parked_drops_no_others() -> None:
     policies = BrokerPolicies(max_stale_queue_bytes=2_000_000, stale_overflow="drop-oldest")
     desk = Clocked(policies, book={"/topic/>": DestinationPolicy(ttl_ms=60_000)})
     sender = desk.actor()

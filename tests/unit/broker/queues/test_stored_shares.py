@@ -95,7 +95,7 @@ def test_one_user_leaves_room_on_the_disk_for_the_next() -> None:
     assert stores(user(core, "mallory"))
 
 
-def test_who_has_the_store_for_himself_by_option_may_fill_it() -> None:
+def test_user_with_a_full_quota_may_fill_the_store() -> None:
     core = made()
     core.memory.quota_percent = 100
     count, _ = fills(core, "alice")
@@ -131,7 +131,7 @@ def test_whose_messages_they_are_is_known_after_a_restart() -> None:
     assert quota_of(mallory).stored_bytes == 0
 
 
-def test_what_the_store_has_of_nobody_is_nobodys() -> None:
+def test_stored_messages_without_an_owner_are_not_charged() -> None:
     """So is all that a broker stored which did not tell, and what a line tells that is none."""
     core = made()
     assert stores(core.actor())  # its right to have no quota was lost, and that is told
@@ -175,7 +175,7 @@ def test_a_data_directory_that_does_not_say_who_is_charged_loses_nothing(tmp_pat
     after.store.close()
 
 
-def test_nobody_is_shown_who_is_charged() -> None:
+def test_charged_user_is_not_shown() -> None:
     core = made()
     stores(user(core, "alice"))
     after = core.restarts()
@@ -188,7 +188,7 @@ def test_nobody_is_shown_who_is_charged() -> None:
         assert not [name for name, _ in frame.headers if name.startswith("x-trio-stomp")]
 
 
-def test_what_the_store_could_not_take_is_given_back() -> None:
+def test_charge_is_released_when_the_store_refuses() -> None:
     core = made()
     core.is_prompt = False
     alice = user(core, "alice")
@@ -326,7 +326,7 @@ def test_a_composite_send_and_a_transaction_are_refused_as_a_whole() -> None:
     assert quota_of(victim).stored_bytes == 0
 
 
-def test_what_a_broker_lets_wait_in_the_store_for_want_of_memory_is_charged_there(
+def test_messages_paged_out_for_lack_of_memory_are_charged_to_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_module, "LOW_COUNT", 5)
@@ -364,7 +364,7 @@ def backlog(names: int, each: int = 3, memory: int = 2 * MIB) -> DurableBench:
     return after
 
 
-def test_who_reads_back_is_charged_and_leaves_room_for_others() -> None:
+def test_reader_of_paged_messages_is_charged_and_leaves_room_for_others() -> None:
     """Before, 100 queues read back took all memory, and every SEND of others was refused."""
     core = backlog(100)
     mallory = user(core, "mallory")
@@ -391,7 +391,7 @@ def test_who_reads_back_is_charged_and_leaves_room_for_others() -> None:
     assert not core.broker.queues.storage.readers.held  # type: ignore[union-attr]
 
 
-def test_who_has_filled_his_share_otherwise_reads_one_page_at_a_time() -> None:
+def test_reader_with_a_full_share_reads_one_page_at_a_time() -> None:
     core = backlog(5)
     alice = user(core, "alice")
     while not alice.client.is_refused:
@@ -429,7 +429,7 @@ def test_of_several_readers_one_with_room_is_charged() -> None:
     assert quota_of(victim).kept_bytes > 30 * KIB
 
 
-def test_who_is_nobody_reads_as_before() -> None:
+def test_anonymous_reader_reads_without_a_share() -> None:
     core = backlog(3)
     nobody = core.actor()
     nobody.client.quota = None

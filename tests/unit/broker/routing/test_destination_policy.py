@@ -104,7 +104,7 @@ def test_a_field_is_set(field: str, value: Any) -> None:
         ("retain", "set", "must be one of header, always, never"),
     ],
 )
-def test_a_bad_value_is_told_by_pattern_field_value_and_rule(
+def test_bad_value_is_reported_with_pattern_field_and_rule(
     field: str, value: Any, rule: str
 ) -> None:
     with pytest.raises(OptionError) as caught:
@@ -117,7 +117,7 @@ def test_an_enormous_backoff_is_no_crash() -> None:
         read_policy("/queue/>", {"backoff_s": [10**400]})
 
 
-def test_an_unknown_field_is_told_with_those_there_are() -> None:
+def test_unknown_field_is_reported_with_the_known_ones() -> None:
     with pytest.raises(OptionError) as caught:
         read_policy("/queue/a", {"max_message": 5})
     message = str(caught.value)
@@ -125,7 +125,7 @@ def test_an_unknown_field_is_told_with_those_there_are() -> None:
     assert "max_messages" in message
 
 
-def test_what_is_missing_is_as_in_the_base() -> None:
+def test_missing_fields_come_from_the_base() -> None:
     base = DestinationPolicy(max_redeliveries=9, ttl_ms=5)
     assert read_policy("/queue/a", {"ttl_ms": 7}, base) == attrs.evolve(base, ttl_ms=7)
     assert read_policy("/queue/a", {}, base) == base
@@ -238,7 +238,7 @@ def test_a_wildcard_leaves_out_the_dead_and_the_brokers_own(
         (["/queue/>.a"], "policy '/queue/>.a': "),
     ],
 )
-def test_a_bad_pattern_is_told(patterns: list[str], expected: str) -> None:
+def test_bad_pattern_is_reported(patterns: list[str], expected: str) -> None:
     with pytest.raises(OptionError) as caught:
         PolicyBook([(pattern, policy(1)) for pattern in patterns])
     assert str(caught.value).startswith(expected)

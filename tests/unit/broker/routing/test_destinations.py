@@ -242,7 +242,7 @@ def test_a_table_that_holds_the_brokers_own_topics_still_makes_room():
     assert destinations.find_current("new") is not None
 
 
-def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
+def test_eviction_of_a_destination_keeps_its_parked_messages():
     core = Core(BrokerPolicies(ttl_ms=10_000, max_destinations=16))
     publisher = core.peer()
     publisher.sends("kept", "first")
@@ -272,7 +272,7 @@ def test_a_route_observes_latency_from_the_first_message_on():
     assert (destination.ingress.count, destination.ingress.sum_s) == (2, 2.0)
 
 
-def test_what_a_forgotten_destination_counted_stays_in_the_totals():
+def test_totals_include_removed_destinations():
     destinations = table(16)
     for name, seconds, wait in (("a", 0.5, 1.0), ("b", 0.25, 2.0)):
         destination = destinations.open(name)
@@ -357,7 +357,7 @@ def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
     assert destination in core.broker.destinations._idle._all
 
 
-def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
+def test_destination_in_use_again_is_skipped_and_not_checked_twice() -> None:
     core = Core(BrokerPolicies(max_destinations=20))
     destinations = core.broker.destinations
     holder, sender = core.peer(), core.peer()

@@ -66,7 +66,7 @@ def test_a_body_is_passed_on_octet_by_octet_with_its_length(core: Core):
 
 
 @pytest.mark.covers("A03")
-def test_a_wildcard_subscriber_is_told_the_destination_as_it_was_spelled(core: Core):
+def test_wildcard_subscriber_gets_the_destination_as_the_sender_spelled_it(core: Core):
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/topic/*")
     for name in ("/topic/a:b", "/topic//x", "/topic/Ä"):
@@ -178,7 +178,7 @@ def test_a_run_is_dealt_like_single_messages(core: Core, size: int):
     assert core.broker.destinations.open("#w").delivered == size + 2
 
 
-def test_what_waits_holds_each_body_once():
+def test_waiting_copies_share_one_body():
     """Its tails have the bodies; a publication that had them too would double what waits, and a
     share of a work queue that had all of them would hold those of others.
     """
@@ -269,7 +269,7 @@ def test_a_publisher_that_is_its_own_slow_subscriber_is_cut_off_in_the_middle_of
 
 
 @pytest.mark.parametrize("policy", DROPPING)
-def test_every_drop_is_counted_and_told(policy: str):
+def test_every_drop_is_counted_and_reported(policy: str):
     core = slow_core(policy)
     publisher, slow, watcher = core.peer(), core.peer(capacity=3), core.peer()
     slow.subscribes("a*")

@@ -130,7 +130,7 @@ def test_subscriptions_of_one_user_leave_room_for_the_next(
 
 
 @pytest.mark.parametrize("act", [retains_much, parks_much])
-def test_what_is_dropped_rather_than_refused_leaves_room_too(
+def test_dropped_messages_free_quota_too(
     act: Callable[[Actor, int], None],
 ) -> None:
     core = bench_of(8 * MIB, ttl_ms=60_000)
@@ -145,7 +145,7 @@ def test_what_is_dropped_rather_than_refused_leaves_room_too(
 
 
 @pytest.mark.parametrize("act", [sends_name, sends_much, schedules_much, tells_ids])
-def test_what_a_quota_refuses_is_counted_for_its_owner_and_for_all(
+def test_quota_refusals_are_counted_per_owner_and_in_total(
     act: Callable[[Actor, int], None],
 ) -> None:
     core = bench_of(max_schedules_per_user=20)
@@ -192,7 +192,7 @@ def stranger(core: Bench, network: str) -> Actor:
     return actor
 
 
-def test_where_nobody_logs_in_addresses_are_told_apart_and_this_machine_is_not() -> None:
+def test_without_logins_quotas_are_per_address_except_for_loopback() -> None:
     core = Bench(memory=MemoryBudget(MIB, 0.8))
     one, two, same = [stranger(core, each) for each in ("192.0.2.1", "192.0.2.2", "192.0.2.1")]
     assert one.client.quota is same.client.quota is not two.client.quota
@@ -210,7 +210,7 @@ def test_where_nobody_logs_in_addresses_are_told_apart_and_this_machine_is_not()
     assert "max_share_per_user" not in (local.error().get("message") or "")
 
 
-def test_where_somebody_must_log_in_who_does_not_is_told_apart_by_address_too(core: Bench) -> None:
+def test_with_logins_anonymous_quotas_are_per_address_too(core: Bench) -> None:
     local = user(core, "")
     far = stranger(core, "192.0.2.1")
     assert (quota_of(local).owner, quota_of(far).owner) == ("anonymous", "192.0.2.1")
@@ -228,7 +228,7 @@ def test_where_nobody_logs_in_durable_subscriptions_are_shared_by_address() -> N
     assert not two.client.is_refused
 
 
-def test_quotas_of_nobody_who_left_nothing_are_forgotten() -> None:
+def test_unused_quotas_are_removed() -> None:
     """Thousands of addresses that come and go leave nothing; who left something is known again."""
     core = Bench()
     keeper, stays = stranger(core, "192.0.2.1"), stranger(core, "192.0.2.2")
@@ -259,7 +259,7 @@ def test_a_user_who_is_removed_leaves_what_is_his_and_finds_it_charged_when_he_i
     assert quota.kept_bytes == 0
 
 
-def test_whoever_had_to_log_in_no_more_has_no_quota_but_gives_back_where_he_took(
+def test_user_without_a_quota_releases_earlier_charges(
     core: Bench,
 ) -> None:
     alice = user(core, "alice")
@@ -307,7 +307,7 @@ def test_after_a_restart_who_reads_messages_pays_for_them_in_memory_and_who_sent
     assert quota.is_unused
 
 
-def test_what_nobody_had_to_log_in_for_is_charged_to_who_comes_back_to_it() -> None:
+def test_anonymous_state_is_charged_to_the_returning_client() -> None:
     core = DurableBench()
     nobody = core.actor()
     nobody.does(Subscribed("s", "/topic/a", "client", (("durable-subscription-name", "d"),), None))
@@ -359,7 +359,7 @@ def test_work_that_a_member_leaves_is_charged_to_who_gets_it(core: Bench) -> Non
     assert quota_of(sender).kept_bytes == 0
 
 
-def test_what_is_sent_when_its_time_comes_is_charged_to_who_scheduled_it(core: Bench) -> None:
+def test_scheduled_message_is_charged_to_its_sender(core: Bench) -> None:
     mallory = user(core, "mallory")
     body = "x" * 10 * KIB
     mallory.sends("/queue/new", body, AMQ_SCHEDULED_PERIOD="100", AMQ_SCHEDULED_REPEAT="-1")
@@ -374,7 +374,7 @@ def test_what_is_sent_when_its_time_comes_is_charged_to_who_scheduled_it(core: B
     assert not victim.client.is_refused
 
 
-def test_what_the_broker_answers_is_charged_to_who_asked() -> None:
+def test_answers_are_charged_to_the_requester() -> None:
     policies = {"/topic/log": DestinationPolicy(stream=True)}
     core = Bench(book=policies, memory=MemoryBudget(MIB, 0.8))
     core.broker.use_rules(ALL, lambda _: True, core.now)
@@ -424,7 +424,7 @@ def full_of(core: Bench, name: str, queue: str) -> Actor:
         return user(core, name)
 
 
-def test_who_has_too_much_waiting_waits_where_policy_says_so() -> None:
+def test_sender_over_its_quota_blocks_if_the_policy_says_so() -> None:
     core = bench_of(policy=DestinationPolicy(overflow="block"))
     mallory = full_of(core, "mallory", "/queue/m")
     core.turn()
@@ -537,7 +537,7 @@ def test_idle_names_make_room_ones_own_first() -> None:
     assert not bob.client.is_refused
 
 
-def test_what_is_a_share_can_be_changed_while_the_broker_runs(core: Bench) -> None:
+def test_share_can_be_changed_while_the_broker_runs(core: Bench) -> None:
     mallory = full_of(core, "mallory", "/queue/m")
     mallory.sends("/queue/m", "x" * 10 * KIB)
     assert mallory.client.is_refused

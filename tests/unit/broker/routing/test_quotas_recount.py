@@ -226,7 +226,7 @@ def empties(core: Bench) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("limit", [150 * KIB, 8 * MIB])
-def test_what_is_charged_is_what_is_there(
+def test_charges_equal_the_existing_state(
     seed: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedules = Schedules.watched(monkeypatch)
@@ -241,7 +241,7 @@ def test_what_is_charged_is_what_is_there(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_charged_is_what_is_there_beside_a_store(
+def test_charges_equal_the_existing_state_with_a_store(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedules = Schedules.watched(monkeypatch)

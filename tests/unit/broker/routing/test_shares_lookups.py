@@ -84,7 +84,7 @@ def test_a_commit(desk: Clocked):
     assert new_bodies(reader)[::MANY] == ["0", "1"]
 
 
-def test_what_was_due(desk: Clocked):
+def test_due_message_reaches_all_subscribers(desk: Clocked):
     reader, sender = crowd(desk), desk.actor()
     sender.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1000")
     desk.passes(2)
@@ -92,7 +92,7 @@ def test_what_was_due(desk: Clocked):
     assert new_bodies(reader) == ["due"] * MANY
 
 
-def test_what_the_store_has():
+def test_stored_messages_reach_all_subscribers():
     policy = DestinationPolicy(persistent="always", retain="always")
     desk = ClockedDurable(book={"/topic/a.*": policy}, is_prompt=False)
     reader, sender = crowd(desk), desk.actor()
@@ -128,7 +128,7 @@ def looked_at(desk: Clocked, sender: Actor) -> None:
     assert desk.broker.destinations._is_looking
 
 
-def test_who_goes_gets_nothing_and_who_comes_waits(desk: Clocked):
+def test_leaving_subscriber_gets_nothing_and_a_new_one_waits(desk: Clocked):
     reader, sender, late, brief = crowd(desk), desk.actor(), desk.actor(), desk.actor()
     brief.subscribes(TOPIC, "exact")
     brief.subscribes("/topic/a.**", "wild")
@@ -157,7 +157,7 @@ def test_one_looks_up_at_a_time(desk: Clocked):
     assert sorted(new_bodies(reader)) == ["a"] * MANY + ["c"] * MANY
 
 
-def test_somebody_may_look_up_at_once_meanwhile(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
+def test_immediate_lookup_meanwhile_is_used(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
     reader, sender = crowd(desk), desk.actor()
     looked_at(desk, sender)
     monkeypatch.setattr(_destinations, "recipients_of", recipients_of)

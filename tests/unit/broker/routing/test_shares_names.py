@@ -73,7 +73,7 @@ def test_a_composite_send_makes_its_queues_one_after_the_other():
     assert receipt_of(sender) == ["r"]
 
 
-def test_who_subscribes_to_a_new_queue_waits_for_all_who_take_from_it(desk: Clocked):
+def test_subscriber_of_a_new_queue_waits_for_all_its_consumers(desk: Clocked):
     reader = wild(desk)
     late = desk.actor()
     late.does(Subscribed("0", "/queue/n1", "client", (), None))
@@ -86,7 +86,7 @@ def test_who_subscribes_to_a_new_queue_waits_for_all_who_take_from_it(desk: Cloc
     assert desk.waiting("/queue/q") == ["behind"]
 
 
-def test_who_comes_and_goes_while_a_new_queue_is_joined(desk: Clocked):
+def test_subscribers_that_come_and_go_while_a_new_queue_is_joined(desk: Clocked):
     reader, gone = wild(desk), wild(desk, STEP)
     sender, late = desk.actor(), desk.actor()
     before = desk.memory.tables_bytes
@@ -121,7 +121,7 @@ def test_a_queue_that_is_ended_while_it_is_joined_is_made_again(desk: Clocked):
     assert texts(reader.reads()) == ["a"]
 
 
-def test_what_a_lost_connection_sent_to_a_new_queue_comes_there(desk: Clocked):
+def test_message_of_a_lost_connection_reaches_a_new_queue(desk: Clocked):
     reader = wild(desk)
     sender = desk.actor()
     sender.sends("/queue/n1", "a")
@@ -162,7 +162,7 @@ def test_a_bug_in_joining_does_not_keep_back_what_others_sent(monkeypatch: pytes
     assert len(desk.queue("/queue/n3").consumers) == MANY
 
 
-def test_who_comes_before_a_new_queue_is_looked_at_joins_it_once(desk: Clocked):
+def test_early_subscriber_joins_a_new_queue_once(desk: Clocked):
     wild(desk)
     one, two, late = desk.actor(), desk.actor(), desk.actor()
     one.sends("/queue/n1", "a")

@@ -107,7 +107,7 @@ def test_an_outbox_drops_its_oldest_in_pieces(
     assert len(reader.bodies()) < 1_000
 
 
-def test_who_unsubscribes_while_its_outbox_drops_messages_gets_no_more() -> None:
+def test_unsubscribe_while_the_outbox_drops_messages_ends_deliveries() -> None:
     desk, sender, reader, _ = _slow_reader(TOPIC, {})
     sender.sends(TOPIC, "y" * LARGEST)
     desk.turn()
@@ -133,7 +133,7 @@ def _backlog(desk: Clocked) -> tuple[Actor, Queue]:
     return sender, _queue(reader)
 
 
-def test_what_never_fits_into_a_backlog_pushes_nothing_out() -> None:
+def test_message_that_never_fits_into_a_backlog_drops_no_others() -> None:
     desk = Clocked(DROPS)
     sender, queue = _backlog(desk)
     sender.sends(TOPIC, "y" * (MANY + 1))

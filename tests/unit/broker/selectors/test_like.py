@@ -54,7 +54,7 @@ def test_a_long_part_that_is_there_is_found(text: str, start: int, data: st.Data
 
 
 @given(st.text("aé\0\1ж\U0001f600?_%", max_size=8), st.text("aé\0\1ж\U0001f600?", max_size=9))
-def test_characters_of_all_sizes_are_told_apart(pattern: str, text: str) -> None:
+def test_characters_of_all_sizes_are_distinguished(pattern: str, text: str) -> None:
     for each in (pattern, f"%{pattern}_%"):
         assert like(each, "").matches(text) is defined(each, "", text)
 
@@ -125,14 +125,16 @@ class TestBounds:
             assert each.matches("c" * longest + "c") is None
 
     @pytest.mark.parametrize("pattern", ["a%", "%a", "a%a", "a_%_a", "a", "a_" * 100_000])
-    def test_what_is_anchored_is_known_however_long_the_text(self, pattern: str) -> None:
+    def test_anchored_pattern_is_decided_whatever_the_length_of_the_text(
+        self, pattern: str
+    ) -> None:
         made = like(pattern, "")
         assert made.steps == 0
         text = "a" * 200_000
         assert made.matches(text) is (pattern != "a")
         assert made.matches("b" + text + "b") is False
 
-    def test_what_does_not_begin_or_end_so_is_known_to_be_different(self) -> None:
+    def test_wrong_prefix_or_suffix_does_not_match(self) -> None:
         made = like("a%b%c", "")
         assert made.matches("x" * 1_000_000) is False
         assert made.matches("a" + "x" * 1_000_000 + "c") is None

@@ -78,7 +78,7 @@ def test_a_resend_whose_receipt_was_lost_is_answered_as_what_is_safe() -> None:
     assert consumed(core) == ["m1"]
 
 
-def test_what_was_not_stored_is_not_known() -> None:
+def test_unstored_message_is_no_duplicate() -> None:
     core = made(is_prompt=False)
     sends(core.actor(), "1")
     core.turn()
@@ -131,7 +131,7 @@ def test_a_smaller_window_forgets_what_is_too_much() -> None:
     assert kept(core) == []
 
 
-def test_what_is_withdrawn_is_forgotten_and_pushes_nothing_out() -> None:
+def test_withdrawn_message_is_forgotten_and_evicts_no_ids() -> None:
     core = made(is_prompt=False)
     for id in "123":
         sends(core.actor(), id)
@@ -164,7 +164,7 @@ def test_a_transaction_holds_with_its_ids_or_without_them() -> None:
     assert is_known(core, "1")
 
 
-def test_a_transient_message_is_told_apart_until_the_broker_ends() -> None:
+def test_transient_duplicates_are_detected_until_the_broker_ends() -> None:
     core = made()
     assert sent(core, "1", persistent="false").get("duplicate") is None
     receipt = sent(core, "1", persistent="false")

@@ -29,7 +29,7 @@ def why(desk: Bench, session: str = "s1") -> str:
     return str(asks(desk, question)["facts"][-1])
 
 
-def test_what_waits_for_room_in_a_queue_is_charged_until_it_is_there() -> None:
+def test_blocked_message_is_charged_until_it_is_queued() -> None:
     desk = Bench(book=BLOCK)
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, "a", LARGE, LARGE)
@@ -56,7 +56,7 @@ def test_it_is_given_back_when_its_client_has_gone() -> None:
     assert held(desk) == 0
 
 
-def test_what_waits_for_the_store_is_charged() -> None:
+def test_message_waiting_for_the_store_is_charged() -> None:
     desk = DurableBench(is_prompt=False)
     sender = desk.actor()
     sender.sends(Q, "a", persistent="true")
@@ -69,7 +69,7 @@ def test_what_waits_for_the_store_is_charged() -> None:
     assert held(desk) == 0
 
 
-def test_what_waits_for_its_share_of_a_turn_is_charged(bench: Bench) -> None:
+def test_message_waiting_for_its_share_of_a_turn_is_charged(bench: Bench) -> None:
     bench.broker.turns.clock = count(2000.0).__next__  # each look finds that the time is up
     sender = bench.actor()
     sender.does(

@@ -168,7 +168,7 @@ def test_others_end_it_only_with_the_right_to() -> None:
     assert [row["user"] for row in left(core)] == ["anonymous"]
 
 
-def test_what_an_older_broker_stored_under_another_dialect_is_judged_by_its_name() -> None:
+def test_message_stored_under_another_dialect_is_judged_by_its_name() -> None:
     core = made()
     schedules(core.actor(), "a")
     (item,) = core.broker.scheduler.jobs.beginning_at(0)
@@ -201,7 +201,7 @@ def test_a_cron_is_ended() -> None:
     is_clean(core)
 
 
-def test_he_is_told_when_it_will_not_come_back() -> None:
+def test_user_is_informed_that_a_message_will_not_return() -> None:
     core = made()
     number = schedules(core.actor(), "a")
     core.is_prompt = False
@@ -217,7 +217,7 @@ def test_he_is_told_when_it_will_not_come_back() -> None:
     assert core.restarts().broker.scheduler.waiting == 0
 
 
-def test_what_the_store_does_not_have_yet_comes_later() -> None:
+def test_unstored_messages_arrive_later() -> None:
     core = DurableBench(is_prompt=False)
     core.actor().sends(Q, "a", **SAVED)
     assert removes_all(core.actor()) == 0
@@ -272,7 +272,7 @@ def test_not_in_a_transaction() -> None:
         {"AMQ_SCHEDULER_ACTION": "REMOVEALL", "ACTION_START_TIME": "x"},
     ],
 )
-def test_what_is_no_action_is_refused(headers: dict[str, str]) -> None:
+def test_unknown_action_is_refused(headers: dict[str, str]) -> None:
     actor = made().actor()
     actor.does(run_of(MANAGEMENT, [""], tuple(headers.items())))
     assert actor.error().get("code") == "invalid-schedule"
@@ -346,7 +346,7 @@ def test_last_values_are_listed_too() -> None:
     assert [row["user"] for row in left(core, what="last-values")] == ["alice"]
 
 
-def test_many_are_told_part_by_part() -> None:
+def test_long_answer_is_sent_in_parts() -> None:
     core = Bench(policies=BrokerPolicies())
     actor = core.actor()
     for number in range(MAX_LOOKED + 10):
@@ -363,7 +363,7 @@ def test_many_are_told_part_by_part() -> None:
     "question",
     ["x", "[]", '{"what":"x"}', '{"user":7}', '{"after":-1}', '{"after":true}', '"' + "x" * 5000],
 )
-def test_what_is_no_question_is_refused(question: str) -> None:
+def test_malformed_question_is_refused(question: str) -> None:
     actor = bench().actor()
     actor.sends("DIAG/left", question)
     assert actor.error().get("code") == "invalid-question"
@@ -399,7 +399,7 @@ def test_of_a_run_in_memory_one_is_ended() -> None:
     core.ends()
 
 
-def test_who_ends_one_of_a_run_may_schedule_another() -> None:
+def test_cancelling_a_scheduled_message_allows_another() -> None:
     core = made()
     judged(core, rules("alice"))
     alice = enters(core, ALICE)
@@ -414,7 +414,7 @@ def test_who_ends_one_of_a_run_may_schedule_another() -> None:
     assert item.quota.scheduled == item.quota.kept_bytes == 0
 
 
-def test_who_has_most_of_what_all_share_is_told_with_what_was_refused() -> None:
+def test_largest_users_of_shared_resources_are_listed_with_refusals() -> None:
     core = made()
     judged(core, rules("alice"))
     alice = enters(core, ALICE)

@@ -55,7 +55,7 @@ def test_a_message_lives_as_long_as_its_headers_and_its_destination_allow(
     core.ends()
 
 
-def test_what_is_late_already_reaches_nobody_and_is_counted():
+def test_expired_message_reaches_nobody_and_is_counted():
     core = Core(wall_offset_s=900.0)
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a")
@@ -66,7 +66,7 @@ def test_what_is_late_already_reaches_nobody_and_is_counted():
     core.ends()
 
 
-def test_what_expires_in_a_queue_or_in_the_stale_queue_is_not_delivered():
+def test_message_that_expires_in_a_queue_is_not_delivered():
     core = ttl_core()
     publisher, reader = core.peer(), core.peer()
     for name in ("/queue/a", "a"):
@@ -199,7 +199,7 @@ def test_a_route_with_a_last_value_is_not_forgotten():
 
 
 @pytest.mark.parametrize("header", ["x-dedup-id", "_AMQ_DUPL_ID"])
-def test_what_is_sent_twice_with_one_id_is_taken_once(header: str):
+def test_message_sent_twice_with_one_id_is_accepted_once(header: str):
     core = Core(book={"a": DestinationPolicy(dedup_window=2)})
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a")
@@ -278,7 +278,7 @@ def test_the_dialect_rabbitmq_says_redelivered_false_on_topics_too() -> None:
         assert message.get("redelivered") == "false"
 
 
-def test_subscribers_are_told_the_name_that_they_know_however_the_sender_spelt_it(
+def test_subscribers_get_their_own_spelling_of_the_destination(
     core: Core,
 ) -> None:
     """As in RabbitMQ and ActiveMQ (S10): nobody subscribes to /exchange/amq.topic/k or to a,b."""
@@ -494,7 +494,7 @@ def test_a_policy_decides_what_becomes_the_last_value(
     publisher.sends("a", "end", headers=REMOVE)
 
 
-def test_a_composite_is_told_of_as_a_whole(core: Core) -> None:
+def test_composite_is_reported_as_a_whole(core: Core) -> None:
     publisher, one, two = (core.peer() for _ in range(3))
     one.subscribes("/topic/b")
     two.subscribes("/topic/c")
@@ -561,7 +561,7 @@ def test_a_composite_that_is_scheduled_is_sent_as_a_whole():
     assert reader.bodies() == ["m", "m"]
 
 
-def test_that_nothing_survives_is_told_the_operator_once(core: Core):
+def test_missing_durability_is_logged_once(core: Core):
     reported: list[str] = []
     core.broker.publisher.warn = reported.append
     peer = core.peer()

@@ -60,7 +60,7 @@ def test_a_delayed_message_is_sent_in_time_over_a_restart() -> None:
     is_clean(core)
 
 
-def test_what_fell_due_meanwhile_is_sent_at_once() -> None:
+def test_overdue_message_is_sent_immediately() -> None:
     core = made()
     schedules(core.actor(), "a", AMQ_SCHEDULED_DELAY="5000")
     core.turn()
@@ -144,7 +144,7 @@ def test_a_crash_at_its_due_sends_it_again_or_once() -> None:
     is_clean(core)
 
 
-def test_what_is_withdrawn_is_never_sent() -> None:
+def test_withdrawn_message_is_never_sent() -> None:
     core = made(is_prompt=False)
     actor = core.actor()
     schedules(actor, "a", AMQ_SCHEDULED_DELAY="1000")
@@ -195,7 +195,7 @@ def test_a_transaction_schedules_as_a_whole() -> None:
     assert core.restarts().broker.scheduler.waiting == 1
 
 
-def test_what_finds_no_room_is_counted() -> None:
+def test_scheduled_message_without_room_is_counted() -> None:
     core = made(max_messages=1)
     schedules(core.actor(), "a", "b", AMQ_SCHEDULED_DELAY="1000")
     core.turn()
@@ -255,7 +255,7 @@ def test_a_long_run_goes_on_as_a_whole_after_a_restart(size: int) -> None:
     assert core.store.recover(lambda done, total: None).settings.keys() == {"identity"}
 
 
-def test_what_was_damaged_takes_nothing_of_the_progress_with_it() -> None:
+def test_damaged_message_keeps_the_progress_of_others() -> None:
     core = made()
     for prefix in "ab":
         schedules(
@@ -279,7 +279,7 @@ def test_progress_that_cannot_be_read_is_left_out() -> None:
     assert read_progress(settings | bad) == [Progress(7, 5, 1, 9)]
 
 
-def test_what_a_transaction_scheduled_survives_when_it_has_been_sent() -> None:
+def test_transactionally_scheduled_message_survives_its_sending() -> None:
     core = made()
     later = (("AMQ_SCHEDULED_DELAY", "1000"),)
     core.actor().commits(

@@ -91,7 +91,7 @@ def test_a_commit_to_more_recipients_than_are_remembered_is_done_all_the_same(
     assert desk.memory.kept_bytes == 0
 
 
-def test_who_takes_turns_is_asked_about_a_commit_beforehand(desk: Clocked):
+def test_commit_in_turns_is_authorized_beforehand(desk: Clocked):
     actors = [desk.actor() for _ in range(ASKED)]
     for number, actor in enumerate(actors):
         selector = f"k = '{'vw'[number % 2]}' AND x <> 'x{number}'"
@@ -158,7 +158,7 @@ def test_rights_that_change_while_selectors_are_asked_hold_for_all_of_a_commit(
     assert sent == (BLOCKS if is_allowed else 0), "nothing is done before the one refused"
 
 
-def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another(desk: Clocked):
+def test_answer_for_one_header_block_is_not_used_for_another(desk: Clocked):
     asked(desk)
     destination = desk.broker.destinations.open(TOPIC)
     values, other = (run_of(TOPIC, ["x"], (("k", k),)).head for k in "vw")

@@ -86,7 +86,7 @@ SENDS: dict[str, FrameRun | Committed] = {
 
 
 @pytest.mark.parametrize("kind", SENDS)
-def test_what_a_turn_writes_and_reveals_of_one_message_is_bounded(kind: str):
+def test_copies_of_one_message_written_and_revealed_are_bounded_per_turn(kind: str):
     desk, keeper = made()
     keeper.outbox.is_logged = True
     busy, light = desk.actor(), desk.actor()
@@ -150,7 +150,7 @@ def test_an_id_is_known_again_after_a_restart():
     assert again.store.statistics().live_messages == SOME + 1, "each has one, beside the id"
 
 
-def test_what_others_send_meanwhile_comes_in_one_order_for_all():
+def test_messages_sent_meanwhile_have_the_same_order_for_all():
     desk, keeper = made(SOME)
     actor = desk.actor()
     actor.subscribes(TOPIC)
@@ -168,7 +168,7 @@ def test_what_others_send_meanwhile_comes_in_one_order_for_all():
         assert got[f"{place}"] + waiting == ["one", "two", "three"]
 
 
-def test_who_is_lost_meanwhile_has_all_of_it_done_and_who_ends_gets_none():
+def test_message_of_a_lost_sender_is_completed_and_ended_subscribers_get_none():
     desk, keeper = made(SOME)
     keeper.is_gone()
     settles(desk)

@@ -58,7 +58,9 @@ def given(reader: Actor) -> int:
 
 @pytest.mark.parametrize("destination", [TOPIC, "/topic/*"])
 @pytest.mark.parametrize("selector", ["", "n = '1'"])
-def test_what_a_turn_gives_to_very_many_is_bounded(desk: Clocked, destination: str, selector: str):
+def test_fanout_to_many_subscribers_is_bounded_per_turn(
+    desk: Clocked, destination: str, selector: str
+):
     reader = crowd(desk, destination, selector=selector)
     busy, light = desk.actor(), desk.actor()
     desk.pieces.clear()
@@ -99,7 +101,7 @@ def test_each_version_has_it_in_its_own_words(desk: Clocked):
         assert {frame.get("n") for frame in frames} == {"x:y\\z"}
 
 
-def test_what_others_send_there_comes_behind_it(desk: Clocked):
+def test_later_messages_follow_a_fanout_in_pieces(desk: Clocked):
     reader = crowd(desk)
     busy, other = desk.actor(), desk.actor()
     other.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1000")
@@ -125,7 +127,7 @@ def test_a_sender_does_not_go_on_before_who_waits_for_its_topic(desk: Clocked):
 
 
 @pytest.mark.parametrize("how", ["unsubscribes", "leaves", "feed"])
-def test_whoever_goes_half_way_gets_no_more(desk: Clocked, how: str):
+def test_subscriber_that_leaves_during_a_fanout_gets_no_more(desk: Clocked, how: str):
     reader = crowd(desk, ack="client" if how == "feed" else "auto", prefetch_count="1000")
     stays = crowd(desk)
     desk.actor().sends(TOPIC, "a")
@@ -142,7 +144,7 @@ def test_whoever_goes_half_way_gets_no_more(desk: Clocked, how: str):
     assert bodies(stays) == [["a"]] * MANY
 
 
-def test_who_comes_half_way_gets_none_of_it():
+def test_subscriber_that_joins_during_a_fanout_gets_none_of_it():
     desk = Clocked()
     crowd(desk)
     busy, late = desk.actor(), desk.actor()
@@ -269,7 +271,7 @@ def test_a_composite_send_that_is_refused_half_way_is_given_to_nobody(
 # What is not sent by a client, at once, for the present.
 
 
-def test_what_is_due_for_very_many_is_given_in_pieces(desk: Clocked):
+def test_due_message_for_many_subscribers_is_delivered_in_pieces(desk: Clocked):
     reader = crowd(desk)
     desk.actor().sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1000")
     desk.pieces.clear()
@@ -282,7 +284,7 @@ def test_what_is_due_for_very_many_is_given_in_pieces(desk: Clocked):
     assert desk.memory.kept_bytes == 0
 
 
-def test_who_comes_and_goes_before_it_is_a_message_s_turn_matters(desk: Clocked):
+def test_subscribers_at_a_messages_turn_receive_it(desk: Clocked):
     reader = crowd(desk)
     busy, other = desk.actor(), desk.actor()
     other.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="1")
@@ -324,7 +326,7 @@ def test_a_commit_of_a_long_run_to_few_queues_is_done_in_pieces(desk: Clocked):
     assert bodies(reader, 60) == [[*"a" * 20, "b"]] * 60
 
 
-def test_what_the_store_has_is_given_in_pieces():
+def test_stored_message_is_delivered_in_pieces():
     desk = ClockedDurable(is_prompt=False)
     reader = crowd(desk)
     keeper = desk.actor()
@@ -344,7 +346,7 @@ def test_what_the_store_has_is_given_in_pieces():
 
 
 @pytest.mark.parametrize("is_due", [False, True])
-def test_what_nothing_keeps_though_it_should_survive_is_given_in_pieces(is_due: bool):
+def test_durable_message_without_a_store_is_delivered_in_pieces(is_due: bool):
     desk = ClockedDurable()
     reader = crowd(desk)
     busy = desk.actor()

@@ -71,7 +71,7 @@ def held(again: DurableBench, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["/queue/q", TOPIC])
-def test_what_a_turn_writes_and_what_it_reveals_is_bounded(
+def test_records_and_deliveries_of_a_commit_are_bounded_per_turn(
     name: str, monkeypatch: pytest.MonkeyPatch
 ):
     arrived, arrive = 0, Storage.arrive
@@ -118,7 +118,7 @@ def test_what_a_turn_writes_and_what_it_reveals_is_bounded(
     assert [frame.get("receipt-id") for frame in busy.writes()] == ["done"]
 
 
-def test_nobody_sees_a_half_of_it():
+def test_no_subscriber_sees_a_part_of_a_commit():
     desk = ClockedDurable(is_prompt=False)
     names = ("/queue/a", "/queue/b", TOPIC)
     recipients = [desk.actor() for _ in names]
@@ -142,7 +142,7 @@ def test_nobody_sees_a_half_of_it():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_others_send_meanwhile_stands_where_it_did_after_a_restart(
+def test_messages_sent_meanwhile_keep_their_position_after_a_restart(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ):
     place = make_place(kind, tmp_path, request)
@@ -212,7 +212,7 @@ def test_a_store_that_fails_meanwhile_has_nothing_of_it():
     assert held(again, "/queue/q") == []
 
 
-def test_who_is_lost_meanwhile_has_all_of_it_done():
+def test_commit_of_a_client_lost_meanwhile_is_completed():
     desk = ClockedDurable(is_prompt=False)
     busy = begun(desk, Committed(puts("/queue/q"), b"done"))
     busy.is_gone()
@@ -222,7 +222,7 @@ def test_who_is_lost_meanwhile_has_all_of_it_done():
     assert busy.client not in desk.broker.clients
 
 
-def test_who_subscribes_or_sends_to_its_topics_meanwhile_waits_until_it_is_written():
+def test_subscribers_and_senders_of_its_topics_wait_until_a_commit_is_written():
     desk = ClockedDurable(is_prompt=False)
     (keeper,) = durables(desk, 1)
     begun(desk, Committed(puts(TOPIC), b"done"))

@@ -70,7 +70,7 @@ def at_rest(desk: Clocked) -> None:
 
 
 @pytest.mark.parametrize("names", [(TOPIC,), ("/topic/u", TOPIC), ("/topic/u,/topic/t",)])
-def test_what_a_turn_gives_out_of_a_commit_is_bounded(desk: Clocked, names: tuple[str, ...]):
+def test_deliveries_of_a_commit_are_bounded_per_turn(desk: Clocked, names: tuple[str, ...]):
     actors = recipients(desk)
     busy, light = desk.actor(), desk.actor()
     busy.does(Committed(runs(*names), b"done"), run_of("/queue/b", ["behind"]))
@@ -89,7 +89,7 @@ def test_what_a_turn_gives_out_of_a_commit_is_bounded(desk: Clocked, names: tupl
     assert not desk.broker.lines.busy
 
 
-def test_what_others_send_to_its_topics_comes_before_or_behind_it(desk: Clocked):
+def test_messages_of_others_come_before_or_after_a_commit(desk: Clocked):
     actors = recipients(desk)
     busy, one, two = desk.actor(), desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"), run_of(TOPIC, ["last"]))
@@ -143,7 +143,9 @@ def test_commits_to_the_same_topics_follow_each_other(desk: Clocked):
     ("destination", "waits"),
     [(TOPIC, True), ("/topic/*", True), ("/topic/other", False), ("/other/*", False)],
 )
-def test_who_subscribes_meanwhile_gets_no_half_of_it(desk: Clocked, destination: str, waits: bool):
+def test_subscriber_that_joins_meanwhile_gets_no_part_of_a_commit(
+    desk: Clocked, destination: str, waits: bool
+):
     recipients(desk)
     busy, late = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))
@@ -202,7 +204,7 @@ def test_a_taker_that_leaves_half_way_gets_no_more(desk: Clocked, is_lost: bool)
 
 
 @pytest.mark.parametrize("how", ["lost", "refused"])
-def test_whoever_goes_in_the_middle_of_its_commit_has_all_of_it_done(how: str):
+def test_commit_of_a_client_that_leaves_is_completed(how: str):
     desk = Clocked(book={"/queue/a": DestinationPolicy(ack_timeout_ms=1000)})
     actors = recipients(desk)
     busy, next_one = desk.actor(), desk.actor()
@@ -237,7 +239,7 @@ def test_whoever_goes_in_the_middle_of_its_commit_has_all_of_it_done(how: str):
 
 
 @pytest.mark.parametrize("how", ["times out", "refused"])
-def test_what_a_commit_to_queues_acknowledges_stays_so(how: str):
+def test_acks_in_a_commit_to_queues_are_final(how: str):
     desk = Clocked(book={"/queue/a": DestinationPolicy(ack_timeout_ms=50, backoff_s=())})
     busy, other = desk.actor(), desk.actor()
     busy.subscribes("/queue/a", ack="client-individual")
@@ -267,7 +269,7 @@ def test_an_ack_that_waits_for_the_rest_of_its_commit_does_not_time_out():
     assert receipts(busy) == ["done"]
 
 
-def test_what_a_commit_refuses_comes_back_in_order():
+def test_messages_of_a_refused_commit_return_in_order():
     desk = Clocked(book={"/queue/a": DestinationPolicy(backoff_s=())})
     recipients(desk)
     busy, other = desk.actor(), desk.actor()
@@ -320,7 +322,7 @@ def test_members_of_a_work_queue_have_a_commit_in_turn(desk: Clocked, selector: 
 # What nobody can be made to wait for comes behind it.
 
 
-def test_what_is_due_meanwhile_comes_behind_it_and_is_charged(desk: Clocked):
+def test_message_due_during_a_commit_follows_it_and_is_charged(desk: Clocked):
     actors = recipients(desk)
     busy, other = desk.actor(), desk.actor()
     other.sends(TOPIC, "due", AMQ_SCHEDULED_DELAY="10000")
@@ -336,7 +338,7 @@ def test_what_is_due_meanwhile_comes_behind_it_and_is_charged(desk: Clocked):
     at_rest(desk)
 
 
-def test_what_the_store_answers_meanwhile_comes_behind_it():
+def test_store_answers_during_a_commit_follow_it():
     desk = ClockedDurable(is_prompt=False)
     actors = recipients(desk)
     keeper = desk.actor()
@@ -473,7 +475,7 @@ def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(
     assert desk.waiting("/queue/a") == ["x"], "nobody knows whether it was done"
 
 
-def test_who_waits_for_a_topic_and_is_lost_has_sent_all_the_same(desk: Clocked):
+def test_message_of_a_lost_client_that_waited_for_a_topic_is_sent(desk: Clocked):
     actors = recipients(desk)
     busy, other = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC), b"done"))

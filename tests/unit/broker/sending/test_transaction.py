@@ -202,7 +202,7 @@ def left(core: DurableBench, name: str = "/queue/q") -> list[str]:
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_what_is_acknowledged_in_a_transaction_under_way_is_not_delivered_again(ack: str) -> None:
+def test_message_acknowledged_in_an_open_transaction_is_not_redelivered(ack: str) -> None:
     core, reader = under_way(ack=ack)
     core.passes(5)
     assert [frame.text for frame in reader.reads()] == ["b"]
@@ -213,7 +213,7 @@ def test_what_is_acknowledged_in_a_transaction_under_way_is_not_delivered_again(
     assert left(core.restarts()) == []
 
 
-def test_what_is_acknowledged_in_a_transaction_that_fails_comes_again() -> None:
+def test_message_acknowledged_in_a_failed_transaction_is_redelivered() -> None:
     core, reader = under_way()
     core.passes(5)
     reader.reads()
@@ -225,7 +225,7 @@ def test_what_is_acknowledged_in_a_transaction_that_fails_comes_again() -> None:
 
 
 @pytest.mark.parametrize("is_negative", [True, False])
-def test_what_a_transaction_under_way_acknowledges_cannot_be_acknowledged_again(
+def test_message_acknowledged_in_an_open_transaction_cannot_be_acknowledged_again(
     is_negative: bool,
 ) -> None:
     core, reader = under_way()
@@ -253,7 +253,7 @@ def test_a_nack_in_a_transaction_is_done_with_the_rest() -> None:
     assert left(core, "/queue/DLQ.q") == ["a"]
 
 
-def test_what_is_not_stored_is_acknowledged_with_what_is() -> None:
+def test_transient_messages_are_acknowledged_with_stored_ones() -> None:
     core = DurableBench(book={"/queue/q": BRIEF})
     reader, sender = core.actor(), core.actor()
     reader.subscribes("/queue/q", ack="client")

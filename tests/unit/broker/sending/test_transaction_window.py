@@ -69,7 +69,7 @@ async def test_a_window_of_one_sees_the_end_of_its_transaction(
 
 
 @MODES
-def test_what_is_committed_leaves_the_window_as_wide_as_ever(ack: str) -> None:
+def test_commit_restores_the_window(ack: str) -> None:
     desk = bench()
     actor = worker(desk, ack, 2)
     frames = actor.reads()
@@ -89,7 +89,7 @@ def test_what_is_committed_leaves_the_window_as_wide_as_ever(ack: str) -> None:
 
 
 @MODES
-def test_what_is_aborted_is_its_consumers_again_unacknowledged(ack: str) -> None:
+def test_aborted_acks_leave_messages_with_their_consumer(ack: str) -> None:
     desk = bench()
     actor = worker(desk, ack, 2)
     first, second = actor.reads()
@@ -152,7 +152,7 @@ def test_bytes_are_as_messages(ack: str) -> None:
     desk.ends()
 
 
-def test_what_a_transaction_names_in_vain_is_told_at_its_commit() -> None:
+def test_unknown_ids_in_a_transaction_are_reported_at_commit() -> None:
     desk = bench()
     actor = worker(desk, "client", 1)
     [first] = actor.reads()

@@ -60,7 +60,7 @@ def test_the_window_keeps_the_newest_within_its_size():
         assert run.first == offset
 
 
-def test_what_was_dropped_is_forgotten_now_and_then():
+def test_records_of_dropped_messages_are_removed_periodically():
     stream = make()
     fill(stream, 10 + MIN_DROP)
     assert len(stream._runs) == 10 + MIN_DROP
@@ -92,7 +92,7 @@ def test_without_a_store_age_ends_all_of_it():
     assert stream.run_at(5).first == 5
 
 
-def test_what_is_too_old_goes_a_bounded_number_at_a_time():
+def test_expired_messages_are_removed_in_bounded_batches():
     stream = make(age_ms=1000)
     fill(stream, 10, 0)
     assert [stream.expire(2000, 4) for _ in range(4)] == [4, 4, 2, 0]
@@ -111,7 +111,7 @@ def test_another_run_drops_a_few_that_are_too_old_and_all_that_are_too_much():
     assert stream.run_at(stream.first).first == stream.first
 
 
-def test_what_was_dropped_is_let_go_at_once_not_when_the_front_is_cut_off():
+def test_dropped_bodies_are_freed_immediately():
     stream = make(age_ms=1000)
     fill(stream, 8, 0)
     gone = weakref.ref(stream._runs[7])
@@ -162,7 +162,7 @@ def test_a_time_is_found_in_memory():
     assert stream.offset_at(0) == 4
 
 
-def test_who_waits_is_told_once_and_who_left_is_not():
+def test_waiting_reader_is_notified_once_and_one_that_left_is_not():
     stream = make()
     stays, leaves = Waiter(), Waiter()
     stream.wait(stays)
@@ -203,7 +203,7 @@ def test_percent_signs_stand_for_themselves(length, behind):
 
 
 @pytest.mark.parametrize("behind", [b"", b"\nmessage-id:m-"])
-def test_an_empty_body_has_no_length_unless_its_sender_told_one(behind):
+def test_empty_body_has_no_length_unless_the_sender_set_one(behind):
     head = Head("SEND", (("destination", "/t"),), -1, "/t")
     first, second = encoded(head, [b"", b"\0"], behind)
     assert first.endswith(b"destination:/t\n\n\0\n")

@@ -60,7 +60,7 @@ def test_a_question_needs_no_correlation(bench):
         (f"{TOPIC},{STREAM}", {}, "reserved-destination"),
     ],
 )
-def test_nobody_sends_into_a_stream(bench, destination, headers, code):
+def test_send_to_a_stream_is_refused(bench, destination, headers, code):
     reader, actor = reads(bench), bench.actor()
     actor.sends(destination, "x", **headers)
     assert actor.error().get("code") == code

@@ -177,7 +177,7 @@ def test_the_end_marker_tells_where_the_next_reader_goes_on(stored, version, ack
         ("first", "5", [0, 1, 2, 3, 4], 5),
     ],
 )
-def test_an_end_that_is_there_already_is_told_at_once(stored, start, until, given, expected):
+def test_existing_end_is_reported_immediately(stored, start, until, given, expected):
     bench = filled(5, stored=stored)
     *frames, end = reads(bench, x_stream_offset=start, x_stream_until=until).reads()
     assert offsets(frames) == given

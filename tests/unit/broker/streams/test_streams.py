@@ -190,7 +190,7 @@ def test_without_a_store_each_stream_has_an_epoch_of_its_own():
     assert len(epochs) == 3
 
 
-def test_what_a_sender_says_of_streams_is_not_believed(bench):
+def test_stream_headers_of_a_sender_are_ignored(bench):
     forged = {"x_stream_end": "true", "x_stream_offset": "77", "x_stream_epoch": "z", "a": "1"}
     bench.actor().sends(TOPIC, "a", x_stream_timestamp="86400000", **forged)
     (frame,) = reads(bench).reads()
@@ -201,7 +201,7 @@ def test_what_a_sender_says_of_streams_is_not_believed(bench):
     assert frame.get("a") == "1"
 
 
-def test_what_an_older_broker_kept_of_streams_is_not_believed_either(bench):
+def test_stream_headers_stored_by_an_older_broker_are_ignored(bench):
     """A schedule, say, that was stored before SENDs were cleaned: it has no client now."""
     run = run_of(
         TOPIC, headers=(("x-stream-timestamp", "1"), ("x-stream-offset", "99"), ("kept", "1"))
@@ -332,7 +332,7 @@ def test_retentions_are_what_policies_bound():
         assert found == (expected if kind is DurableBench else [])
 
 
-def test_what_need_not_be_kept_is_dropped_from_the_store():
+def test_unneeded_streams_are_dropped_from_the_store():
     bench = DurableBench(book=BOOK)
     bench.actor().sends(TOPIC, *"abcdef")
     bench.turn()
@@ -400,7 +400,7 @@ def test_the_28th_subscription_is_no_stream():
             bench.actor().sends("/queue/work", "a")
 
 
-def test_of_too_many_streams_the_operator_is_told_once(monkeypatch):
+def test_too_many_streams_are_logged_once(monkeypatch):
     monkeypatch.setattr(_streams, "MAX_STREAMS", 1)
     bench = Bench(book={"/topic/>": DestinationPolicy(stream=True)})
     reported: list[str] = []

@@ -123,7 +123,7 @@ def test_nothing_is_for_it_from_the_turn_on_in_which_it_leaves(destination: str)
     core.ends()
 
 
-def test_each_end_is_told_in_order_and_the_disconnect_at_last(core: Sliced):
+def test_ends_of_subscriptions_are_reported_in_order_and_then_the_disconnect(core: Sliced):
     core.broker.events.are_stored = True
     peer = core.loaded()
     peer.subscribes("t")
@@ -145,7 +145,7 @@ def test_each_end_is_told_in_order_and_the_disconnect_at_last(core: Sliced):
     assert reported == [names[0:2], names[2:4], names[4:6], [names[6], "disconnect "]]
 
 
-def test_who_has_little_leaves_at_once_whoever_else_is_leaving(core: Sliced):
+def test_small_client_leaves_immediately_during_other_departures(core: Sliced):
     big, small = core.loaded(), core.peer()
     small.subscribes("t")
     big.is_gone()
@@ -188,7 +188,7 @@ def test_the_slice_of_a_turn_is_no_more_than_was_measured():
 # --- queues ---------------------------------------------------------------------------------------
 
 
-def test_what_it_had_comes_first_for_whoever_is_next(core: Sliced):
+def test_messages_of_a_leaving_consumer_come_first_for_the_next(core: Sliced):
     producer, peer, successor = core.peer(), core.loaded(), core.peer()
     peer.subscribes("/queue/q", ack="client-individual")
     producer.sends("/queue/q", "1", "2", "3")
@@ -235,7 +235,7 @@ def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there(core: Sl
 
 
 @pytest.mark.parametrize("header", [("activemq.exclusive", "true"), ("activemq.priority", "5")])
-def test_who_stands_by_goes_on_in_order(header: tuple[str, str]):
+def test_other_consumer_continues_in_order(header: tuple[str, str]):
     core = Sliced(dialect="activemq")
     producer, peer, standby = core.peer(), core.loaded(), core.peer()
     prefetch = ("activemq.prefetchSize", "2")
@@ -282,7 +282,7 @@ def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order(core: S
     assert successor.bodies() == bodies
 
 
-def test_what_failed_too_often_dies_as_ever():
+def test_message_that_failed_too_often_becomes_a_dead_letter():
     core = Sliced(book={"/queue/q": DestinationPolicy(max_redeliveries=0)})
     producer, peer = core.peer(), core.loaded()
     peer.subscribes("/queue/q", ack="client")
@@ -353,7 +353,7 @@ def test_a_newcomer_that_acknowledges_is_found_while_others_leave(core: Sliced):
     assert other.bodies() == ["1", "2"]
 
 
-def test_what_is_sent_meanwhile_is_parked_for_the_next():
+def test_message_sent_during_the_departure_is_parked_for_the_next():
     core = Sliced(BrokerPolicies(ttl_ms=10_000))
     producer, peer = core.peer(), core.loaded()
     peer.subscribes("t")
@@ -365,7 +365,7 @@ def test_what_is_sent_meanwhile_is_parked_for_the_next():
     core.ends()
 
 
-def test_what_was_parked_for_it_is_for_whoever_subscribes_next():
+def test_parked_messages_go_to_the_next_subscriber():
     core = Sliced(BrokerPolicies(ttl_ms=10_000))
     producer, peer = core.peer(), core.loaded(room=0)
     producer.sends("t", "1", "2")
@@ -396,7 +396,7 @@ def test_a_feed_without_its_maker_serves_those_who_stay(core: Sliced):
 # --- ways to leave --------------------------------------------------------------------------------
 
 
-def test_a_disconnect_is_answered_at_once_and_its_end_is_told_once(core: Sliced):
+def test_disconnect_is_answered_immediately_and_reported_once(core: Sliced):
     core.broker.events.are_stored = True
     peer, other = core.loaded(), core.peer()
     peer.subscribes("t")
@@ -430,7 +430,7 @@ def test_a_disconnect_that_is_over_is_followed_by_the_end(core: Sliced):
     assert peer.client not in core.broker.clients
 
 
-def test_who_is_told_an_error_leaves_likewise(core: Sliced):
+def test_client_that_gets_an_error_is_removed_in_pieces(core: Sliced):
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     peer.subscribes("#w")
     other.subscribes("#w")
@@ -444,7 +444,7 @@ def test_who_is_told_an_error_leaves_likewise(core: Sliced):
     assert peer.client not in core.broker.clients
 
 
-def test_who_is_too_slow_leaves_likewise():
+def test_slow_consumer_is_removed_in_pieces():
     core = Sliced(BrokerPolicies(slow_consumer="disconnect"))
     producer, other = core.peer(), core.peer()
     peer = core.loaded(capacity=1)
@@ -539,7 +539,7 @@ def test_a_durable_subscription_keeps_what_comes_from_then_on(core: Sliced):
     assert peer.outbox.swallowed == 0
 
 
-def test_who_comes_back_meanwhile_takes_it_over_in_order(core: Sliced):
+def test_client_that_returns_meanwhile_takes_over_in_order(core: Sliced):
     producer, peer = core.peer(), core.loaded(client_id="me")
     peer.subscribes("t", "d", ack="client-individual", headers=DURABLE)
     producer.sends("t", "1")
@@ -742,7 +742,7 @@ class Crowd:
 
 @given(STEPS)
 @settings(max_examples=150, deadline=None)
-def test_whatever_happens_meanwhile_nothing_is_lost_doubled_or_for_the_dead(
+def test_departure_in_pieces_loses_and_duplicates_nothing(
     steps: list[tuple[str, ...]],
 ):
     crowd = Crowd()
@@ -798,7 +798,7 @@ async def test_a_stop_waits_for_those_who_leave(autojump_clock: MockClock) -> No
         assert not len(dial.server.broker.subscriptions)
 
 
-async def test_what_is_left_when_the_inbox_closes_ends_all_the_same(
+async def test_unfinished_departure_ends_when_the_inbox_closes(
     autojump_clock: MockClock,
 ) -> None:
     """Whoever leaves may have waited for too long; the core is told before the store closes."""

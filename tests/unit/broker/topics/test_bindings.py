@@ -162,7 +162,7 @@ def test_a_durable_subscription_keeps_what_comes_while_its_client_is_away(core: 
     publisher.sends("a", "nobody")
 
 
-def test_what_was_not_acknowledged_comes_first_and_marked(core: Core):
+def test_unacknowledged_messages_come_first_and_marked(core: Core):
     publisher, first = core.peer(), core.peer(client_id="me")
     first.subscribes("a", ack=INDIVIDUAL, headers=(*DURABLE, *prefetch(2)))
     publisher.sends("a", *numbered("m", 4))
@@ -509,7 +509,7 @@ def test_a_slow_member_of_a_work_queue_hands_its_work_to_the_others_at_once():
     core.ends()
 
 
-def test_what_a_consumer_leaves_that_took_nothing_goes_to_another_in_the_same_turn(core: Core):
+def test_messages_of_an_idle_leaving_consumer_go_to_another_in_the_same_turn(core: Core):
     publisher, jammed, other = (core.peer() for _ in range(3))
     jammed.subscribes("/queue/q", ack="client", headers=(("x-priority", "9"),))
     other.subscribes("/queue/q")
@@ -558,7 +558,7 @@ def left(core: Core) -> list[str]:
         (["/topic/a,/topic/b"], "/topic/a,/topic/b", []),
     ],
 )
-def test_the_durable_subscription_to_the_destination_that_is_told_is_ended(
+def test_durable_subscription_to_the_given_destination_is_ended(
     destinations: list[str], expected: str | None, others: list[str]
 ):
     core = kept(*destinations)

@@ -136,7 +136,7 @@ def test_two_revivals_of_one_client_share_its_room(core: Core):
 # --- expiry ---------------------------------------------------------------------------------------
 
 
-def test_what_was_read_too_long_ago_is_not_delivered_but_its_receipt_is(core: Core):
+def test_message_that_expired_after_reading_is_not_delivered_but_confirmed(core: Core):
     reader, publisher = late(core, "a"), core.peer()
     publisher.sends("a", "x", "y", received_at=core.now - TTL, receipts=[(2, b"r")])
     publisher.sends("b", "z", received_at=core.now - TTL)
@@ -149,7 +149,7 @@ def test_what_was_read_too_long_ago_is_not_delivered_but_its_receipt_is(core: Co
 
 
 @pytest.mark.parametrize("sweeps", [True, False])
-def test_what_was_parked_too_long_is_not_delivered(core: Core, sweeps: bool):
+def test_message_parked_too_long_is_not_delivered(core: Core, sweeps: bool):
     publisher = core.peer()
     publisher.sends("a", "old", received_at=core.now - 1)
     publisher.sends("a", "young")
@@ -164,7 +164,7 @@ def test_what_was_parked_too_long_is_not_delivered(core: Core, sweeps: bool):
     assert core.memory.used_bytes == 0
 
 
-def test_what_expires_while_a_slow_subscriber_is_revived_is_not_delivered(core: Core):
+def test_message_that_expires_during_catch_up_is_not_delivered(core: Core):
     publisher = core.peer()
     for number in range(3):
         publisher.sends("a", f"p{number}")
@@ -207,7 +207,7 @@ def test_a_destination_that_expires_under_a_revival_is_skipped(core: Core):
 
 
 @pytest.mark.parametrize("how", ["unsubscribe", "disconnect", "lost", "error"])
-def test_who_leaves_in_the_middle_leaves_the_rest_to_the_next(core: Core, how: str):
+def test_leaving_during_catch_up_leaves_the_rest_to_the_next(core: Core, how: str):
     publisher = core.peer()
     for number in range(4):
         publisher.sends(f"a{number % 2}", f"p{number}")
@@ -256,7 +256,7 @@ def backlog_core(policy: str, **policies: int) -> tuple[Core, Peer, Peer]:
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
-def test_what_waits_behind_a_revival_is_bounded_and_the_newest_is_dropped(policy: str):
+def test_messages_behind_a_catch_up_are_bounded_and_the_newest_is_dropped(policy: str):
     core, publisher, reader = backlog_core(policy, max_backlog_bytes=1024)
     for number in range(10):
         publisher.sends("a", f"{number}" * 200)
@@ -318,7 +318,7 @@ def test_an_outbox_that_refuses_a_revived_run_ends_its_revival(core: Core):
     reader.is_gone()
 
 
-def test_an_outbox_that_jams_in_the_middle_of_a_revival_is_told_of_at_once():
+def test_full_outbox_during_catch_up_is_reported_immediately():
     core, _, reader = backlog_core("drop-newest")
     watcher = late(core, "DIAG/event/*")
     core.events()

@@ -83,7 +83,7 @@ def test_a_transient_message_replaces_it_at_once(expected: str) -> None:
     assert kept(core) == 0
 
 
-def test_what_is_withdrawn_replaces_nothing() -> None:
+def test_withdrawn_message_replaces_no_last_value() -> None:
     core = made(is_prompt=False)
     retains(core.actor(), "a")
     answered(core)
@@ -208,7 +208,7 @@ def test_only_a_new_durable_subscription_is_given_it() -> None:
     assert plain.bodies() == tracked.bodies() == ["b"]
 
 
-def test_whoever_left_before_its_subscription_was_safe_is_given_it_later() -> None:
+def test_subscriber_that_left_before_its_subscription_was_safe_gets_it_later() -> None:
     core = made(is_prompt=False)
     retains(core.actor(), "a")
     answered(core)

@@ -175,7 +175,7 @@ def test_last_values_come_as_fast_as_their_reader_takes_them():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["unsubscribe", "is_gone", "refused"])
-def test_who_leaves_meanwhile_leaves_nothing_behind(kind: str, how: str):
+def test_subscriber_that_leaves_meanwhile_leaves_nothing(kind: str, how: str):
     desk = ClockedDurable() if kind == "durable" else Clocked()
     sender = retained(desk)
     reader = desk.actor()
@@ -203,7 +203,7 @@ def test_who_leaves_meanwhile_leaves_nothing_behind(kind: str, how: str):
         assert new_bodies(again) == [*NUMBERED, "later"], "it exists, and has kept them"
 
 
-def test_what_waited_behind_earlier_messages_is_given_up_in_pieces():
+def test_messages_behind_earlier_ones_are_dropped_in_pieces():
     policies = BrokerPolicies(slow_consumer="drop-newest")
     desk = Clocked(policies, book=TTL)
     sender = parked(desk, 1)

@@ -118,7 +118,7 @@ def run_cost(bodies: Sequence[str], headers: Pairs = ()) -> int:
     return head_bytes(headers) + sum(len(b) + MESSAGE_OVERHEAD_BYTES for b in bodies)
 
 
-def test_what_is_parked_comes_back_in_order_and_once(stale: Stale):
+def test_parked_messages_return_once_and_in_order(stale: Stale):
     stale.park("a", "0", "1")
     stale.park("b", "x")
     stale.park("a", "2")
@@ -334,7 +334,7 @@ def test_the_sweep_throws_away_what_has_expired_and_nothing_else(stale: Stale):
     assert stale.queue.statistics.expired == 5
 
 
-def test_what_was_taken_out_in_between_does_not_confuse_the_sweep(stale: Stale):
+def test_removal_in_between_does_not_confuse_the_sweep(stale: Stale):
     stale.park("a", "0", expires=1.0)
     stale.park("a", "1", expires=3.0)
     (parked,) = stale.claim("a")
@@ -390,7 +390,7 @@ def test_much_that_has_expired_goes_in_several_turns(names: int, runs: int):
     assert stale.take_all("*") == ["x"]
 
 
-def test_what_has_expired_makes_room_though_it_takes_more_than_one_sweep():
+def test_expired_messages_make_room_after_several_sweeps():
     stale = Stale(size=2 * MAX_SWEPT, checks=False)
     for _ in range(2 * MAX_SWEPT):
         stale.park("a", "old", expires=1.0)
@@ -443,7 +443,7 @@ def test_after_everything_has_expired_nothing_is_charged(parkings):
 # --- claims -----------------------------------------------------------------------------------
 
 
-def test_what_is_claimed_is_promised_to_one_and_free_again_when_released(stale: Stale):
+def test_claimed_message_is_exclusive_until_released(stale: Stale):
     stale.park("a.x", "0")
     stale.park("a.y", "1")
     (claimed,) = stale.claim("a.x")

@@ -17,7 +17,7 @@ NAMES = TEXT.map(lambda text: text.strip().encode()).filter(bool)
 
 
 @given(st.dictionaries(NAMES, TEXT.map(lambda text: text.strip().encode())))
-def test_what_is_written_is_read(fields: dict[bytes, bytes]) -> None:
+def test_header_block_round_trip(fields: dict[bytes, bytes]) -> None:
     assert parse_headers(encode_headers(fields)) == Headers(0, "", fields)
 
 
@@ -33,17 +33,17 @@ def test_what_is_written_is_read(fields: dict[bytes, bytes]) -> None:
         (b"NATS/1.0\r\na:1\r\na: 2\r\nb:x:y\r\n\r\n", Headers(0, "", {b"a": b"1", b"b": b"x:y"})),
     ],
 )
-def test_what_servers_send(block: bytes, headers: Headers) -> None:
+def test_header_blocks_of_servers(block: bytes, headers: Headers) -> None:
     assert parse_headers(block) == headers
 
 
 @pytest.mark.parametrize("block", [b"x", b"NATS/1.0", b"NATS/1.0\r\n", b"NATS/1.0\r\na\r\n\r\n"])
-def test_what_is_no_header_block(block: bytes) -> None:
+def test_malformed_header_blocks(block: bytes) -> None:
     with pytest.raises(NatsProtocolError):
         parse_headers(block)
 
 
 @pytest.mark.parametrize("item", [(b"", b"x"), (b"a:", b"x"), (b"a", b"x\r\ny: z"), (b"a\n", b"")])
-def test_what_cannot_be_written(item: tuple[bytes, bytes]) -> None:
+def test_invalid_frames_are_refused(item: tuple[bytes, bytes]) -> None:
     with pytest.raises(NatsError, match="cannot be a header"):
         encode_headers(dict([item]))

@@ -91,7 +91,7 @@ def test_byte_by_byte() -> None:
         pytest.param(b"HMSG a 7 3\r\nabc\r\n", id="headers-without-a-size"),
     ],
 )
-def test_what_breaks_a_rule_ends_the_decoding(data: bytes) -> None:
+def test_malformed_data_ends_the_decoding(data: bytes) -> None:
     decoder = NatsDecoder()
     assert decoder.feed(b"PING\r\n" + data) == [Signal.PING]  # what came before still counts
     assert decoder.error is not None
@@ -127,7 +127,7 @@ def test_a_large_message_in_pieces_takes_time_in_proportion() -> None:
     ]
 
 
-def test_what_a_client_sends() -> None:
+def test_commands_of_a_client() -> None:
     connect = encode_connect({"name": 'a "b"\n', "verbose": False})
     assert connect.startswith(b"CONNECT {")
     assert connect.count(b"\n") == 1

@@ -116,7 +116,7 @@ def test_a_failed_sync_loses_only_what_was_refused(disk: Disk, directory: str) -
     store.close()
 
 
-def test_what_is_in_a_stream_is_not_kept_in_memory_too(store: JournalStore) -> None:
+def test_stream_messages_are_not_also_in_memory(store: JournalStore) -> None:
     # A broker that nobody uses writes its statistics, which nobody waits for, day and night.
     store.append([turn(Begin("s", "e"))], 0)
     bodies = [bytes([number]) * 99 for number in range(9)]
@@ -159,9 +159,7 @@ def test_a_failed_sync_that_cannot_be_mended_breaks_the_store(
     store.close()
 
 
-def test_what_was_synced_and_is_gone_all_the_same_breaks_the_store(
-    store: JournalStore, disk: Disk
-) -> None:
+def test_loss_of_synced_data_breaks_the_store(store: JournalStore, disk: Disk) -> None:
     store.append([turn(put(1))], 0)
     (path,) = (name for name in disk.files if "/journal/" in name)
     disk.files[path].data[100] ^= 1
@@ -202,7 +200,7 @@ def test_others_may_not_append(store: JournalStore) -> None:
         store.append([turn(put(1))], 0)
 
 
-def test_what_is_not_urgent_waits_for_the_next_that_is(disk: Disk, directory: str) -> None:
+def test_records_that_are_not_urgent_wait_for_an_urgent_one(disk: Disk, directory: str) -> None:
     store, _ = open_store(directory, disk, 1 << 30)
     disk.calls.clear()
     commit = store.append([turn(put(1), urgent=False)], 0)
@@ -331,7 +329,7 @@ def test_room_is_made_only_as_long_as_one_may_wait(disk: Disk, directory: str, m
     assert reopen(directory, disk, store) == [*range(2, 55, 2), *range(100, 108)]
 
 
-def test_what_fails_while_room_is_made_harms_nobody(
+def test_failure_during_compaction_is_harmless(
     store: JournalStore, disk: Disk, directory: str
 ) -> None:
     commit = store.append([turn(put(1))], 0)
@@ -360,7 +358,7 @@ def test_what_fails_while_room_is_made_harms_nobody(
     assert reopen(directory, disk, store) == [1]
 
 
-def test_who_reads_meanwhile_finds_what_was_moved(store: JournalStore, disk: Disk) -> None:
+def test_reader_finds_records_moved_meanwhile(store: JournalStore, disk: Disk) -> None:
     commit = store.append([turn(put(1))], 0)
     # The segment goes between the look into the index and the opening of the file.
     before = {name: file for name, file in disk.files.items() if "/journal/" in name}
@@ -483,7 +481,7 @@ def test_a_stream_begins_anew_over_an_older_one(store: JournalStore) -> None:
     assert (state.epoch, state.next) == ("f", 0)
 
 
-def test_what_stands_in_a_journal_can_be_listed_beside_the_broker(
+def test_journal_can_be_listed_while_the_broker_runs(
     store: JournalStore, disk: Disk, directory: str
 ) -> None:
     store.append([turn(put(1, b"one", b"two"), Keep("k", "x"))], 0)
@@ -534,7 +532,7 @@ def test_a_file_that_goes_while_it_is_listed_is_left_out(
     assert list(scan_records(directory, disk)) == []
 
 
-def test_progress_is_told_by_the_byte(store: JournalStore, disk: Disk, directory: str) -> None:
+def test_progress_is_reported_in_bytes(store: JournalStore, disk: Disk, directory: str) -> None:
     for commit in range(8):
         store.append([turn(put(commit + 1, KIB))], commit)
     store.close()

@@ -134,9 +134,7 @@ def look_at(disk: Disk, path: str) -> tuple[Sequence[str], dict[int, bytes]]:
     return [*replay.damage, *replay.notes], found
 
 
-def test_what_is_damaged_while_the_store_is_open_is_left_out_and_counted(
-    disk: Disk, directory: str
-) -> None:
+def test_damage_in_an_open_store_is_skipped_and_counted(disk: Disk, directory: str) -> None:
     store, _ = open_store(directory, disk, BIG)
     puts = [Put("a", 1 + 3 * n, b"", [b"%d-%d" % (n, m) for m in range(3)]) for n in range(4)]
     for commit, put in enumerate(puts):
@@ -180,7 +178,7 @@ def test_a_damaged_record_loses_its_messages_at_either_end(
     store.close()
 
 
-def test_damage_in_the_middle_is_set_aside_once_or_told_at_least(directory: str) -> None:
+def test_damage_in_the_middle_is_set_aside_once_or_reported(directory: str) -> None:
     disk = write_journal(directory, list(some_turns(random.Random(2), 40)), 4096)
     first = segments(disk)[0]
     disk.files[first].data[300] ^= 1
@@ -220,7 +218,7 @@ def test_a_damaged_header_and_a_torn_file_in_the_middle(directory: str, four_fil
     store.close()
 
 
-def test_a_missing_file_is_told(directory: str, four_files: Disk) -> None:
+def test_missing_file_is_reported(directory: str, four_files: Disk) -> None:
     disk, names = four_files, segments(four_files)
     del disk.files[names[1]]
     store, recovered = open_store(directory, disk)
@@ -228,7 +226,7 @@ def test_a_missing_file_is_told(directory: str, four_files: Disk) -> None:
     store.close()
 
 
-def test_a_file_of_nothing_but_noise_is_told_and_left_behind(directory: str) -> None:
+def test_file_of_noise_is_reported_and_left(directory: str) -> None:
     path = f"{directory}/journal/0000000001-0123456789abcdef.log"
     disk = Disk({path: filled(random.Random(1).randbytes(2000))})
     store, recovered = open_store(directory, disk)
@@ -293,7 +291,7 @@ def test_a_directory_that_cannot_be_read(disk: Disk, directory: str) -> None:
     store.close()
 
 
-def test_no_more_than_so_much_is_told_and_set_aside(directory: str) -> None:
+def test_reported_and_set_aside_damage_is_bounded(directory: str) -> None:
     disk = write_journal(directory, [Turn([Put("a", 1 + n, b"", [b"body"]) for n in range(1100)])])
     (path,) = segments(disk)
     data = disk.files[path].data

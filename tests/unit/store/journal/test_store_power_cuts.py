@@ -19,9 +19,7 @@ def some_states(seed: int, count: int) -> Iterator[State]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_promised_is_there_and_what_holds_together_is_whole(
-    directory: str, seed: int
-) -> None:
+def test_confirmed_records_are_there_and_units_are_whole(directory: str, seed: int) -> None:
     kept = torn_units = 0
     for state in some_states(seed, 60):
         disk = disk_of(directory, state)
@@ -68,7 +66,7 @@ def killed_disks(directory: str, seed: int, share: float) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_seen_after_a_kill_survives_a_power_cut(directory: str, seed: int) -> None:
+def test_records_visible_after_a_kill_survive_a_power_cut(directory: str, seed: int) -> None:
     """Recovery shows what was written, though nobody had waited for the disk."""
     chance, unsynced = random.Random(seed), 0
     for disk in killed_disks(directory, seed, 0.1):

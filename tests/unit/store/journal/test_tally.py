@@ -51,7 +51,7 @@ def test_there_are_not_more_rows_than_memory_for_them(monkeypatch: pytest.Monkey
     assert living(tally, 1, 5, 9) == {ALICE: 20}
 
 
-def test_ids_of_copies_are_told_apart() -> None:
+def test_ids_of_copies_are_distinguished() -> None:
     assert list(stretches(range(3, 6))) == [range(3, 6)]
     assert list(stretches([3, 4, 7, 9, 10])) == [range(3, 5), range(7, 8), range(9, 11)]
 

@@ -294,7 +294,7 @@ def test_a_compressed_file_whose_end_is_damaged_is_searched_for_blocks(disk: Dis
     assert read_all(open_log(disk, 1500)).keys() == expected(48).keys() - lost
 
 
-def test_what_cannot_be_set_aside_is_reported_too(disk: DiskFake, log: StreamLog) -> None:
+def test_damage_that_cannot_be_set_aside_is_reported_too(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 2, 2)
     disk.damage(disk.paths(".log")[0], 60)
     disk.fails = fails_on("write", "make_directory", error=no_space)
@@ -304,7 +304,7 @@ def test_what_cannot_be_set_aside_is_reported_too(disk: DiskFake, log: StreamLog
     assert not disk.open_files
 
 
-def test_so_many_lines_are_kept_and_no_more(disk: DiskFake, monkeypatch) -> None:
+def test_number_of_stored_lines_is_bounded(disk: DiskFake, monkeypatch) -> None:
     monkeypatch.setattr(damage_module, "MAX_LINES", 3)
     log = make_log(disk, 10_000)
     commit(log, *[1] * 12)

@@ -108,7 +108,7 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     assert list(Path(directory).iterdir()) == []
 
 
-def test_what_is_no_file_of_a_stream_is_left_alone(disk: DiskFake, log: StreamLog) -> None:
+def test_foreign_files_are_left_alone(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 3)
     disk.close(disk.create(f"{DIRECTORY}/notes.log"))
     log = open_log(disk)
@@ -225,7 +225,7 @@ def test_only_what_was_full_at_the_mark_is_compressed(disk: DiskFake) -> None:
     assert not disk.paths(".packed")
 
 
-def test_what_came_slowly_is_compressed_more_thoroughly() -> None:
+def test_slow_streams_are_compressed_better() -> None:
     sizes = {}
     for seconds in (9, 10):
         disk = DiskFake()
@@ -327,7 +327,7 @@ def test_the_first_commit_is_undone(disk: DiskFake) -> None:
     assert not disk.open_files
 
 
-def test_what_was_not_touched_is_not_undone(disk: DiskFake, log: StreamLog) -> None:
+def test_untouched_streams_are_not_undone(disk: DiskFake, log: StreamLog) -> None:
     log.append([run(log, 2)])
     log.mark()
     steps = len(disk.steps)
@@ -336,7 +336,7 @@ def test_what_was_not_touched_is_not_undone(disk: DiskFake, log: StreamLog) -> N
     assert read_all(log) == expected(2)
 
 
-def test_what_was_not_urgent_outlives_a_failed_write(disk: DiskFake, log: StreamLog) -> None:
+def test_records_that_are_not_urgent_survive_a_failed_write(disk: DiskFake, log: StreamLog) -> None:
     log.append([run(log, 2)])
     log.mark()
     disk.fails = fails_on("write", error=no_space)
@@ -365,7 +365,7 @@ def test_after_a_failed_sync_what_stood_before_is_read_again(
     assert read_all(open_log(disk)) == expected(3)
 
 
-def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake, log: StreamLog) -> None:
+def test_lost_write_breaks_the_log(disk: DiskFake, log: StreamLog) -> None:
     log.append([run(log, 2)])
     log.mark()
     disk.fails = fails_on("sync")
@@ -379,7 +379,7 @@ def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake, log: StreamLog)
     assert not disk.open_files
 
 
-def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake, log: StreamLog) -> None:
+def test_failed_undo_breaks_the_log(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 2)
     log.append([run(log, 2)])
     disk.fails = fails_on("truncate")
@@ -391,9 +391,7 @@ def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake, log: StreamLog) ->
             refused()
 
 
-def test_who_reads_what_is_undone_meanwhile_reports_no_damage(
-    disk: DiskFake, log: StreamLog
-) -> None:
+def test_reader_of_undone_records_reports_no_damage(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 2)
     log.append([run(log, 1)])
 

@@ -478,7 +478,7 @@ def test_work_is_linear_whatever_the_chunks(make: Callable[[int], bytes]) -> Non
         assert ratio < 4.2
 
 
-def test_what_is_held_never_grows_beyond_one_small_frame() -> None:
+def test_buffer_never_exceeds_one_small_frame() -> None:
     # With this bound, and a bytearray that grows in place, no byte is copied again and again.
     codec = make_codec()
     data = client_frame(0x82, b"x" * MAX_WHOLE_BYTES) + client_frame(0x82, b"x" * 40_000)

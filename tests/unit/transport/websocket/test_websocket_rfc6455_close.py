@@ -107,7 +107,7 @@ def test_7_1_nothing_counts_behind_a_close(frames: list[bytes], data: bytes) -> 
 
 
 @pytest.mark.covers("W17")
-def test_what_is_half_there_is_not_waited_for() -> None:
+def test_incomplete_frame_is_not_awaited() -> None:
     codec = WebSocketCodec(max_message_bytes=1000)
     codec.receive_data(ws(CLOSE, close_body(1000, b"bye"))[:-1])
     assert codec.closed is None

@@ -98,7 +98,7 @@ def test_9_7_a_thousand_messages(opcode: int, filler: bytes, size: int) -> None:
         pytest.param(b"".join(fragments(TEXT, [b"", b"", b""])), id="empty-fragments"),
     ],
 )
-def test_what_means_nothing_costs_in_proportion(unit: bytes) -> None:
+def test_meaningless_frames_cost_in_proportion(unit: bytes) -> None:
     """A flood of the smallest frames there are: work in proportion to the bytes, never more."""
 
     def work(count: int) -> int:

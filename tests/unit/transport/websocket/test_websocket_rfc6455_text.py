@@ -141,7 +141,7 @@ def test_invalid_text_is_closed_with_1007_in_every_way(text: bytes, inside: bool
 
 @pytest.mark.covers("W20", "X04")
 @pytest.mark.parametrize("text", by_id(INVALID))
-def test_what_is_no_text_may_be_binary(text: bytes) -> None:
+def test_data_that_is_not_text_may_be_binary(text: bytes) -> None:
     for opcode_frames in ([ws(BINARY, text)], fragments(BINARY, octets(text))):
         for chunks in every_chop(opcode_frames):
             result = hear(chunks)
