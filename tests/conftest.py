@@ -1,4 +1,4 @@
-"""What all tests share: the hypothesis profile, and the count of conformance statements."""
+"""Configuration of all tests: the hypothesis profile, and the count of conformance statements."""
 
 import gc
 import os
@@ -17,7 +17,8 @@ SERVER_OF_OTHERS = "postgresql"
 WHOLE = {"dial": "memory", "timed_dial": "memory", "raw_dial": "memory", "ws_dial": "ws-memory"}
 """By fixture of tests/conformance: the transport over which every test belongs to each push."""
 ONE_OF = 8
-"""Over the others, one of so many does; which one is told by its name, so always the same."""
+"""Over the others, one in this number does. Its name determines which one, so it is always the
+same."""
 SAMPLED = {
     "test_valid_text_gets_through_in_every_way",
     "test_invalid_text_is_closed_with_1007_in_every_way",
@@ -44,7 +45,7 @@ class ConformanceCount:
         self.failed: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Refuse a number that no statement has: it would silently count for nothing."""
+        """Refuse an unknown number of a statement, which would silently count for nothing."""
         for item in items:
             covered = covered_by(item)
             if unknown := covered - set(self.statements):
@@ -79,7 +80,7 @@ def covered_by(item: pytest.Item) -> set[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what of a matrix is for the full tier: before pytest's own -m looks at the marks."""
+    """Mark the cells of matrices for the full tier, before pytest's -m reads the marks."""
     for item in items:
         if takes_long(item):
             item.add_marker("full")
@@ -92,7 +93,7 @@ def pytest_collection_finish() -> None:
 
 
 def takes_long(item: pytest.Item) -> bool:
-    """Whether a test is a cell of a matrix that each push only takes samples of."""
+    """Return whether a test is a cell of a matrix of which a push runs only samples."""
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return False
@@ -108,7 +109,7 @@ def takes_long(item: pytest.Item) -> bool:
 
 
 def is_left_out(item: pytest.Item, one_of: int) -> bool:
-    """Whether a test is not the one of so many that stays: by its name, in each run the same."""
+    """Return whether a test is outside the sample, which its name determines in every run."""
     return zlib.crc32(item.nodeid.encode()) % one_of != 0
 
 

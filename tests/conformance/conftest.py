@@ -10,7 +10,7 @@ from tests.support.fakes import MEMORY, TRANSPORTS, WS_MEMORY, WS_TCP, Dial, ope
 
 
 async def empty_queues(dial: Dial) -> None:
-    """Consume what the test left in queues: at its end a broker must hold nothing."""
+    """Consume the messages left in queues: at the end of a test a broker must hold nothing."""
     if not dial._is_started or dial.ended.is_set():
         return
     queues = [queue for broker in dial.brokers for queue in broker.queues]
@@ -36,7 +36,7 @@ async def empty_queues(dial: Dial) -> None:
 
 @pytest.fixture(params=TRANSPORTS)
 async def dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
-    """A broker of its own for each test, over each transport."""
+    """Return a dialler of a new broker for each test, over each transport."""
     async with open_dial(request.param) as opened:
         opened.colocate = getattr(request.module, "COLOCATE", "")
         yield opened
@@ -45,7 +45,7 @@ async def dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
 
 @pytest.fixture(params=(MEMORY, WS_MEMORY))
 async def timed_dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
-    """The same for virtual time, which cannot see what waits in a real socket.
+    """Return a dialler for virtual time, which cannot see data waiting in a real socket.
 
     The test must ask for ``autojump_clock`` itself: pytest-trio looks no deeper.
     """
@@ -64,7 +64,7 @@ async def ws_dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
 
 @pytest.fixture(params=(MEMORY, "tcp"))
 async def raw_dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
-    """The same for what is no WebSocket."""
+    """Return a dialler for transports other than WebSocket."""
     async with open_dial(request.param) as opened:
         yield opened
         await empty_queues(opened)

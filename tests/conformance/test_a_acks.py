@@ -27,7 +27,8 @@ def ack_headers(client: Client, message: Received) -> dict[str, str]:
 async def ack(
     client: Client, message: Received, command: str = "ACK", **more: str
 ) -> list[Received]:
-    """Acknowledge and wait until that is processed; the frames that came before it and with it.
+    """Acknowledge, and wait until that is processed. Return the frames received before it and with
+    it.
 
     What a queue hands out for it comes at the end of the turn, hence before the second RECEIPT.
     """
@@ -38,7 +39,7 @@ async def ack(
 async def subscribe(
     client: Client, destination: str, mode: str, window: int = 100, id: str = "1"
 ) -> list[Received]:
-    """Subscribe with a window of so many unacknowledged messages; what was there already."""
+    """Subscribe with a window of unacknowledged messages. Return the messages received first."""
     headers = {"ack": mode, "prefetch-count": str(window)}
     return [*await client.subscribe(destination, id, headers), *await client.fence()]
 
@@ -49,7 +50,7 @@ async def what_is_left(dial: Dial, destination: str) -> list[Received]:
     return [*await client.subscribe(destination), *await client.fence()]
 
 
-# What a MESSAGE says.
+# Headers of a MESSAGE.
 
 
 @pytest.mark.covers("A01", "A02", "A03")
@@ -138,7 +139,7 @@ async def test_an_ack_that_names_another_subscription(dial: Dial) -> None:
     assert bodies(await what_is_left(dial, "/queue/a")) == [b"x"]
 
 
-# How far an ACK reaches: seen by the window that it opens, and by what comes again.
+# The reach of an ACK, shown by the window that it opens and by redeliveries.
 
 
 @pytest.mark.covers("A09", "A10")
@@ -244,7 +245,7 @@ async def test_a_nack_without_requeue_buries_the_message(dial: Dial, version: st
     assert (dead.body, dead["original-destination"]) == (b"x", "/queue/a")
 
 
-# ACKs of what is not there.
+# ACKs of unknown messages.
 
 
 @pytest.mark.covers("A13", "R06", "R08")
@@ -346,7 +347,7 @@ async def test_an_ack_of_what_a_later_one_covered_is_an_error(dial: Dial, versio
     await client.expect_error("unknown-ack")
 
 
-# What comes back.
+# Redelivery.
 
 
 @pytest.mark.covers("A15", "R12")
@@ -434,7 +435,7 @@ async def test_an_ack_belongs_to_its_transaction(dial: Dial, version: str, end: 
     await client.publish("/queue/a", b"1", b"2", b"3", receipt=True)
     first, _ = await client.receive_many(2)
     await client.send("BEGIN", {"transaction": "t"})
-    # Its credit is free at once, or a small prefetch would never see the end of its transaction.
+    # Its credit is free immediately, or a small prefetch would block the end of the transaction.
     assert bodies(await ack(client, first, transaction="t")) == [b"3"]
     if end == "reset":
         client.abort()
@@ -444,7 +445,7 @@ async def test_an_ack_belongs_to_its_transaction(dial: Dial, version: str, end: 
     more = [*await client.receive_until_receipt("end"), *await client.fence()]
     assert more == []
     if end == "ABORT":
-        assert await ack(client, first) == []  # it is as if it had not been said
+        assert await ack(client, first) == []  # it has no effect
     client.abort()
     assert bodies(await what_is_left(dial, "/queue/a")) == [b"2", b"3"]
 

@@ -9,7 +9,8 @@ VERSIONS = ("1.0", "1.1", "1.2")
 
 
 async def one_message(dial: Dial, writer: str, reader: str, raw: bytes) -> Received:
-    """What a subscriber of version ``reader`` gets of ``raw``, sent in a session of ``writer``."""
+    """Return what a subscriber of version ``reader`` receives of ``raw``, sent in a session of
+    ``writer``."""
     subscriber = await dial.connect(reader)
     await subscriber.subscribe("/t")
     publisher = await dial.connect(writer)

@@ -11,7 +11,7 @@ SILENT_WEBSOCKETS = {"websocket_ping_s": 0.0}
 
 
 async def seconds_of_arrival(client: Client, until: float) -> list[float]:
-    """When bytes came, until a moment of the clock."""
+    """Return the times at which bytes arrived, up to a time of the clock."""
     times = []
     with trio.move_on_at(until):
         while await client.pipe.receive_bytes():
@@ -230,7 +230,8 @@ async def test_1_0_has_no_heart_beats(timed_dial: Dial, autojump_clock) -> None:
 async def test_client_that_is_not_read_from_is_not_considered_dead(
     timed_dial: Dial, autojump_clock, margin_s: float
 ) -> None:
-    """Memory is nearly full: readers pause. The client beats in time, but nobody listens."""
+    """Memory is nearly full, so readers pause. The client's heart-beats are in time, but are not
+    read."""
     timed_dial.use(
         heartbeat_expect_ms=100,
         heartbeat_tolerance=1.5,
@@ -271,7 +272,7 @@ async def test_a_client_that_does_not_read_is_sent_no_flood_of_heart_beats(autoj
 
 @pytest.mark.covers("H13")
 async def test_a_slow_reader_gets_something_in_every_interval(autojump_clock) -> None:
-    """What it gets are the bytes that wait: a line feed behind them would come no sooner."""
+    """It gets the waiting bytes: a line feed after them would not arrive sooner."""
     async with open_dial() as dial:
         await dial.start()
         ours, theirs = memory_stream_pair()

@@ -34,7 +34,7 @@ async def test_every_frame_with_a_receipt_gets_one(dial: Dial, version: str) -> 
 @pytest.mark.parametrize("receipt", ["a b", "ü€", "back\\slash", "a:b", "line\nfeed", "x" * 500])
 async def test_the_receipt_id_comes_back_as_it_was(dial: Dial, version: str, receipt: str) -> None:
     if version == "1.0" and "\n" in receipt:
-        return  # cannot be said in 1.0
+        return  # cannot be expressed in 1.0
     client = await dial.connect(version)
     for _ in range(2):  # the second time from the cache of header blocks
         await client.send("SEND", {"destination": "/t", "receipt": receipt})
@@ -51,7 +51,7 @@ async def test_a_frame_without_a_receipt_header_gets_none(dial: Dial) -> None:
 
 @pytest.mark.covers("R02")
 async def test_a_receipt_means_processed(dial: Dial) -> None:
-    """What was sent before is published to those who were there, and to nobody who comes later."""
+    """A message is published to the present subscribers, and not to later ones."""
     first, publisher = await dial.connect(), await dial.connect()
     await first.subscribe("/t")
     await publisher.publish("/t", *[b"%d" % n for n in range(100)], receipt=True)
@@ -154,7 +154,8 @@ async def test_receipts_come_in_the_order_of_their_frames(dial: Dial, version: s
 
 @pytest.mark.covers("R04")
 async def test_receipts_within_a_run_of_sends(dial: Dial) -> None:
-    """Only some ask: the run is handled at once, but each RECEIPT has its own id and place."""
+    """Only some request one: the run is processed as a whole, but each RECEIPT has its own id and
+    position."""
     client = await dial.connect()
     await client.subscribe("/t")
     data = b""

@@ -1,4 +1,4 @@
-"""SEND, SUBSCRIBE, UNSUBSCRIBE and what arrives (CONFORMANCE.md 2.4, parts of 2.5)."""
+"""SEND, SUBSCRIBE, UNSUBSCRIBE and deliveries (CONFORMANCE.md 2.4, parts of 2.5)."""
 
 import pytest
 import trio
@@ -169,7 +169,7 @@ async def test_nothing_arrives_after_the_receipt_to_unsubscribe(dial: Dial, vers
 
 @pytest.mark.covers("S15")
 async def test_nothing_arrives_after_it_in_the_midst_of_a_flood_either(dial: Dial) -> None:
-    """Also what was published, but not yet written, before the UNSUBSCRIBE comes before it."""
+    """Messages published, but not yet written, before the UNSUBSCRIBE arrive before its RECEIPT."""
     client = await dial.connect()
     publisher = await dial.connect()
     await client.subscribe("/t", id="keep")
@@ -223,7 +223,7 @@ async def test_unacknowledged_messages_at_unsubscribe_go_back_at_once(
     assert (await other.receive()).body == b"3"
     await client.send("UNSUBSCRIBE", {"id": "1", "receipt": "u"})
     assert await client.receive_until_receipt("u") == []
-    # At the head, in order; the other one's credit is used up, so nothing comes unasked.
+    # At the head, in order. The other consumer's credit is used up, so it receives nothing.
     reader = await dial.connect()
     await reader.subscribe("/queue/a", headers={"ack": "client-individual"})
     again = await reader.receive_many(2)

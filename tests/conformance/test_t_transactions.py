@@ -21,7 +21,7 @@ async def settled(client: Client) -> list[Received]:
 
 
 async def end(client: Client, command: str, name: str = "tx") -> list[Received]:
-    """COMMIT or ABORT, and wait until that is processed; the frames that came before."""
+    """COMMIT or ABORT, and wait until that is processed. Return the frames received before."""
     await client.send(command, {"transaction": name, "receipt": "end"})
     return await client.receive_until_receipt("end")
 
@@ -49,7 +49,7 @@ async def test_messages_are_visible_at_commit_and_not_before(
     await watcher.subscribe(destination)
     client = await dial.connect(version)
     await client.send("BEGIN", IN_TX)
-    # The receipt tells that it was received; it can not tell more.
+    # The receipt confirms that it was received, and nothing else.
     await client.publish(destination, b"1", b"2", headers=IN_TX, receipt=True)
     await client.publish(destination, b"outside", receipt=True)
     assert bodies(await settled(watcher)) == [b"outside"]
@@ -160,7 +160,7 @@ async def test_the_end_of_a_connection_aborts(dial: Dial, version: str, how: str
     await until(lambda: len(dial.server.broker.clients) == 1)
     assert bodies(await settled(watcher)) == []
     await until(lambda: dial.server.memory.used_bytes == 0)
-    # Another may use the name, and finds nothing in it.
+    # Another client may use the name, and its transaction is empty.
     again = await dial.connect(version)
     await again.send("BEGIN", IN_TX)
     await end(again, "COMMIT")
@@ -169,7 +169,7 @@ async def test_the_end_of_a_connection_aborts(dial: Dial, version: str, how: str
 
 @pytest.mark.covers("T05")
 async def test_a_commit_in_the_last_packet_counts(dial: Dial) -> None:
-    """The client does not wait for anything: what came whole is done."""
+    """The client does not wait: every complete frame is processed."""
     watcher = await dial.connect()
     await watcher.subscribe("/queue/a")
     client = await dial.connect()
@@ -230,7 +230,7 @@ async def test_each_frame_of_a_transaction_has_its_own_receipt_in_order(
     got = await client.receive_many(len(frames))
     assert [frame.command for frame in got] == ["RECEIPT"] * len(frames)
     assert [frame["receipt-id"] for frame in got] == [f"r{n}" for n in range(len(frames))]
-    # What became of a message is not known before COMMIT.
+    # The outcome of a message is not known before COMMIT.
     assert [frame.get("stored") for frame in got[:-1]] == [None] * (len(frames) - 1)
 
 
@@ -264,7 +264,7 @@ async def test_order_is_kept_for_each_destination(
 @pytest.mark.covers("T04", "T10", "A17")
 @every_version
 async def test_work_is_moved_from_queue_to_queue_in_one(dial: Dial, version: str) -> None:
-    """What transactions are for: take a message, send its result; both or none."""
+    """The purpose of transactions: consume a message and send its result, both or neither."""
     client = await dial.connect(version)
     await client.subscribe("/queue/in", headers={"ack": "client-individual"})
     await client.publish("/queue/in", b"1", b"2", b"3", b"4")

@@ -23,7 +23,7 @@ from tests.support.hostile import (
 
 
 async def opened(dial: Dial, behind: bytes = b"") -> tuple[trio.abc.Stream, bytes]:
-    """An open WebSocket, and what came behind the answer."""
+    """Return an open WebSocket, and the bytes after the answer."""
     stream = await dial.stream()
     await stream.send_all(request() + behind)
     head, rest = await read_head(stream)
@@ -32,7 +32,7 @@ async def opened(dial: Dial, behind: bytes = b"") -> tuple[trio.abc.Stream, byte
 
 
 async def end_of(stream: trio.abc.Stream, rest: bytes = b"") -> tuple[int, list[tuple[int, bytes]]]:
-    """The code of the broker's Close, and the frames before it; nothing follows a Close."""
+    """Return the code of the broker's Close, and the frames before it. Nothing follows a Close."""
     frames = server_frames(rest + await read_all(stream))
     assert [first for first, _ in frames].count(0x88) == 1, frames
     first, payload = frames[-1]
@@ -193,7 +193,7 @@ async def test_frames_before_a_close_are_answered_before_it(raw_dial: Dial) -> N
 
 @pytest.mark.covers("W17")
 async def test_no_message_overtakes_or_follows_the_close(raw_dial: Dial) -> None:
-    """Others publish to the one who is leaving."""
+    """Other clients publish to the leaving one."""
     publisher = await raw_dial.connect()
     stream, _ = await opened(raw_dial)
     subscribe = frame_bytes("SUBSCRIBE", {"destination": "/t", "id": "1", "receipt": "a"})

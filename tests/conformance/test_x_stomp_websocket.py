@@ -61,7 +61,7 @@ async def test_text_and_binary_may_be_mixed(ws_dial: Dial) -> None:
     ("mode", "are_text"),
     [
         ("auto", [True, True, False]),
-        ("text", [True, True, False]),  # what is no UTF-8 would kill the client
+        ("text", [True, True, False]),  # invalid UTF-8 would end the client's connection
         ("binary", [False, False, False]),
     ],
 )

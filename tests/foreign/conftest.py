@@ -24,7 +24,7 @@ def port(chromium: Chromium) -> Iterator[int]:
 
 @pytest.fixture
 def page(chromium: Chromium, port: int) -> Iterator[Page]:
-    """The dashboard of a broker that anybody may watch; at the end nothing was complained of."""
+    """Yield the dashboard of an open broker. Check at the end that the page reported no errors."""
     with chromium.page(url(port)) as found:
         live(found)
         yield found

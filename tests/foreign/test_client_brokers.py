@@ -1,7 +1,7 @@
-"""The client with RabbitMQ and ActiveMQ as Debian has them, and with our broker for comparison.
+"""The client with Debian's RabbitMQ and ActiveMQ, and with our broker for comparison.
 
-One test for all: what fails with one broker alone is that broker's habit, and stands in ``HABITS``
-and in docs/use/client.md; what fails with all of them is the client's fault.
+Each test runs with all of them. Behaviour of one broker alone is in ``HABITS`` and in
+docs/use/client.md. A test that fails with all of them shows a fault of the client.
 """
 
 import re
@@ -41,20 +41,20 @@ EACH: Literal["client-individual"] = "client-individual"
 
 @frozen
 class Habits:
-    """In what the brokers differ.
+    """The differences between the brokers.
 
     Args:
-      server: How ``server`` of CONNECTED begins.
-      host: The virtual host to ask for; "" = the address will do.
-      requeues: Whether a plain NACK has the message handed out again.
-      dead: Where ``requeue:false`` brings it; "" = nowhere.
-      unsubscribing_returns: Whether UNSUBSCRIBE has the broker hand out again at once what was
-        not acknowledged; else the end of the connection has.
-      takes_once: Whether a SEND that comes twice with one ``x-dedup-id`` is taken once.
-      prefetch: Header of SUBSCRIBE that bounds what is not acknowledged, beside our own.
+      server: The beginning of ``server`` in CONNECTED.
+      host: The virtual host to request; "" = the address is enough.
+      requeues: Whether a plain NACK causes redelivery.
+      dead: The queue of messages with ``requeue:false``; "" = none.
+      unsubscribing_returns: Whether UNSUBSCRIBE causes redelivery of unacknowledged messages; else
+        the end of the connection does.
+      takes_once: Whether a SEND repeated with one ``x-dedup-id`` is accepted once.
+      prefetch: Header of SUBSCRIBE that bounds unacknowledged messages, in addition to ours.
       answers: Whether ``client.request`` works: SEND with a ``reply-to`` of ``/temp-queue/`` is
         enough to get what is sent there.
-      wrong_password: What the error then says.
+      wrong_password: The text of the error.
     """
 
     run: Callable[[], AbstractContextManager[OtherBroker]]
@@ -105,11 +105,11 @@ WAYS = [
 
 @define(eq=False)
 class Proxy:
-    """TCP between a client and a broker: it counts, holds back, and cuts.
+    """A TCP proxy between a client and a broker that counts, delays and cuts.
 
     Args:
       port: The broker's.
-      holds_requests, holds_answers: What comes is counted, and thrown away.
+      holds_requests, holds_answers: Whether to count and discard these bytes.
     """
 
     port: int
@@ -206,7 +206,7 @@ class Way:
             nursery.cancel_scope.cancel()
 
     async def rest(self, destination: str, count: int) -> list[Message]:
-        """Take ``count`` messages of a queue, and see that no more are there."""
+        """Consume ``count`` messages of a queue, and check that no more are there."""
         async with self.open() as client, client.subscribe(destination) as messages:
             found = [await messages.receive() for _ in range(count)]
             await client.send(destination, "the end")
@@ -217,7 +217,7 @@ class Way:
 
 @define(eq=False)
 class Brokers:
-    """Starts what a test needs, one broker at a time."""
+    """Starts the brokers of tests, one at a time."""
 
     stack: ExitStack
     running: OtherBroker | None = None
@@ -357,7 +357,7 @@ async def test_client_individual_acknowledges_one(way: Way, queue: str, version:
 
 
 async def test_prefetch_leaves_the_rest_to_others(way: Way, queue: str) -> None:
-    """What one client does not take, because it has not acknowledged, the other gets."""
+    """Messages beyond one client's prefetch go to the other."""
     values = {way.habits.prefetch: "1"}
     async with (
         way.open() as one,
@@ -378,7 +378,7 @@ async def test_prefetch_leaves_the_rest_to_others(way: Way, queue: str) -> None:
 
 async def test_nack(way: Way, queue: str) -> None:
     async with way.open() as client, client.subscribe(queue, ack=EACH) as messages:
-        # ActiveMQ keeps only persistent messages among the dead.
+        # ActiveMQ's dead letter queue accepts only persistent messages.
         await client.send(queue, "a", persistent=True)
         await (await messages.receive()).nack()
         if way.habits.requeues:
@@ -485,7 +485,7 @@ async def test_requests(way: Way, queue: str) -> None:
 
 
 async def test_answers_to_a_queue_of_ones_own(way: Way, queue: str) -> None:
-    """What works with all of them: a queue that is subscribed to."""
+    """This works with all of them: a subscribed queue for answers."""
     own = f"{queue}-answers"
     if way.broker.name == "activemq":
         own = own.replace("/queue/", "/temp-queue/")
@@ -628,7 +628,7 @@ async def test_a_virtual_host_that_is_not_there(way: Way) -> None:
 
 
 async def test_a_destination_that_is_refused_ends_the_client(way: Way) -> None:
-    """An ERROR without ``receipt-id`` and without a code: nobody knows what else was lost."""
+    """An ERROR without ``receipt-id`` and without a code: other frames may be lost, too."""
     if way.broker.name != "rabbitmq":  # the others take it
         async with way.open() as client:
             await client.send("/nowhere/x", "a")

@@ -20,7 +20,7 @@ PLACE = "queue:/queue/a"
 
 @asynccontextmanager
 async def log_on(folder: Path, **config: object) -> AsyncGenerator[JetStreamLog, None]:
-    """A log on a stream of a server of its own; all that a test does takes less than 20 s."""
+    """Open a log on a stream of a new server. A test must take less than 20 s."""
     with trio.fail_after(20), running_nats(folder) as (server,):
         async with open_client(NatsOptions([server.address], answer_s=0.5)) as client:
             await client.wait_until_connected()

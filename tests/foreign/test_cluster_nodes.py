@@ -1,4 +1,4 @@
-"""Nodes of a cluster on the real engine: the way to the owner, takeovers, what is refused."""
+"""Nodes of a cluster on the real engine: relays to the owner, takeovers, refusals."""
 
 import json
 import time
@@ -71,14 +71,16 @@ async def test_stored_messages_survive_their_owner(
         assert await here.take(standby, 1) == [b"100"]
         assert await here.owner() is standby
         assert trio.current_time() - began < most_s
-        again = await here.start(owner.name, lease_s=lease_s)  # what it lacks, the log gives it
+        again = await here.start(
+            owner.name, lease_s=lease_s
+        )  # the missing records come from the log
         end(standby)
         await standby.ended.wait()
         assert await here.take(again, 199) == [b"%d" % number for number in range(101, 300)]
 
 
 async def test_an_owner_that_was_overtaken_serves_nobody_any_more(tmp_path: Path) -> None:
-    """As after a pause longer than its lease, of which it knows nothing yet."""
+    """As after a pause longer than its lease, which it has not noticed yet."""
     async with cluster(tmp_path) as here:
         owner = await here.owner()
         await here.put(owner, b"kept")
@@ -91,7 +93,7 @@ async def test_an_owner_that_was_overtaken_serves_nobody_any_more(tmp_path: Path
 
 
 async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Path) -> None:
-    """What it delivered last may not be in the log: its heir must mark that as redelivered."""
+    """Its last deliveries may not be in the log: its successor must mark them as redelivered."""
     async with cluster(tmp_path, 1) as here:
         owner = await here.owner()
         await here.put(owner, b"a")
@@ -110,7 +112,7 @@ async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Pa
 async def test_a_wall_clock_that_is_set_changes_no_owner_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Leases and waits go by clocks that nobody sets; only expiry and schedules go by this one."""
+    """Leases and waits use monotonic clocks. Only expiry and schedules use the wall clock."""
     day_s, offset_s, now = 86_400.0, [0.0], time.time
     monkeypatch.setattr(time, "time", lambda: now() + offset_s[0])
     async with cluster(tmp_path) as here:
@@ -141,7 +143,7 @@ async def test_a_hand_over_on_request(tmp_path: Path) -> None:
 async def test_without_its_engine_a_broker_stores_and_hands_out_nothing_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    """Another node may have the lease, and deliver what this one has: it cannot know."""
+    """Another node may have the lease, and deliver the same messages: this one cannot know."""
     async with cluster(tmp_path, 1) as here:
         (node,) = here.nodes
         await here.put(node, b"first")
@@ -301,7 +303,7 @@ async def test_a_node_that_drains_is_never_the_owner(
         await here.put(owner, b"a", b"b")
         expected = 0, f"{standby.name} owns the cluster now\n"
         assert await run("drain", owner.name) == expected
-        assert await run("drain", owner.name) == expected  # nothing is left to do
+        assert await run("drain", owner.name) == expected  # there is nothing to do
         assert b"503 " in await owner.page("/readyz")
         assert await here.take(owner, 1) == [b"a"]  # which relays it
         code, shown = await run("drain", standby.name)

@@ -34,13 +34,13 @@ LONG = "/topic/" + "W" * 300
 
 
 def ask_about(page: Page, name: str) -> None:
-    """Ask what happened to a message."""
+    """Query the history of a message."""
     page.fill("#explain-id-form [name=id]", name)
     page.click("#explain-id-form button")
 
 
 def ask_of(page: Page, destination: str, **who: str) -> None:
-    """Ask what is known of a destination, or why a ``session`` or ``user`` gets nothing there."""
+    """Query a destination, or why a ``session`` or ``user`` receives nothing there."""
     page.fill("#explain-place-form [name=destination]", destination)
     for by, name in who.items():
         page.js(f"document.querySelector('#explain-place-form [name=by]').value = {by!r}")
@@ -49,7 +49,7 @@ def ask_of(page: Page, destination: str, **who: str) -> None:
 
 
 def kinds(page: Page) -> list[str]:
-    """What the timeline of an explanation tells, event by event."""
+    """Return the events in the timeline of an explanation."""
     found = page.js(
         "[...document.querySelectorAll('#explain-events .kind')].map((each) => each.textContent)"
     )
@@ -103,7 +103,7 @@ def test_rates_rise_when_messages_are_sent(page: Page, port: int) -> None:
 
 @pytest.mark.full
 def test_lists_what_was_there_before_it_came(chromium: Chromium, port: int) -> None:
-    """Lists of changes leave out what is idle; the stream's history has it."""
+    """Lists of changes omit idle objects, which are in the stream's history."""
     anna = anonymous(port, login="anna", passcode="x")
     anna.subscribe("/topic/idle")
     anna.send("/topic/idle", "x")
@@ -325,7 +325,7 @@ def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> Non
 
 @pytest.fixture
 def strict(chromium: Chromium) -> Iterator[int]:
-    """The port of a broker that gives a message up after it came back once."""
+    """Yield the port of a broker that dead-letters a message after one redelivery."""
     with running_broker(*OFTEN, "--max-redeliveries", "1") as found:
         yield found
 
@@ -390,7 +390,7 @@ def test_reason_why_a_subscriber_got_nothing_is_shown(page: Page, port: int) -> 
     ask_of(page, "/topic/prices", user="")
     shows(page, "#explain-summary", "policy: none names it")
     assert page.text("#explain-title") == "/topic/prices"
-    # The same again is asked again: one more was lost.
+    # The same query again: one more message was lost.
     peer.send("/topic/prices", "x")
     page.click("#explain-place-form button")
     page.until("document.querySelectorAll('#explain-events li').length === 2")
@@ -468,7 +468,7 @@ def test_other_views_link_to_explanations(page: Page, port: int) -> None:
     page.click("#destinations-table td a")
     shows(page, "#explain-title", "/topic/nobody")
     page.go("events")
-    # What comes meanwhile would move the rows away from under the mouse.
+    # New rows would move the others away from under the mouse.
     page.click("#events-pause")
     page.fill("#events-filter", "/queue/jobs")
     page.until(
@@ -517,9 +517,9 @@ def test_user_without_monitor_right_gets_no_explanation(chromium: Chromium, guar
         assert not page.js("document.getElementById('explain-answer').checkVisibility()")
     with chromium.page(f"{url(guarded)}#explain?destination=/topic/t") as page:
         shows(page, "#login-why", "requires a login")
-        # Nothing is asked in nobody's name.
+        # No query is made without a login.
         assert page.requested.count(f"ws://127.0.0.1:{guarded}/ws") == 1
-        # Who may not is followed by who may, on the same page.
+        # An unauthorized user is followed by an authorized one, on the same page.
         log_in(page, "carl")
         shows(page, "#login-why", "carl may not monitor this broker")
         log_in(page, "bob")

@@ -1,4 +1,4 @@
-"""What operators do in the dashboard: pages of single things, and all that changes something."""
+"""Operations in the dashboard: pages of single objects, and all actions that change something."""
 
 from pathlib import Path
 
@@ -237,7 +237,7 @@ def test_logout_leaves_nothing_behind(chromium: Chromium, guarded: int) -> None:
         page.click("#log-out")
         shows(page, "#login", "requires a login")
         assert "business" not in page.js("document.documentElement.outerHTML")
-        # Who comes next on the same page sees nothing of it either, unless allowed to.
+        # The next user of the same page sees nothing of it either, unless allowed to.
         log_in(page, "bob")
         live(page)
         shows(page, "#queue", "(not-authorized)")

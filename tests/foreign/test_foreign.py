@@ -20,7 +20,7 @@ pytestmark = pytest.mark.foreign
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Run a broker in a process of its own; it publishes statistics often."""
+    """Run a broker in its own process that publishes statistics often."""
     with running_broker("--diag-interval-s", "0.5") as found:
         yield found
 
@@ -43,7 +43,7 @@ def node_client(node: str, name: str, peer: str, port: int, version: str) -> lis
 
 
 def outputs(*commands: list[str]) -> list[str]:
-    """Run clients at the same time; return what each printed, once all have ended well."""
+    """Run clients at the same time. Return the output of each once all have succeeded."""
     clients = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for command in commands
@@ -58,7 +58,7 @@ def outputs(*commands: list[str]) -> list[str]:
 
 
 def check(printed: str, name: str) -> None:
-    """Check what one client said of an exchange and of the statistics."""
+    """Check one client's output about an exchange and the statistics."""
     assert f"{name}: sent {MESSAGES}, received {MESSAGES} in order\n" in printed
     found = re.search(rf"{name}: DIAG/session says .*'?stomp_connected'?: (\d+)", printed)
     assert found, printed
@@ -84,7 +84,7 @@ def test_two_of_stomp_py_exchange_messages(port: int) -> None:
 
 
 class Mailbox(stomp.ConnectionListener):  # type: ignore[misc]
-    """Everything that a client of stomp.py hears, to be waited for."""
+    """The frames that a client of stomp.py receives, to wait for."""
 
     def __init__(self) -> None:
         self.messages: Queue[stomp.utils.Frame] = Queue()

@@ -1,8 +1,8 @@
 """The examples of RabbitMQ's and ActiveMQ's STOMP documents, by clients that we did not write.
 
 https://www.rabbitmq.com/docs/stomp and https://activemq.apache.org/components/classic/documentation
-/stomp: headers and destinations are written as their users write them. What should happen is what
-those documents say; where we differ, docs/reference/deviations.md and the docstring say so.
+/stomp: headers and destinations are those of the examples. The expected results are those of the
+documents; differences are stated in docs/reference/deviations.md and in the docstring.
 """
 
 from collections.abc import Callable, Iterator
@@ -112,7 +112,7 @@ NUMBERS = count(1)
 
 @pytest.fixture
 def name() -> str:
-    """A word of its own for each test: the tests of a dialect share a broker."""
+    """Return a unique word for each test, because the tests of a dialect share a broker."""
     return f"n{next(NUMBERS)}"
 
 
@@ -410,7 +410,7 @@ def test_exclusive_is_ours_or_rabbitmqs(
         assert got == ["a", "b"]
 
 
-# ActiveMQ: what its table of extensions says.
+# ActiveMQ: its table of extensions.
 
 
 def test_activemq_prefetch_size_1(connect: Connect, name: str) -> None:
@@ -684,7 +684,7 @@ def test_activemq_answers_request_id_in_connected(
     assert "response-id" not in connector(native)({"request-id": "c-1"}).welcome
 
 
-# Apollo, Artemis, and what none of them has.
+# Apollo, Artemis, and features that none of them has.
 
 
 def test_apollo_credit(connect: Connect, name: str) -> None:

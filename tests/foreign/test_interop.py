@@ -1,4 +1,4 @@
-"""What clients that we did not write can do with this broker: client by transport, step by step.
+"""The interoperability of other projects' clients with this broker, by client, transport and step.
 
 The expectations stand in interop/expected.toml; docs/reference/interoperability.md is made from
 them. With TRIO_STOMP_INTEROP_RESULTS=FILE the results are written there as well (JSON).
@@ -32,7 +32,7 @@ BEATS_MS = "300"
 OK, NOT_SUPPORTED = "ok", "not supported by the library"
 CELLS = [(client["name"], transport) for client in EXPECTED for transport in client["transports"]]
 IN_EACH_PUSH = {("stomp.py", "tls"), ("stompjs in Chromium", "ws")}
-"""Beside what is neither TLS nor in a browser."""
+"""Besides those without TLS and browser."""
 MARKED = [
     pytest.param(
         *cell,
@@ -49,11 +49,12 @@ STEPS = (
     *("binary", "reconnect", "ordered-stop"),
 )
 WITH_A_STOP = ("connect", "reconnect")
-"""What is done again where the broker is stopped in order instead of the link being cut."""
+"""Steps to repeat with a clean stop of the broker in place of a cut link."""
 
 
 def options() -> tuple[str, ...]:
-    """A broker that takes TLS and plain, and drops who is silent for 1.3 s."""
+    """Return the options of a broker with and without TLS that drops clients after 1.3 s of
+    silence."""
     beats = ("--heartbeat-send-ms", BEATS_MS, "--heartbeat-expect-ms", BEATS_MS)
     return "--tls-cert", authority().certificate, *beats
 
@@ -146,7 +147,7 @@ def test_an_ordered_stop_ends_a_client_as_a_lost_connection_does(
 
 
 def record(name: str, transport: str, about: dict[str, Any], steps: list[dict[str, Any]]) -> None:
-    """Write down what was found, if that is wanted."""
+    """Record the results, if requested."""
     wanted = os.environ.get("TRIO_STOMP_INTEROP_RESULTS")
     if not wanted:
         return

@@ -191,7 +191,7 @@ async def test_a_follower_misses_nothing_when_the_server_is_killed(server: NatsP
             await log.publish(b"log.a", b"", headers=expecting(100))
             assert await follow_to(follower, 101) == [101]
             await log.purge("LOG", below=100)
-        async with follow(log, "LOG", after=0) as follower:  # the jump shows what is gone
+        async with follow(log, "LOG", after=0) as follower:  # the jump shows the missing messages
             assert await follow_to(follower, 101) == [100, 101]
         await log.delete_stream("LOG")
         async with follow(log, "LOG", after=0) as follower:
@@ -200,7 +200,7 @@ async def test_a_follower_misses_nothing_when_the_server_is_killed(server: NatsP
 
 
 async def stream_when_ready(log: JetStream) -> StreamInfo:
-    """Return the state of the stream as soon as a server tells it."""
+    """Return the state of the stream once a server reports it."""
     while True:
         try:
             return await log.stream("LOG")

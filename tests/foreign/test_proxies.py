@@ -104,7 +104,7 @@ async def listening(proxy: "subprocess.Popen[bytes]", ports: tuple[int, ...]) ->
 
 
 def over_tls(port: int) -> Connector:
-    """Return what connects from another address, over TLS."""
+    """Return a function that connects from another address, over TLS."""
 
     async def connect() -> trio.abc.Stream:
         raw = trio.socket.socket()
@@ -118,7 +118,7 @@ def over_tls(port: int) -> Connector:
 
 
 def talk(where: str | Connector, login: str | None = None) -> str:
-    """Return what comes back of a message that is sent through the proxy."""
+    """Send a message through the proxy. Return the received one."""
 
     async def main() -> str:
         with trio.fail_after(PATIENCE_S):

@@ -80,10 +80,10 @@ FOR_APART = {"base", "frames"}
 FOR_ALL = {"_version", "base"}
 FOR_NOBODY = {"__init__", "__main__"}
 
-# What ``config`` composes: the one use of another package's private module.
+# Modules that ``config`` composes: the one use of another package's private module.
 OPTION_MODULES = {"_limits", "_options", "_policies"}
 
-# The synchronous core has no clock, no chance, no wire and no task of its own.
+# The synchronous core has no clock, no randomness, no sockets and no tasks.
 FORBIDDEN_BELOW = {"trio", "socket", "ssl", "time", "random", "asyncio", "threading"}
 ALLOWED_BELOW = {("broker/topics/_stale.py", "trio")}
 
@@ -280,7 +280,7 @@ def test_a_room_imports_only_lower_rooms() -> None:
 
 
 def test_no_test_imports_another_and_no_script_a_test() -> None:
-    """What tests share stands in tests/support, or in tests/interop."""
+    """Shared code of tests is in tests/support, or in tests/interop."""
     line = re.compile(
         r"^\s*(?:from|import) (?:tests\.(?!support|interop)|tests import|test_)\S*", re.M
     )
@@ -320,7 +320,7 @@ def circles() -> Iterator[list[str]]:
 
 
 def home(faces: dict[str, Module], package: str, name: str) -> str:
-    """Return the module that defines what a package, or a module, is asked for; "" if not ours."""
+    """Return the module that defines a name of a package or module; "" if not ours."""
     if f"{package}.{name}" in faces:
         return f"{package}.{name}"
     module = faces.get(package)

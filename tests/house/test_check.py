@@ -1,4 +1,4 @@
-"""The one command for all checks: its tiers, what they name, and how they are run."""
+"""The command for all checks: its tiers, the files that they name, and how they run."""
 
 import re
 import sys

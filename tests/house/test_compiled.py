@@ -252,7 +252,7 @@ def test_a_compiled_wheel_has_the_libraries_beside_the_modules(
 
     monkeypatch.setattr("_compiled.build.compile_copy", compile_nothing)
     monkeypatch.setenv(SWITCH, "1")
-    for _ in range(2):  # what an earlier build left behind is no hindrance
+    for _ in range(2):  # the rest of an earlier build does not matter
         result = data()
         hook(tmp_path).initialize("standard", result)
     ((source, copy), *_) = copies

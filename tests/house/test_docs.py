@@ -1,4 +1,4 @@
-"""The documents say what the code does: options, codes, close reasons, links, examples."""
+"""The documents match the code: options, codes, close reasons, links, examples."""
 
 import ast
 import importlib
@@ -53,7 +53,7 @@ def raised_codes() -> Iterator[str]:
 
 
 def first_cells(document: str) -> set[str]:
-    """Return what stands in code font at the start of the rows of all tables."""
+    """Return the first cells in code font of the rows of all tables."""
     return set(re.findall(r"^\| `([^`]+)` \|", document, re.MULTILINE))
 
 

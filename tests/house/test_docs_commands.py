@@ -32,7 +32,7 @@ PAGES = ("../README.md", *sorted(path.relative_to(DOCS).as_posix() for path in D
 # Only something broken takes so long.
 PATIENCE_S = 60
 
-# What the pages say, and what is said here instead: the first that is found counts first.
+# Replacements for the text of the pages, in order.
 PLACEHOLDERS = {
     "https://cdn.jsdelivr.net/npm/@stomp/stompjs@7.5.0/bundles/": "",  # a copy lies beside
     "rabbit:61613": "127.0.0.1:{old}",
@@ -58,13 +58,13 @@ PLACEHOLDERS = {
     "mwqstd4d.2-4": "…",
     "${fpath[1]}": ".",  # zsh's
     "doctor --data-dir": "doctor --port {port} --data-dir",
-    # What asks at a terminal reads a line here.
+    # Prompts at a terminal read a line here.
     "passwd add users alice": "passwd add --stdin --replace users alice <<< secret",
     "passwd verify users alice": "passwd verify --stdin users alice <<< secret",
 }
 
 LONG = {"inside/benchmarks.md", "inside/lab-notes/reliability.md"}
-"""Pages whose commands are run before an issue is closed, and not on each push."""
+"""Pages whose commands run in the full tier, not on each push."""
 
 # Blocks and commands that are not run, by page and beginning, and why.
 INSTALLS = "it downloads packages: each run of the checks begins by it, see scripts/check.py"
@@ -139,13 +139,13 @@ NO_COMMANDS = {
     ("use/temporary-destinations.md", "client  "),
 }
 
-# What these print is of the machine; that they go well is looked at all the same.
+# Their output depends on the machine; only their exit code is checked.
 UNCOMPARED = ("trio-stomp doctor",)
 
-# What runs until somebody ends it, beside the broker: a terminal of its own.
+# Commands that run until they are stopped, in a separate terminal.
 BESIDE = ("trio-stomp subscribe /topic/hello --count 1", "python3 -m http.server")
 
-# What a command prints that says no; its exit code is not 0 then.
+# Output of a command that fails: its exit code is not 0.
 REFUSALS = re.compile(r"^(?:denied, |trio-stomp\b.*: error: )", re.MULTILINE)
 
 # Files that a page takes for granted.
@@ -163,7 +163,7 @@ SCRIPT = re.compile(r"\b(scripts/[\w/]+\.py)((?: +[^\s`|#]+)*)")
 
 @frozen
 class Command:
-    """A command, and what the page shows of its output; None = nothing is shown."""
+    """A command, and its output on the page; None = not shown."""
 
     text: str
     shown: tuple[str, ...] | None
@@ -180,11 +180,11 @@ class Block:
 
     @property
     def begin(self) -> str:
-        """What the lists of this file know it by."""
+        """Return the text that identifies it in the lists of this file."""
         return self.text.removeprefix("$ ")
 
     def is_in(self, names: "set[tuple[str, str]]") -> bool:
-        """Whether a list names it."""
+        """Return whether a list names it."""
         return is_listed(self.page, self.begin, names)
 
     def commands(self) -> list[Command]:
@@ -193,7 +193,7 @@ class Block:
         return [each for each in every if not is_listed(self.page, each.text, set(NOT_RUN))]
 
     def every_command(self) -> list[Command]:
-        """Its commands: after ``$ `` with what they print, or else line by line."""
+        """Yield its commands: those after ``$ `` with their output, or else line by line."""
         joined = re.sub(r"\\\n\s*", "", self.text)
         lines = joined.splitlines()
         if not any(line.startswith("$ ") for line in lines):
@@ -211,7 +211,7 @@ class Block:
 
 
 def is_listed(page: str, text: str, names: "set[tuple[str, str]]") -> bool:
-    """Whether a list names a text of a page by its beginning."""
+    """Return whether a list names a text of a page by its beginning."""
     return any(each == page and text.startswith(name) for each, name in names)
 
 
@@ -250,13 +250,13 @@ def subscription_noticed(port: int, destination: str) -> Iterator[None]:
 
 
 def matches(shown: str, reported: str) -> bool:
-    """Whether a line, or all of it, is as shown; ``…`` stands for anything."""
+    """Return whether a line, or the whole output, is as shown; ``…`` stands for any text."""
     return re.fullmatch(re.escape(shown).replace("…", ".*"), reported, re.DOTALL) is not None
 
 
 @define(eq=False)
 class Desk:
-    """What a reader of one page has: a directory, a shell, and a broker that runs beside."""
+    """The environment of one page's reader: a directory, a shell, and a running broker."""
 
     page: str
     directory: Path
@@ -320,7 +320,7 @@ class Desk:
         )
 
     def do(self, block: Block) -> None:
-        """Do what the block says, as a reader does."""
+        """Run the block as a reader does."""
         if block.title and block.language in CODE:
             (self.directory / block.title).write_text(self.mapped(block.text), encoding="utf-8")
         elif block.language in SHELLS and not block.is_in(set(NOT_RUN) | NO_COMMANDS):
@@ -328,7 +328,7 @@ class Desk:
                 self.run(command)
 
     def run(self, command: Command) -> None:
-        """Run one command, and compare what it says with what is shown."""
+        """Run one command, and compare its output with the page."""
         text = command.text
         fails = REFUSALS.search("\n".join(command.shown or ())) is not None
         if text.startswith("node ") and not has_node():
@@ -356,7 +356,7 @@ class Desk:
         while "listening on" not in line:
             assert line, f"{self.page}: {text}: it does not listen"
             line = process.stdout.readline()
-        # Nobody reads the log on, so it must not be able to fill the pipe.
+        # The log is not read further, so it must not fill the pipe.
         self._reader = threading.Thread(target=process.stdout.read, daemon=True)
         self._reader.start()
 
@@ -381,7 +381,7 @@ class Desk:
 
     @contextmanager
     def _old_broker(self) -> Iterator[None]:
-        """The broker that the reader comes from; another of ours has to do for it."""
+        """Run the broker that the reader migrates from. Another of ours takes its place."""
         with threaded_broker(port=self.old):
             for body in ("a lamp", "a chair"):
                 url = f"--url stomp://127.0.0.1:{self.old}"
@@ -416,7 +416,7 @@ class Desk:
             assert broker.returncode == 0
 
     def end(self) -> None:
-        """Leave nothing that runs."""
+        """Stop all processes."""
         every = [each for _, each in self._beside]
         every += [self._broker] if self._broker is not None else []
         for process in every:
@@ -478,7 +478,7 @@ def test_the_page_of_the_tutorial_greets_itself(tmp_path: Path) -> None:
 
 
 def names_something(block: Block, name: tuple[str, str]) -> bool:
-    """Whether an entry of a list is about a block, or one of its commands."""
+    """Return whether an entry of a list is about a block, or one of its commands."""
     starts = (block.begin, *(each.text for each in block.every_command()))
     return any(is_listed(block.page, each, {name}) for each in starts)
 

@@ -89,14 +89,14 @@ SOUGHT = {
     "django": "use/django",
     "opentelemetry": "use/tracing",
 }
-"""What readers search for, and the page that has to come first."""
+"""Searches of readers, and the page that must come first."""
 
 
 class Files(SimpleHTTPRequestHandler):
     """The site, without a log."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Suppress the log."""
 
 
 def test_the_search_finds_the_page_of_a_subject_first(site: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What carries the broker elsewhere: unit files, the image, the one-file program, the wheels."""
+"""Packaging of the broker: unit files, the image, the one-file program, the wheels."""
 
 import importlib
 import json
@@ -191,7 +191,7 @@ def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:
     target = tmp_path / "trio-stomp.pyz"
     made = run(sys.executable, str(ROOT / "scripts" / "make_zipapp.py"), str(target))
     assert made.returncode == 0, made.stderr
-    # -S -E: nothing that is installed here may help it.
+    # -S -E: it must not use packages installed here.
     output = run(sys.executable, "-S", "-E", str(target), "--version", cwd=tmp_path)
     assert output.stdout.startswith("trio-stomp "), output.stderr
     port = free_port()

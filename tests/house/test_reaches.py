@@ -1,4 +1,4 @@
-"""What tells of the broker asks the broker: no diagnostics and no page looks at its parts."""
+"""Diagnostics and pages ask the broker for its figures, and do not access its parts."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""scripts/suites.py reads what the suites of others print, and says what nobody explained."""
+"""scripts/suites.py parses output of other projects' suites, and reports unexplained results."""
 
 import json
 from collections.abc import Mapping, Sequence

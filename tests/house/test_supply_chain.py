@@ -1,4 +1,4 @@
-"""What is installed was looked at: floors above known holes, locks with hashes, one unit."""
+"""The supply chain: versions above known vulnerabilities, locks with hashes, one unit."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ LOCKS = ("requirements-dev.txt", "requirements-image.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 HOLES = {
-    # What we name ourselves.
+    # Direct requirements.
     "h11": ("0.16.0", "CVE-2025-43859"),
     "pyjwt": ("2.10.1", "CVE-2024-53861"),
     "cryptography": ("46.0.5", "CVE-2026-26007"),
@@ -30,7 +30,7 @@ HOLES = {
     "duckdb": ("1.1.0", "CVE-2024-41672"),
     "tqdm": ("4.66.3", "CVE-2024-34062"),
     "sqlalchemy": ("1.3.0", "CVE-2019-7164"),
-    # What comes with it.
+    # Indirect requirements.
     "certifi": ("2024.7.4", "CVE-2024-39689"),
     "idna": ("3.7", "CVE-2024-3651"),
     "jinja2": ("3.1.6", "CVE-2025-27516"),
@@ -46,7 +46,7 @@ HOLES = {
 
 
 def requirements(extra: str = "") -> Iterator[Requirement]:
-    """Yield what the project asks for, or one of its extras with those that it is made of."""
+    """Yield the requirements of the project, or of an extra and those that it includes."""
     reported = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
     for each in map(Requirement, reported):
         if each.name == PROJECT["name"]:
@@ -117,7 +117,7 @@ def test_a_lock_has_a_version_and_hashes_of_everything(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_names_no_place(name: str) -> None:
-    """No registry, no machine: where packages come from is for who installs them to say."""
+    """No registry, no machine: the installing user chooses the source of packages."""
     text = (CONF / name).read_text(encoding="utf-8")
     assert re.findall(r"https?:|file:|--\S*(?:index|links|host)\S*|^-e|\s/\w", text) == []
 
@@ -236,7 +236,7 @@ def test_the_audit_asks_about_what_is_installed(audit: ModuleType) -> None:
         assert (ROOT / name).exists()
 
 
-# What a release says that it is made of.
+# The bill of materials of a release.
 
 
 def test_the_bill_of_materials_has_the_packages_of_the_image(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The types of the client, as an application sees them that has the package installed.
+"""The types of the client, as seen by an application with the installed package.
 
 The checkers find it where Python finds it, and take its types only because of ``py.typed``; nothing
 of this project's configuration counts where the application is.

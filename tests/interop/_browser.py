@@ -1,4 +1,4 @@
-"""stompjs in headless Chromium: a page that runs the steps, and what serves it."""
+"""stompjs in headless Chromium: a page that runs the steps, and its server."""
 
 import json
 import threading
@@ -35,7 +35,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Suppress the log."""
 
 
 @contextmanager

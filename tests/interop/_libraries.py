@@ -1,4 +1,4 @@
-"""The clients of the matrix: how each is started, and what is missing when it cannot be."""
+"""The clients of the matrix: how each is started, and what it requires."""
 
 import importlib.util
 import shutil

@@ -10,7 +10,8 @@ READ_BYTES = 1 << 16
 
 
 class Relay:
-    """Passes bytes on, both ways; a connection to ``cut_port`` ends all links, and is told so.
+    """A proxy that relays bytes in both directions. A connection to ``cut_port`` ends all links,
+    and gets an answer.
 
     Args:
       restart: Instead of cutting the links: stops the broker, which ends them, and starts another;
@@ -73,7 +74,7 @@ class Relay:
                     each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Cut all, and take no more."""
+        """Cut all links, and stop accepting."""
         self._stop.close()
         self._thread.join()
         self._cut()
@@ -95,7 +96,7 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(READ_BYTES):
             target.sendall(data)
-    # What came before the end has been passed on; now the end is.
+    # The data before the end has been relayed; now relay the end.
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)
 

@@ -1,4 +1,4 @@
-"""What every client does, for those written in Python. Each language has the same steps.
+"""The steps of every client, for those written in Python. Each language has the same steps.
 
 A program is run as ``PROGRAM TRANSPORT HOST PORT CUT_PORT CA_FILE TAG``. It prints one line of
 JSON for itself, ``{"client": …, "version": …}``, and one for each step; its exit code is 1 if a
@@ -33,7 +33,7 @@ class NotSupportedError(Exception):
 
 
 class Message(NamedTuple):
-    """A MESSAGE; ``key`` is what the library needs to answer it."""
+    """A MESSAGE; ``key`` identifies it in the library's acknowledgement."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -41,7 +41,7 @@ class Message(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What a program is told."""
+    """The arguments of a program."""
 
     transport: str
     host: str
@@ -76,7 +76,7 @@ class Client:
         raise NotImplementedError
 
     def idle(self, seconds: float) -> int:
-        """Say nothing for so long but heart-beats; how many came."""
+        """Send only heart-beats for a while. Return the number of received ones."""
         raise NotImplementedError
 
     def subscribe(self, destination: str, id: str, ack: str = "auto") -> None:
@@ -120,7 +120,7 @@ class Client:
         raise NotImplementedError
 
     def lose_and_return(self, destination: str, id: str) -> str:
-        """Be cut off while subscribed, and subscribed again; who saw to it."""
+        """Lose the connection while subscribed, and subscribe again. Return who resubscribed."""
         raise NotImplementedError
 
     def leave(self) -> None:
@@ -316,7 +316,8 @@ class Scenario:
             except NotSupportedError as error:
                 say(step=name, result="not supported by the library", detail=str(error))
             except Exception as error:
-                # After a failure nothing is known of the connection: the rest would say nothing.
+                # After a failure the state of the connection is unknown: further steps would prove
+                # nothing.
                 say(step=name, result="failed", detail=f"{type(error).__name__}: {error}")
                 return 1
         self.client.leave()
@@ -329,7 +330,7 @@ def say(**line: object) -> None:
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait for what a library does in a thread of its own and tells nobody."""
+    """Wait for an action that a library performs in its own thread without notice."""
     end = time.monotonic() + PATIENCE_S
     while not is_so():
         if time.monotonic() > end:

@@ -119,7 +119,7 @@ class StompPy(Client):
         reader = self.connection.transport.io_thread
         self.arguments.cut()
         self.ended.get(timeout=PATIENCE_S)
-        # Its thread tells of the end, and cleans up after that: not what is connected by then.
+        # Its thread reports the end, and cleans up after that, but not a new connection.
         reader.join(PATIENCE_S)
         self.connect()
         self.subscribe(destination, id)

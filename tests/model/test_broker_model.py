@@ -57,7 +57,7 @@ class Run:
 
     @property
     def cost(self) -> int:
-        """What parking it costs, by its one header."""
+        """Return the cost of parking it, with its one header."""
         head = head_bytes((("destination", self.name),))
         return head + sum(MESSAGE_OVERHEAD_BYTES + len(body) for body in self.bodies)
 
@@ -72,14 +72,14 @@ class Parked:
 
     @property
     def cost(self) -> int:
-        """What it is charged."""
+        """Return its charge."""
         channel = CHANNEL_OVERHEAD_BYTES if self.has_channel else 0
         return DESTINATION_OVERHEAD_BYTES + channel + sum(run.cost for run in self.runs)
 
 
 @define(eq=False)
 class Reader:
-    """A client: what waits in its outbox, and what was written."""
+    """A client: the messages in its outbox, and the written ones."""
 
     peer: Peer
     room: int
@@ -107,12 +107,12 @@ class Member:
     reader: Reader
     written: list[str] = field(factory=list)
     claims: list[Parked] | None = None
-    """What it is still to be given; None = it has caught up."""
+    """Messages still to deliver; None = it has caught up."""
     backlog: list[Run] = field(factory=list)
 
 
 class BrokerModel(RuleBasedStateMachine):
-    """Random clients, and the model of what they see."""
+    """Random clients, and the model of their deliveries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class BrokerModel(RuleBasedStateMachine):
         for version in ("1.1", "1.2"):
             self.connect(version, 1)
 
-    # What clients do.
+    # Actions of clients.
 
     @precondition(lambda self: len(self.readers) < 5)
     @rule(version=st.sampled_from(["1.1", "1.2"]), room=st.integers(0, CAPACITY))
@@ -244,7 +244,7 @@ class BrokerModel(RuleBasedStateMachine):
         reader.waiting.clear()
         self.go_on(reader)
 
-    # What the broker should do.
+    # Expected behaviour of the broker.
 
     def give(self, member: Member, run: Run) -> None:
         if member.claims is not None:

@@ -1,8 +1,8 @@
 """The messaging core with a store against a naive model: crashes, failures, slow answers.
 
-The model knows of each message whether its sender was promised something, and of each delivery
-whether it was allowed. What nobody was told (a crash came before the RECEIPT) may have happened or
-not; but all of a transaction, or nothing of it.
+The model knows for each message whether its storage was confirmed, and for each delivery whether it
+was allowed. An unconfirmed action (a crash came before the RECEIPT) may have happened or not, but a
+transaction as a whole.
 """
 
 import shutil
@@ -58,7 +58,7 @@ class Sent:
     most: int = 0
     """Deliveries ever."""
     group: "list[Sent]" = field(factory=list)
-    """What came with it in one transaction, itself too."""
+    """All messages of its transaction, including itself."""
     was_seen: bool = False
 
 
@@ -83,7 +83,7 @@ class Member:
     mine: dict[str, tuple[Received, Sent]] = field(factory=dict)
     ids: set[str] = field(factory=set)
     newest: dict[tuple[str, str], int] = field(factory=dict)
-    """The last message of each producer that came from a queue for the first time."""
+    """The last message of each producer that a queue delivered for the first time."""
 
     def of(self, place: int) -> tuple[Received, Sent]:
         return list(self.mine.values())[place % len(self.mine)]
@@ -129,7 +129,7 @@ class DurableModel(RuleBasedStateMachine):
         self.count += 1
         return Member(self.core.actor(), f"p{self.count}")
 
-    # What clients do.
+    # Actions of clients.
 
     @rule(
         who=st.integers(0, 2),
@@ -231,7 +231,7 @@ class DurableModel(RuleBasedStateMachine):
         self.replace(self.members[who])
         self.settle()
 
-    # What the store does.
+    # Actions of the store.
 
     @rule(turns=st.integers(1, 5))
     def answer(self, turns: int) -> None:
@@ -281,7 +281,7 @@ class DurableModel(RuleBasedStateMachine):
         self.start()
         self.settle()
 
-    # What came of it.
+    # Checks of the results.
 
     def settle(self) -> None:
         self.core.turn()
@@ -334,7 +334,7 @@ class DurableModel(RuleBasedStateMachine):
         member.mine[frame.get("message-id") or ""] = (frame, sent)
 
     def told_of_failure(self, member: Member) -> None:
-        """The ERROR is the last thing that it was told."""
+        """Check that the ERROR is its last frame."""
         frames = member.actor.writes()
         assert [frame.command for frame in frames].count("ERROR") == 1
         error = frames.pop()

@@ -2,8 +2,8 @@
 
 Every accepted message is in exactly one place: waiting, delayed, with a consumer, delivered,
 expired, dead (and then its dead letter is a message of its own), or dropped. The model knows the
-rules for what goes where; whom the broker chose it reads from the deliveries, and then checks that
-the choice was allowed: first things first, no more than the credit, nobody idle while work waits.
+rules. It reads the broker's choice of a consumer from the deliveries, and checks that the choice
+was allowed: in order, within the credit, no idle consumer while messages wait.
 """
 
 from collections import Counter
@@ -60,11 +60,11 @@ class Copy:
     """When its delay or the time to acknowledge it ends."""
     reader: "Reader | None" = None
     id: str = ""
-    """What an ACK of its last delivery names."""
+    """The id in an ACK of its last delivery."""
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Who is smaller is due first."""
+        """Return the rank: a smaller one is due first."""
         return (-self.level, self.number)
 
 
@@ -84,19 +84,20 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes one more."""
+        """Return whether it accepts one more message."""
         if not self.actor.outbox.has_room():
             return False
         return self.ack == "auto" or len(self.mine) < self.prefetch
 
 
 def name_of(frame: Received) -> str:
-    """What an ACK of a MESSAGE names: in 1.2 the delivery, before it the message."""
+    """Return the id for an ACK of a MESSAGE: in 1.2 that of the delivery, before 1.2 of the
+    message."""
     return frame.get("ack") or frame.get("message-id") or ""
 
 
 class QueueModel(RuleBasedStateMachine):
-    """Random clients, and the model of what becomes of their messages."""
+    """Random clients, and the model of the fate of their messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class QueueModel(RuleBasedStateMachine):
         for version in ("1.1", "1.2"):
             self.peers.append(self.bench.actor(version))
 
-    # What clients do.
+    # Actions of clients.
 
     @rule(
         who=st.integers(0, 9),
@@ -227,7 +228,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 9))
     def write(self, who: int) -> None:
-        """What waits in an outbox is written; what has expired there is dead."""
+        """Write the messages in an outbox. Expired ones become dead letters."""
         actor = self.pick(who)
         for prefix, delivery in actor.outbox.staged:
             if delivery is None or delivery.publication.expires_at > self.bench.now:
@@ -240,7 +241,7 @@ class QueueModel(RuleBasedStateMachine):
         actor.writes()
         self.settle()
 
-    # What the broker should do.
+    # Expected behaviour of the broker.
 
     def take(self, run: FrameRun, priority: int | None, ttl: int | None) -> bool:
         """Put a run into its queue; False if that refuses some of it."""
@@ -266,7 +267,7 @@ class QueueModel(RuleBasedStateMachine):
         return True
 
     def fits(self, name: str, count: int) -> bool:
-        """Whether a queue is not full with so many more."""
+        """Return whether a queue has room for this many more."""
         policy = BOOK[name]
         held = len(self.in_state(name, *HELD)) + count
         if policy.max_messages and held > policy.max_messages:
@@ -274,7 +275,7 @@ class QueueModel(RuleBasedStateMachine):
         return not policy.max_bytes or held * BODY <= policy.max_bytes
 
     def commits(self, name: str, count: int) -> bool:
-        """Whether a transaction may send so many there."""
+        """Return whether a transaction may send this many to the queue."""
         policy = BOOK[name]
         if policy.overflow == "drop-newest" or self.fits(name, count):
             return True
@@ -290,7 +291,7 @@ class QueueModel(RuleBasedStateMachine):
         self.counts["enqueued", copy.queue] += 1
 
     def dead_letter(self, copy: Copy, how: str) -> None:
-        """A message is dead: its dead letter is a new message, if there is to be one."""
+        """Record the end of a message. Its dead letter, if any, is a new message."""
         copy.state = how
         self.counts[how, copy.queue] += 1
         is_kept = how == DEAD or BOOK.get(copy.queue, DestinationPolicy()).dead_letter_expired
@@ -298,7 +299,7 @@ class QueueModel(RuleBasedStateMachine):
             dead_letters = f"/queue/DLQ.{copy.queue[7:]}"
             self.accept(Copy(copy.body, dead_letters, 0, copy.level, NEVER))
         elif how == DEAD:
-            self.counts[DROPPED, copy.queue] += 1  # a dead letter that dies again is kept nowhere
+            self.counts[DROPPED, copy.queue] += 1  # a dead letter that ends again is dropped
 
     def acked(self, reader: Reader, name: str, how: str) -> None:
         names = [name]
@@ -354,7 +355,7 @@ class QueueModel(RuleBasedStateMachine):
         self.bench.broker.tick(now)
 
     def fail(self, actor: Actor) -> None:
-        """It was told an ERROR."""
+        """Record that the client received an ERROR."""
         assert actor.outbox.closed is not None
         assert actor.outbox.staged[-1][0].startswith(b"ERROR")
         self.replace(actor)
@@ -367,7 +368,7 @@ class QueueModel(RuleBasedStateMachine):
         self.bench.peers.remove(actor)
         self.peers[self.peers.index(actor)] = self.bench.actor(actor.version)
 
-    # What the broker did: read, and checked.
+    # Checks of the broker's actions.
 
     def settle(self) -> None:
         self.bench.turn()
@@ -380,7 +381,7 @@ class QueueModel(RuleBasedStateMachine):
                 self.order[name_of(frame)] = self.seen
                 got.setdefault(frame.get("destination") or "", []).append((reader, frame))
             actor.outbox.log.clear()
-        # The dead letters last: what expired just now may be among them already.
+        # The dead letters last: they may contain messages that expired just now.
         names = [*NAMES, *sorted(PATTERNS["/queue/DLQ.>"])]
         for name in names:
             self.check_turn(name, got.get(name, []))
@@ -389,7 +390,7 @@ class QueueModel(RuleBasedStateMachine):
         assert not got
 
     def check_turn(self, name: str, got: list[tuple[Reader, Received]]) -> None:
-        """What a queue handed out in one turn is what is due first."""
+        """Check that the deliveries of a turn are the first due messages."""
         waiting = self.in_state(name, WAITING)
         alive = [copy for copy in waiting if copy.expires > self.bench.now]
         given = {copy.body: copy for copy in alive[: len(got)]}
@@ -400,7 +401,7 @@ class QueueModel(RuleBasedStateMachine):
         self.purge(name, waiting, list(given.values()))
 
     def check_nobody_is_idle(self, name: str, got: list[tuple[Reader, Received]]) -> None:
-        """Who still takes messages has left none, and none to a lesser one."""
+        """Check that ready consumers left no message waiting, and none to a lower priority."""
         ready = [
             reader
             for reader in self.readers
@@ -431,7 +432,7 @@ class QueueModel(RuleBasedStateMachine):
         assert len(reader.mine) <= reader.prefetch
 
     def purge(self, name: str, waiting: list[Copy], given: list[Copy]) -> None:
-        """What has expired goes when it is met on the way to what is handed out."""
+        """Remove expired messages that precede a delivered one."""
         expired = [copy for copy in waiting if copy.expires <= self.bench.now]
         last = max((copy.rank for copy in given), default=(-99, 0))
         destination = self.bench.broker.destinations.find_current(name)
@@ -522,7 +523,7 @@ class QueueModel(RuleBasedStateMachine):
         assert memory.used_bytes == memory.kept_bytes
         heads = memory.used_bytes - held * (BODY + OVERHEAD)
         if any(queue.delayed for queue in self.bench.broker.queues):
-            assert heads > 0  # what is delayed is found nowhere
+            assert heads > 0  # a delayed message is in no queue
         else:
             assert heads == self.bench.heads_bytes()
 
@@ -535,7 +536,7 @@ QueueModel.TestCase.settings = settings(
     stateful_step_count=40,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
-    # How long it takes to make up an example tells of the machine's load, and of nothing else.
+    # The time to create an example depends only on the machine's load.
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestQueueModel = QueueModel.TestCase

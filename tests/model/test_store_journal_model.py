@@ -49,7 +49,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     def make_put(self, data: st.DataObject) -> Put:
         count = data.draw(st.sampled_from([1, 1, 1, 3, 20]))
-        # Some ids are used for what no store sees.
+        # Some ids are used for records that are never stored.
         first = self.next_id + data.draw(st.sampled_from([0, 0, 0, 700]))
         self.next_id = first + count
         size = data.draw(st.sampled_from([0, 1, 100, 900]))
@@ -109,7 +109,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 40))
     def idle(self, times: int) -> None:
-        """What takes room and is soon gone: old segments are to be cleaned."""
+        """Append short-lived records, so that old segments are cleaned."""
         for _ in range(times):
             put = Put("idle", self.next_id, b"", [bytes(1000)])
             self.next_id += 1

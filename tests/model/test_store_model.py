@@ -55,7 +55,7 @@ class StoredMessage:
 
 @define
 class Log:
-    """A stream of the model: it keeps everything, and knows what may be gone."""
+    """A stream of the model: all messages, and which of them may be trimmed."""
 
     epoch: str
     trimmed: int = 0
@@ -64,7 +64,7 @@ class Log:
 
 @define
 class Model:
-    """What a store should hold."""
+    """The expected contents of a store."""
 
     held: dict[int, StoredMessage] = field(factory=dict)
     settings: dict[str, str] = field(factory=dict)

@@ -16,19 +16,19 @@ from trio_stomp.broker.streams._stream import Stream
 
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 WINDOW = 1500
-"""Bytes: about five messages with what each is charged beside its body."""
+"""Bytes: about five messages with their overhead."""
 MAX_AGE_S = 100
 POLICY = DestinationPolicy(stream=True, stream_max_bytes=WINDOW, stream_max_age_ms=MAX_AGE_S * 1000)
 
 
 @define(eq=False)
 class Reading:
-    """A reader, as the model knows it.
+    """The model of a reader.
 
     Args:
-      next: What it must see next.
-      until: Where it ends; None = nowhere.
-      credit: How many may be on their way; 0 = as many as there are.
+      next: The next expected offset.
+      until: The offset at which it ends; None = it does not.
+      credit: The most messages in delivery; 0 = no limit.
     """
 
     actor: Actor
@@ -48,9 +48,9 @@ class StreamMachine(RuleBasedStateMachine):
         self.bench = self.make()
         self.readers: list[Reading] = []
         self.log: list[bytes] = []
-        """What is safe, by offset."""
+        """Confirmed messages by offset."""
         self.pending: list[tuple[bytes, bool]] = []
-        """What is not safe yet, and whether it is withdrawn if the store fails."""
+        """Unconfirmed messages, and whether a failure of the store withdraws them."""
         self.count = 0
         self.begin()
 
@@ -68,7 +68,7 @@ class StreamMachine(RuleBasedStateMachine):
         return broker.streams.find(STREAM, broker.destinations.open)
 
     def settle(self) -> None:
-        """What is pending is safe."""
+        """Confirm the pending messages."""
         self.log += [body for body, _ in self.pending]
         self.pending.clear()
 
@@ -120,7 +120,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.look(data.draw(st.sampled_from(self.readers)))
 
     def look(self, reader: Reading) -> int:
-        """Check what a reader was given since the last time; how much that was."""
+        """Check the deliveries to a reader since the last call. Return their number."""
         frames = reader.actor.reads()
         stream = self.stream
         for frame in frames:
@@ -189,7 +189,7 @@ class StreamMachine(RuleBasedStateMachine):
         assert self.bench.memory.kept_bytes == stream.window_bytes
 
     def catch_up(self) -> None:
-        """The store answers all that it was asked."""
+        """Let the store answer all requests."""
         self.bench.turn()
 
     def teardown(self) -> None:

@@ -39,7 +39,7 @@ def bench(name: str) -> Any:
 
 @pytest.fixture
 def received() -> Received:
-    """Return what counts the messages of one read that holds these numbers."""
+    """Return a connection that counts the messages of one read with these numbers."""
     wire = bench("wire")
 
     def count(numbers: Sequence[int]) -> int:
@@ -59,7 +59,7 @@ run = partial(run_script, "bench")
 
 
 def quick(folder: Path, *arguments: str) -> tuple[Any, str]:
-    """Return the JSON of a quick run, and what it printed."""
+    """Return the JSON of a quick run, and its output."""
     return measured(folder, "bench", "--quick", *arguments)
 
 
@@ -258,12 +258,12 @@ class Encrypted(NamedTuple):
     outgoing: ssl.MemoryBIO
 
     def encrypted(self, data: bytes) -> bytes:
-        """Return the ciphertext of what the broker says."""
+        """Return the ciphertext of the broker's data."""
         self.tls.write(data)
         return self.outgoing.read()
 
     def decrypted(self) -> bytes:
-        """Return what has come to the broker."""
+        """Return the data that the broker received."""
         with suppress(BlockingIOError):
             while data := self.wire.recv(1 << 20, socket.MSG_DONTWAIT):
                 self.incoming.write(data)
@@ -302,7 +302,7 @@ def encrypted() -> Iterator[Encrypted]:
 
 
 def test_tls_hands_out_all_that_one_read_brought(encrypted: Encrypted) -> None:
-    # What stayed behind in OpenSSL would be waited for in vain: epoll looks at the socket alone.
+    # Data left in OpenSSL would be waited for in vain: epoll checks only the socket.
     data = b"".join(b"%010d" % number for number in range(6_000))
     encrypted.wire.sendall(
         b"".join(encrypted.encrypted(data[at : at + 500]) for at in range(0, 60_000, 500))
@@ -452,7 +452,7 @@ def test_the_floor_sends_what_the_broker_sends(floor: Any) -> None:
     sends = wire.Sends("/topic/bench/0", 117, websocket=False)
 
     def exchanged(port: int) -> tuple[bytes, bytes]:
-        """What subscriber and publisher get for twice three messages."""
+        """Return the frames to subscriber and publisher for twice three messages."""
         subscriber = wire.Connection.open(port, websocket=False)
         publisher = wire.Connection.open(port, websocket=False)
         with closing(subscriber), closing(publisher):
@@ -475,7 +475,7 @@ def test_the_floor_sends_what_the_broker_sends(floor: Any) -> None:
 
 
 def _frames(connected: socket.socket, count: int) -> bytes:
-    """Read so many frames."""
+    """Read a number of frames."""
     data = b""
     while data.count(b"\0\n") < count:
         more = connected.recv(1 << 16)
@@ -493,7 +493,8 @@ def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(floor: Any) -> No
     ack = re.compile(rb"\nack:(.+)\n")
 
     def exchanged(port: int) -> list[bytes]:
-        """What a producer gets, who takes two at a time, and who takes whatever comes."""
+        """Return the frames to a producer, to a consumer of two at a time, and to one of any
+        number."""
         opened = [wire.Connection.open(port, websocket=False) for _ in range(3)]
         producer, filtered, eager = (each.socket for each in opened)
         with closing(producer), closing(filtered), closing(eager):
@@ -515,7 +516,7 @@ def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(floor: Any) -> No
 
     with process.running_broker(()) as broker:
         expected = exchanged(broker.port)
-    # Which delivery has which number is nobody's business.
+    # The numbers of deliveries are arbitrary.
     boot = re.compile(rb"\n(ack|message-id):[^\n]+-\d+")
     bare = [boot.sub(rb"\n\1:", each) for each in exchanged(floor.port)]
     assert bare == [boot.sub(rb"\n\1:", each) for each in expected]
@@ -661,7 +662,7 @@ def test_the_longest_pause_is_that_of_all_intervals(
     phase = bench("pauses").phase_of("it", 1.0, records)
     assert (phase.longest, phase.verdict) == expected
     assert (phase.collections, phase.paused) == ((60, 0), 60.0)
-    assert phase.turn == 2.0  # the first record is of what was before
+    assert phase.turn == 2.0  # the first record covers the time before
 
 
 def test_no_more_connections_are_asked_for_than_files_may_be_open(

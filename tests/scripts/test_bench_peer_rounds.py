@@ -114,7 +114,7 @@ def peer_of(name: str, starts: Starts, error: Exception | None = None) -> Peer:
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
-    """Return what runs rounds in which nothing is measured."""
+    """Return a function that runs rounds without measuring."""
 
     def go(peers_of: Sequence[Peer], names: Sequence[str], failing: str = "") -> Report:
         def figures(_: Plan, standing: Standing, scenario: object, tag: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""This broker beside others: the command, who takes part, and what is told of those who do not."""
+"""Comparison with other brokers: the command, the participants, and the report on missing ones."""
 
 import argparse
 import os
@@ -31,7 +31,7 @@ def run(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def compared(folder: Path, peer: str, *names: str) -> tuple[Any, str]:
-    """Return what a run with ``peer`` found, and what it printed."""
+    """Return the result and the output of a run with ``peer``."""
     words = ("--quick", "--peers", "--peer", peer, "--scenario", *names)
     found, result = measured(folder, "bench", *words, path=str(folder))
     return found["peers"], result

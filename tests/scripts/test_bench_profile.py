@@ -1,4 +1,4 @@
-"""Where the benchmark says that the time goes. No timing is asserted."""
+"""The profile of the benchmark. No timing is asserted."""
 
 import importlib
 import json

@@ -90,7 +90,7 @@ def test_filled_stream_is_drained_and_reported_batch_by_batch(tmp_path: Path) ->
     for line in record[3:5]:
         assert line["rows_per_s"] == pytest.approx(line["rows"] / line["s"], rel=0.05)
         assert 0 < line["spark_cpu_s"] < record[-1]["spark_cpu_s"]
-    # Only the files of the stream are kept: a second call has nothing to fill.
+    # The files of the stream remain, so a second call has nothing to fill.
     assert sorted(path.name for path in (tmp_path / "source").iterdir()) == [
         "broker",
         "policies.toml",

@@ -1,4 +1,4 @@
-"""Scripts for clusters of processes, in short: faults under load, and what a cluster costs."""
+"""Short runs of the scripts for clusters of processes: faults under load, and the benchmark."""
 
 import json
 from pathlib import Path

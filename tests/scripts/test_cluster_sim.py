@@ -1,4 +1,4 @@
-"""The simulation of clusters: it finds nothing wrong, finds what is planted, and repeats itself."""
+"""The simulation of clusters: it finds no faults but the planted ones, and is repeatable."""
 
 import cluster_sim
 import pytest

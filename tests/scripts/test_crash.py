@@ -88,7 +88,7 @@ class TestTheLedger:
         ("held", "text"),
         [
             ([0, 1, 2], ""),
-            ([0, 1, 2, 3], ""),  # whose RECEIPT did not come any more
+            ([0, 1, 2, 3], ""),  # whose RECEIPT did not arrive
             ([0, 2], "a 1 had its RECEIPT, and is not in the store"),
             ([0, 2, 1], "a is in the store twice, or out of order"),
             ([0, 1, 1, 2], "a is in the store twice, or out of order"),

@@ -1,4 +1,4 @@
-"""The fuzz targets on their corpora, and the fuzzer itself: it finds what is planted."""
+"""The fuzz targets on their corpora, and the fuzzer itself, which finds planted faults."""
 
 import importlib
 import json
@@ -37,7 +37,7 @@ def fuzz(name: str) -> ModuleType:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_corpus_finds_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for store in ("journal._tail", "streams._log"):  # the targets fix what they choose by chance
+    for store in ("journal._tail", "streams._log"):  # the targets fix their random choices
         module = importlib.import_module(f"trio_stomp.store.{store}")
         monkeypatch.setattr(module, "token_bytes", module.token_bytes)
     try:

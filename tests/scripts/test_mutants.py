@@ -1,4 +1,4 @@
-"""The mutants: what is changed, that the sample stays, and that survivors are told apart."""
+"""The mutants: their changes, the stable sample, and the report on survivors."""
 
 import ast
 import subprocess

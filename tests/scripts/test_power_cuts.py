@@ -1,4 +1,4 @@
-"""Whole brokers, started on what a power cut leaves; the long run is ``crash.py --power-cuts``."""
+"""Whole brokers, started on states after power cuts. The long run is ``crash.py --power-cuts``."""
 
 import sys
 
@@ -48,7 +48,7 @@ def test_the_judge_finds_a_broker_that_does_not_start() -> None:
 
 
 def test_a_store_that_promises_before_it_has_synced_is_found(monkeypatch) -> None:
-    """The states come from what SQLite was asked for, not from what we believe."""
+    """The states come from the requests to SQLite, not from our assumptions."""
     pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
     from trio_stomp.store.sql import _database as _sql_database
 

@@ -25,7 +25,7 @@ def test_states_are_of_all_kinds() -> None:
 
 
 def kept_by(state: State) -> tuple[dict[str, list[bytes]], dict[str, list[bytes]]]:
-    """All that was promised, and nothing of what was under way."""
+    """Return all confirmed messages, and none in progress."""
     going = {body for unit in state.units for each in unit.done.values() for body in each}
     queues = {
         queue: [b for b in bodies if b in state.queues[queue] or b in going]

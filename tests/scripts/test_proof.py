@@ -1,4 +1,4 @@
-"""The measured proofs themselves: the judge finds what is wrong, and a short run works."""
+"""The measured proofs themselves: the judge finds violations, and a short run works."""
 
 import json
 import math
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 
 
 class TestTheJudge:
-    """Each broken promise is found, and one that is just kept is not."""
+    """Each broken promise is found. One that is just kept is no violation."""
 
     @given(st.lists(st.floats(1e-6, 1000), min_size=1), st.sampled_from([0.5, 0.99, 1.0]))
     def test_a_percentile_is_no_more_than_a_bucket_too_high(self, many, share) -> None:
@@ -119,7 +119,7 @@ class TestTheJudge:
 
 
 class TestTheSoakJudge:
-    """What a soak found, in moments at rest."""
+    """Verdicts on the figures of a soak at rest."""
 
     def moment(self, minute: float, rss: int, destinations: int = 5, **counts: int):
         whole = {"fds": 10, "trio_tasks": 9, **counts}
@@ -131,7 +131,7 @@ class TestTheSoakJudge:
     def test_all_is_well(self) -> None:
         base = self.moment(0, 100 * MIB)
         assert self.broken(base, self.moment(1, 118 * MIB)) == []
-        # What lasts longer than one look, but not to the end, is no leak.
+        # A figure that returns before the end is no leak.
         assert self.broken(base, self.moment(1, MIB, fds=11), self.moment(2, MIB)) == []
 
     def test_violations_are_found(self) -> None:
@@ -150,7 +150,7 @@ class TestTheSoakJudge:
 
 
 class TestTheListener:
-    """What DIAG tells, added up."""
+    """The sums of DIAG's figures."""
 
     @pytest.fixture
     def reports(self):
@@ -197,7 +197,7 @@ class TestTheListener:
 
 
 class TestTheReader:
-    """What a consumer of the load counts."""
+    """The counts of the load's consumer."""
 
     @pytest.fixture
     def ends(self):
@@ -246,7 +246,7 @@ class TestTheReader:
 
 
 class TestTheProducer:
-    """What a producer offers, and what it was promised."""
+    """The messages that a producer offers, and those confirmed."""
 
     @pytest.fixture
     def ends(self):
@@ -318,7 +318,7 @@ FIGURES = {
 
 
 class TestAttacks:
-    """What one client does to others is measured, and judged by the bounds of the limits."""
+    """The effect of one client on others is measured, and compared with the bounds."""
 
     def test_figure_just_within_its_bound_holds(self) -> None:
         assert [each for each in judge(FIGURES) if not each.holds] == []

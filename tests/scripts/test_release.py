@@ -1,4 +1,4 @@
-"""The release script: what it writes, what it refuses, and its files."""
+"""The release script: its changes, its refusals, and its files."""
 
 import datetime
 import subprocess

@@ -1,4 +1,4 @@
-"""The check of ``scripts/scale.py``: it gets every message, and tells the truth of its figures."""
+"""The check of ``scripts/scale.py``: it receives every message, and its figures are correct."""
 
 import importlib
 import json

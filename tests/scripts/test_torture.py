@@ -1,4 +1,4 @@
-"""The torture's own judge: each kind of violation is told; and a short run finds none."""
+"""The torture's own judge: it reports each kind of violation, and a short run finds none."""
 
 import json
 import random
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 
 
 class History:
-    """What one connection sends and hears, in short words."""
+    """The frames of one connection, in short notation."""
 
     def __init__(self, world=None, who: str = "c1.1 tcp") -> None:
         self.world = world or World()
@@ -83,7 +83,7 @@ def history() -> History:
 
 
 class TestAConnection:
-    """What one of them may see."""
+    """The frames that a connection may receive."""
 
     def test_all_is_well(self, history: History) -> None:
         history.hear("CONNECTED")
@@ -164,7 +164,7 @@ class TestAConnection:
 
 
 class TestATopic:
-    """From a SUBSCRIBE's RECEIPT on all comes, in order."""
+    """All messages from a SUBSCRIBE's RECEIPT on arrive, in order."""
 
     def test_messages_sent_before_the_subscription_are_optional(self, history: History) -> None:
         places = [history.send(TOPIC) for _ in range(4)]
@@ -201,7 +201,7 @@ class TestATopic:
         other = History(history.world, "c2.1 ws")
         sub = history.subscribe(TOPIC)
         place = other.send(TOPIC, receipt="1")
-        other.send(TOPIC)  # nobody knows whether it was taken
+        other.send(TOPIC)  # it may or may not have been accepted
         other.receipt("1")
         history.unsubscribe(sub, answer=False)
         assert history.found == ""
@@ -219,7 +219,7 @@ class TestATopic:
 
 
 class TestAQueue:
-    """What many take from."""
+    """Queues with many consumers."""
 
     def test_the_same_delivery_comes_twice(self, history: History) -> None:
         place = history.send()
@@ -253,7 +253,7 @@ class TestAQueue:
         assert history.found == "lost: c1.1>/queue/a>p 0 had its RECEIPT"
 
 
-# --- what only a socket shows -------------------------------------------------------------------
+# --- behaviour visible on a socket---------------------------------------------------------------
 
 CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"

@@ -182,7 +182,7 @@ def test_names_from_clients_are_escaped() -> None:
 def test_rates_know_of_restarts_and_of_lists_that_tell_only_of_changes(
     spark: "SparkSession",
 ) -> None:
-    """1: what was there before is not known; 2: +50; 3: nothing told, nothing changed; 4: +30."""
+    """1: the count before is unknown; 2: +50; 3: not listed, so unchanged; 4: +30."""
     rows = [
         *(sent(10 + n, n, 0, "/topic/quiet") for n in range(9)),
         sent(1, 0, 1000),

@@ -49,7 +49,7 @@ PATIENCE_S = 60
 ALL = ReadAllAvailable()
 DOCUMENTED = (SCRIPT.parent.parent / "docs" / "operate" / "spark.md").read_text(encoding="utf-8")
 RULES = DOCUMENTED.partition("```toml\n")[2].partition("```")[0]
-"""What docs/operate/spark.md says that the login needs: all that is allowed in these tests."""
+"""The permissions of the login in docs/operate/spark.md, and all that these tests have."""
 
 
 class Brokers:
@@ -148,7 +148,7 @@ def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> N
 def test_a_secret_gets_to_the_broker_and_nowhere_else(
     spark: "SparkSession", brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither into plans, logs, the checkpoint and files, nor anything that is told."""
+    """It is not in plans, logs, the checkpoint, files or messages."""
     trusted = authority()
     users, certificate, secret = (tmp_path / name for name in ("users", "broker.pem", "secret"))
     hashing = [sys.executable, "-m", "trio_stomp", "passwd", "add", str(users), "diag", "--stdin"]
@@ -165,13 +165,13 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
 
     out = tmp_path / "out"
     given = ["--once", "--root", str(out), "--url", url, "--ca-file", trusted.file]
-    # All that Spark can be made to tell: of its settings, too.
+    # All output that Spark can produce, including its settings.
     conf = tmp_path / "conf"
     conf.mkdir()
     text = (SCRIPT.parent.parent / "conf" / "log4j2.properties").read_text(encoding="utf-8")
     (conf / "log4j2.properties").write_text(text + TALKATIVE, encoding="utf-8")
     known = {"PYTHONPATH": str(SCRIPT.parent.parent), "SPARK_CONF_DIR": str(conf)}
-    # Both ways at once: the file is what counts.
+    # Both ways at once: the file takes precedence.
     known |= {"TRIO_STOMP_LOGIN": "diag", "TRIO_STOMP_PASSCODE": SECRET}
     values = ["--conf", "spark.logConf=true", "--credentials-file", str(secret)]
     ended = subprocess.run(

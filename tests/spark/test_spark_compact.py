@@ -120,7 +120,7 @@ def test_raw_goes_when_it_is_old_committed_and_in_the_tables(
     assert known is not None
     assert known.expired
 
-    # What is left of the day must not take the place of the whole day.
+    # The rest of the day must not replace the whole day.
     assert compact(spark, tmp_path, [DAY]) == []
     assert stale_days(tmp_path) == []
     assert read_table(spark, tmp_path, "session").count() == 4
@@ -136,7 +136,7 @@ def test_a_late_message_keeps_its_batch(spark: "SparkSession", tmp_path: Path) -
 
 
 def of_user(offset: int, ts: datetime | None, **known: object) -> dict[str, object]:
-    """Return a message of a user's stream, whose sender says ``ts``."""
+    """Return a message of a user's stream whose sender set ``ts``."""
     row = session(offset) | {"topic": "/topic/t", "kind": "", "ts": ts, "v": None, "body": "a"}
     return row | known
 

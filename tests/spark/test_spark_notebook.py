@@ -1,4 +1,4 @@
-"""The notebook runs on the sample from its first cell to its last, and draws what it says."""
+"""The notebook runs on the sample from its first cell to its last, and draws its plots."""
 
 import base64
 import faulthandler
@@ -56,7 +56,8 @@ def test_it_is_kept_without_output() -> None:
 
 @pytest.fixture
 def execute(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
-    """Return what executes the notebook on tables, and tells how many points its plots have."""
+    """Return a function that runs the notebook on tables, and returns the number of points of its
+    plots."""
 
     def run(root: Path) -> Any:
         monkeypatch.setenv("DIAG_ROOT", str(root))

@@ -1,4 +1,4 @@
-"""How the scripts start Spark: on this machine alone unless told otherwise; what is missing."""
+"""How the scripts start Spark: on this machine by default, with errors for missing requirements."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def nobody_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(script: str, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run a script with no more of an environment than is told."""
+    """Run a script with only the given environment."""
     command = [sys.executable, str(ROOT / "scripts" / script), *options]
     known = {"PYTHONPATH": str(ROOT), **environ}
     return subprocess.run(command, check=False, env=known, capture_output=True, text=True)

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq  # noqa: E402
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What pyspark and its libraries warn of is theirs.
+# Warnings of pyspark and its libraries are not ours to fix.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "diag_to_parquet.py"
@@ -53,7 +53,7 @@ def sidecar() -> Any:
 def drain(
     spark: "SparkSession", server: StreamServer, sidecar: Any, tmp_path: Path, capsys: Any
 ) -> Callable[..., list[dict[str, Any]]]:
-    """Return what runs ``--once``, and returns the lines that it told."""
+    """Return a function that runs ``--once`` and returns the printed lines."""
 
     def run(*options: str) -> list[dict[str, Any]]:
         result: Namespace = sidecar.parse(
@@ -72,7 +72,7 @@ def fill(server: StreamServer, count: int) -> None:
 
 
 def stored(root: Path) -> list[dict[str, Any]]:
-    """Return all rows, as anybody sees them who only knows the glob."""
+    """Return all rows that a plain glob finds."""
     files = sorted((root / "raw").glob("q=*/batch=*/*.parquet"))
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
@@ -214,7 +214,7 @@ def test_a_signal_lets_the_batch_be_finished_and_no_row_is_lost(
         lines = (json.loads(line) for line in running.stdout)
         assert next(lines)["event"] == "started"
         assert next(lines)["event"] == "batch"
-        # A second one would spoil what the first has in hand.
+        # A second one would disturb the first.
         second = subprocess.run(
             [*base, "--once"], check=False, env=environ, capture_output=True, text=True
         )

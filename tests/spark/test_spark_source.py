@@ -68,7 +68,7 @@ def fill(server: StreamServer, count: int) -> None:
 
 
 def end_of(reader: StompStreamReader) -> int:
-    """Return what Spark is told of the stream's end."""
+    """Return the end of the stream that is reported to Spark."""
     reported = reader.reportLatestOffset()
     assert reported is not None
     return int(reported["offset"])

@@ -1,4 +1,4 @@
-"""The tables: their columns are the broker's, and what its messages say stands in them."""
+"""The tables: their columns are the broker's, and contain the data of its messages."""
 
 import importlib
 import json
@@ -105,7 +105,7 @@ def test_fields_beside_an_empty_list_are_kept(spark: "SparkSession") -> None:
 
 
 def test_old_and_new_messages_fit(spark: "SparkSession") -> None:
-    """A key that is not there is null, one that nobody knows is left in raw."""
+    """A missing key is null, an unknown one stays in raw."""
     result = message("process", 1, pid=5)
     body = json.loads(str(result["body"]))
     del body["fds"]

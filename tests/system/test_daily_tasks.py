@@ -43,7 +43,7 @@ PRINTED = {
     "Look at a stream": (r"/stream/topic/log +0 +3 +3", r"next +3", "^log 0\nlog 1$", "2 removed"),
     "Keep address and login": ("/topic/prices/tea", "messages/s delivered"),
 }
-"""What the commands of a task print, as patterns, by the beginning of the task."""
+"""The output of the commands of a task, as patterns, by the beginning of the task."""
 
 
 @frozen

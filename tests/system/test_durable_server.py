@@ -350,7 +350,7 @@ async def test_an_ack_that_nobody_waits_for_is_stored_by_the_checkpoint(
     async with gated(checkpoint_s=checkpoint_s) as (dial, store):
         client = await dial.connect()
         message = await unacked(client)
-        mock_clock.jump(2.0)  # so that nothing else waits for company any more
+        mock_clock.jump(2.0)  # so that nothing else is delayed any more
         await eventually(lambda: len(store.asked) == 2)
         before = len(store.asked)
         await client.send("ACK", {"id": message["ack"]})

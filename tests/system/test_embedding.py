@@ -78,7 +78,7 @@ async def ask(peer: Peer, frame: trio_stomp.Frame, receipt: str = "r") -> None:
 
 
 class Told(logging.Handler):
-    """Keeps what was logged."""
+    """Records log messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -374,7 +374,7 @@ async def test_connect_fails_after_a_hard_stop() -> None:
 
 
 async def test_a_connection_in_memory_is_bounded_and_a_slow_reader_slow(autojump_clock) -> None:
-    """What nobody reads waits in the outbox, which has a bound; not in the stream."""
+    """Unread frames wait in the outbox, which is bounded, not in the stream."""
     settings = Settings.of(**QUIET, max_outbox_bytes=100_000, slow_consumer="disconnect")
     async with broker(settings) as handle:
         silent = await handle.connect()
@@ -419,7 +419,8 @@ async def test_messages_before_a_stop_are_delivered_and_clients_see_a_clean_end(
                 await ask(reader, frames.subscribe(f"/t/{number}", id=f"{number}"))
             for number in range(many):
                 await writer.send.send(frames.send(f"/t/{number % 10}", b"%d" % number))
-            # Who ends in order has sent it all; the broker has not read it all, perhaps.
+            # A client that ends cleanly has sent everything, but the broker may not have read it
+            # yet.
             await writer.shutdown()
             bodies = [(await reader.receive.receive()).body for _ in range(many)]
             handle.stop()
@@ -474,7 +475,7 @@ async def test_with_a_context_the_port_speaks_tls_alone() -> None:
         await handle.reload()
         async with open_client(url, ssl_context=trusted) as client:
             assert client.is_connected
-        # What is connected within the program is not encrypted.
+        # Connections within the program are not encrypted.
         async with joined(handle):
             pass
 
@@ -584,7 +585,7 @@ async def test_a_level_of_the_usual_logger_is_given_back(caplog: pytest.LogCaptu
 
 @pytest.fixture
 def gentle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ``run`` sets up for a process is not for that of the tests."""
+    """Undo the setup of the process by ``run``, which must not affect the tests."""
     for name in ("set_up_log", "set_up_garbage_collection", "set_up_threads"):
         monkeypatch.setattr(_run, name, lambda *_: None)
     monkeypatch.setattr(_run, "raise_file_limit", lambda _: None)

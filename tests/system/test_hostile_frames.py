@@ -53,7 +53,7 @@ Got = tuple[str, bytes]
 
 @frozen
 class Smuggle:
-    """Bytes of one client, what others get of them, and the ERROR that ends it, if any."""
+    """Bytes of one client, the messages that others receive, and the ERROR that ends it, if any."""
 
     id: str
     raw: bytes
@@ -110,7 +110,7 @@ SMUGGLES = [
     same("overflow-64", b"18446744073709551621"), same("overflow-32-and-more", b"9" * 400),
     Smuggle("length-overflow-32", to_t(b"12345", length(4294967301)) + EVIL, (),
             "body-too-large", covers="F31 F40"),
-    # A length that does not fit what follows.
+    # A wrong length.
     Smuggle("length-too-short", to_t(b"12345", length(4)) + EVIL, (), "missing-nul", covers="F28"),
     Smuggle("length-too-long-by-one", to_t(b"12345", length(6)) + EVIL, (), "missing-nul",
             covers="F28"),
@@ -316,7 +316,8 @@ def test_a_bomb_within_the_limits_costs_in_proportion_to_its_bytes(name: str) ->
 @pytest.mark.covers("F21", "F40")
 @pytest.mark.parametrize("name", ["colons", "as-much-as-may-be", "repeated", "wide"])
 async def test_bombs_pass_and_leave_nothing(dial: Dial, autojump_clock, name: str) -> None:
-    """What 1.0 writes raw is escaped for others, twice as long: charged, and given back."""
+    """Text that is raw in 1.0 is escaped for others, which doubles its length: charged, and
+    released."""
     reader, sender = await dial.connect("1.2"), await dial.connect("1.0")
     await reader.subscribe("/t")
     frame = b"SEND\ndestination:/t\n" + BOMBS[name] + b"\nx\0"

@@ -1,8 +1,8 @@
 """Every limit that a peer can reach, tested at the limit and one above.
 
-What a limit does where it is kept is tested beside that code; here a client runs into it over the
-wire: at the limit it is served, one above it is told the documented code, and its connection ends
-for the documented reason, with the WebSocket code of that. ``WHERE`` lists each limit of
+Other tests cover each limit beside its code. Here a client reaches it over the wire: at the limit
+it is served, one above it receives the documented code, and its connection ends for the documented
+reason, with the matching WebSocket code. ``WHERE`` lists each limit of
 docs/reference/limits.md with the test that holds it to one; a limit that is not there fails a test.
 """
 
@@ -185,7 +185,7 @@ async def test_at_the_limit_it_is_served_and_one_above_refused(
                 client.abort()
             else:
                 assert (frame.command, frame["code"]) == ("ERROR", case.code), frame
-                # A frame whose header block was never whole cannot tell its receipt.
+                # A frame without a complete header block has no known receipt.
                 assert frame.get("receipt-id") in (RECEIPT, None)
                 if case.code not in HEAD_CODES:
                     assert frame["receipt-id"] == RECEIPT
@@ -200,7 +200,7 @@ async def test_at_the_limit_it_is_served_and_one_above_refused(
 @pytest.mark.covers("F41")
 @pytest.mark.parametrize("step", [1, 100])
 async def test_the_limit_of_a_command(autojump_clock, step: int) -> None:
-    """At 32 bytes it is a command, if an unknown one; at 33 nobody waits for its end."""
+    """At 32 bytes it is an unknown command; at 33 its end is not awaited."""
     async with open_dial(**QUIET) as dial:
         for data, code in (
             (b"A" * MAX_COMMAND_BYTES + b"\n\n\0", "unknown-command"),
@@ -332,7 +332,7 @@ async def test_the_limit_of_one_address(autojump_clock, monkeypatch: pytest.Monk
         return StreamWire(f"{hosts.pop(0)}:{len(hosts)}", False, stream)
 
     monkeypatch.setattr(_server, "wire_over", far_wire)
-    # Far away, nobody would come in without a login.
+    # A remote client could not connect without a login.
     options = {**QUIET, "anonymous": "always", "max_connections_per_address": 2}
     async with open_dial(**options) as dial:
         hosts += ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"]
@@ -348,12 +348,13 @@ async def test_the_limit_of_one_address(autojump_clock, monkeypatch: pytest.Monk
         assert endings(dial) == {"too-many-from-address": 1, "client-disconnect": 1}
 
 
-# --- what waits -----------------------------------------------------------------------------------
+# --- waiting data
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("S02")
 async def test_the_limit_of_what_waits_in_queues(autojump_clock) -> None:
-    """Four fifths of the memory: the byte that does not fit is refused, all before it is kept."""
+    """Four fifths of the memory: the byte that does not fit is refused, earlier ones stay."""
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
         share, each = (1 << 20) * 4 // 5, 50_000
         # A message costs 256 beside its body; all of them have the same headers.
@@ -383,7 +384,7 @@ async def test_the_limit_of_what_waits_in_queues(autojump_clock) -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 4])
 async def test_the_limit_of_redeliveries(autojump_clock, most: int) -> None:
-    """One delivery more than redeliveries; then it is dead, and comes from there alone."""
+    """One delivery more than redeliveries; then it is a dead letter, and only available there."""
     async with open_dial(**QUIET, max_redeliveries=most) as dial:
         client = await dial.connect()
         await client.subscribe("/queue/q", headers={"ack": "client-individual"})

@@ -1,6 +1,7 @@
 """Hostile or vanished peers: slow, half-open, reset, never reading, and far too many.
 
-And what one client may ask for in bulk: subscriptions, patterns, selectors, transactions, receipts.
+It also tests bulk requests of one client: subscriptions, patterns, selectors, transactions,
+  receipts.
 Work is counted in steps and calls, never in seconds; time is virtual. After each attack nothing is
 left: no connection, no admission, no byte of the budget (``open_dial`` looks at its end, too).
 """
@@ -71,7 +72,7 @@ MIB = 1 << 20
     ],
 )
 async def test_a_byte_in_a_while_opens_no_session(autojump_clock, data: bytes) -> None:
-    """Before CONNECT no trickle keeps a connection: its time runs from when it was accepted."""
+    """Before CONNECT a trickle keeps no connection open: its time runs from its acceptance."""
     async with open_dial(**QUIET, connect_timeout_s=10.0) as dial:
         stream = await dial.stream()
         before = trio.current_time()
@@ -99,7 +100,7 @@ async def test_a_byte_in_a_while_opens_no_session(autojump_clock, data: bytes) -
 async def test_a_trickle_in_a_session_is_alive_charged_and_bounded(
     autojump_clock, transport: str, start: bytes, code: str
 ) -> None:
-    """Any byte is a sign of life, so only the limits end it; what it holds is in the budget."""
+    """Any byte is a sign of life, so only the limits end it. Its memory is in the budget."""
     limits = {"max_body_bytes": 400, "max_header_block_bytes": 400}
     async with open_dial(transport, **QUIET, **limits) as dial:
         client = await dial.open()
@@ -178,7 +179,7 @@ async def test_a_reset_at_any_byte_of_a_real_connection(how: str) -> None:
 async def test_a_crowd_that_vanished_is_found_by_its_silence(
     autojump_clock, transport: str
 ) -> None:
-    """Half-open: no FIN, no reset, nothing more ever; and messages for it wait."""
+    """Half-open: no FIN, no reset, no further data, and messages for it wait."""
     async with open_dial(transport, **QUIET) as dial:
         for number in range(100):
             client = await dial.open()
@@ -201,7 +202,7 @@ async def test_a_crowd_that_vanished_is_found_by_its_silence(
 async def test_ten_thousand_connects_in_a_minute(
     autojump_clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some connect and stay a while, some never say a word, some go at once; 50 are admitted."""
+    """Some connect and stay a while, some stay silent, some leave immediately; 50 are admitted."""
     async with open_dial(**QUIET, max_connections=50, connect_timeout_s=1.0, linger_s=0.1) as dial:
         await dial.start()
         server, most = dial.server, 0
@@ -210,7 +211,9 @@ async def test_ten_thousand_connects_in_a_minute(
         def entered(admission: Admission, wire: Wire) -> RemoteError | None:
             nonlocal most
             refusal = enter(admission, wire)
-            most = max(most, admission.admitted)  # at once: some go before they could be counted
+            most = max(
+                most, admission.admitted
+            )  # immediately: some leave before they can be counted
             return refusal
 
         monkeypatch.setattr(Admission, "enter", entered)
@@ -290,7 +293,7 @@ def pairs_of_begin(count: int) -> bytes:
 
 
 def queries(count: int) -> bytes:
-    """The answer is much larger than the question, which only who is on this machine may ask."""
+    """The answer is much larger than the question, which only local clients may ask."""
     return frame_bytes("DIAG", (), b"subs") * count
 
 
@@ -494,7 +497,8 @@ async def test_a_hostile_selector_is_evaluated_and_the_broker_goes_on(
 
 
 async def hold(dial: Dial, command: str, count: int, size: int, **pairs: str) -> int:
-    """So many clients each have the broker keep a body of this size; how many it took."""
+    """Let clients each make the broker store a body of this size. Return the number that it
+    accepted."""
     taken = 0
     for _ in range(count):
         client = await dial.connect()
@@ -519,7 +523,7 @@ async def test_transactions_of_many_share_one_budget(autojump_clock) -> None:
 
 
 async def test_transactions_that_are_never_ended_stop_nobody_else(autojump_clock) -> None:
-    """Within every limit of its own, one client must not be able to end all traffic of others."""
+    """A client within its own limits must not be able to stop all traffic of others."""
     async with open_dial(**QUIET, max_memory_bytes=MIB) as dial:
         await hold(dial, "SEND", 18, 60_000, destination="/t", transaction="a")
         other = await dial.connect()
@@ -533,7 +537,7 @@ async def test_transactions_that_are_never_ended_stop_nobody_else(autojump_clock
 async def test_a_full_queue_and_frames_that_never_end_do_not_lock_its_consumers_out(
     autojump_clock,
 ) -> None:
-    """Four fifths wait in a queue, a tenth in halves of frames: who would empty it must be read."""
+    """Four fifths wait in a queue, a tenth in incomplete frames: consumers must still be read."""
     async with open_dial(**QUIET, max_memory_bytes=MIB) as dial:
         publisher = await dial.connect()
         await publisher.publish("/queue/q", *[b"x" * 50_000] * 16, receipt=True)
@@ -554,7 +558,7 @@ async def test_a_full_queue_and_frames_that_never_end_do_not_lock_its_consumers_
 
 
 async def empty(dial: Dial) -> None:
-    """Take out what waits in the queue, so that the test ends as it began."""
+    """Consume the messages in the queue, so that the test ends as it began."""
     reader = await dial.connect()
     await reader.subscribe("/queue/q", headers={"x-prefetch-count": "1000"})
     while dial.server.memory.used_bytes:
@@ -566,7 +570,7 @@ async def empty(dial: Dial) -> None:
 
 
 async def test_groups_and_ids_of_subscriptions_are_charged_too(dial: Dial, autojump_clock) -> None:
-    """Names of 15 KB each, which nothing but their number bounded."""
+    """Names of 15 KB each, which only their number would bound."""
     client, memory = await dial.connect(), dial.server.memory
     await client.fence()
     before = memory.tables_bytes
@@ -595,7 +599,7 @@ async def test_groups_and_ids_of_subscriptions_are_charged_too(dial: Dial, autoj
 
 @pytest.mark.parametrize("size", [1, 100, 4000])
 async def test_the_start_of_a_frame_is_charged(dial: Dial, autojump_clock, size: int) -> None:
-    """What the codec keeps until the frame is whole is memory as well."""
+    """Bytes that the codec holds until the frame is complete are memory as well."""
     socket = await open_session(dial)
     await socket.send(ws(TEXT, send(b"x" * 5000))[:size])
     await trio.testing.wait_all_tasks_blocked()
@@ -611,7 +615,7 @@ async def test_the_start_of_a_frame_is_charged(dial: Dial, autojump_clock, size:
 
 @pytest.mark.covers("W14", "W22")
 async def test_a_message_that_never_ends_holds_nothing(autojump_clock) -> None:
-    """Fragments for ever: what they carry is handed on, and STOMP's own limits bound the rest."""
+    """Endless fragments: their payload is passed on, and STOMP's own limits bound the rest."""
     async with open_dial(**QUIET, max_body_bytes=100_000) as dial:
         socket = await open_session(dial)
         await socket.send(ws(BINARY, fin=False))
@@ -635,12 +639,12 @@ async def test_a_flood_of_pings_costs_a_pong_for_each_read(dial: Dial, autojump_
     flood = b"".join(ws(PING, b"%d" % number) for number in range(5000))
     await socket.send(*pieces(flood, RECEIVE_BYTES))
     await socket.until(lambda it: it.pongs[-1:] == (b"4999",))
-    # Who is new is read in smaller pieces at first.
+    # A new client is read in smaller pieces at first.
     assert len(socket.pongs) <= 1 + math.ceil((len(flood) - FIRST_BYTES) / RECEIVE_BYTES)
 
 
 async def test_many_idle_websockets_with_half_a_frame(dial: Dial, autojump_clock) -> None:
-    """Each holds what it sent of a small frame, at most 8 KiB, until it goes."""
+    """Each holds the received part of a small frame, at most 8 KiB, until it leaves."""
     half = ws(BINARY, b"x" * 8000)[:4000]
     sockets = [await open_session(dial) for _ in range(50)]
     for socket in sockets:

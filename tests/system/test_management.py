@@ -1,4 +1,4 @@
-"""The management interface over real sockets: what it does, who may, and what ends it."""
+"""The management interface over real sockets: its operations, permissions, and limits."""
 
 import json
 from collections.abc import AsyncIterator
@@ -243,7 +243,7 @@ async def test_built_in_rules_are_named(tmp_path: Path) -> None:
     "headers", [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}]
 )
 async def test_pages_of_others_can_do_nothing(headers: dict[str, str]) -> None:
-    """Without users, whoever is on this machine may; a page in its browser may not."""
+    """Without users, any local client may use it; a page in a local browser may not."""
     async with served() as broker:
         client = await broker.connect({})
         await client.publish(Q, b"a", receipt=True)
@@ -329,7 +329,7 @@ async def depths(broker: Served) -> dict[str, int]:
 
 @pytest.fixture
 async def managed() -> AsyncIterator[tuple[Dial, Client]]:
-    """Yield a broker whose queue has a message and, for a COMMIT without end, hands out nothing."""
+    """Yield a broker with a message that it cannot deliver because of an endless COMMIT."""
     async with open_dial(MEMORY, connect_timeout_s=5.0, **QUIET) as dial:
         await dial.start()
         add_all(dial)

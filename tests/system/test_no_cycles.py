@@ -20,7 +20,7 @@ COUNT = 20
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """The collector of garbage does nothing by itself."""
+    """Disable automatic garbage collection."""
     while gc.collect():  # what other tests have left
         pass
     gc.freeze()  # and need not be walked again
