@@ -21,7 +21,7 @@ COUNT = 20
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Disable automatic garbage collection."""
-    while gc.collect():  # what other tests have left
+    while gc.collect():  # garbage of other tests
         pass
     gc.freeze()  # and need not be walked again
     gc.disable()
@@ -32,7 +32,7 @@ def no_collector() -> Iterator[None]:
 
 
 def expect_no_garbage() -> None:
-    """Check that the collector finds nothing of ours, or what may still be in somebody's frame."""
+    """Check that the collector finds no objects of ours, except those still in a frame."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     gc.set_debug(0)
@@ -118,7 +118,7 @@ async def test_a_waiting_message_keeps_no_connection_in_memory(no_collector: Non
         assert len(known) >= COUNT
         assert len({id(each()) for each in known if each() is not None}) <= 1
         last = await dial.connect()
-        for number in range(COUNT):  # what waits is taken, so that nothing is left
+        for number in range(COUNT):  # consume the waiting messages, so that nothing is left
             await last.subscribe(f"/queue/b{number}", id=str(number))
             await last.receive()
 

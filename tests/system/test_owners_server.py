@@ -1,4 +1,4 @@
-"""What removed users leave behind in a whole broker, removed at SIGHUP or while it is down."""
+"""The remains of removed users in a whole broker, removed at SIGHUP or while it is down."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -39,7 +39,7 @@ async def enter(made: Served, who: tuple[str, str]) -> Client:
 
 
 async def leave_things(made: Served, who: tuple[str, str], delay_ms: int) -> None:
-    """One scheduled message, and one last value; and be gone."""
+    """Leave one scheduled message and one last value, and disconnect."""
     client = await enter(made, who)
     saved, body = {"persistent": "true"}, who[0].encode()
     later = {"AMQ_SCHEDULED_DELAY": str(delay_ms)}
@@ -49,7 +49,7 @@ async def leave_things(made: Served, who: tuple[str, str], delay_ms: int) -> Non
 
 
 async def found(made: Served, wait_s: float) -> tuple[list[bytes], list[bytes]]:
-    """What bob is given of schedules, and of last values."""
+    """Return the scheduled messages and the last values that bob receives."""
     client = await enter(made, BOB)
     frames = []
     for name, id in ((f"{T}.alice", "t"), (f"{T}.bob", "u"), (Q, "q")):

@@ -1,4 +1,4 @@
-"""A broker without what only Linux has, and without what Windows lacks."""
+"""A broker without the features that only Linux has, and without those that Windows lacks."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.tool_fakes import PATIENCE_S, run, running
 
-# What macOS and the BSDs lack. Trio itself goes on to use epoll.
+# Features that macOS and the BSDs lack. Trio itself goes on to use epoll.
 ELSEWHERE = """
 import io, os, socket, sys, types
 from trio_stomp.transport.wire import _sliced_poll

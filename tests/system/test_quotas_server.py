@@ -32,7 +32,7 @@ def users(tmp_path: Path) -> str:
 
 
 async def fills(client: Client, name: str) -> str:
-    """Send to a queue as long as RECEIPTs come, which they do a while; what the ERROR says."""
+    """Send to a queue until an ERROR arrives, after some RECEIPTs. Return its code."""
     for number in range(100):
         headers = {"destination": name, "receipt": f"{number}"}
         await client.send("SEND", headers, MUCH)
@@ -64,7 +64,7 @@ async def test_a_user_who_fills_the_memory_leaves_room_for_others(users: str) ->
 async def test_a_user_who_fills_the_disk_leaves_room_for_others_after_a_restart_too(
     users: str, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, mallory was told "storage" when nothing was left, and so was everybody."""
+    """Regression: mallory, and all others, received "storage" only when no space was left."""
     most, memory = 16 * 1024 * 1024, {"max_memory_bytes": 256 * 1024 * 1024}
     if kind == "journal":
         store = {"data_dir": str(tmp_path / "data"), "max_store_bytes": most}
@@ -88,7 +88,7 @@ async def test_a_user_who_fills_the_disk_leaves_room_for_others_after_a_restart_
 
 
 async def stores(client: Client, name: str) -> tuple[str, int]:
-    """Send what survives as long as RECEIPTs come; the code of the ERROR, and how many came."""
+    """Send durable messages until an ERROR arrives. Return its code, and the number of RECEIPTs."""
     for number in range(200):
         headers = {"destination": name, "receipt": f"{number}", "persistent": "true"}
         await client.send("SEND", headers, MUCH)

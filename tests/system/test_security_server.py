@@ -228,7 +228,7 @@ async def test_automatic_credentials_from_foreign_pages_are_ignored(
             await client.connect()
             client = await upgraded(dial, ambient, foreign)
             await refused(client, "authentication-required")
-        # A token that the page itself knows is its own.
+        # A token set by the page itself counts.
         client = await upgraded(dial, foreign, path=f"/ws?access_token={token('carol')}")
         await client.connect()
     named = "https://app.example"

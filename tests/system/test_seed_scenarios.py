@@ -41,7 +41,7 @@ async def ask(client: Client, query: str) -> str:
 
 
 async def sizes(dial: Dial) -> dict[str, int]:
-    """The four figures, asked for on a connection of its own that never connects."""
+    """Return the four figures, requested on a separate connection without CONNECT."""
     client = await dial.open()
     words = ("session-size", "session-encoded-size", "session-connected-size", "pubsub-size")
     figures = {word: int(await ask(client, word)) for word in words}
@@ -203,7 +203,7 @@ async def test_a_thousand_subscriptions_on_one_connection(transport: str) -> Non
 
 @pytest.mark.parametrize(("transport", "count"), [(TCP, 1023), (WS_TCP, 200)])
 async def test_many_connect_in_parallel(transport: str, count: int) -> None:
-    """Every one is CONNECTED, and its session is a number of its own; then each subscribes."""
+    """Each one is CONNECTED with a unique session number, and subscribes."""
     async with open_dial(transport, **QUIET) as dial:
         await dial.start()
         sessions: list[str] = []
@@ -254,7 +254,7 @@ async def test_many_come_send_receive_and_go(transport: str) -> None:
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_ttl_one_to_one(autojump_clock, transport: str) -> None:
-    """800 clients each send to a topic of their own before they subscribe to it."""
+    """800 clients each send to their own topic before they subscribe to it."""
     async with open_dial(transport, **QUIET, ttl_ms=60_000) as dial:
         await dial.start()
         done = 0
@@ -323,7 +323,7 @@ async def test_round_robin_has_a_counter_for_each_destination() -> None:
 @EACH_WAY
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_diag_on_request(transport: str, version: str) -> None:
-    """SEND ``session``, ``ws_buffer``, ``stale``, …: the MESSAGE comes with the figures (A8)."""
+    """SEND ``session``, ``ws_buffer``, ``stale``, …: the MESSAGE has the figures (A8)."""
     async with open_dial(transport, **QUIET) as dial:
         client = await dial.connect(version)
         topic = "DIAG/0.123"

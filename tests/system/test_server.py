@@ -91,7 +91,7 @@ async def test_cancelled_while_it_starts_it_closes_its_sockets(steps: int) -> No
 
 
 def without_farewell(frames: list[Received], farewell: str) -> list[Received]:
-    """What came before the end, which must be told as the option says."""
+    """Return the frames before the farewell, which must be as the option says."""
     if farewell == "close":
         return frames
     assert frames[-1]["code"] == "shutting-down"
@@ -122,7 +122,7 @@ async def test_all_that_was_received_before_a_stop_is_processed(
 async def test_a_reader_that_waits_for_room_loses_nothing_to_a_stop(
     autojump_clock, farewell: str
 ) -> None:
-    """The inbox is full: what these readers hold has been received all the same."""
+    """The inbox is full, but the frames held by these readers have been received."""
     async with open_dial(**QUIET, farewell=farewell, max_input_queue_size=4) as dial:
         watcher = await dial.connect()
         await watcher.subscribe("/t")
@@ -132,7 +132,7 @@ async def test_a_reader_that_waits_for_room_loses_nothing_to_a_stop(
             for number, publisher in enumerate(publishers):
                 body = b"%d" % number
                 nursery.start_soon(publisher.publish, "/t", body, body, body)
-            # At once: all of them have been read from, and most wait for the inbox.
+            # Immediately: all of them have been read from, and most wait for the inbox.
             await until(lambda: sum(each.frames_in for each in connections) == 1 + 30 + 11)
             dial.handle.stop()
         frames = without_farewell(await watcher.read_to_end(), farewell)
@@ -207,7 +207,7 @@ async def test_messages_on_their_way_are_written_before_the_farewell(
 
 
 async def test_connections_that_come_with_the_stop_are_turned_away(autojump_clock) -> None:
-    """Accepted, but not yet served when the broker stops: nobody told them, nobody may wait."""
+    """They are accepted, but not yet served when the broker stops. It must not wait for them."""
     for steps in range(12):
         async with open_dial(**QUIET, shutdown_grace_s=50.0) as dial:
             await dial.start()
@@ -251,7 +251,7 @@ class AtStep(trio.abc.Instrument):
 
 
 async def busy_client(listener: MemoryListener, number: int) -> None:
-    """Everything a client does, for as long as the broker lets it."""
+    """Perform all operations of a client, as long as the broker lets it."""
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError, AssertionError):
         websocket = number % 2 == 1
         stream = listener.connect()
@@ -430,7 +430,7 @@ async def test_a_bug_in_the_core_costs_the_connection_that_met_it(
 
 
 async def test_when_the_dispatcher_dies_everybody_is_let_go_at_once(autojump_clock) -> None:
-    """Nothing may wait for it any more; and whoever runs the broker sees why it ended."""
+    """Nothing may wait for it any more, and the caller of the broker sees why it ended."""
 
     def die(now: float) -> None:
         raise KeyboardInterrupt
@@ -466,7 +466,7 @@ async def test_when_the_dispatcher_dies_everybody_is_let_go_at_once(autojump_clo
 
 
 async def test_heart_beats_of_an_idle_broker_pile_nothing_up(dial: Dial, autojump_clock) -> None:
-    """Nothing wakes the dispatcher, whose turns clear what the outboxes leave."""
+    """Nothing wakes the dispatcher, whose turns clean up after the outboxes."""
     await dial.connect("1.2", {"heart-beat": "0,1000"})
     before = dial.server.dispatcher.turns
     await trio.sleep(3600)

@@ -1,4 +1,4 @@
-"""Cores for the tests of the broker. In the end nothing may be left in them."""
+"""Cores for the tests of the broker. At the end of a test they must be empty."""
 
 from collections.abc import Iterator
 

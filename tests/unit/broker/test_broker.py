@@ -376,7 +376,7 @@ def test_other_policies_hold_for_what_is_there_already():
     reader = core.peer()
     for id, name in enumerate(("/queue/q", "/topic/t", "/queue/new")):
         reader.subscribes(name, f"{id}")
-    # What waits stays, though it is more than the new bound allows.
+    # Waiting messages stay, although they exceed the new bound.
     assert reader.bodies() == ["a", "b", "parked", "x", "y"]
     assert core.broker.overflow.dropped == 1
     assert publisher.frames("ERROR") == []
@@ -389,7 +389,8 @@ def test_other_policies_hold_for_what_is_there_already():
     assert publisher.error().get("code") == "queue-full"
 
 
-# --- the outbox of who has gone -------------------------------------------------------------------
+# --- the outbox of a lost client
+# -------------------------------------------------------------------
 
 
 def test_reference_to_a_removed_client_holds_no_state(core: Core):
@@ -420,7 +421,7 @@ def test_reference_to_a_removed_client_holds_no_state(core: Core):
 
 @pytest.mark.parametrize("kept", ["parked", "stream"])
 def test_time_passes_in_several_turns_if_much_has_expired(kept: str):
-    """Whoever looks at the timers calls ``tick`` again."""
+    """The caller of the timers calls ``tick`` again."""
     policy = DestinationPolicy(stream=True, stream_max_age_ms=1000)
     core = Core(
         BrokerPolicies(ttl_ms=1000 if kept == "parked" else 0),

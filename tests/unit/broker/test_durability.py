@@ -1,4 +1,4 @@
-"""What a client must wait for, what it is told after a failure, and that others never wait."""
+"""Waits of clients for the store, errors after a failure, and other clients, which never wait."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ Q = "/queue/q"
 
 
 def slow(**fields: object) -> DurableBench:
-    """A bench whose store answers when it is told to."""
+    """Return a bench whose store answers on request."""
     book = {Q: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
     return DurableBench(book=book, is_prompt=False)
 
@@ -26,7 +26,7 @@ def stores(actor: Actor, *bodies: str, to: str = Q, receipt: bytes | None = None
 
 
 def summary(frames: list[Received]) -> list[str]:
-    """Frames in short: a body, or what was answered."""
+    """Return short forms of frames: the body, or the answer."""
     return [
         frame.text if frame.command == "MESSAGE" else f"{frame.command} {frame.get('receipt-id')}"
         for frame in frames
@@ -34,11 +34,11 @@ def summary(frames: list[Received]) -> list[str]:
 
 
 def ends(core: DurableBench) -> None:
-    """Nothing is left under way, nor charged for."""
+    """Check that nothing is in progress or charged."""
     while core.turns:
         core.answers()
     core.ends()
-    core.turn()  # what was lost with its consumer has failed once more, which is stored too
+    core.turn()  # messages lost with their consumer have failed once more, which is stored too
     while core.turns:
         core.answers()
     assert core.memory.kept_bytes == core.log.pending_bytes == 0
@@ -47,7 +47,7 @@ def ends(core: DurableBench) -> None:
 
 @pytest.fixture
 def core() -> Iterator[DurableBench]:
-    """One whose store answers when it is told to; in the end nothing is left."""
+    """Yield a core whose store answers on request. It must be empty at the end."""
     core = slow()
     yield core
     ends(core)

@@ -14,7 +14,7 @@ NEW, DOUBT = "it does not answer", "it may be stored"
 
 @pytest.fixture
 def core() -> Iterator[DurableBench]:
-    """One whose store answers when it is told to; in the end nothing is left."""
+    """Yield a core whose store answers on request. It must be empty at the end."""
     core = DurableBench(book={}, is_prompt=False)
     yield core
     for end in (core.turn, core.ends):

@@ -1,4 +1,4 @@
-"""From what a store holds to the core's state: everything is there, and nothing twice."""
+"""Recovery of the core's state from a store: everything is there, and nothing twice."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def stores(actor: Actor, *bodies: str, to: str = Q, **headers: str) -> None:
 
 
 def emptied(core: DurableBench) -> None:
-    """Nothing is left anywhere."""
+    """Check that nothing is left."""
     core.turn()
     assert core.store.statistics().live_messages == 0
     assert core.memory.kept_bytes == 0

@@ -1,4 +1,4 @@
-"""What a refused frame leaves behind: no destination."""
+"""A refused frame leaves no destination."""
 
 import pytest
 
@@ -31,7 +31,7 @@ SENDS: list[tuple[str, dict[str, str]]] = [
 
 
 def bench() -> tuple[Bench, Actor, list[str]]:
-    """One with a destination in use, a client, and the names of what it knows."""
+    """Return a bench with a destination in use, a client, and the names of its destinations."""
     full = DestinationPolicy(overflow="reject", max_messages=1)
     made = Bench(
         book={"/queue/full": full}, policies=BrokerPolicies(max_subscriptions_per_connection=2)

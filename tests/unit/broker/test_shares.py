@@ -1,4 +1,4 @@
-"""One client cannot hold others up: what is large is done in pieces, and others come between."""
+"""One client cannot delay others: large work is done in pieces, with others in between."""
 
 import random
 
@@ -39,7 +39,7 @@ def test_a_batch_that_takes_long_waits_for_those_of_others(desk: Clocked):
     assert busy.outbox.is_paused, "it is not read meanwhile"
     light.sends("/queue/q", "light")
     assert desk.waiting("/queue/q")[-1] == "light"
-    busy.sends("/queue/q", "behind")  # what was read before the pause
+    busy.sends("/queue/q", "behind")  # the frames read before the pause
     assert desk.broker.has_more
     desk.settles()
     assert not busy.outbox.is_paused
@@ -300,7 +300,7 @@ def test_a_search_ends_with_its_consumer(desk: Clocked):
 
 
 def asked(desk: Clocked) -> list[Actor]:
-    """ASKED subscribers to TOPIC, each with a selector of its own; the even ones want k = 'v'."""
+    """Return ASKED subscribers to TOPIC with a selector each. The even ones select k = 'v'."""
     actors = [desk.actor() for _ in range(ASKED)]
     for number, actor in enumerate(actors):
         wanted = "v" if number % 2 == 0 else "w"
@@ -372,7 +372,7 @@ def test_a_stored_message_asks_in_pieces_and_is_published_in_one():
     assert [texts(actor.writes()) for actor in actors] == [["a"]] * ASKED
 
 
-# What a client of the dialect stompica leaves behind.
+# State left by a client of the dialect stompica.
 
 
 def test_a_session_that_ends_on_a_socket_that_stays_ends_in_pieces():

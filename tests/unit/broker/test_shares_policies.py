@@ -1,4 +1,4 @@
-"""Other policies hold for what is there already bit by bit, where that is much."""
+"""New policies apply to many existing destinations in pieces."""
 
 from attrs import field, frozen
 
@@ -12,7 +12,7 @@ MANY = 2_000
 
 @frozen(eq=False, repr=False)
 class Counting(PolicyBook):
-    """Notes what it was asked about."""
+    """Records the names that it is called with."""
 
     asked: list[str] = field(factory=list)
 

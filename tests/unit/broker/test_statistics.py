@@ -9,7 +9,7 @@ from trio_stomp.broker import BrokerPolicies, DestinationPolicy, Subscription
 
 
 class Unlisted(dict):  # type: ignore[type-arg]
-    """Counts what it holds, and gives nothing of it away."""
+    """A collection with a length that cannot be iterated."""
 
     def __iter__(self) -> Any:
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Queues and the store: what goes there, in which order it is seen, and what dies on the way."""
+"""Queues and the store: stored messages, the order of visibility, and dead letters."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,7 +29,7 @@ def answered(core: DurableBench) -> None:
 
 
 def left(core: DurableBench, name: str = Q) -> list[str]:
-    """What a restart finds in a queue, once somebody reads it."""
+    """Return the messages of a queue after a restart."""
     again = core.restarts()
     reader = again.reader(name, ack="client")
     return reader.bodies()
@@ -41,7 +41,7 @@ def flat(records: Sequence[Record]) -> list[type]:
 
 @pytest.fixture
 def core() -> Iterator[DurableBench]:
-    """In the end nothing is left."""
+    """Yield a core that must be empty at the end of the test."""
     core = made(is_prompt=False)
     yield core
     core.ends()
@@ -384,7 +384,7 @@ def test_an_ack_that_none_waits_for_may_be_in_a_transaction() -> None:
 
 @pytest.mark.parametrize(("size", "is_kept"), [(100, True), (2000, False)])
 def test_long_header_blocks_are_not_kept_a_second_time(size: int, is_kept: bool) -> None:
-    """Neither as the store writes them, nor for other runs: nobody would be charged."""
+    """Neither as stored, nor for other runs, because they would be charged to nobody."""
     core = DurableBench(book={})
     run = run_of("/queue/a", ["m"], (("persistent", "true"), ("x", "h" * size)))
     core.actor().does(run)

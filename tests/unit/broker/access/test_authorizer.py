@@ -1,7 +1,7 @@
-"""Who may do what: every command on every kind of destination, for every set of rights.
+"""Authorization: every command on every kind of destination, for every set of rights.
 
-What each command needs is written down here a second time, by hand; the rules grant each client one
-action or a few, and whoever lacks one of those needed must be told, and nothing may have changed.
+The needs of each command are listed here a second time, by hand. The rules grant each client one
+action or a few. A client that lacks a needed one must get an ERROR, and nothing may have changed.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class Case:
     """One command on one destination.
 
     Args:
-      needs: What it takes, all of it.
+      needs: All the actions that it needs.
     """
 
     name: str
@@ -68,7 +68,7 @@ def sends(name: str, **headers: str) -> Callable[[Peer], None]:
 
 
 def buffers(name: str) -> Callable[[Peer], None]:
-    """SEND in a transaction: the core is told before COMMIT."""
+    """SEND in a transaction: the core checks it before COMMIT."""
     return lambda peer: peer.does(Received((), run_of(name).head))
 
 
@@ -177,7 +177,7 @@ def roles() -> Iterator[frozenset[Action]]:
 
 
 def state_of(core: Core) -> object:
-    """What must not change if a client is refused."""
+    """Return the state that must not change if a client is refused."""
     broker = core.broker
     return (
         # A route that was only looked at may stay, until there are too many.
@@ -225,7 +225,7 @@ def test_without_rules_nothing_is_denied(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_rule_for_everybody_does_not_apply_to_anonymous_clients(case: Case) -> None:
-    """A rule that names no user is for those who have logged in."""
+    """A rule that names no user applies to logged-in users."""
     core = core_with(AccessRules((Rule(True, frozenset(Action), ("**",)),)))
     peer = core.peer(identity=ANONYMOUS, client_id=case.client_id)
     case.does(peer)
@@ -237,7 +237,8 @@ WATCHING = frozenset({MONITOR, ADMIN})
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_built_in_rules(case: Case) -> None:
-    """Whoever has logged in may use destinations, but not watch others, nor end what is theirs."""
+    """Logged-in users may use destinations, but neither monitor others, nor end their
+    subscriptions."""
     for role in ("", "monitor", "admin"):
         core = core_with(built_in_rules())
         identity = Identity("alice", frozenset({role} if role else ()), method="token")
@@ -248,7 +249,7 @@ def test_the_built_in_rules(case: Case) -> None:
         assert bool(peer.frames("ERROR")) == bool(denied), role
 
 
-# --- what a matrix does not show ------------------------------------------------------------------
+# --- beyond the matrix ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -352,7 +353,7 @@ def test_the_topics_that_a_client_may_send_to_are_asked_for_once_and_bounded() -
 
 
 def test_permissions_shared_by_connections_are_cached_once_and_by_size() -> None:
-    """F11: 60 connections that sent to 4,090 names of 1 KB each had 324 MiB that nobody counted."""
+    """F11: 60 connections that sent to 4,090 names of 1 KB each took 324 uncounted MiB."""
     core = Core(rules=rules_for(frozenset({SEND})))
     peers = [core.peer(identity=ALICE) for _ in range(9)]
     for number, peer in enumerate(peers):
@@ -417,7 +418,7 @@ def test_cleared_permissions_are_looked_up_again() -> None:
 
 
 def test_a_second_session_on_a_connection_has_nothing_of_the_first() -> None:
-    """stompica's clients may log out and in again, as somebody else."""
+    """stompica's clients may log out and in again as another user."""
     rules = AccessRules((Rule(True, frozenset(Action), ("**",), ("alice",)),))
     core = Core(rules=rules, dialect="stompica")
     peer = core.peer(identity=ALICE)
@@ -460,7 +461,7 @@ def test_whose_it_became_is_known_after_a_restart() -> None:
 
 
 def test_each_user_has_names_of_his_own() -> None:
-    """F21: nobody can take another's name first; what each missed comes to him, restarts or not."""
+    """F21: a user cannot take another's name. Each gets the missed messages, restarts or not."""
     core = DurableBench()
     rules = AccessRules((Rule(True, frozenset(Action), ("**",)),))
     users = [Identity(name, method="passcode") for name in ("mallory", "bob", "a%01", "a")]
@@ -510,7 +511,7 @@ def test_one_user_leaves_others_room_for_durable_subscriptions() -> None:
     joins(core, ALICE, "/topic/b", "e")
     assert sorted(owners(core)) == ["", "alice", "bob"]
     core.broker.use_rules(None, lambda _: True, core.now)
-    joins(core, ALICE, "/topic/c", "f")  # nobody has to log in: nobody is told from others
+    joins(core, ALICE, "/topic/c", "f")  # no login is required: users are not distinguished
     assert sorted(owners(core)) == ["", "alice", "alice", "bob"]
 
 
@@ -523,12 +524,12 @@ def test_where_nothing_is_denied_a_name_is_everybodys() -> None:
 
 
 def owners(core: DurableBench) -> list[str]:
-    """Whose the durable subscriptions are."""
+    """Return the owners of the durable subscriptions."""
     return [binding.owner for binding in core.broker.bindings.durables]
 
 
 def joins(core: DurableBench, identity: Identity, to: str = "/topic/a", name: str = "d") -> Actor:
-    """Somebody subscribes to a durable subscription of the client id ``c``."""
+    """Subscribe to a durable subscription of the client id ``c``."""
     actor = core.actor()
     headers = (("client-id", "c"),)
     actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, headers, identity))

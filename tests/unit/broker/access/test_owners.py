@@ -1,4 +1,4 @@
-"""What a user leaves behind, scheduled messages and last values, goes on only while he may send."""
+"""Scheduled messages and last values of a user stay only while the user may send."""
 
 from typing import Any
 
@@ -130,7 +130,7 @@ def test_returning_user_finds_the_state_unchanged(core: DurableBench) -> None:
 
 
 def test_messages_of_unknown_senders_stay(core: DurableBench) -> None:
-    """An older broker did not write down who sent it: an upgrade loses nothing."""
+    """An older broker did not store the sender: an upgrade loses nothing."""
     lines = f"destination:{Q}\npersistent:true\nAMQ_SCHEDULED_DELAY:5000\n".encode()
     put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
     last = Put(f"retained:{T}", 2, f"destination:{T}\nretain:set\n".encode(), [b"last"])

@@ -1,4 +1,4 @@
-"""What one client may do at a name, and at all that a wildcard reaches."""
+"""The rights of one client at a name, and at all names that a wildcard matches."""
 
 from itertools import product
 
@@ -208,7 +208,7 @@ def some_rules(draw: st.DrawFn) -> tuple[Rule, ...]:
                     location=str(number),
                 )
             )
-        except OptionError:  # the rule says itself what is wrong with it
+        except OptionError:  # the rule reports its own error
             continue
     return tuple(made)
 
@@ -248,7 +248,7 @@ def test_nothing_that_an_allowed_wildcard_reaches_is_denied(
         assert [name for name in denied if matches(pattern, name)] == []
 
 
-# What is remembered.
+# The cache.
 
 
 def test_an_answer_is_found_once(monkeypatch: pytest.MonkeyPatch):

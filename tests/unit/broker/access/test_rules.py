@@ -1,4 +1,4 @@
-"""Rules: who they are for, what {user} in them may become, and the rules that are built in."""
+"""Rules: their users, the values of {user}, and the built-in rules."""
 
 import re
 
@@ -50,7 +50,7 @@ def rights(user: str, *rules: Rule, roles: str = "", **groups: str) -> Rights:
     return AccessRules(rules, members).rights(identity)
 
 
-# Who a rule is for.
+# Users that a rule applies to.
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def rights(user: str, *rules: Rule, roles: str = "", **groups: str) -> Rights:
     [
         (allow("**"), "alice", True),
         (allow("**"), "", False),
-        (allow("**"), "anonymous", False),  # a token that says so is worth no more than none
+        (allow("**"), "anonymous", False),  # a token with this user is worth no more than none
         (allow("**", users="*"), "alice", True),
         (allow("**", users="*"), "", False),
         (allow("**", users="*"), "anonymous", False),
@@ -128,7 +128,7 @@ def test_globs_are_what_regular_expressions_are(glob: str, text: str):
 
 def test_no_glob_takes_longer_than_its_text():
     glob = "a*" * (MAX_GLOB // 2 - 1) + "b"
-    assert not glob_matches(glob, "a" * 20_000)  # one that goes back and forth would not end
+    assert not glob_matches(glob, "a" * 20_000)  # a backtracking one would not end
 
 
 # {user}.
@@ -346,7 +346,7 @@ def test_wildcards_by_the_built_in_rules(text: str, is_allowed: bool, is_allowed
             assert all(user.decide(*each).allowed for each in asked) is wanted, asked
 
 
-# What needs monitor.
+# Actions that need monitor.
 
 
 @pytest.mark.parametrize("name", [*KEPT, "DIAGNOSE", "/queue/monitor"])
@@ -381,7 +381,7 @@ DIAG = Pattern((), glued="DIAG")
         ("receive", "/queue/*", ["receive /queue/*"]),
         ("browse", "/queue/*", ["browse /queue/*"]),
         ("browse", "/queue/a", ["browse /queue/a"]),
-        ("browse", "/topic/a", ["receive /topic/a"]),  # whoever browses a topic consumes
+        ("browse", "/topic/a", ["receive /topic/a"]),  # browsing a topic consumes
         ("create", ">", ["create >"]),
         # A stream is as open as its topic.
         ("receive", "/stream/topic/a", ["receive /topic/a"]),

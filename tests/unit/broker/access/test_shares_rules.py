@@ -1,5 +1,5 @@
-"""Other rules hold for who is here already bit by bit, where they are many; for what they send at
-once. And what a reload has to read and to compare, a thread does."""
+"""New rules apply to many connected clients in pieces, and to their new frames immediately. A
+thread reads and compares the rules of a reload."""
 
 import signal
 import threading
@@ -29,7 +29,7 @@ SOME = allowing("/topic/a", "/topic/t*")
 
 
 def crowd(desk: Clocked, *names: str) -> list[Actor]:
-    """MANY who are subscribed; rules hold already."""
+    """Return a core with MANY subscribers, and rules in force."""
     desk.broker.use_rules(ALL, lambda _: True, desk.now)
     actors = [desk.actor() for _ in range(MANY)]
     for actor in actors:
@@ -92,7 +92,7 @@ def test_each_change_judges_who_was_here_before_it(desk: Clocked):
     assert {id(each.client.rights) for each in here} == {id(SOME.rights(here[0].client.identity))}
 
 
-# --- what is read and compared --------------------------------------------------------------------
+# --- reading and comparing --------------------------------------------------------------------
 
 
 async def test_changed_rules_are_found_by_a_thread_and_reported(

@@ -1,4 +1,4 @@
-"""Whether a wildcard is allowed is looked up bit by bit where rules are many."""
+"""Permission for a wildcard is looked up in pieces if there are many rules."""
 
 import pytest
 

@@ -13,7 +13,7 @@ BROWSER: Pairs = (("browser", "true"),)
 
 
 def seen(peer: Peer) -> list[str]:
-    """Bodies, and where the end was told."""
+    """Return the bodies, and the position of the end marker."""
     return ["end" if frame.get("browser") == "end" else frame.text for frame in peer.messages()]
 
 
@@ -71,7 +71,7 @@ def test_browse_skips_consumed_messages_and_shows_none_twice(core: Core):
     reader.subscribes("/queue/q", ack="client-individual", headers=(("prefetch-count", "4"),))
     assert reader.bodies() == ["m0", "m1", "m2", "m3"]
     reader.acks(reader.messages()[2])  # m2; m4 comes in its place
-    reader.nacks(reader.messages()[3])  # m3 comes again
+    reader.nacks(reader.messages()[3])  # m3 is redelivered
     browser.outbox.write()
     core.broker.writable(browser.client, core.now)
     assert seen(browser) == ["m0", "m1", "m5", "end"]
@@ -133,7 +133,7 @@ def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them(core
         reported.setdefault(frame.get("subscription") or "", []).append(text)
     reported.pop("1", None)
     expected = {f"{number}": ["m0", "m1", "end"] for number in range(MAX_BROWSES)}
-    # What waited is shown what there is when its turn comes.
+    # A waiting browse shows the messages present at its turn.
     late = range(MAX_BROWSES + 1, MAX_BROWSES + 4)
     expected |= {f"{number}": ["m0", "m1", "m2", "end"] for number in late}
     del expected["1"]
@@ -184,7 +184,7 @@ def test_a_selector_that_takes_nothing_is_asked_in_pieces():
 
 
 def test_many_browses_of_a_deep_queue_take_no_memory(core: Core):
-    """F1: 2 MiB were kept for each, and nobody counted them."""
+    """F1: 2 MiB were held for each, and not counted."""
     publisher = core.peer()
     publisher.sends("/queue/q", *numbered("", 5_000))
     peers = [core.peer(room=1) for _ in range(20)]
@@ -206,7 +206,7 @@ def test_many_browses_of_a_deep_queue_take_no_memory(core: Core):
 
 
 def test_charge_for_browsed_messages_covers_their_memory(core: Core):
-    """Outboxes held three times of what they were charged, each message being a delivery."""
+    """Outboxes held three times their charge, as each message was a delivery."""
     publisher, browser = core.peer(), core.peer(room=10)
     publisher.sends("/queue/q", *numbered("", 2_000))
     browser.subscribes("/queue/q", "b", headers=BROWSER)

@@ -1,4 +1,4 @@
-"""Browsers and the store: what is there alone is shown too, and stays there."""
+"""Browsers and the store: messages in the store alone are shown too, and stay there."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ def consumed(core: DurableBench) -> list[str]:
 
 
 def loads(core: DurableBench) -> None:
-    """What is wanted is read; nothing else happens in the store."""
+    """Let the store read the requested pages, and do nothing else."""
     assert core.log.reads
     core.loads()
 
@@ -203,7 +203,7 @@ def test_messages_loaded_during_a_browse_are_shown_once_and_in_order() -> None:
     browser.subscribes(Q, "b", browser="true")
     reader.subscribes(Q, ack="client-individual", prefetch_count="3")
     core.turn()
-    loads(core)  # all of it for the reader: now it is in memory, with numbers of its own
+    loads(core)  # all for the reader: now they are in memory, with their own numbers
     core.turn()
     assert reader.bodies() == ["first", "0", "1"]
     seen: list[str] = []
@@ -223,7 +223,7 @@ def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them(
     assert (figures().unfinished, figures().pages) == (MAX_PAGES + 3, MAX_PAGES)
     assert len(core.log.reads) == MAX_PAGES
     browsers[0].unsubscribes("b")
-    browsers[1].outbox.room = 0  # its page is not kept
+    browsers[1].outbox.room = 0  # its page is dropped
     for _ in range(30):
         if core.log.reads:
             loads(core)

@@ -1,4 +1,4 @@
-"""A copy of a delivery, and a broker of which nobody said what dialect it speaks."""
+"""A copy of a delivery, and a broker without an explicit dialect."""
 
 from tests.support.core import AMPLE, Core, ServerFake, run_of
 from trio_stomp.base._memory import MemoryBudget

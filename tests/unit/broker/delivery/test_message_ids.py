@@ -19,7 +19,7 @@ every_version = pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 
 
 async def fence(client: Client) -> list[Received]:
-    """As the client's own, to what is a topic in every dialect."""
+    """Do as the client's own fence, on a destination that is a topic in every dialect."""
     return await client.publish("/topic/fence", b"", receipt=True)
 
 
@@ -28,7 +28,7 @@ def ids_of(actor: Actor) -> list[str]:
 
 
 def by_id(*names: str, negative: bool = False, subscription: str | None = None) -> Acked:
-    """ACKs or NACKs that tell message-ids, in whatever version."""
+    """Return ACKs or NACKs with message-ids, as in any version."""
     raw = [name.encode() for name in names]
     return Acked(raw, "message-id", subscription, negative, True, ())
 
@@ -139,7 +139,7 @@ def test_an_ack_by_message_id_is_of_the_latest_delivery(version: str, ack: str) 
     held = [each.message.body.decode() for each in actor.consumer().unacked.values()]
     assert held == left
     actor.does(by_id(names[2], negative=True))
-    assert actor.bodies() == ["c"]  # of the mode client nothing else is left
+    assert actor.bodies() == ["c"]  # no other messages of the mode client are left
     desk.ends()
 
 
@@ -174,7 +174,7 @@ def test_acknowledged_id_is_unknown_unless_some_need_no_ack(bench: Bench) -> Non
     names = ids_of(actor)
     actor.subscribes("/queue/r", "r")
     actor.does(by_id(names[0]), by_id(names[0]))
-    assert actor.reads() == []  # it might have been of what came in the mode auto
+    assert actor.reads() == []  # it could be a message of the mode auto
     assert bench.broker.acks.ignored == 1
     actor.does(by_id("c-1"))
     assert actor.error().get("code") == "unknown-ack"
@@ -263,7 +263,7 @@ def test_fate_of_a_message_is_found_by_its_id() -> None:
 
 
 async def settles(dialect: str, version: str, command: str, **reported: str) -> list[bytes]:
-    """ACK or NACK the second of three messages in a plain way; what comes in the end."""
+    """ACK or NACK the second of three messages. Return the remaining deliveries."""
     async with open_dial(TCP, dialect=dialect) as dial:
         client = await dial.connect(version)
         await client.publish(Q, b"1", b"2", b"3", receipt=True)

@@ -1,4 +1,4 @@
-"""What the core does later."""
+"""Deferred work of the core."""
 
 from functools import partial
 

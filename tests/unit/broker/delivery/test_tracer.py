@@ -1,4 +1,4 @@
-"""The live trace: of a connection, of a destination; bounded, without secrets, gone by itself."""
+"""The live trace of a connection or a destination: bounded, without secrets, ending on its own."""
 
 import json
 
@@ -11,7 +11,7 @@ from trio_stomp.broker.explain._tracer import MAX_TRACES, TracingOutbox
 
 
 def traced(core: Core) -> list[str]:
-    """What has been told in the log since the last call."""
+    """Return the trace in the log since the last call."""
     lines = list(core.log)  # type: ignore[attr-defined]
     core.log.clear()  # type: ignore[attr-defined]
     return lines
@@ -26,7 +26,7 @@ def core() -> Core:
 
 
 class LoggedCore(Core):
-    """A core whose log is kept."""
+    """A core whose log is recorded."""
 
     log: list[str]
 

@@ -1,4 +1,4 @@
-"""What counts as a failed delivery, and so brings a message nearer to its death (S3)."""
+"""Failed deliveries, which bring a message closer to becoming a dead letter (S3)."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_a_back_off_is_for_failures_and_not_for_deliveries() -> None:
         actor.unsubscribes()
     actor.subscribes(Q, ack="client")
     actor.nacks(*actor.reads())
-    [again] = actor.reads()  # at once: it is the first failure
+    [again] = actor.reads()  # immediately: it is the first failure
     assert again.get("delivery-count") == "5"
     desk.ends()
 
@@ -132,7 +132,7 @@ def test_failures_are_counted_on_after_a_restart_and_deliveries_are_not() -> Non
     actor.subscribes(DEAD)
     assert actor.bodies() == ["a"]
     actor.unsubscribes()
-    assert settings_of(desk) == {}  # nothing is left of what is done with
+    assert settings_of(desk) == {}  # nothing is left of settled messages
     desk = desk.restarts()
     fails_once(desk)
     actor = desk.actor()
@@ -170,7 +170,7 @@ def test_a_transaction_that_fails_takes_no_failure_with_it() -> None:
     desk.fails()
     desk.is_prompt = True
     desk.turn()
-    assert settings_of(desk) == {}  # it goes by itself: else it might stay for ever
+    assert settings_of(desk) == {}  # it is removed on its own, or it could stay forever
     actor.is_gone()
     other = desk.actor()
     other.subscribes(Q, ack="client")

@@ -1,4 +1,4 @@
-"""What the core tells the store: turns, what is bound together, what a failure leaves of it."""
+"""The core's submissions to the store: turns, atomic groups, and failures."""
 
 import tracemalloc
 
@@ -17,7 +17,7 @@ from trio_stomp.store import Append, Atomic, Delivered, Done, Forget, Keep, Put,
 
 @define(eq=False)
 class Noted:
-    """An effect that writes down what became of it."""
+    """An effect that records its outcome."""
 
     name: str
     told: list[str]
@@ -32,7 +32,7 @@ class Noted:
 
 @define(eq=False)
 class Bench:
-    """A log, and what became of its effects."""
+    """A log, and the outcomes of its effects."""
 
     log: Log = field(factory=lambda: Log("stored:journal"))
     told: list[str] = field(factory=list)
@@ -323,7 +323,7 @@ def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() ->
         used, _ = tracemalloc.get_traced_memory()
         assert used < 20_000_000
         for id in range(1, 11):
-            # Each time a little comes in, and nothing of what was there is touched.
+            # A little is added each time, and nothing existing is touched.
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             log.finish(2_000_000 + id)

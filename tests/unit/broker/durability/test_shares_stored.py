@@ -1,4 +1,4 @@
-"""What the store answers is seen in pieces, too, and what is remembered until then is bounded."""
+"""Answers of the store take effect in pieces, too, and the state held until then is bounded."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What happened to a message, and why somebody got none: asked as an operator would."""
+"""The fate of a message, and why a subscriber got none: queried as by an operator."""
 
 import json
 from typing import Any

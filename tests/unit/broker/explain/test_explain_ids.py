@@ -1,4 +1,4 @@
-"""Explain and the ids of messages that were browsed, parked, kept, read or never there."""
+"""Explain and the ids of messages that were browsed, parked, stored, read or never there."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""Explain tells the truth: outcomes that differ, which rule decided, of whom and where."""
+"""Explain tells the truth: different outcomes, the deciding rule, the user and the place."""
 
 from typing import Any
 
@@ -335,7 +335,8 @@ def test_a_policy_that_has_changed_is_not_blamed() -> None:
     assert (lost["rule"], lost["policy"]) == ("overflow = 'drop-newest'", "")
 
 
-# --- who, and where -------------------------------------------------------------------------------
+# --- users and destinations
+# -------------------------------------------------------------------------------
 
 
 def test_explanation_shows_only_a_users_own_messages(core: Core) -> None:

@@ -1,4 +1,4 @@
-"""``explain`` is answered bit by bit: whoever else is here is served meanwhile."""
+"""``explain`` is answered in pieces, and other clients are served meanwhile."""
 
 import json
 from collections.abc import Sequence

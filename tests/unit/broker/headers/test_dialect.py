@@ -1,4 +1,4 @@
-"""The dialects: their conflicts, and what their destinations become."""
+"""The dialects: their conflicts, and the mapping of their destinations."""
 
 import pytest
 
@@ -102,7 +102,7 @@ def test_a_key_of_an_exchange_may_have_slashes_elsewhere(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["rabbitmq", "activemq"])
 def test_a_bare_name_is_a_queue_where_it_is_one_in_their_brokers(word: str) -> None:
-    """A topic here, so that a message was receipted and gone (S4)."""
+    """It was a topic here, so a message was confirmed and lost (S4)."""
     for name in ("orders", "a.b", "*"):
         assert resolve(name, dialect(word)) == (f"/queue/{name}",)
         assert resolve(name, dialect(word), "MULTICAST") == (name,)

@@ -77,7 +77,7 @@ def test_quotes_are_bounded():
     assert len(quote("SEND", (("a", "é" * 9999),))) == 512
 
 
-# Every rule of the core: what breaks it, the code, and words of the message.
+# Every rule of the core: a violation, the code, and words of the message.
 SECRET = (("passcode", "hunter2"), ("foo", "bar"))
 ASKED = ((1, b"r9"),)
 FAULTS: dict[str, tuple[Event, list[str]]] = {
@@ -124,7 +124,7 @@ def test_a_fault_ends_its_client_and_no_other(code: str, version: str):
     assert b"hunter2" not in error.body
     assert error.get("receipt-id") == (None if code == "unknown-query" else "r9")
     assert culprit.frames("RECEIPT") == []
-    # Nothing comes after it, and nothing of it stays.
+    # No frames follow it, and no state remains.
     assert culprit.outbox.closed is not None
     culprit.sends("mine", "later")
     other.sends("mine", "on")

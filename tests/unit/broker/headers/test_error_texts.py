@@ -13,7 +13,7 @@ CONNECT = "CONNECT\naccept-version:{}\nhost:h\n\n\0"
 
 
 def says(word: str, frames: str, version: str = "1.0", opens: bool = True) -> Received:
-    """Return the ERROR that a client is told for what it sends."""
+    """Return the ERROR that a client receives for its frame."""
     peer: Peer = Core(dialect=word).peer(version, opens=False)
     session = ServerSession(
         Codecs(FrameLimits(), ProtocolOptions(), is_lenient=dialect(word).is_lenient)

@@ -1,4 +1,4 @@
-"""Names that are nearly those of queues: nobody gets the message, and somebody says why."""
+"""Names that are nearly those of queues: the message has no recipients, and a hint says why."""
 
 import pytest
 

@@ -85,7 +85,7 @@ def test_headers_may_come_from_any_lookup() -> None:
             {"DELAY": "30000", "PERIOD": "10000", "REPEAT": "9"},
             [30 * SECOND + 10 * SECOND * n for n in range(10)],
         ),
-        # Without a delay the first comes after one period.
+        # Without a delay the first is sent after one period.
         ({"PERIOD": "10", "REPEAT": "2"}, [10, 20, 30]),
         ({"PERIOD": "10"}, [10]),
         # An absolute time has priority over a delay; one that has passed is due now.

@@ -1,4 +1,4 @@
-"""What became of a SEND: the order of a RECEIPT's lines, its numbers, and what is shared."""
+"""The outcome of a SEND: the order of a RECEIPT's lines, its numbers, and shared blocks."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def vars_of(outcome: SendOutcome) -> dict[str, Any]:
         (parked("a"), False),
         (matched(0) | SendOutcome(offset=0), False),
         (matched(1), False),
-        (NOTHING, False),  # it goes on in pieces
+        (NOTHING, False),  # it continues in pieces
     ],
 )
 def test_outcome_without_recipients(outcome: SendOutcome, is_lost: bool) -> None:

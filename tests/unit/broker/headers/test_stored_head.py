@@ -1,4 +1,4 @@
-"""Header blocks as a store keeps them: what is read back is what was written."""
+"""Header blocks in a store are read as they were written."""
 
 import pytest
 from hypothesis import given

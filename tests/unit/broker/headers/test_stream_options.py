@@ -1,4 +1,4 @@
-"""What a SUBSCRIBE says of a stream."""
+"""Headers of a SUBSCRIBE to a stream."""
 
 import pytest
 

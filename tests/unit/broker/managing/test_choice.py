@@ -16,7 +16,7 @@ Q = "/queue/q"
 
 @pytest.fixture(params=["memory", "store"])
 def filled(request: pytest.FixtureRequest) -> Bench:
-    """A queue of five messages that came a second apart, in memory or in the store only."""
+    """Return a queue of five messages sent a second apart, in memory or in the store only."""
     core = DurableBench() if request.param == "store" else Bench()
     for number in range(5):
         kind = "even" if number % 2 == 0 else "odd"

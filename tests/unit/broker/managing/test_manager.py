@@ -1,4 +1,4 @@
-"""What operators do to queues and their messages: in memory, in the store, and between."""
+"""Operations on queues and their messages: in memory, in the store, and between."""
 
 import pytest
 

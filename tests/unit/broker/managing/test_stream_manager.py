@@ -1,4 +1,4 @@
-"""Streams, as operators see them: their records, their readers, and what they drop."""
+"""Streams as operators see them: their records, their readers, and dropped records."""
 
 from typing import Any
 

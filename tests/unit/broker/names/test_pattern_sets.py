@@ -41,7 +41,7 @@ def compiled(text: str, grammar: str) -> Pattern | None:
 
 
 def judge(outer: Pattern, inner: Pattern) -> str:
-    """What is wrong with the answers for two patterns; "" = nothing that NAMES could tell."""
+    """Return the error in the answers for two patterns; "" = none that NAMES could show."""
     wide, narrow = names_of(outer), names_of(inner)
     if covers(outer, inner) and narrow & ~wide:
         return f"{outer} covers {inner}, and does not"

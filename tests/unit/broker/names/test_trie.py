@@ -157,7 +157,7 @@ def test_every_way_through_a_name_is_found_once():
 
 
 def crowded(count: int, end: str = "") -> WildcardTrie[str]:
-    """Patterns of ``a`` and ``*``, all of them with so many words."""
+    """Return all patterns of ``a`` and ``*`` with this number of words."""
     trie: WildcardTrie[str] = WildcardTrie()
     for words in product("*a", repeat=count):
         text = ".".join(words) + end

@@ -1,4 +1,4 @@
-"""The wildcard grammar: which text is a pattern, and what it reaches."""
+"""The wildcard grammar: the patterns, and the names that they match."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker.names._trie import matches
 from trio_stomp.broker.names._wildcards import MAX_WORDS, ONE_WORD, Pattern, compile_pattern, split
 
-# Pattern, what it reaches, what it does not.
+# Pattern, matching names, other names.
 NATIVE = [
     # * behind a dot, or between separators: exactly one word.
     ("prices.*", ["prices.ibm", "prices.#"], ["prices", "prices.", "prices.a.b", "prices.a/b"]),
@@ -88,7 +88,7 @@ def test_a_misplaced_wildcard_is_an_error_that_names_the_word(text: str, at_faul
     ("text", "reached", "missed"),
     [
         ("/queue/*", ["/queue/", "/queue/a"], ["/queue"]),
-        ("/x*/y", ["/x", "/xa", "/x/z"], ["/y"]),  # what follows the first * is ignored
+        ("/x*/y", ["/x", "/xa", "/x/z"], ["/y"]),  # anything after the first * is ignored
         ("a.*", ["a.", "a.b.c"], ["a/b"]),
         ("a*b*c", ["a", "axx"], ["b"]),
         ("*", ["", "#a", "DIAG/x"], []),

@@ -13,7 +13,7 @@ Q = "/queue/q"
 
 @pytest.fixture
 def desk() -> Iterator[Bench]:
-    """In the end nothing is left."""
+    """Yield a core that must be empty at the end of the test."""
     desk = bench()
     yield desk
     desk.ends()
@@ -133,7 +133,7 @@ def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(desk: Bench, wrong:
     actor.subscribes("/queue/other", "2", ack="client-individual")
     actor.sends(Q, *numbered("", 4))
     first, *rest = actor.reads()
-    actor.acks(first)  # so that b.1-1 is known no more
+    actor.acks(first)  # so that b.1-1 becomes unknown
     names = [frame.get("ack") or "" for frame in rest[:2]]
     names.insert(place, wrong)
     actor.acks(*names)
@@ -161,7 +161,7 @@ def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(desk: Bench, 
     frames = actor.reads()
     actor.acks(*frames)
     assert len(frames) == 4
-    assert len(actor.reads()) == 4  # what there is credit for again
+    assert len(actor.reads()) == 4  # as many as there is credit for
     done = [desk.queue(name).dequeued for name in ("/queue/a", "/queue/b")]
     assert sum(done) == desk.broker.acks.acked == 4
     left = [desk.queue(name).message_count for name in ("/queue/a", "/queue/b")]

@@ -1,4 +1,4 @@
-"""A subscription that takes from queues: what its MESSAGEs say, and how much it is given."""
+"""A subscription to queues: the headers of its MESSAGEs, and its credit."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ Q = "/queue/q"
 
 @pytest.fixture
 def desk() -> Iterator[Bench]:
-    """In the end nothing is left."""
+    """Yield a core that must be empty at the end of the test."""
     desk = bench()
     yield desk
     desk.ends()

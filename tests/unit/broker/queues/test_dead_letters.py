@@ -120,7 +120,7 @@ def test_a_late_subscriber_gets_dead_letters_that_have_a_lifetime() -> None:
 
 
 def test_message_dropped_by_a_commit_to_a_full_queue_goes_to_its_topic() -> None:
-    """The selectors that were asked before it are asked anew about the dead letter."""
+    """Selectors that were evaluated before are evaluated again for the dead letter."""
     policy = DestinationPolicy(max_messages=1, overflow="dead-letter", dead_letter=DEAD_LETTERS)
     desk = Bench(book={Q: policy})
     consumer, actor = desk.actor(), desk.actor()
@@ -156,7 +156,7 @@ def test_dead_letters_that_policies_send_in_a_circle_come_to_an_end(other: str) 
 
 
 def test_a_consumer_that_rejects_a_dead_letter_may_have_it_sent_around_for_ever() -> None:
-    """As who delays redelivery by a queue that nobody consumes."""
+    """As when redelivery is delayed by a queue without consumers."""
     desk = Bench(
         book={
             "/queue/work": DestinationPolicy(dead_letter="/queue/later"),

@@ -23,7 +23,7 @@ def _filled(
     consumers: list[tuple[str, int, int]],
     sent: list[tuple[list[int], str, int]],
 ) -> tuple[Bench, Queue, list[Consumer]]:
-    """A queue that holds messages, and consumers that have been given nothing yet."""
+    """Return a queue with messages, and consumers without deliveries."""
     desk = bench()
     sender = desk.actor()
     readers = [desk.actor() for _ in consumers]
@@ -43,7 +43,7 @@ def _filled(
 
 
 def _counted_out(queue: Queue, ready: list[Consumer], now: float) -> dict[Consumer, list[Message]]:
-    """What is to come out, said as simply as it can be."""
+    """Return the expected deliveries, computed in the simplest way."""
     served: dict[Consumer, list[Message]] = {}
     passed: list[Message] = []
     place = 0

@@ -181,7 +181,7 @@ def test_waiting_is_a_sorted_list(steps):
 
 @pytest.mark.parametrize("run", [1, 64])
 def test_a_waiting_message_costs_at_most_700_bytes(bench: Bench, run):
-    # 1,000,000 of 100 bytes must fit 700 MB; a twentieth of them tells as much.
+    # 1,000,000 of 100 bytes must fit 700 MB; a twentieth of them shows as much.
     sender = bench.actor()
     sends = [run_of("/queue/q", (), (("x", "y"),)) for _ in range(50_000 // run)]
     tracemalloc.start()
@@ -197,7 +197,7 @@ def test_a_waiting_message_costs_at_most_700_bytes(bench: Bench, run):
     queue = bench.queue("/queue/q")
     assert queue.depth == len(sends) * run
     assert used / queue.depth <= 700
-    # What it is charged for covers what it costs, or the budget would be a lie.
+    # The charge must cover the cost, or the budget would be wrong.
     charged = queue.size + queue.depth * OVERHEAD
     assert charged + bench.heads_bytes() == bench.memory.used_bytes >= used
 

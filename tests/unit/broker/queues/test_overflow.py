@@ -1,4 +1,4 @@
-"""What happens when a queue is full: exactly at its bound, by its policy."""
+"""A full queue: exactly at its bound, by its policy."""
 
 from typing import TYPE_CHECKING
 
@@ -191,7 +191,7 @@ def test_a_message_that_the_memory_can_never_hold_does_not_block_its_sender():
 
 
 def blocking(**fields: object) -> Bench:
-    """A bench whose queue makes producers wait at two messages."""
+    """Return a bench whose queue blocks producers at two messages."""
     return bench(None, overflow="block", **{"max_messages": 2, **fields})
 
 
@@ -223,7 +223,7 @@ def test_a_producer_waits_and_keeps_its_order():
 
 
 def test_an_auto_consumer_empties_a_blocked_producer_in_one_turn():
-    # Nobody else would begin another turn: an auto consumer says nothing.
+    # Nothing else would begin another turn: an auto consumer sends no ACK.
     desk = blocking()
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, *numbered("", 9))
@@ -261,7 +261,8 @@ def test_it_waits_until_its_own_message_fits():
     assert sender.outbox.pauses == 1
     small.sends(Q, "90")
     desk.turn()
-    # 2 bytes have been free meanwhile, which help nobody: it was not woken for nothing.
+    # 2 bytes have been free meanwhile, which is too little for any sender: it was not woken in
+    # vain.
     assert sender.outbox.pauses == 1
     reader.subscribes(Q)
     assert reader.bodies() == ["1234", "5678", "90", "big body"]
@@ -360,7 +361,7 @@ def test_it_waits_for_the_queue_that_was_full_whatever_it_was_called():
     assert reader.bodies() == ["a", "b", "c"]
 
 
-# Nobody to be told.
+# No client gets an error.
 
 
 def test_scheduled_messages_meet_a_full_queue_in_silence():

@@ -31,7 +31,7 @@ def stores(actor: Actor, *bodies: str, **headers: str) -> None:
 
 
 def deep(core: DurableBench, count: int = 20) -> Actor:
-    """A queue with more than is kept in memory."""
+    """Fill a queue with more messages than memory holds."""
     sender = core.actor()
     stores(sender, *numbered("", count))
     answered(core)
@@ -49,7 +49,7 @@ def answered(core: DurableBench) -> None:
 
 
 def all_read(core: DurableBench, reader: Actor) -> list[str]:
-    """What a reader gets until there is no more."""
+    """Return all messages that a reader receives."""
     got: list[str] = []
     while True:
         answered(core)

@@ -1,4 +1,4 @@
-"""Queues: order, turns, priorities, groups, selectors, wildcards, and what becomes of the dead."""
+"""Queues: order, turns, priorities, groups, selectors, wildcards, and dead letters."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ Q = "/queue/q"
 
 @pytest.fixture
 def desk() -> Iterator[Bench]:
-    """In the end nothing is left."""
+    """Yield a core that must be empty at the end of the test."""
     desk = bench()
     yield desk
     desk.ends()
@@ -68,7 +68,8 @@ def test_each_message_goes_to_one_consumer_in_turn(desk: Bench):
 
 
 def test_a_broker_that_may_not_own_its_queues_now_hands_nothing_out(desk: Bench):
-    """As long as its lease in a cluster has run out: then it does so, without a busy wait."""
+    """It delivers nothing while its lease in a cluster has expired, and then continues, without a
+    busy wait."""
     may = False
     desk.broker.queues.may_hand_out = lambda: may
     reader = desk.reader(Q)
@@ -460,7 +461,7 @@ def test_a_dead_letter_tells_where_it_comes_from_and_why():
         "x-death-count": "1",
     }
     assert dead.body == b"bad"
-    # Sent on from there, it dies again: what its sender copied is not taken for the broker's word.
+    # Sent on from there, it ends again: headers copied by its sender do not count as the broker's.
     actor.acks(dead)
     kept = tuple((name, text) for name, text in fields.items() if name != "destination")
     actor.does(run_of("/queue/r", [dead.body], kept))
@@ -488,7 +489,7 @@ FORGED = (
 
 @pytest.mark.parametrize("where", [Q, "/topic/t", "#w", "/queue/a,/queue/b", "/queue/later"])
 def test_reserved_headers_are_removed_from_client_messages(bench: Bench, where):
-    """F4, F22: of every kind of destination, at once, bound and later."""
+    """F4, F22: for every kind of destination; immediate, transactional and scheduled."""
     actor = bench.actor()
     for number, name in enumerate(where.split(",")):
         actor.subscribes(name, str(number))
@@ -662,7 +663,7 @@ def test_a_queue_is_idle_when_nothing_would_be_lost(bench: Bench):
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_only_who_was_served_last_is_forgotten_with_its_subscription(is_last: bool) -> None:
-    """The place in the turn stays for the others; a consumer that is gone takes no memory."""
+    """The others keep their place in the rotation; a removed consumer takes no memory."""
     desk = bench()
     readers = [desk.actor(), desk.actor()]
     for reader in readers:

@@ -1,4 +1,4 @@
-"""Messages that came back: against a sorted list."""
+"""Returned messages, compared with a sorted list."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Many cumulative ACKs in one transaction: what they cover is looked at once, not for each."""
+"""Many cumulative ACKs in one transaction: covered messages are checked once, not for each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,12 +24,12 @@ class Seen(dict[Any, Any]):
             yield key
 
     def items(self) -> Any:
-        """Look at all, as far as is asked."""
+        """Yield the items, as far as requested."""
         return ((key, self[key]) for key in self)
 
 
 def reader() -> tuple[DurableBench, Actor, list[Acked]]:
-    """Somebody with HELD messages, and a cumulative ACK of each of the newer half."""
+    """Return a client with HELD messages, and a cumulative ACK of each of the newer half."""
     desk = DurableBench()
     actor = desk.actor()
     actor.subscribes("/queue/q", ack="client", prefetch_count=f"{HELD}")

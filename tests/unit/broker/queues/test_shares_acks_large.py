@@ -1,4 +1,4 @@
-"""A cumulative ACK or NACK of very much is done in pieces, and nothing undoes it half-way."""
+"""A cumulative ACK or NACK of very many messages is done in pieces, and never half undone."""
 
 from collections.abc import Generator, Sequence
 from itertools import pairwise
@@ -37,7 +37,7 @@ def has(desk: Bench, persistent: str = "false") -> tuple[Actor, Sequence[str]]:
 
 
 def leaves(desk: Bench) -> None:
-    """Let who leaves have left."""
+    """Let leaving clients finish."""
     while not desk.broker.is_finished:
         desk.passes(STEP_S)
 

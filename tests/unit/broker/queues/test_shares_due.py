@@ -1,4 +1,4 @@
-"""What falls due at once for very many messages is done in pieces."""
+"""Deadlines of very many messages at the same time are processed in pieces."""
 
 from collections.abc import Callable
 

@@ -22,7 +22,7 @@ LONG = " OR ".join(f"n = 'no{each}'" for each in range(40))
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The header blocks that selectors are asked about."""
+    """Return the header blocks that selectors are evaluated for."""
     seen: list[object] = []
     matches = Selector.matches
 
@@ -306,7 +306,7 @@ def test_too_many_groups_are_assigned_anew(monkeypatch: pytest.MonkeyPatch):
     assert "a2" in seen, "its group was taken from the first"
 
 
-# Whatever comes between.
+# Any event in between.
 
 
 @pytest.mark.parametrize("seed", range(30))

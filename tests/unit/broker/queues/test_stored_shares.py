@@ -1,4 +1,4 @@
-"""One user cannot fill the disk (F9): a share of what messages take in the store."""
+"""One user cannot fill the disk (F9): each has a share of the store."""
 
 import shutil
 from pathlib import Path
@@ -45,14 +45,14 @@ def quota_of(actor: Actor) -> Quota:
 
 
 def stores(actor: Actor, to: str = Q, body: str = BODY, **headers: str) -> bool:
-    """Send one that survives; whether it was taken."""
+    """Send a durable message. Return whether it was accepted."""
     actor.sends(to, body, persistent="true", **headers)  # type: ignore[arg-type]
     actor.core.turn()
     return not actor.client.is_refused
 
 
 def fills(core: DurableBench, name: str, to: str = Q) -> tuple[int, Actor]:
-    """Send as long as it is taken; how many, and who was refused."""
+    """Send until a message is refused. Return the number, and the refused client."""
     actor = user(core, name)
     for count in range(1000):
         if not stores(actor, to):
@@ -132,9 +132,9 @@ def test_whose_messages_they_are_is_known_after_a_restart() -> None:
 
 
 def test_stored_messages_without_an_owner_are_not_charged() -> None:
-    """So is all that a broker stored which did not tell, and what a line tells that is none."""
+    """The same for messages stored by an older broker, and for an invalid line."""
     core = made()
-    assert stores(core.actor())  # its right to have no quota was lost, and that is told
+    assert stores(core.actor())  # its exemption from quotas was lost, and that is reported
     core.peers.clear()
     plain = DurableBench(memory=MemoryBudget(MIB), store=core.store, now=core.now)
     nobody = plain.actor()
@@ -287,7 +287,7 @@ def test_a_queue_whose_policy_blocks_makes_its_producer_wait_for_room_in_his_sha
     core = made(policy=DestinationPolicy(overflow="block"))
     fills(core, "mallory", "/queue/else")
     mallory = user(core, "mallory")
-    assert stores(mallory)  # it is held
+    assert stores(mallory)  # the client is paused
     assert core.waiting(Q) == []
     other = user(core, "mallory")
     other.sends(Q, BODY)  # for memory alone there is room
@@ -339,7 +339,7 @@ def test_messages_paged_out_for_lack_of_memory_are_charged_to_the_store(
     assert core.queue(Q).waiting.paged == 5
     before, count = quota_of(alice).stored_bytes, 0
     while not alice.client.is_refused:
-        alice.sends(Q, BODY)  # not persistent, but behind what is in the store alone
+        alice.sends(Q, BODY)  # not persistent, but behind messages in the store alone
         core.turn()
         count += 1
     assert alice.error().get("code") == "quota-exceeded"
@@ -349,7 +349,7 @@ def test_messages_paged_out_for_lack_of_memory_are_charged_to_the_store(
     assert core.memory.stored_bytes == 0
 
 
-# Who reads back.
+# Readers of paged messages.
 
 
 def backlog(names: int, each: int = 3, memory: int = 2 * MIB) -> DurableBench:

@@ -1,4 +1,4 @@
-"""Destinations in use: who gets what, generations, and the bound on how many are remembered."""
+"""Destinations in use: recipients, generations, and the bound on their number."""
 
 from collections.abc import Callable
 from random import Random
@@ -113,7 +113,7 @@ def test_a_route_knows_its_exact_subscribers_when_it_is_next_used():
     remove(destinations, first)
     assert (
         destination.subscribers == destination.plain == destination.filtered == ()
-    )  # nor is anybody kept alive
+    )  # no client is kept alive, either
     assert numbers(destinations.open("a")) == [2]
     assert destinations.find_current("b") is None
 
@@ -285,7 +285,7 @@ def test_totals_include_removed_destinations():
             30,
         )
         destination.dropped, destination.expired = 4, 5
-    for number in range(17):  # and the first of these is forgotten, too, of which nothing is known
+    for number in range(17):  # and the first of these, which has no state, is removed, too
         destinations.open(f"silent{number}")
     assert [destination.name for destination in destinations] == [
         f"silent{number}" for number in range(1, 17)
@@ -303,7 +303,7 @@ def test_totals_include_removed_destinations():
 
 
 def _take_all_idle(core: Core) -> None:
-    """What becomes idle is noted anew."""
+    """Take all idle destinations, so that later ones can be told from them."""
     while core.broker.destinations._idle.take() is not None:
         pass
 

@@ -1,4 +1,4 @@
-"""One run of SENDs to all who get it: topics, work queues, versions, slow consumers."""
+"""One run of SENDs to all its recipients: topics, work queues, versions, slow consumers."""
 
 from itertools import chain
 
@@ -179,8 +179,8 @@ def test_a_run_is_dealt_like_single_messages(core: Core, size: int):
 
 
 def test_waiting_copies_share_one_body():
-    """Its tails have the bodies; a publication that had them too would double what waits, and a
-    share of a work queue that had all of them would hold those of others.
+    """Its tails have the bodies. Bodies in the publication as well would double the waiting bytes,
+    and a share of a work queue with all of them would hold those of others.
     """
     core = Core(BrokerPolicies(ttl_ms=10_000))
     publisher = core.peer()
@@ -235,7 +235,7 @@ def test_disconnect_says_why_and_throws_away_what_waits():
     assert slow.outbox.closed is CloseReason.SLOW_CONSUMER
     assert slow.bodies() == []
     assert slow.outbox.discarded == 2
-    # It is out at once, with all its subscriptions, and not heard any more.
+    # It is disconnected immediately, with all its subscriptions, and its frames are ignored.
     assert len(core.broker.subscriptions) == 0
     slow.sends("c", "x")
     assert core.broker.destinations.find_current("c") is None
@@ -282,12 +282,12 @@ def test_every_drop_is_counted_and_reported(policy: str):
         ("slow", "s2", "a*"),
         ("drop", "s2", "a*"),
     ]
-    lost = 3 if policy == "drop-oldest" else 2  # the oldest run goes as a whole
+    lost = 3 if policy == "drop-oldest" else 2  # the oldest run is dropped as a whole
     assert events[0].reason == "outbox-full"
     assert (events[1].reason, events[1].detail) == ("slow-consumer", str(lost))
     fan_out, destination = core.broker.fan_out, core.broker.destinations.open("a")
     assert fan_out.drops.slow_consumer == destination.dropped == lost
-    # Delivered is what an outbox took.
+    # A message counts as delivered once an outbox accepted it.
     taken = 5 if policy == "drop-oldest" else 3
     assert fan_out.delivered == destination.delivered == taken
     assert fan_out.slow == []

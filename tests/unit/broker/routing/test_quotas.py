@@ -1,4 +1,4 @@
-"""One user cannot use up what all share (F9): names, subscriptions, waiting messages, schedules."""
+"""One user cannot exhaust shared resources (F9): names, subscriptions, messages, schedules."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,8 @@ def core() -> Bench:
 def until_refused(
     core: Bench, name: str, act: Callable[[Actor, int], None], most: int = 5000
 ) -> tuple[int, Actor]:
-    """Have connections of one user go on until each is refused; how far the last one came."""
+    """Let connections of one user continue until each is refused. Return the progress of the last
+    one."""
     done = 0
     while True:
         actor = user(core, name)
@@ -92,7 +93,7 @@ def reaches_much(actor: Actor, number: int) -> None:
 
 @pytest.mark.parametrize("act", [sends_name, sends_much, schedules_much, tells_ids])
 def test_one_user_leaves_room_for_the_next(core: Bench, act: Callable[[Actor, int], None]) -> None:
-    """Before, whoever came first took all: the next was refused at once."""
+    """Regression: the first user took everything, and the next was refused immediately."""
     first, refused = until_refused(core, "mallory", act)
     assert 5 < first < 5000
     assert "max_share_per_user" in (refused.error().get("message") or "")
@@ -179,11 +180,11 @@ def test_durable_subscriptions_beyond_a_share_are_counted_where_nobody_has_a_quo
     assert core.broker.quotas.refused == 2
 
 
-# Who is charged.
+# The charged user.
 
 
 def stranger(core: Bench, network: str) -> Actor:
-    """A client of another machine, where nobody has to log in."""
+    """Return a client of another machine, where no login is required."""
     outbox = OutboxFake()
     actor = Actor(core, Client("s", outbox, network=network), outbox)
     core.peers.append(actor)
@@ -229,7 +230,7 @@ def test_where_nobody_logs_in_durable_subscriptions_are_shared_by_address() -> N
 
 
 def test_unused_quotas_are_removed() -> None:
-    """Thousands of addresses that come and go leave nothing; who left something is known again."""
+    """Thousands of addresses that come and go leave nothing; one that left state is recognized."""
     core = Bench()
     keeper, stays = stranger(core, "192.0.2.1"), stranger(core, "192.0.2.2")
     keeper.sends("/queue/kept")
@@ -329,7 +330,7 @@ def test_anonymous_state_is_charged_to_the_returning_client() -> None:
 
 
 def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber(core: Bench) -> None:
-    """Whoever publishes must not pay for subscriptions that others made and left."""
+    """A publisher must not be charged for subscriptions that others created and left."""
     mallory, victim = user(core, "mallory", client_id="m"), user(core, "victim")
     mallory.subscribes("/topic/a", **{DURABLE: "d"})
     mallory.is_gone()
@@ -409,11 +410,11 @@ def test_schedules_of_one_user_are_limited_in_number() -> None:
     assert core.waiting("/queue/a") == ["1", "2", "3", "1"]
 
 
-# What happens at the limit.
+# Behaviour at the limit.
 
 
 def full_of(core: Bench, name: str, queue: str) -> Actor:
-    """A user who has as much waiting in a queue as one may."""
+    """Return a user with as many bytes waiting in a queue as permitted."""
     while True:
         actor = user(core, name)
         while not actor.client.is_refused:
@@ -441,7 +442,7 @@ def test_sender_over_its_quota_blocks_if_the_policy_says_so() -> None:
 
 @pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])
 def test_others_messages_make_no_room_for_who_has_too_much(overflow: str) -> None:
-    """Before it was seen whose they are, the queue would have been emptied for nothing."""
+    """Without a check of the owner, the queue would be emptied in vain."""
     core = bench_of(policy=DestinationPolicy(overflow=overflow))
     user(core, "victim").sends("/queue/shared", "mine", "mine too")
     actor = user(core, "mallory")
@@ -551,7 +552,7 @@ def test_share_can_be_changed_while_the_broker_runs(core: Bench) -> None:
 
 
 def test_deep_queues_of_one_user_are_left_to_the_store_sooner() -> None:
-    """What survives is paged out rather than refused: so it is when a quota is half full."""
+    """Durable messages are paged out rather than refused once a quota is half full."""
     core = DurableBench(memory=MemoryBudget(32 * MIB, 0.8))
     core.broker.use_rules(ALL, lambda _: True, core.now)
     alice = user(core, "alice")

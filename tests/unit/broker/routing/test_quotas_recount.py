@@ -1,4 +1,4 @@
-"""Whoever takes of a quota gives back: after anything, what is charged is what is there (F9)."""
+"""Every charge to a quota is released: charges always equal the existing state (F9)."""
 
 import random
 from collections import Counter
@@ -23,7 +23,7 @@ from trio_stomp.protocol import Subscribed, Unsubscribed
 
 @define(eq=False)
 class Schedules:
-    """What waits for its time, as the scheduler is told."""
+    """The scheduled messages, as reported to the scheduler."""
 
     waiting: dict[Scheduled, None]
 
@@ -47,7 +47,7 @@ class Schedules:
 
 
 def recounted(core: Bench, schedules: Schedules) -> dict[Quota, tuple[int, int, int, int]]:
-    """What each quota should be charged, by a look at all that is there."""
+    """Return the correct charge of each quota, computed from the existing state."""
     broker = core.broker
     kept: Counter[Quota | None] = Counter()
     tables: Counter[Quota | None] = Counter()
@@ -117,7 +117,7 @@ def charged(core: Bench) -> dict[Quota, tuple[int, int, int, int]]:
 
 NAMES = ["/queue/a", "/queue/b", "/queue/old", "/queue/dead", "/topic/a", "/topic/b", "#work"]
 AT_ONCE: dict[str, Any] = {"backoff_s": ()}
-"""What comes back waits in its queue, where it can be counted."""
+"""Returned messages wait in their queue, where they can be counted."""
 POLICIES = {
     "/queue/old": DestinationPolicy(max_messages=3, overflow="drop-oldest", **AT_ONCE),
     "/queue/dead": DestinationPolicy(max_messages=3, overflow="dead-letter", **AT_ONCE),
@@ -143,7 +143,7 @@ TOLD: list[dict[str, Any]] = [
 
 @define(eq=False)
 class Walk:
-    """Users who do anything at random."""
+    """Users with random actions."""
 
     core: Bench
     random: random.Random

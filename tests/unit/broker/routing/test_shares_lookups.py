@@ -1,4 +1,4 @@
-"""Very many subscribers are looked up bit by bit, and what their lists take has a bound."""
+"""Very many subscribers are looked up in pieces, and the memory of their lists is bounded."""
 
 import random
 
@@ -47,7 +47,7 @@ def settle(desk: Clocked | ClockedDurable) -> None:
 
 
 def store(desk: ClockedDurable) -> None:
-    """Have the store answer, and do what that leads to."""
+    """Let the store answer, and process its effects."""
     for _ in range(3):
         settle(desk)
         desk.turn()
@@ -100,7 +100,7 @@ def test_stored_messages_reach_all_subscribers():
     store(desk)
     assert new_bodies(reader) == ["first"] * MANY
     sender.sends(TOPIC, "stored")
-    desk.actor().subscribes("/topic/other.*")  # nobody's list is up to date any more
+    desk.actor().subscribes("/topic/other.*")  # makes all lists out of date
     store(desk)
     assert new_bodies(reader) == ["stored"] * MANY
 
@@ -123,7 +123,7 @@ def test_work_queues_of_very_many(desk: Clocked):
 
 
 def looked_at(desk: Clocked, sender: Actor) -> None:
-    """The first pieces have been done of a SEND that is to be looked up."""
+    """Do the first pieces of a SEND whose recipients are looked up."""
     sender.sends(TOPIC, "a")
     assert desk.broker.destinations._is_looking
 
@@ -239,7 +239,7 @@ def test_the_same_are_found_as_at_once(seed: int, is_topic: bool):
     assert run(same) is got
 
 
-# --- what lists take --------------------------------------------------------------------------
+# --- memory of lists --------------------------------------------------------------------------
 
 
 def topics(desk: Bench, count: int, each: int, *, alike: bool) -> list[Actor]:

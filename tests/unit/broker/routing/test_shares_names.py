@@ -13,7 +13,7 @@ MANY = 100 * STEP
 
 
 def wild(desk: Clocked, count: int = MANY, prefix: str = "/queue/n", **headers: str) -> Actor:
-    """Somebody who has ``count`` wildcards that reach new names."""
+    """Return a client with ``count`` wildcards that match new names."""
     reader = desk.actor()
     for number in range(count):
         reader.subscribes(f"{prefix}*", f"{number}", "client", **headers)

@@ -178,8 +178,8 @@ def test_a_large_message_that_no_member_of_a_work_queue_wants_is_parked() -> Non
 def _slow_reader(
     destination: str, headers: dict[str, str]
 ) -> tuple[Clocked, Actor, Peer, list[int]]:
-    """Return a broker, a sender, and a subscriber with a full outbox and what it drops at once."""
-    # Without a history too: nothing depends on it.
+    """Return a broker, a sender, a subscriber with a full outbox, and the counts of its drops."""
+    # Also without a history, which makes no difference.
     policies = evolve(DROPS, explain_events=0 if headers else DROPS.explain_events)
     desk, outbox = Clocked(policies), Recording(capacity=13_000)
     sender, reader = desk.actor(), Peer(desk, desk.client(outbox), outbox)

@@ -102,7 +102,7 @@ def test_the_work_is_a_search_for_each_part(pattern: str) -> None:
 
 
 class TestBounds:
-    """What is too long to be looked through is UNKNOWN, and costs nothing."""
+    """A match that is too expensive is UNKNOWN, and costs nothing."""
 
     @pytest.mark.parametrize(
         ("patterns", "longest"),

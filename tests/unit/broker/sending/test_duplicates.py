@@ -1,4 +1,4 @@
-"""Ids of senders: known again over restarts, as long as the window tells, and no longer."""
+"""Ids of senders: recognized after restarts, within the window and no longer."""
 
 import pytest
 
@@ -32,14 +32,14 @@ def sent(core: DurableBench, id: str, **headers: str) -> Received:
 
 
 def is_known(core: DurableBench, id: str, **headers: str) -> bool:
-    """Whether a SEND was a duplicate; what is one has its evidence."""
+    """Return whether a SEND was a duplicate. The RECEIPT of a duplicate says so."""
     receipt = sent(core, id, **headers)
     assert receipt.get("stored") == "journal"
     return receipt.get("duplicate") == "true"
 
 
 def kept(core: DurableBench) -> list[str]:
-    """The ids that the store knows."""
+    """Return the ids in the store."""
     runs = core.store.read(f"seen:{Q}", 0, 0, 10_000).runs
     return [body.decode() for run in runs for body in run.bodies]
 

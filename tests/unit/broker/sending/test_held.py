@@ -1,4 +1,4 @@
-"""What a client sent while it has to wait is charged, wherever it waits, and given back."""
+"""Frames of a waiting client are charged, wherever they wait, and released."""
 
 import json
 from itertools import count
@@ -24,7 +24,7 @@ def held(desk: Bench) -> int:
 
 
 def why(desk: Bench, session: str = "s1") -> str:
-    """What ``explain`` says last of a session."""
+    """Return the last explanation of a session."""
     question = json.dumps({"destination": Q, "session": session})
     return str(asks(desk, question)["facts"][-1])
 

@@ -63,7 +63,7 @@ def asks(actor: Actor, to: str = MANAGEMENT, **headers: str) -> int:
 
 
 def left(core: Bench, **question: Any) -> list[dict[str, Any]]:
-    """All that DIAG/left tells, part by part."""
+    """Return the complete answer of DIAG/left, from its parts."""
     rows: list[dict[str, Any]] = []
     reader = reads_all(core)  # type: ignore[arg-type]
     reader.subscribes("DIAG/left")
@@ -120,7 +120,7 @@ def test_its_number_is_the_same_after_a_restart() -> None:
 
 
 def test_of_a_run_one_is_ended_and_the_others_go_on() -> None:
-    """They are one SEND to the scheduler, and each a message of its own to who sent it."""
+    """They are one SEND for the scheduler, but separate messages for their sender."""
     for gone, expected in ((0, "bcd"), (1, "acd"), (3, "abc")):
         core = made()
         last = schedules(core.actor(), *"abcd", **REPEATS)

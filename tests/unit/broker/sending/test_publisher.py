@@ -1,4 +1,4 @@
-"""SEND: lifetimes, last values, duplicates, composites, schedules, and what a RECEIPT tells."""
+"""SEND: lifetimes, last values, duplicates, composites, schedules, and headers of a RECEIPT."""
 
 import pytest
 
@@ -15,7 +15,7 @@ ASKED = [(1, b"r")]
 
 
 def evidence(peer: Peer) -> Pairs:
-    """What the last RECEIPT tells beside its id."""
+    """Return the headers of the last RECEIPT except its id."""
     return peer.frames("RECEIPT")[-1].headers[1:]
 
 
@@ -281,7 +281,7 @@ def test_the_dialect_rabbitmq_says_redelivered_false_on_topics_too() -> None:
 def test_subscribers_get_their_own_spelling_of_the_destination(
     core: Core,
 ) -> None:
-    """As in RabbitMQ and ActiveMQ (S10): nobody subscribes to /exchange/amq.topic/k or to a,b."""
+    """As in RabbitMQ and ActiveMQ (S10): clients name neither /exchange/amq.topic/k nor a,b."""
     reader, sender = core.peer(), core.peer()
     for place in ("/topic/k", "/queue/a", "/topic/b"):
         reader.subscribes(place, id=place)

@@ -28,7 +28,7 @@ def answered(core: DurableBench) -> None:
 
 
 def read(core: DurableBench, name: str = Q) -> list[str]:
-    """What waits in a queue, consumed."""
+    """Consume and return the messages in a queue."""
     reader = core.actor()
     reader.subscribes(name)
     core.turn()

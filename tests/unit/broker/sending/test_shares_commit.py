@@ -1,4 +1,4 @@
-"""A COMMIT of SENDs to many selectors: they are asked in pieces before any of it is carried out."""
+"""A COMMIT of SENDs to many selectors, which are evaluated in pieces before it is carried out."""
 
 import pytest
 
@@ -18,7 +18,7 @@ BLOCKS = 40
 
 
 def asked(desk: Bench) -> list[Actor]:
-    """ASKED subscribers to TOPIC, each with a selector of its own; the even ones want k = 'v'."""
+    """Return ASKED subscribers to TOPIC with a selector each. The even ones select k = 'v'."""
     actors = [desk.actor() for _ in range(ASKED)]
     for number, actor in enumerate(actors):
         actor.subscribes(TOPIC, selector=f"k = '{'vw'[number % 2]}' AND x <> 'x{number}'")
@@ -30,7 +30,7 @@ def receipts(actor: Actor) -> list[str]:
 
 
 def wanted(*destinations: str, **headers: str) -> list[FrameRun]:
-    """BLOCKS messages to each, with as many header blocks; every other is what asked() wants."""
+    """Return BLOCKS messages with different header blocks. asked() selects every other one."""
     return [
         run_of(name, [f"{n}"], (("k", "vw"[n % 2]), ("x", f"{n}"), *headers.items()))
         for n in range(BLOCKS)

@@ -30,7 +30,7 @@ def settles(desk: ClockedDurable) -> None:
 def made(
     count: int = COUNT, *, book: dict[str, DestinationPolicy] | None = None, **headers: str
 ) -> tuple[ClockedDurable, Actor]:
-    """A broker with durable subscriptions, and who has them all."""
+    """Return a broker with durable subscriptions, and the client that has them all."""
     desk = ClockedDurable(policies=AMPLE, is_prompt=False, book=book or {})
     keeper = desk.actor()
     for n in range(count):
@@ -57,7 +57,7 @@ def begun(desk: ClockedDurable, *events: FrameRun | Committed) -> Actor:
 
 
 def held(desk: DurableBench) -> list[list[str]]:
-    """What waits for each durable subscription."""
+    """Return the messages waiting for each durable subscription."""
     return [
         [message.body.decode() for message in binding.queue.waiting.in_order()]
         for binding in desk.broker.bindings.durables
@@ -65,7 +65,7 @@ def held(desk: DurableBench) -> list[list[str]]:
 
 
 def given(actor: Actor) -> dict[str, list[str]]:
-    """What each subscription of an actor got."""
+    """Return the messages that each subscription of an actor received."""
     got: dict[str, list[str]] = {}
     for frame in actor.writes():
         if frame.command == "MESSAGE":
@@ -229,7 +229,8 @@ def test_it_is_refused_as_a_whole_behind_the_replies_before_it():
 
 
 def due(count: int = COUNT, to: str = TOPIC, **headers: str) -> tuple[ClockedDurable, Actor]:
-    """A scheduled message that is due now, and who has the durable subscriptions."""
+    """Return a broker with a scheduled message that is due now, and the client with the durable
+    subscriptions."""
     desk, keeper = made(count, book={"/queue/q": DestinationPolicy(max_messages=1)})
     desk.actor().sends("/queue/q")  # it is full
     desk.actor().does(sent("x", to, AMQ_SCHEDULED_DELAY="1000", **headers))

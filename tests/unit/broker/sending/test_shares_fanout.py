@@ -268,7 +268,7 @@ def test_a_composite_send_that_is_refused_half_way_is_given_to_nobody(
     assert bodies(reader) == [["b"]] * MANY
 
 
-# What is not sent by a client, at once, for the present.
+# Messages other than a client's immediate SEND.
 
 
 def test_due_message_for_many_subscribers_is_delivered_in_pieces(desk: Clocked):

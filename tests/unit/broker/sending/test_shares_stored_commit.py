@@ -61,7 +61,7 @@ def written(desk: ClockedDurable) -> None:
 
 
 def held(again: DurableBench, name: str) -> list[str]:
-    """What a queue holds after a restart."""
+    """Return the messages in a queue after a restart."""
     taker = again.actor()
     taker.subscribes(name)
     found: list[str] = []

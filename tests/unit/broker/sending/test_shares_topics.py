@@ -1,4 +1,4 @@
-"""A COMMIT to topics of many recipients: in pieces, and nothing of others comes between."""
+"""A COMMIT to topics of many recipients: in pieces, without messages of others in between."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def recipients(desk: Clocked | ClockedDurable, *names: str, count: int = TAKERS)
 
 
 def begun(desk: Clocked | ClockedDurable, client: Actor) -> None:
-    """Some of what it sends is there, and some is not."""
+    """Begin a COMMIT, so that some of its messages have been delivered and others not."""
     while not desk.broker.lines.busy:
         assert client.client in desk.broker.turns
         desk.turn()
@@ -46,7 +46,7 @@ def begun(desk: Clocked | ClockedDurable, client: Actor) -> None:
 
 
 def begun_with_ack(desk: Clocked, client: Actor, other: Actor) -> None:
-    """Begin a COMMIT that also acknowledges what ``other`` sent to /queue/a."""
+    """Begin a COMMIT that also acknowledges a message from ``other`` to /queue/a."""
     client.subscribes("/queue/a", ack="client-individual")
     other.sends("/queue/a", "x")
     [held] = client.reads()
@@ -63,7 +63,7 @@ def receipts(actor: Actor) -> list[str]:
 
 
 def at_rest(desk: Clocked) -> None:
-    """Nothing is left of it."""
+    """Check that nothing is left of it."""
     assert not desk.broker.lines.busy
     assert not desk.broker.queues.frozen
     assert desk.memory.kept_bytes == 0
@@ -319,7 +319,7 @@ def test_members_of_a_work_queue_have_a_commit_in_turn(desk: Clocked, selector: 
     assert sorted(body for each in got for body in each) == sorted([*wanted, "other"])
 
 
-# What nobody can be made to wait for comes behind it.
+# Messages that cannot wait follow it.
 
 
 def test_message_due_during_a_commit_follows_it_and_is_charged(desk: Clocked):
@@ -389,7 +389,7 @@ def test_a_bug_in_what_comes_behind_is_its_end_alone(
     at_rest(desk)
 
 
-# What else may be in it.
+# Other frames in a COMMIT.
 
 
 def test_a_commit_of_much_may_schedule_and_tell_ids():

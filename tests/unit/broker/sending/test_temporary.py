@@ -1,4 +1,4 @@
-"""Temporary destinations and request/reply: private to a connection, and gone with it."""
+"""Temporary destinations and request/reply: private to a connection, and removed with it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ REPLY: Pairs = (("reply-to", "/temp-queue/box"),)
 
 
 def request(asker: Peer, responder: Peer) -> str:
-    """Ask, and tell where the answer goes."""
+    """Send a request with a ``reply-to``."""
     asker.sends("/queue/work", "ask", headers=REPLY)
     return responder.messages()[-1].get("reply-to") or ""
 

@@ -1,4 +1,4 @@
-"""COMMIT: all of it or nothing."""
+"""COMMIT: atomic."""
 
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,7 @@ def test_a_queue_that_is_full_in_the_middle_undoes_all(overflow):
     error = actor.error()
     assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "done")
     assert desk.broker.acks.acked == 0
-    # What it had not acknowledged went back as it left; of the transaction nothing is there.
+    # Its unacknowledged messages returned when it left; nothing of the transaction is there.
     assert desk.waiting(R) == ["0"]
     assert desk.waiting(Q) == []
     assert other.reads() == []
@@ -180,7 +180,7 @@ BRIEF = DestinationPolicy(ack_timeout_ms=1000, backoff_s=(), max_redeliveries=10
 
 
 def under_way(*, ack: str = "client-individual") -> tuple[DurableBench, Actor]:
-    """A core whose store has not answered yet to a transaction that acknowledges ``a``."""
+    """Return a core whose store has not answered a transaction yet that acknowledges ``a``."""
     core = DurableBench(book={"/queue/q": BRIEF})
     reader = core.actor()
     reader.subscribes("/queue/q", ack=ack)

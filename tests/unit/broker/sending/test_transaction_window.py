@@ -14,23 +14,23 @@ MODES = pytest.mark.parametrize("ack", ["client", "client-individual"])
 
 
 async def fence(client: Client) -> list[Frame]:
-    """As the client's own, to what is a topic in every dialect."""
+    """Do as the client's own fence, on a destination that is a topic in every dialect."""
     return await client.publish("/topic/fence", b"", receipt=True)
 
 
 def takes_in(actor: Actor, *acks: Acked) -> None:
-    """ACKs come in an open transaction, as the session tells it."""
+    """Report ACKs in an open transaction, as the session does."""
     for each in acks:
         actor.does(Received((), acked=(each,)))
 
 
 def aborts(actor: Actor, *acks: Acked) -> None:
-    """ABORT of a transaction that held these."""
+    """ABORT a transaction with these."""
     actor.does(Received((), returned=acks))
 
 
 def window(actor: Actor) -> tuple[int, int]:
-    """Messages and bytes that its consumer may have beside what it has."""
+    """Return the remaining window of its consumer in messages and bytes."""
     consumer = actor.consumer()
     return consumer.count_left, consumer.bytes_left
 
@@ -114,7 +114,7 @@ def test_a_run_of_acks_outside_takes_what_a_transaction_has_taken_in() -> None:
     assert actor.bodies() == ["4"]
     actor.acks(*frames)
     assert actor.bodies() == ["5", "6", "7"]
-    aborts(actor, actor.acked(frames[1]))  # it is gone: nothing to take back
+    aborts(actor, actor.acked(frames[1]))  # it has been removed: nothing to undo
     assert (window(actor)[0], len(actor.consumer().unacked)) == (0, 4)
     desk.ends()
 
@@ -186,7 +186,7 @@ def test_of_a_lost_consumer_what_its_transaction_had_taken_in_was_not_in_work(co
     frames = actor.reads()
     takes_in(actor, *map(actor.acked, frames[:count]))
     desk.broker.forget(actor.client, CloseReason.CLIENT_CLOSED, desk.now)
-    # Of all that it acknowledged the last is what it did before it was lost.
+    # Its last acknowledgement was its last action before it was lost.
     assert desk.waiting(DEAD) == [f"{min(count, 2)}"]
     desk.ends()
 

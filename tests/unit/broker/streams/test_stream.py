@@ -12,11 +12,11 @@ from trio_stomp.broker.streams._stream import MAX_AGED, MIN_DROP, Stream, Stream
 from trio_stomp.frames import Head
 
 SIZE = 300 + head_bytes(())
-"""What a message of 44 bytes is charged."""
+"""The charge of a message of 44 bytes."""
 
 
 class Waiter:
-    """A reader that counts how often it was told that there is more."""
+    """A reader that counts its notifications."""
 
     told = 0
 
@@ -38,7 +38,7 @@ def make(limit: int = 10 * SIZE, age_ms: int = 0, *, stored: bool = False, memor
 
 
 def fill(stream: Stream, count: int, at_ms: int = 0) -> None:
-    """Show so many runs of a message each."""
+    """Append a number of runs of one message each."""
     for _ in range(count):
         stream.show(StreamRun(stream.next, Head("SEND", (), -1, "s"), [b"x" * 44], at_ms))
 

@@ -1,4 +1,4 @@
-"""What a stream holds, asked by SEND; and that nobody sends into it."""
+"""Queries of a stream by SEND, and refused SENDs into it."""
 
 import json
 

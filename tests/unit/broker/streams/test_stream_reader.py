@@ -1,4 +1,4 @@
-"""Who reads a stream: from where to where, and what its MESSAGEs say."""
+"""Readers of a stream: start, end, and the headers of their MESSAGEs."""
 
 import pytest
 

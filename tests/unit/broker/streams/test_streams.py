@@ -1,4 +1,4 @@
-"""The streams of a broker: who has one, what comes into it, who may ask, what is kept."""
+"""The streams of a broker: their destinations, records, permissions and retention."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 def slow() -> DurableBench:
-    """A bench whose store answers when told."""
+    """Return a bench whose store answers on request."""
     bench = DurableBench(book=BOOK)
     stream_of(bench)
     bench.turn()
@@ -48,7 +48,7 @@ def timestamps(frames: list[Received]) -> list[int]:
     return [int(frame.get("x-stream-timestamp") or "") for frame in frames]
 
 
-# Who has one.
+# Destinations with a stream.
 
 
 def test_a_stream_is_there_before_anything_was_sent(bench):
@@ -141,7 +141,7 @@ def test_a_stream_is_read_as_it_is(bench, destination, headers):
     assert actor.error().get("code") == "unsupported"
 
 
-# What comes into it.
+# Records of a stream.
 
 
 def test_offsets_go_on_and_the_epoch_stays_over_a_restart():
@@ -313,7 +313,7 @@ def test_a_retained_message_is_in_the_stream_and_the_last_value(bench):
     assert texts(reads(bench).reads()) == ["a"]
 
 
-# What is kept.
+# Retention.
 
 
 def test_retentions_are_what_policies_bound():
@@ -382,7 +382,7 @@ def test_a_stream_is_opened_once(bench):
 
 
 def test_the_28th_subscription_is_no_stream():
-    """Its number is ``s`` in base 36: what it has not acknowledged goes back all the same."""
+    """Its number is ``s`` in base 36: its unacknowledged messages are returned nevertheless."""
     bench = Bench()
     bench.actor().sends("/queue/work", "a")
     for number in range(1, 60):

@@ -1,4 +1,4 @@
-"""A client that has much leaves in slices; nobody else can tell that from leaving at once."""
+"""A large client leaves in slices, which no other client can distinguish from leaving at once."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -44,7 +44,7 @@ class Sliced(Core):
         return peer
 
     def slice(self) -> None:
-        """A slice, if anybody is leaving, and the end of its turn."""
+        """Do a slice, if a client is leaving, and end the turn."""
         self.passes(0)
 
     def settles(self) -> int:
@@ -63,7 +63,7 @@ def depth(core: Core, name: str) -> int:
 
 @pytest.fixture
 def core() -> Iterator[Sliced]:
-    """In the end nothing is left of anybody."""
+    """Yield a core that must be empty at the end of the test."""
     core = Sliced()
     yield core
     core.ends()
@@ -73,7 +73,7 @@ def core() -> Iterator[Sliced]:
     ("count", "temporary"), [(20, 1), (2 * MAX_ENDED // SUBSCRIPTION_COST, 1), (0, 30)]
 )
 def test_they_end_by_time_too_where_each_takes_long(desk: Clocked, count: int, temporary: int):
-    """As the patterns of one who has 8,191 of them do, 30 µs each: a slice took 7.6 ms."""
+    """For instance 8,191 patterns of one client, at 30 µs each: a slice took 7.6 ms."""
     reader = desk.actor()
     for number in range(count):
         reader.does(Subscribed(str(number), f"/topic/t{number}.*", "auto", (), None))
@@ -98,7 +98,8 @@ def test_they_end_by_time_too_where_each_takes_long(desk: Clocked, count: int, t
     assert reader.client not in desk.broker.clients
 
 
-# --- what others see ------------------------------------------------------------------------------
+# --- visibility to others
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("destination", ["t", "t.*", "*", "t,u"])
@@ -167,7 +168,7 @@ def test_those_who_leave_share_the_turns(core: Sliced):
 
 
 def test_the_slice_of_a_turn_is_no_more_than_was_measured():
-    """With the real size: 250 subscriptions, and all of 250 at once."""
+    """With the real size: 250 subscriptions at a time, and 250 clients at once."""
     core = Core()
     most = MAX_ENDED // SUBSCRIPTION_COST
     peers = [core.peer(), core.peer()]
@@ -198,7 +199,7 @@ def test_messages_of_a_leaving_consumer_come_first_for_the_next(core: Sliced):
     producer.sends("/queue/q", "4", "5")
     assert successor.bodies() == []  # or they would come before 1
     core.slice()
-    # It is the last of its subscriptions, but somebody waits for it.
+    # It is the last of its subscriptions, but another client waits for it.
     assert successor.bodies() == ["1", "2", "3", "4", "5"]
     assert [each.get("redelivered") for each in successor.messages()] == ["true"] * 3 + [None] * 2
     assert not core.broker.leaving.is_over
@@ -381,7 +382,7 @@ def test_parked_messages_go_to_the_next_subscriber():
 
 
 def test_a_feed_without_its_maker_serves_those_who_stay(core: Sliced):
-    """A durable subscription that was ended lives on for its consumers, whoever made it."""
+    """An ended durable subscription continues for its consumers, even without its creator."""
     producer, other, peer, third = core.peer(), core.peer(), core.loaded(), core.peer()
     for each in (other, peer, third):
         each.subscribes("t", headers=DURABLE)
@@ -495,7 +496,7 @@ def test_a_bug_ends_one_subscription_and_not_the_leaving(core: Sliced):
     )
     core.broker.events.listener = fail
     for _ in range(FILLERS):
-        assert core.broker.timers.next_due <= core.now  # it is gone on with, all the same
+        assert core.broker.timers.next_due <= core.now  # it is continued nevertheless
         with pytest.raises(ZeroDivisionError):
             core.broker.tick(core.now)
     assert not forgotten
@@ -612,7 +613,7 @@ STEPS = st.lists(
 
 @define(eq=False, repr=False)
 class Crowd:
-    """Four clients at a time that come, go and do as they are told, and what must come of it."""
+    """Four clients at a time with random actions, and the model of the results."""
 
     core: Sliced = field(factory=Sliced)
     here: list[Peer] = field(init=False)
@@ -626,7 +627,7 @@ class Crowd:
     gone: dict[Peer, int] = field(factory=dict)
     """How many MESSAGEs each had when it left."""
     works: dict[str, set[Peer]] = field(factory=dict)
-    """Who could get each body that went to the work queue."""
+    """The possible recipients of each body sent to the work queue."""
     sent: dict[str, list[str]] = field(factory=dict)
     number: int = 0
 
@@ -640,7 +641,7 @@ class Crowd:
         return peer
 
     def subscribe(self, place: int, destination: str, ack: str) -> None:
-        """Only what comes from queues is acknowledged here."""
+        """Subscribe. Only messages from queues are acknowledged here."""
         peer, self.number = self.here[place], self.number + 1
         mode = ack if destination.startswith("/queue/") else "auto"
         key = f"{self.number} {destination}"
@@ -653,7 +654,7 @@ class Crowd:
         return found.count(name) + (found.count("t.*") if name == "t.x" else 0)
 
     def send(self, name: str) -> None:
-        """One message, whose body is its number."""
+        """Send one message, whose body is its number."""
         self.number += 1
         body = f"{self.number:04}"
         if name.startswith("/queue/"):
@@ -668,7 +669,7 @@ class Crowd:
         sender.is_gone()
 
     def leave(self, place: int, how: str) -> None:
-        """Another comes instead."""
+        """Replace a client by another."""
         peer = self.here[place]
         if how == "left":
             peer.leaves()
@@ -679,7 +680,7 @@ class Crowd:
         self.here[place] = self.comes()
 
     def ack(self, place: int) -> None:
-        """The oldest that a client has not acknowledged, and is asked to."""
+        """Acknowledge the oldest message for which a client's ACK is required."""
         peer = self.here[place]
         mine = [
             each
@@ -697,7 +698,7 @@ class Crowd:
         self.core.slice()
 
     def check(self) -> None:
-        """What holds at any time."""
+        """Check the invariants."""
         for peer, expected in self.expected.items():
             topics = [
                 each.text
@@ -716,7 +717,7 @@ class Crowd:
         assert self.core.broker.fan_out.delivered == total
 
     def finish(self) -> None:
-        """All leave; what nobody took or acknowledged is there, in order and once."""
+        """Let all clients leave. Check that unacknowledged messages are there once, in order."""
         for place in range(4):
             self.leave(place, "gone")
         for peer in self.here:
@@ -775,7 +776,7 @@ async def test_others_are_answered_between_the_slices(transport: str) -> None:
         await until(lambda: len(broker.destinations.leaving) == 2)
         answered, left = 0, [len(broker.subscriptions)]
         while len(server.connections) > 1:
-            # No fence: it would wait until nothing is left to do.
+            # No fence, which would wait until all work is done.
             await other.publish("/topic/x", b"", receipt=True)
             answered += 1
             left.append(len(broker.subscriptions))
@@ -801,7 +802,7 @@ async def test_a_stop_waits_for_those_who_leave(autojump_clock: MockClock) -> No
 async def test_unfinished_departure_ends_when_the_inbox_closes(
     autojump_clock: MockClock,
 ) -> None:
-    """Whoever leaves may have waited for too long; the core is told before the store closes."""
+    """A leaving client may have waited too long: it is completed before the store closes."""
     async with open_dial(**QUIET) as dial:
         await dial.start()
         broker = dial.server.broker
@@ -822,7 +823,7 @@ async def test_unfinished_departure_ends_when_the_inbox_closes(
 
 
 def test_nothing_is_left_to_a_new_session_on_the_same_socket() -> None:
-    """A DISCONNECT that ends a session only: what comes next must not be ended with it."""
+    """This DISCONNECT ends a session only: the next session must not end with it."""
     core = Sliced(dialect="stompica")
     core.broker.leaving.slice_size = 1
     peer = core.loaded()

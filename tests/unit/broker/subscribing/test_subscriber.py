@@ -74,7 +74,7 @@ def test_no_message_after_the_receipt_of_an_unsubscribe():
     publisher.sends("a", "p0")
     publisher.sends("a", "p1")
     peer.subscribes("a", "0")
-    publisher.sends("a", "live")  # waits behind what was parked
+    publisher.sends("a", "live")  # waits behind parked messages
     peer.unsubscribes("0", receipt=b"r")
     publisher.sends("a", "after")
     peer.drains()
@@ -184,7 +184,7 @@ def test_events_tell_of_subscriptions_and_their_end(core: Core):
     watcher.is_gone()
     core.events()
     core.peer().subscribes("a")
-    assert core.events() == []  # nobody listens any more
+    assert core.events() == []  # no subscribers are left
 
 
 @pytest.mark.parametrize(

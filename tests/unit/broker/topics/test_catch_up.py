@@ -20,7 +20,7 @@ def late(core: Core, destination: str, id: str = "0", *, room: int = AMPLE) -> P
 
 @pytest.fixture
 def core() -> Iterator[Core]:
-    """In the end nothing is left."""
+    """Yield a core that must be empty at the end of the test."""
     core = ttl_core()
     yield core
     core.ends()
