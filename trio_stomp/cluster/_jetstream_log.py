@@ -114,7 +114,7 @@ class JetStreamLog:
             try:
                 return await call()
             except (Disconnected, NoResponders):
-                # There is no server or no leader. Whoever tries again must not do so at once.
+                # There is no server or no leader. The caller must not retry immediately.
                 await trio.sleep(PAUSE_S)
                 raise
 

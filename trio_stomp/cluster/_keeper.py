@@ -50,7 +50,7 @@ class LeaseKeeper:
     on_change: Callable[[], None] = noop
     _changed: trio.Event = field(factory=trio.Event)
     _leaving: dict[bytes, str] = field(factory=dict)
-    """The heirs of leases that this node hands over, by subject; "" = whoever comes first."""
+    """The heirs of leases that this node hands over, by subject; "" = the first node to take it."""
 
     def hand_over(self, subject: bytes, heir: str) -> None:
         """Give up a lease that this node holds, for another node, or with ``heir`` "" for any.

@@ -7,7 +7,8 @@
        ├─ standby    apply the log to the local state, relay clients to the owner
        └─ owner      the broker, over the replicated store
 
-The lease decides who tries. Safe is what the log decides: it stores nothing for a former owner.
+The lease decides which node tries. Safety comes from the log, which stores nothing for a former
+owner.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""A store whose truth is a replicated log; a local store holds what the log says.
+"""A store whose authority is a replicated log. A local store holds the state of the log.
 
 One entry of the log is what one ``append`` brought, with all its records, so that no record of an
 ``Atomic`` is there without the others.

@@ -75,7 +75,7 @@ def write_snapshot(view: View, stream: CommitLog) -> Snapshot | None:
 def write_state(
     view: View, recovered: Recovered, stream: CommitLog, sequence: int, last: int
 ) -> Snapshot | None:
-    """Write what a view has as a snapshot. Blocks.
+    """Write the content of a view as a snapshot. Blocks.
 
     Args:
       view: The view.
@@ -103,7 +103,7 @@ def write_state(
 
 
 def without_ours(recovered: Recovered) -> Recovered:
-    """Return what the broker stored, without the settings of this package."""
+    """Return the broker's content, without the settings of this package."""
     ours = (APPLIED, BASE)
     settings = {key: text for key, text in recovered.settings.items() if key not in ours}
     return evolve(recovered, settings=settings)

@@ -19,7 +19,7 @@ RULE = "[[rule]]\nallow = 'send'\nto = '**'\n"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Nothing of the tester's own."""
+    """Clear the environment of the tester."""
     for spec in options():
         monkeypatch.delenv(f"TRIO_STOMP__{spec.group}__{spec.name}".upper(), raising=False)
     monkeypatch.delenv("TRIO_STOMP_CONFIG", raising=False)
@@ -236,7 +236,7 @@ DEBIAN = """\
 
 
 def imported(write: Write, run: Callable[..., tuple[int, str]], text: str) -> tuple[Settings, str]:
-    """What comes of a file of stompserver's: as settings, and as text."""
+    """Return the import of a stompserver file: as settings, and as text."""
     code, told = run("import", write(text, "stompserver.conf"))
     assert code == 0
     return load(write(told, "made.toml")).settings, told

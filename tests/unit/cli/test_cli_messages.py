@@ -1,4 +1,4 @@
-"""What send, subscribe, request and reply can do beside sending and printing."""
+"""Further features of send, subscribe, request and reply."""
 
 import signal
 import sys
@@ -171,7 +171,7 @@ def test_a_command_answers_requests(broker: ThreadedBroker, told: Told) -> None:
     with replying(broker, "/queue/r2", "--command", command) as errors:
         ask = ("request", "/queue/r2", "a", "-H")
         assert told(*ask, "word:b; echo $HOME", "--timeout", "30") == "ab; echo $HOME\n\n"
-        # What cannot be answered becomes a dead letter.
+        # A request without an answer becomes a dead letter.
         assert "no answer within 1 s" in told(*ask, "word:bad", "--timeout", "1", code=1)
         assert "the command ended with 1" in errors.readline()
         told("send", "/queue/r2", "no reply-to")

@@ -258,7 +258,7 @@ def test_a_bad_name_is_a_bad_option(
     assert (ran.code, why in ran.err) == (2, True)
 
 
-# What is never on the command line.
+# Secrets, which are never on the command line.
 
 
 @pytest.mark.parametrize(
@@ -494,7 +494,7 @@ def test_users_who_exist_are_imported_only_if_that_is_said(
 
 
 class Meanwhile:
-    """A hasher while whose work somebody changes the file."""
+    """A hasher during whose work the file is changed."""
 
     def __init__(self, change: Callable[[], object]) -> None:
         self.change = change

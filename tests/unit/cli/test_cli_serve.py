@@ -239,7 +239,7 @@ def test_the_file_limit_is_raised_or_missed_aloud(
 
 
 class FakeServer:
-    """Stands for the server floor: starts, and stops when it is told to."""
+    """A substitute for the server floor that starts, and stops on request."""
 
     addresses = ("127.0.0.1:5000",)
     tls_addresses: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The command line beside ``serve``: its help, where the broker is, who we are, its pages."""
+"""Commands other than ``serve``: help, the broker's address, logins, pages."""
 
 import argparse
 import base64

@@ -1,4 +1,4 @@
-"""``doctor``: what it finds of a machine, and what it makes of it."""
+"""``doctor``: its checks of a machine, and its verdicts."""
 
 import contextlib
 import ctypes
@@ -80,7 +80,7 @@ def test_a_fail_is_exit_1_and_json_tells_all(tmp_path: Path) -> None:
 
 
 def checked(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, list[str]]:
-    """What is found, by the name of the check."""
+    """Return the findings by the name of the check."""
     _doctor.main([*argv, "--json"])
     found: dict[str, list[str]] = {}
     for each in json.loads(capsys.readouterr().out)["checks"]:

@@ -1,4 +1,4 @@
-"""``top``: what it makes of DIAG records, and what it shows of a real broker."""
+"""``top``: its processing of DIAG records, and its display of a real broker."""
 
 import json
 import os
@@ -48,10 +48,10 @@ def test_rates_are_of_the_last_interval() -> None:
     destinations(board, 2, a=30, b=5)
     assert rates(board) == {"a": 10.0, "b": 0.0}
     assert board.frame()["rates"]["out_per_s"] == 20.0
-    # What a list of changes does not tell of has not changed.
+    # An object that is not in a list of changes has not changed.
     destinations(board, 4, full=False, b=6)
     assert rates(board) == {"a": 0.0, "b": 0.5}
-    # What a whole list does not tell of is gone.
+    # An object that is not in a complete list has been removed.
     destinations(board, 6, b=6)
     assert rates(board) == {"b": 0.0}
 

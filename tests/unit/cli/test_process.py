@@ -44,7 +44,7 @@ class Broker:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[Broker]:
-    """Run a broker in a process of its own, and kill it if the test leaves it running."""
+    """Run a broker in its own process, and kill it if the test leaves it running."""
     command = [sys.executable, "-m", "trio_stomp", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""What systemd is told and hands over, with a socket that stands for it."""
+"""Messages to systemd and sockets from it, with a socket in its place."""
 
 import os
 import socket

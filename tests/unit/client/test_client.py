@@ -47,7 +47,7 @@ MESSAGE = b"MESSAGE\nsubscription:s1\nmessage-id:m-%d\ndestination:/topic/a\n\n%
 
 @pytest.fixture(name="client")
 async def _client() -> AsyncIterator[Client]:
-    """A client with a broker of its own."""
+    """Return a client with its own broker."""
     async with open_broker() as dial, open_client(dial.stream) as client:
         yield client
 
@@ -386,7 +386,7 @@ async def test_connect_without_a_listener() -> None:
 
 
 class TestWrongPasswords:
-    """No storm: one attempt, and the program is told."""
+    """A wrong password causes one attempt, and an error in the program."""
 
     async def test_at_the_start(self) -> None:
         async with playing(self.refuse) as peer:
@@ -799,7 +799,7 @@ async def test_first_reason_is_reported() -> None:
 
 async def test_nothing_can_be_written_and_the_broker_does_not_say_why(autojump_clock) -> None:
     class Deaf(CutStream):
-        """Writing fails, and reading goes on."""
+        """A stream whose writes fail while reads continue."""
 
         def cut(self) -> None:
             pass

@@ -1,4 +1,4 @@
-"""What asyncio does its own way: tasks, their cancellation, groups and timeouts, generators."""
+"""Features specific to asyncio: tasks, their cancellation, groups and timeouts, generators."""
 
 import asyncio
 import subprocess

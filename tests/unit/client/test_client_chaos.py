@@ -106,12 +106,12 @@ RESTARTS = Variant(6, 8, 2, 4, ((150.0, False), (300.0, True), (450.0, True)))
 
 
 class HandlerFailed(Exception):
-    """What some handlers raise."""
+    """The exception that some handlers raise."""
 
 
 @define(eq=False)
 class Chaos:
-    """One run: its actors, and what they noted.
+    """One run: its actors, and their records.
 
     Args:
       data_dir: The broker's; None = it is in memory.
@@ -136,11 +136,11 @@ class Chaos:
     raised: set[str] = field(factory=set)
     """Those of them whose send raised."""
     handled: defaultdict[str, list[str]] = field(factory=lambda: defaultdict(list))
-    """What became of each handling of a message."""
+    """The outcome of each handling of a message."""
     first_times: Counter[str] = field(factory=Counter)
     """How often a message was handled that did not say that it had been handed out before."""
     read: dict[str, list[str]] = field(factory=dict)
-    """What each reader has read, in order."""
+    """The messages of each reader, in order."""
     length: int = 0
     """Of the stream, in the end."""
     crashes: list[trio.CancelScope] = field(factory=list)
@@ -455,7 +455,7 @@ class Chaos:
     # --- the verdict ----------------------------------------------------------------------
 
     def check(self) -> None:
-        """What became of each message, counted."""
+        """Check the outcome of each message by its counts."""
         witness, kills = self.witness, self.witness.kills
         assert witness.faults() == []
         assert witness.errors.keys() <= PASSING
@@ -486,7 +486,7 @@ class Chaos:
             assert set(seen) == in_stream
 
     def figures(self) -> dict[str, int]:
-        """What the run came to: the same for the same seed."""
+        """Return the figures of the run, the same for the same seed."""
         witness = self.witness
         outcomes = Counter(f"handled: {each}" for past in self.handled.values() for each in past)
         return {

@@ -104,7 +104,7 @@ def test_each_transport(play: Play, scheme: str) -> None:
 
 
 def sniffed() -> bool:
-    """Whether Trio runs the test."""
+    """Return whether Trio runs the test."""
     return trio.lowlevel.in_trio_task()
 
 
@@ -273,7 +273,8 @@ def test_an_end_for_good(play: Play, gate: Gate) -> None:
             assert not task.cancelling()
 
 
-# --- who does not read ------------------------------------------------------------------------
+# --- clients that do not read
+# ------------------------------------------------------------------------
 
 
 def test_a_sender_waits_for_a_broker_that_does_not_read(play: Play, gate: Gate, queue: str) -> None:

@@ -1,5 +1,5 @@
 # ruff: noqa: PT012, SIM117
-"""Links that break: what comes again, what is lost, and when it is tried again."""
+"""Broken connections: redeliveries, losses, and the times of new attempts."""
 
 import random
 from contextlib import suppress

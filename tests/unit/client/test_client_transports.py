@@ -1,4 +1,4 @@
-"""The client over TCP, TLS and WebSocket on the loopback interface, and what goes wrong there."""
+"""The client over TCP, TLS and WebSocket on the loopback interface, with their errors."""
 
 import ssl
 from collections.abc import AsyncIterator

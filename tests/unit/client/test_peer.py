@@ -1,5 +1,5 @@
 # ruff: noqa: PT012
-"""trio_stomp.peer: frames in and out of any stream, how it ends, and what the ends are told."""
+"""trio_stomp.peer: frames over any stream, its end, and the errors at both sides."""
 
 import math
 from collections.abc import AsyncIterator, Callable

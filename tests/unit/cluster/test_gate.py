@@ -74,7 +74,7 @@ async def standby(max_clients: int = 10, first_s: float = 5) -> AsyncGenerator[S
 
 
 async def ends(stream: trio.SocketStream) -> bool:
-    """Whether a connection ends, without a byte."""
+    """Return whether a connection ends without a byte."""
     try:
         return not await stream.receive_some()
     except trio.BrokenResourceError:

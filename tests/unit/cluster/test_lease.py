@@ -1,4 +1,4 @@
-"""Leases as nodes see them that have clocks of their own, and messages that come late or never."""
+"""Leases as seen by nodes with different clocks, and with messages that are late or lost."""
 
 import pytest
 from attrs import define, field
@@ -84,7 +84,7 @@ def test_a_node_that_is_not_up_to_date_takes_no_lease_but_renews_its_own() -> No
 
 @define
 class Node:
-    """A node whose clock runs in its own way."""
+    """A node with its own clock."""
 
     lease: Lease
     speed: float

@@ -1,4 +1,4 @@
-"""A store over a log: what becomes of an append when requests, answers or owners are lost."""
+"""A store over a log: the outcome of an append when requests, answers or owners are lost."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,7 +55,7 @@ def put(number: int, body: bytes = b"x") -> Turn:
 
 @define
 class Owner:
-    """A node that recovered: its store, and what it knows."""
+    """A recovered node: its store, and its state."""
 
     nodes: Memories = field(factory=Memories)
     store: ReplicatedStore = field(init=False)

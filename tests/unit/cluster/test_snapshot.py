@@ -1,4 +1,4 @@
-"""Snapshots: a node that has nothing, or is behind a purge, begins with one."""
+"""Snapshots: an empty node, or one behind a purge, begins with one."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Rules from a file: what is in it, and what is said of one that is wrong."""
+"""Rules from a file: its contents, and the errors of a wrong one."""
 
 from pathlib import Path
 

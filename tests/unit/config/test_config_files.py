@@ -1,4 +1,4 @@
-"""Settings from files, the environment and the command line: what wins, and what is refused."""
+"""Settings from files, the environment and the command line: precedence and errors."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def refused(path: str | None, environ: dict[str, str] | None = None) -> str:
     return message
 
 
-# What is read.
+# Reading.
 
 
 def test_nothing_is_read_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -85,7 +85,7 @@ def test_a_file_of_windows_is_read(write: Write):
     assert str(found.source("port")) == f"{path}:3"
 
 
-# What wins.
+# Precedence.
 
 
 def test_later_wins_and_all_is_remembered(write: Write, tmp_path: Path):
@@ -230,7 +230,7 @@ BAD = [
     ("[server]\nport = 1\n", "AT2: [server] has no port; write it under [listen]"),
     ("[listen]\nmax_conections = 1\n", "AT2: unknown key 'max_conections' in [listen]; did you"),
     ("[listen]\nzzzzz = 1\n", "AT2: unknown key 'zzzzz' in [listen]"),
-    # What must go together.
+    # Options that require each other.
     ("[store]\n\nstore = 'sql'\n", "AT3: store is 'sql', which needs a store_url"),
     ("[store]\nstore_url = 'x'\ndata_dir = 'y'\n", "AT3: data_dir and store_url are both given"),
     ("[transport]\ntls_port = 1\n", "AT2: tls_port needs a certificate: give tls_cert, too"),

@@ -1,4 +1,4 @@
-"""What differs between two settings; and that a live option takes effect while the broker runs."""
+"""Differences between two settings, and the effect of live options while the broker runs."""
 
 import ast
 import time
@@ -35,13 +35,13 @@ LONG_S = 1000.0
 
 @pytest.fixture
 async def dial() -> AsyncIterator[Dial]:
-    """A broker that runs, with nothing but defaults."""
+    """Run a broker with default settings."""
     async with open_dial(**QUIET) as dial:
         await dial.start()
         yield dial
 
 
-# --- what differs ---------------------------------------------------------------------------------
+# --- differences ---------------------------------------------------------------------------------
 
 
 def test_changed_options_are_reported_with_the_required_action():
@@ -251,7 +251,7 @@ async def test_all_parts_of_a_broker_share_the_groups(dial: Dial):
         assert floor.policies is settings.broker
 
 
-# --- and what comes of it -------------------------------------------------------------------------
+# --- effects -------------------------------------------------------------------------
 
 
 async def at_once(call: Callable[..., object], *args: object) -> object:
@@ -260,7 +260,7 @@ async def at_once(call: Callable[..., object], *args: object) -> object:
 
 
 async def reload(dial: Dial, **values: object) -> None:
-    """What the broker does at SIGHUP, for options."""
+    """Reload options as the broker does at SIGHUP."""
     settings, new = dial.security.settings, Settings.of(**{**dial.options, **values})
     assert all(each.is_live for each in changes(settings, new))
     # Nothing in a thread: a mock clock would not wait for it.

@@ -1,4 +1,4 @@
-"""Lists of the diagnostics tell what changed since the last one, and once a minute everything."""
+"""Lists of the diagnostics have the changes since the last one, and everything once a minute."""
 
 import json
 from itertools import pairwise
@@ -16,7 +16,7 @@ from trio_stomp.diag._records import destination_record
 INTERVAL_S = 4.0
 
 
-# --- what is selected -----------------------------------------------------------------------------
+# --- selection -----------------------------------------------------------------------------
 
 
 Figures = dict[str, int]

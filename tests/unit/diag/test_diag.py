@@ -69,7 +69,7 @@ class Message:
 
 
 def diag_messages(frames: Iterable[Received]) -> list[Message]:
-    """What of these frames the diagnostics told."""
+    """Return the DIAG messages among these frames."""
     return [
         Message(frame["destination"], dict(frame.headers), json.loads(frame.body))
         for frame in frames
@@ -88,13 +88,13 @@ class Paper(OutboxFake):
         self.client = Client("listener", self, "here")
 
     def messages(self) -> list[Message]:
-        """What came since the last call."""
+        """Return the messages since the last call."""
         self.write()
         return diag_messages(self.take())
 
 
 def assemble(**options: object) -> tuple[Server, Reporter]:
-    """A broker that nobody runs."""
+    """Return a broker without tasks."""
     settings = Settings.of(**({"diag_interval_s": INTERVAL_S} | options))
     server = _assemble(settings, Security(settings), ServerHandle(()))
     reporter = Reporter(settings.diag, server, wall=wall)
@@ -103,7 +103,7 @@ def assemble(**options: object) -> tuple[Server, Reporter]:
 
 
 def listen(server: Server, *destinations: str) -> Paper:
-    """Subscribe somebody; what reaches it."""
+    """Subscribe a client. Return the list of its messages."""
     paper = Paper()
     now = server.clock.now()
     for name in destinations:
@@ -207,7 +207,7 @@ def assert_matches(record: dict[str, object], fields: Iterable[Field]) -> None:
 
 
 def assert_message_matches(message: Message) -> None:
-    """The body is what the schema says of its topic."""
+    """Check a body against the schema of its topic."""
     table = PERIODIC.get(message.topic, schema.EVENT)
     body = dict(message.body)
     assert message.headers["content-type"] == "application/json"
@@ -830,7 +830,7 @@ async def test_a_bug_in_the_statistics_does_not_end_the_broker(
 
 
 def events_in(messages: Sequence[Message]) -> list[tuple[object, ...]]:
-    """What events say."""
+    """Return the contents of events."""
     keys = ("name", "destination", "reason", "detail")
     return [
         tuple(message.body[key] for key in keys)

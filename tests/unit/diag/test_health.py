@@ -226,7 +226,7 @@ async def test_a_thread_looks_at_the_disk(tmp_path: Path) -> None:
 
 @define(eq=False)
 class Scales:
-    """A store that says what the test wants of itself."""
+    """A store that reports the figures of the test."""
 
     figures: StoreStatistics = field(factory=StoreStatistics)
 

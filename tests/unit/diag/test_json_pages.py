@@ -86,7 +86,7 @@ def test_no_query_does_more_than_be_refused(text: str) -> None:
 
 
 def refusal(text: str) -> HttpError | None:
-    """Why a page refuses a query; it takes others for what they are."""
+    """Return the reason why a page refuses a query."""
     try:
         query = Query.of(HttpRequest("GET", f"/connz?{text}", ()), (FEW, SORT))
         assert 1 <= query.number(FEW) <= 9

@@ -1,4 +1,4 @@
-"""/metrics: read as Prometheus reads it, compared with what was done and with the DIAG topics."""
+"""/metrics: parsed as by Prometheus, compared with the actions and with the DIAG topics."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def scrape(dial: Dial) -> Scrape:
 
 
 def is_cumulative(one: Samples, later: Samples) -> bool:
-    """Whether no counter of ``later`` is below that of ``one``."""
+    """Return whether no counter of ``later`` is below that of ``one``."""
     ends = ("_total", "_bucket", "_count", "_sum")
     return all(later[key] >= value for key, value in one.items() if key[0].endswith(ends))
 

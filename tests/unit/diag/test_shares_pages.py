@@ -1,4 +1,4 @@
-"""Pages of much are made in pieces: others are served between them, and nothing is told twice."""
+"""Large pages are made in pieces: others are served in between, and nothing appears twice."""
 
 import heapq
 

@@ -1,4 +1,4 @@
-"""What names, subscriptions, patterns, selectors, ids and groups are charged, and given back.
+"""Charges of names, subscriptions, patterns, selectors, ids and groups, and their release.
 
 ``Core.ends`` and ``Bench.ends`` look at the sums at the end of each of their tests, too.
 """

@@ -36,7 +36,7 @@ def run_of(wire: bytes, rules: HeaderRules = V1_2) -> FrameRun:
 
 
 def messages(run: FrameRun, reader: HeaderRules, first: int = 0, prefix: bytes = b"") -> bytes:
-    """What a subscriber gets of a run."""
+    """Return the messages of a run as a subscriber receives them."""
     block = message_blocks(run.head)[VERSIONS.index(reader)]
     prefix = prefix or subscription_prefix("s", "t", reader)
     return prefix.join(message_tails(run.head, block, run.bodies, first))

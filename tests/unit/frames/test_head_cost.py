@@ -1,4 +1,4 @@
-"""What header blocks are charged: at least what they take, and always the same."""
+"""The charge of header blocks: at least their memory, and always the same."""
 
 import tracemalloc
 

@@ -50,7 +50,7 @@ def decode(data: bytes, rules: HeaderRules) -> list[Frame] | FrameError:
 
 
 def headers_of(line: bytes, rules: HeaderRules) -> Headers:
-    """What one header line of a SEND means."""
+    """Return the headers in one line of a SEND."""
     result = decode(b"SEND\n" + line + b"\n\n\0", rules)
     assert isinstance(result, list), result
     return result[0].headers
@@ -257,7 +257,7 @@ def test_names_like_receipt_are_no_receipts() -> None:
     assert len(frame.headers) == 3
 
 
-# What an error quotes.
+# Quotations in errors.
 
 
 @pytest.mark.covers("R13")

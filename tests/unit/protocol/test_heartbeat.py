@@ -1,4 +1,4 @@
-"""What two sides agree on, and when silence is death."""
+"""The negotiation of heart-beats, and the detection of a dead peer."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""One session: what is allowed when, what is refused and how, and what a stream means."""
+"""One session: permitted commands of each state, errors, and the meaning of a stream of bytes."""
 
 from collections.abc import Sequence
 
@@ -87,7 +87,7 @@ def plain(events: Sequence[Event]) -> list[object]:
 
 
 def refusal(session: ServerSession, data: bytes) -> RemoteError:
-    """The one error that ``data`` is answered with; nothing follows it."""
+    """Return the only error in answer to ``data``. Nothing follows it."""
     *before, event = session.receive_data(data)
     assert before == []
     assert isinstance(event, Refused)

@@ -1,4 +1,4 @@
-"""Who is it? The order of proofs, anonymous clients, delays, bounded threads, other accounts."""
+"""Authentication: the order of proofs, anonymous clients, delays, bounded threads."""
 
 import math
 import threading
@@ -118,7 +118,8 @@ async def test_credentials_that_are_always_refused(
     assert (await refusal(subject, headers, Guest())).code == "authentication-failed"
 
 
-# --- nobody ---------------------------------------------------------------------------------------
+# --- anonymous clients
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("has_users", [False, True])

@@ -1,4 +1,4 @@
-"""What clients tell of who they are, in every place where they may tell it."""
+"""The credentials of clients, in every place that may have them."""
 
 import base64
 

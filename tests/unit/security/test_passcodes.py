@@ -1,4 +1,4 @@
-"""Passcodes: hashed, checked by several threads, and nothing told by the time it takes."""
+"""Passcodes: hashed, checked by several threads, without information in the time of a check."""
 
 import hmac
 import sys
@@ -174,7 +174,7 @@ def test_the_longest_passcode_is_right(hasher: CountingHasher) -> None:
     assert checker.check("plain", passcode)
 
 
-# What is remembered.
+# The cache.
 
 
 def test_repeated_correct_passcode_needs_no_hash(
@@ -306,7 +306,7 @@ def test_threads_compute_side_by_side_and_remember_once() -> None:
     assert checker.statistics() == PasscodeStatistics(3, 3, 0, 3, 1)
 
 
-# What goes wrong.
+# Errors.
 
 
 def test_a_machine_that_cannot_hash_is_no_wrong_passcode(hasher: CountingHasher) -> None:

@@ -138,7 +138,7 @@ def make_parser() -> Parser:
 def _add(tool: _Tool) -> int:
     file, user, replace = tool.given.file, tool.given.user, tool.given.replace
     if os.path.exists(file):
-        # Also before the prompt, so that nobody types a passcode in vain.
+        # Also before the prompt, so that no passcode is typed in vain.
         _check_new([user], read_user_file(file), file, replace=replace)
     passcode = _ask_passcode(user, stdin=tool.given.stdin, twice=True)
     if not passcode:

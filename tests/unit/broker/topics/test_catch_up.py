@@ -1,4 +1,4 @@
-"""Late subscribers: first what was parked, in order, as fast as they take it (SEEDS A6, E)."""
+"""Late subscribers: first the parked messages, in order, at their own pace (SEEDS A6, E)."""
 
 from collections.abc import Iterator
 

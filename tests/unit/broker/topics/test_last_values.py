@@ -1,4 +1,4 @@
-"""Last values: kept in memory, and in the store if they are to survive."""
+"""Last values: in memory, and in the store if they are durable."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def retains(actor: Actor, body: str, *, said: str = "set", persistent: str = "tr
 
 
 def last(core: DurableBench) -> list[str]:
-    """What a newcomer is given."""
+    """Return the messages that a new subscriber gets."""
     reader = core.reader("/topic/>")
     return reader.bodies()
 

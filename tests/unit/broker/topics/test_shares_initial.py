@@ -1,4 +1,4 @@
-"""What was there before a subscription is given in pieces, and in the order of each destination."""
+"""Messages older than a subscription are delivered in pieces, in order for each destination."""
 
 import pytest
 

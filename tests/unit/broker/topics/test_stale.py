@@ -80,7 +80,7 @@ class Stale:
         return [parked for _, parked in self.claims(name)._parked]
 
     def release(self, parked: ParkedDestination) -> None:
-        """Let others have what is left of a claimed destination."""
+        """Release the rest of a claimed destination for others."""
         assert isinstance(parked.claim, Claim)
         parked.claim.end()
 

@@ -1,4 +1,4 @@
-"""Header blocks: what is written is read, what JetStream answers with is understood."""
+"""Header blocks: writing, reading, and the answers of JetStream."""
 
 import pytest
 from hypothesis import given
