@@ -101,5 +101,5 @@ def test_scripts_run_by_the_forge_exist() -> None:
         named |= set(re.findall(r"(?<![\w/])((?:\.ci|scripts)/[\w.]+)", text))
         for words in re.findall(r"scripts/check\.py([ \w-]*)", text):
             check.tier_of(words.split())
-    assert {".ci/run", "scripts/audit.py", "scripts/check.py", "scripts/sbom.py"} <= named
+    assert {".ci/run", "scripts/audit.py", "scripts/check.py", "scripts/release.py"} <= named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []

@@ -109,6 +109,18 @@ def test_any_flipped_bit_harms_only_what_it_hits(directory: str) -> None:
             assert len(lost) <= 1
 
 
+def test_a_byte_too_much_between_records_costs_the_last_commit_at_most(directory: str) -> None:
+    turns = [Turn([Put("a", id, b"", [b"body %d" % id])]) for id in (1, 2, 3)]
+    disk = write_journal(directory, turns)
+    (path,) = segments(disk)
+    data = bytes(disk.files[path].data)
+    records = [at for at in range(len(data)) if data.startswith(bytes.fromhex(path[-20:-4]), at)]
+    for at in records[1:]:
+        lines, found = look_at(Disk({path: filled(data[:at] + b"x" + data[at:])}), path)
+        assert lines, at
+        assert {1, 2} <= found.keys(), at
+
+
 def open_and_look(directory: str, disk: Disk) -> tuple[Sequence[str], dict[int, bytes]]:
     store, recovered = open_store(directory, disk, BIG)
     found = bodies_of(read_all(store, recovered))
