@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import zlib
 from pathlib import Path
 
@@ -115,5 +116,8 @@ def is_left_out(item: pytest.Item, one_of: int) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the count as a plugin object: its state belongs to this run."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts jobs in the background so, and the programs of tests would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     statements = ROW.findall(STATEMENTS.read_text(encoding="utf-8"))
     config.pluginmanager.register(ConformanceCount(statements), "conformance-count")

@@ -140,9 +140,9 @@ class Ledger(NamedTuple):
                 f" + dropped {self.dropped} + waiting {self.waiting} + missing {self.missing}",
             ),
             Verdict(
-                f"every drop told with its reason, {self.destination}",
+                f"every drop reported with its reason, {self.destination}",
                 result == self.dropped and not self.events_lost,
-                f"dropped {self.dropped}, told {result} ({reasons or 'nothing'}),"
+                f"dropped {self.dropped}, reported {result} ({reasons or 'nothing'}),"
                 f" events lost {self.events_lost}",
             ),
         ]

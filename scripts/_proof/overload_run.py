@@ -127,9 +127,9 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
             "rss_bytes": samples,
             "broker_cpu_s": used.exact,
             "generator_cpu_s": generator_s,
-            "side": _told(seen_side),
-            "load": [_told(each) for each in at_end],
-            "drained": [_told(each) for each in drained],
+            "side": _summary(seen_side),
+            "load": [_summary(each) for each in at_end],
+            "drained": [_summary(each) for each in drained],
             **_sums(ledgers, diag),
         }
         own = Times.sum_of(Times(each["times"]) for each in at_end)
@@ -233,5 +233,5 @@ def _sums(ledgers: Sequence[Ledger], diag: Diag) -> dict[str, Any]:
     }
 
 
-def _told(seen: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(seen: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in seen.items() if name != "times"}
