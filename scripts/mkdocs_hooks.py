@@ -29,20 +29,20 @@ _ELSEWHERE = re.compile(r"[a-z]+:")
 
 
 class File(Protocol):
-    """Of mkdocs: a file of the site."""
+    """A file of the site, as mkdocs has it."""
 
     src_uri: str
 
 
 class Page(Protocol):
-    """Of mkdocs: a page that is being made."""
+    """A page under construction, as mkdocs has it."""
 
     file: File
     meta: dict[str, object]
 
 
 class Files(Protocol):
-    """Of mkdocs: all files of the site."""
+    """All files of the site, as mkdocs has them."""
 
     def append(self, file: File) -> None:
         """Append a file."""

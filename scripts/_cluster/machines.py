@@ -28,7 +28,7 @@ CURRENT_S = 120.0
 """Longest time until all nodes have read their state."""
 OWNER = "owner"
 ROLES = OWNER, "standby"
-"""Of nodes that are up to date."""
+"""Roles of nodes that are up to date."""
 ASK_S = 0.5
 ONE = Placement(1)
 LOOK_S = 0.05

@@ -38,7 +38,7 @@ REMEDIES = {
     "authentication-failed": "; check --login and the passcode, or --token-file",
     "not-authorized": "; its operator can find out why: trio-stomp acl test",
 }
-"""What to do about an error, by its code."""
+"""The remedy for an error, by its code."""
 LISTED = 1_000
 """The most records in one answer."""
 LINES = "application/x-ndjson"

@@ -1,4 +1,4 @@
-"""What operators do to streams: read a part of one, drop its oldest records."""
+"""Operations on streams: reading a part of one, dropping its oldest records."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

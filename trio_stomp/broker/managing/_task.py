@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InSteps(Protocol):
-    """What is done in steps: an ``Operation``, a ``Task`` or a ``Reading``."""
+    """Work that is done in steps: an ``Operation``, a ``Task`` or a ``Reading``."""
 
     problem: ProtocolError | None
     """Why it ended early."""

@@ -1,4 +1,4 @@
-"""What each async library provides, in the vocabulary of Trio."""
+"""The functions that each async library provides, in the vocabulary of Trio."""
 
 import ssl
 from collections.abc import Awaitable, Callable

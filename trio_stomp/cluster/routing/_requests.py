@@ -26,7 +26,7 @@ from trio_stomp.protocol import Acked, Committed, Received, Subscribed, Unsubscr
 
 
 class Apart(ProtocolError):
-    """What should be done at once lies in several partitions."""
+    """An atomic request names destinations of several partitions."""
 
     def __init__(self, what: str, partitions: Sequence[int]) -> None:
         numbers = ", ".join(map(str, partitions))

@@ -11,7 +11,7 @@ from trio_stomp.server.connection._web_pages import Send, WebOperation
 from trio_stomp.transport import HttpError, HttpRequest, check_origin
 
 IGNORED_BYTES = 4096
-"""What a client sends after its request is read in pieces of this size, and ignored."""
+"""Read size for bytes that a client sends after its request, which are ignored."""
 
 RECEIVE_BYTES = 64 * 1024
 HELD_SHARE = 16

@@ -1,4 +1,4 @@
-"""Streams: their list, one with its readers, records of one; what is dropped from it."""
+"""Streams: a list, one with its readers, its records, and trimming."""
 
 import json
 from collections.abc import Iterator

@@ -68,7 +68,7 @@ UNTIL = Argument("--until", type=time_ms, metavar="TIME", help="only messages th
 ID = Argument("--id", action="append", metavar="ID", help="only this message; may be repeated")
 COUNT = Argument("--count", type=count, metavar="N", help="at most N messages, oldest first")
 CHOICE = (SELECTOR, BODY, SINCE, UNTIL, ID)
-"""What chooses messages of a queue."""
+"""The options that choose messages of a queue."""
 SESSION = Argument("session", metavar="SESSION", help="its id, from: trio-stomp ls connections")
 OF_SESSION = Argument("--session", metavar="SESSION", help="only those of this session")
 ORIGIN = Argument(
