@@ -29,8 +29,8 @@ class Message:
       publication: Its origin, without bodies, so that one waiting message does not keep all bodies
         of its run in memory.
       level: The priority, 0 to 9.
-      deliveries: The number of deliveries.
       stored: The id in the store; 0 = in memory only.
+      deliveries: The number of deliveries.
       failures: The number of failed deliveries: NACKed, timed out, or in process when the consumer
         was lost. Messages that were only prefetched do not fail.
     """
@@ -39,8 +39,8 @@ class Message:
     publication: Publication
     body: bytes
     level: int
-    deliveries: int = 0
     stored: int = 0
+    deliveries: int = 0
     failures: int = 0
 
     @property

@@ -15,7 +15,6 @@ from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, P
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
 from trio_stomp.broker.queues._scan_positions import ScanPositions
 from trio_stomp.broker.routing import DestinationPolicy
-from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
@@ -403,56 +402,37 @@ class Queue:
             self._forget(paged)
 
     def _release(self, message: Message) -> None:
-        size = len(message.body)
-        self.size -= size
-        # ``refund`` inline, because this runs for each ACK.
-        publication = message.publication
-        head = publication.head
-        head.waiting_count -= 1
-        if not head.waiting_count:
-            self._release_head(head)
-        self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES, publication.quota)
-        if (stake := publication.stake) is not None:
-            self.host.memory.give_stored(size + stake.each, stake.quota)
+        self._release_run(message.publication, 1, len(message.body))
         if not self.consumers:
             self.host.note_idle(self)
         if message.stored:
             self.host.finish(message.stored)
 
     def release_all(self, messages: list[Message]) -> None:
-        """Release the charge of one or more messages."""
-        memory = self.host.memory
-        size = since = stored = 0
-        last = messages[0].publication
-        head, quota, stake = last.head, last.quota, last.stake
-        for message in messages:
-            publication, own = message.publication, len(message.body)
-            if publication is not last:
-                last, head = publication, publication.head
-                if publication.stake is not stake:
-                    if stake is not None:
-                        memory.give_stored(stored, stake.quota)
-                    stake, stored = publication.stake, 0
-                if publication.quota is not quota:
-                    memory.give_kept(size - since, quota)
-                    since, quota = size, publication.quota
-            if stake is not None:
-                stored += own + stake.each
-            head.waiting_count -= 1
-            if not head.waiting_count:
-                self._release_head(head)
-            size += own + MESSAGE_OVERHEAD_BYTES
-        memory.give_kept(size - since, quota)
-        if stake is not None:
-            memory.give_stored(stored, stake.quota)
-        self.size -= size - MESSAGE_OVERHEAD_BYTES * len(messages)
+        """Release the charges of one or more messages, a run of one publication at a time."""
+        start = size = 0
+        publication = messages[0].publication
+        for n, message in enumerate(messages):
+            if message.publication is not publication:
+                self._release_run(publication, n - start, size)
+                publication, start, size = message.publication, n, 0
+            size += len(message.body)
+        self._release_run(publication, len(messages) - start, size)
         if self.place:
             self.host.finish_all([message.stored for message in messages if message.stored])
 
-    def _release_head(self, head: Head) -> None:
-        """Release a header block after its last message has gone."""
-        self.host.memory.give_kept(head.cost, head.payer)
-        head.payer = None
+    def _release_run(self, publication: Publication, count: int, size: int) -> None:
+        """Release the charges of ``count`` messages with ``size`` bytes of bodies."""
+        memory = self.host.memory
+        self.size -= size
+        memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * count, publication.quota)
+        if (stake := publication.stake) is not None:
+            memory.give_stored(size + stake.each * count, stake.quota)
+        head = publication.head
+        head.waiting_count -= count
+        if not head.waiting_count:
+            memory.give_kept(head.cost, head.payer)
+            head.payer = None
 
     def _ready(self, beneath: float) -> list[Consumer]:
         """Return the ready consumers of the highest priority that has any, in round-robin order.

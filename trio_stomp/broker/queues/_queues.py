@@ -241,10 +241,7 @@ class QueueBook:
     ) -> list[Message]:
         """Return messages that are in the store with the ids from ``stored`` on."""
         origin = publication.without_sender()
-        return [
-            Message(n, publication=origin, body=body, level=level, deliveries=0, stored=n)
-            for n, body in enumerate(bodies, stored)
-        ]
+        return [Message(n, origin, body, level, n) for n, body in enumerate(bodies, stored)]
 
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int

@@ -315,16 +315,7 @@ class Storage:
             for id, body in zip(run.ids, run.bodies, strict=True):
                 if id <= last:
                     deliveries = self.log.deliveries.get(id, run.deliveries)
-                    found.append(
-                        Message(
-                            id,
-                            publication=origin,
-                            body=body,
-                            level=level,
-                            deliveries=deliveries,
-                            stored=id,
-                        )
-                    )
+                    found.append(Message(id, origin, body, level, id, deliveries=deliveries))
         shown(found, last if page.is_last else page.next, now)
 
     def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
