@@ -69,7 +69,7 @@ class SendOutcome:
           later: The number of messages of the run after the RECEIPT's one. Its numbers are lower
             by this.
         """
-        if later:
+        if later and not (self.offset is self.job is None):
             return self._encode(later)
         if not self._lines:
             object.__setattr__(self, "_lines", self._encode(0))
