@@ -1,7 +1,7 @@
-"""Several nodes as one broker: a store whose truth is a replicated log.
+"""Several nodes as one broker: a store whose authority is a replicated log.
 
-Handles: the log's entries, a store that writes to it and applies it to local state, leases, the way
-of clients to the node that owns the log.
+Handles: the log's entries, a store that writes to it and applies it to local state, leases, and
+relaying clients to the node that owns the log.
 Does not handle: serving clients as the owner; see ``server``.
 """
 

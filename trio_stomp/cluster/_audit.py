@@ -1,4 +1,4 @@
-"""Digests of local states, to compare nodes: equal states of the same moment have equal digests."""
+"""Digests of local states, to compare nodes: equal states at one log entry have equal digests."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -78,7 +78,7 @@ async def _reach(local: LocalState, moment: _Moment, position: int) -> None:
 def _digest(view: View) -> tuple[str, int]:
     digest, count = blake2b(digest_size=16), 0
     lines = export_lines(view, without_ours(view.recover(_ignore)), _ignore)
-    next(lines)  # it has numbers of this store alone
+    next(lines)  # the header line has numbers that differ from store to store
     for line in lines:
         digest.update(line.encode() + b"\n")
         count += 1
@@ -86,4 +86,4 @@ def _digest(view: View) -> tuple[str, int]:
 
 
 def _ignore(_done: int, _total: int) -> None:
-    """Take no note of progress."""
+    """Ignore progress."""

@@ -1,4 +1,4 @@
-"""The interface between a replicated store and the log that is its truth."""
+"""The interface between a replicated store and the log that is its authority."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,12 +8,12 @@ from trio_stomp.store import StoreError
 
 
 class InDoubt(StoreError):
-    """The log did not answer: whether the entry was stored is unknown, and may be decided later."""
+    """The log did not answer, so the entry may have been stored, or may be stored later."""
 
 
 @value
 class LogEntry:
-    """An entry of a log, with its sequence: a number that grows, from 1."""
+    """An entry of a log, with its sequence number. Sequences begin at 1 and increase."""
 
     sequence: int
     payload: bytes
@@ -22,7 +22,7 @@ class LogEntry:
 class CommitLog(Protocol):
     """A replicated log with one owner at a time. Its methods block, and run in worker threads.
 
-    A request that fails takes a moment, so that trying again is no load.
+    A request that fails takes some time, so retrying it in a loop does not load the servers.
     """
 
     max_bytes: int
@@ -36,16 +36,16 @@ class CommitLog(Protocol):
           expected: The sequence of the log's last entry.
 
         Raises:
-          StaleSequence: the last entry is another; nothing was stored.
-          StoreUnavailable: the log refuses it, for instance because it is full; nothing was stored.
-          InDoubt: no answer came.
+          StaleSequence: The log has a later entry; nothing was stored.
+          StoreUnavailable: The log refuses it, for instance because it is full; nothing was stored.
+          InDoubt: No answer came.
         """
 
     def last(self) -> int:
         """Return the greatest sequence ever used; 0 = none.
 
         Raises:
-          InDoubt: no answer came.
+          InDoubt: No answer came.
         """
 
     def read(self, after: int) -> Sequence[LogEntry]:
@@ -54,5 +54,5 @@ class CommitLog(Protocol):
         Entries that were purged are left out.
 
         Raises:
-          InDoubt: no answer came.
+          InDoubt: No answer came.
         """

@@ -1,4 +1,4 @@
-"""The streams of a cluster on JetStream, and what is checked before a node uses them."""
+"""The streams of a cluster on JetStream, and the checks before a node uses them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from trio_stomp.nats import (
 from trio_stomp.store import StoreUnavailable
 
 OLDEST = (2, 12)
-"""The oldest version of the engine whose expected sequences and syncs hold what we promise."""
+"""The oldest version of the engine whose expected sequences and syncs are reliable enough."""
 FORMAT = "1"
 RETRY_S = 0.2
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -33,7 +33,7 @@ _LAYOUT = "trio_stomp.layout"
 
 @frozen
 class Layout:
-    """How destinations are spread over the partitions of a cluster, fixed when it is made.
+    """The distribution of destinations over a cluster's partitions, fixed when it is made.
 
     Args:
       partitions: The number of partitions.
@@ -60,14 +60,14 @@ ONE = Layout()
 
 @frozen
 class ClusterNames:
-    """The names of what a partition of a cluster has on JetStream.
+    """The names of the streams and subjects of a cluster's partition on JetStream.
 
     Args:
       cluster: The name of the cluster, of at most 32 letters, digits, dashes and underscores.
       partition: The partition, from 0.
 
     Raises:
-      OptionError: It is none.
+      OptionError: The name of the cluster is invalid.
     """
 
     cluster: str
@@ -122,7 +122,7 @@ class ClusterNames:
         """Return the subject on which one node answers for the partition.
 
         Raises:
-          OptionError: ``node`` is no id of a node.
+          OptionError: ``node`` is not a valid id of a node.
         """
         if not _NODE.fullmatch(node):
             raise OptionError(
@@ -148,12 +148,12 @@ async def open_engine(
     Args:
       client: A running client.
       names: The streams' names.
-      replicas: Servers that have each stream.
-      patience_s: How long servers may need until they are ready.
+      replicas: The number of servers that have each stream.
+      patience_s: How long servers may take to become ready.
       layout: The partitions.
 
     Raises:
-      OptionError: The servers cannot be used as they are; the text has the remedy.
+      OptionError: The servers cannot be used as they are; the text says what to change.
       StoreUnavailable: They did not answer in time.
     """
     jetstream, problem = JetStream(client), "no server of NATS accepts a connection"
@@ -211,10 +211,10 @@ def _streams(names: ClusterNames, replicas: int, layout: Layout) -> Iterator[dic
 
 
 async def _open_stream(jetstream: JetStream, config: Mapping[str, object]) -> None:
-    """Create a stream, or check one that is there.
+    """Create a stream, or check it if it exists.
 
     Raises:
-      OptionError: It is of another application or version, or has other replicas.
+      OptionError: It belongs to another application or version, or has other replicas.
       NatsError: The servers are not ready.
     """
     name = str(config["name"])
@@ -247,7 +247,7 @@ def _cannot_place(
 
 
 def belongs_to(stream: StreamInfo, names: ClusterNames) -> bool:
-    """Return whether a stream is one of a cluster."""
+    """Return whether a stream belongs to a cluster."""
     return _metadata(stream).get(_CLUSTER) == names.cluster
 
 

@@ -1,7 +1,7 @@
-"""The entries of a log: turns, cut into parts where they are larger than an entry may be.
+"""The entries of a log: turns, split into parts where they exceed the largest entry.
 
 An entry is a header and a part of the packed turns of one append. The parts of an append follow one
-another; an append without its last part was never finished, and is void.
+another; an append without its last part was never finished, and is ignored.
 """
 
 import struct
@@ -31,8 +31,8 @@ from trio_stomp.store import (
 )
 
 _HEADER = struct.Struct("<4sQQII")
-"""Mark with the version, writer, number of the first turn (0 = an epoch begins or ends), part,
-parts (of an epoch: 1 at its beginning, 2 at its end)."""
+"""Mark with the version, writer, number of the first turn (0 = an epoch begins or ends), number of
+the part, number of parts (of an epoch: 1 at its beginning, 2 at its end)."""
 _MARK = b"TSL1"
 _DONE = 1
 
@@ -45,7 +45,7 @@ class Batch:
 
     Args:
       first: The commit number of the first turn.
-      sequence: Of the last entry that it came in.
+      sequence: The sequence of the last entry of the append.
     """
 
     first: int
@@ -59,7 +59,7 @@ def epoch_entry(writer: int) -> bytes:
 
 
 def end_entry(writer: int) -> bytes:
-    """Return the entry with which a writer ends in order: all its deliveries are in the log."""
+    """Return the entry with which a writer ends in order, with all its deliveries in the log."""
     return _HEADER.pack(_MARK, writer, 0, 0, 2)
 
 
@@ -69,7 +69,7 @@ def encode_append(writer: int, first: int, turns: Sequence[Turn], max_bytes: int
     Args:
       writer: A number that no other writer has ever had.
       first: The commit number of the first turn.
-      turns: The turns. Transient messages end at once: other nodes need their ids alone.
+      turns: The turns. Transient messages are written as done: other nodes need only their ids.
       max_bytes: The largest entry.
     """
     packed = msgpack.packb([(turn.is_urgent, _pack_all(turn.records)) for turn in turns])
@@ -83,7 +83,7 @@ def encode_append(writer: int, first: int, turns: Sequence[Turn], max_bytes: int
 
 @define
 class BatchReader:
-    """Puts the parts of appends together, in the order of the log.
+    """Joins the parts of appends, in the order of the log.
 
     Args:
       ended_at: The sequence of the last entry with which a writer ended in order.
@@ -98,7 +98,7 @@ class BatchReader:
         """Yield the appends that entries complete.
 
         Raises:
-          StoreError: An entry is not ours, or of a newer version.
+          StoreError: An entry is not of this broker, or of a newer version.
         """
         for entry in entries:
             writer, first, part, parts = _header_of(entry)
@@ -107,7 +107,7 @@ class BatchReader:
             if part == 0:
                 self._parts, self._header = [], (writer, first, parts)
             elif (writer, first, parts) != self._header or part != len(self._parts):
-                continue  # of an append that was not finished
+                continue  # a part of an unfinished append
             self._parts.append(entry.payload[_HEADER.size :])
             if first and len(self._parts) == parts:
                 yield Batch(first, _unpacked(entry, b"".join(self._parts)), entry.sequence)
@@ -133,7 +133,7 @@ def _unpacked(entry: LogEntry, data: bytes) -> list[Turn]:
 
 
 def _ids(ids: Sequence[int]) -> Sequence[int]:
-    """Return ids as they are packed: a range as its first id and its negative length."""
+    """Return ids as they are packed. A range becomes its first id and its negative length."""
     if isinstance(ids, range) and ids.step == 1 and ids:
         return (ids[0], -len(ids))
     return list(ids)

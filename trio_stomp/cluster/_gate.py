@@ -1,4 +1,4 @@
-"""The way of clients through a node that does not own the cluster: their bytes go to the owner."""
+"""Relaying of clients: a node that does not own the cluster passes their bytes to the owner."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,10 +20,10 @@ LINGER_S = 5.0
 
 @frozen
 class Contact:
-    """Where a node accepts clients that others relay.
+    """The address at which a node accepts clients that other nodes relay.
 
     Args:
-      secret: Its connections begin with it.
+      secret: The bytes with which relayed connections begin, as proof.
     """
 
     node: str
@@ -36,7 +36,7 @@ class Contact:
 
     @classmethod
     def parse(cls, node: str, text: str) -> "Contact | None":
-        """Return the contact in a text made by ``str``, or None."""
+        """Return the contact that ``str`` made into this text, or None if it is invalid."""
         words = text.split(" ")
         if len(words) != 3 or not words[1].isdecimal():
             return None
@@ -48,10 +48,10 @@ class Gate:
     """Relays clients to the owner, and answers load balancers' questions about this node.
 
     Args:
-      first_s: How long a client may be silent at its beginning.
-      max_clients: Further ones are not accepted.
-      is_draining: Tell load balancers to bring no clients. Those that come are relayed.
-      is_silent: Returns whether nothing was heard of the engine for too long.
+      first_s: How long a new client may be silent.
+      max_clients: The number of clients above which no more are accepted.
+      is_draining: Load balancers are told to send no clients. Clients that come are still relayed.
+      is_silent: Returns whether nothing was heard from the engine for too long.
     """
 
     first_s: float
@@ -60,19 +60,19 @@ class Gate:
     is_draining: bool = False
     is_silent: Callable[[], bool] = lambda: False
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
-    """The clients, with the owner that each was relayed to."""
-    _news: trio.Event = field(factory=trio.Event)
+    """The clients, each with the owner to which it is relayed."""
+    _owner_changed: trio.Event = field(factory=trio.Event)
 
     def point_to(self, owner: Contact | None) -> None:
-        """Relay further clients to another owner, and end those of the former one."""
+        """Relay new clients to another owner, and disconnect those of the former one."""
         if owner == self.owner:
             return
         self.owner = owner
         for scope, contact in self.relays.items():
             if contact is not None and contact != owner:
                 scope.cancel()
-        self._news.set()
-        self._news = trio.Event()
+        self._owner_changed.set()
+        self._owner_changed = trio.Event()
 
     async def serve(self, tls: str, client: trio.SocketStream) -> None:
         """Serve a client until it or the owner ends. Never raises.
@@ -87,14 +87,14 @@ class Gate:
                     try:
                         await self._serve(tls, client, scope)
                     except* (trio.BrokenResourceError, OSError):
-                        pass  # one of both is gone
+                        pass  # the client or the owner is gone
 
     async def relay(self, speak: Callable[[trio.SocketStream, Contact], Awaitable[None]]) -> None:
         """Speak to the owner on behalf of a client, until another node is the owner.
 
         Args:
-          speak: Takes the connection over, and the contact of the owner. It is not called if there
-            is no owner for too long.
+          speak: Takes over the connection to the owner; it gets the owner's contact, too. It is not
+            called if there is no owner for too long.
 
         Raises: as ``speak``.
 
@@ -136,7 +136,7 @@ class Gate:
             await _join(client, stream)
 
     def _page(self, first: bytes) -> bytes:
-        """Return the answer to a question about this node, or b"" for the owner's clients."""
+        """Return the response to a request for this node's health, or b"" if it is none."""
         words = first[:100].split(b" ", 2)
         if len(words) < 3 or words[0] not in (b"GET", b"HEAD"):
             return b""
@@ -159,7 +159,7 @@ class Gate:
             while True:
                 owner = self.owner
                 if owner is None:
-                    await self._news.wait()
+                    await self._owner_changed.wait()
                 elif (stream := await _connect(owner)) is None:
                     await trio.sleep(RETRY_S)
                 elif owner == self.owner:
@@ -177,7 +177,7 @@ async def _connect(owner: Contact) -> trio.SocketStream | None:
 
 
 async def _join(client: trio.SocketStream, owner: trio.SocketStream) -> None:
-    """Copy bytes both ways until both have ended, or one is lost."""
+    """Copy bytes in both directions until both sides have ended or one is lost."""
     async with trio.open_nursery() as pumps:
         pumps.start_soon(_pump, client, owner)
         await _pump(owner, client)

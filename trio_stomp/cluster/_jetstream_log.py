@@ -1,4 +1,4 @@
-"""A commit log on a stream of JetStream, for worker threads."""
+"""A commit log on a JetStream stream, for worker threads."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -22,14 +22,14 @@ from trio_stomp.nats import (
 from trio_stomp.store import StaleSequence, StoreUnavailable
 
 MARGIN_BYTES = 1024
-"""Bytes of the server's largest message that are left for headers and the stream's own data."""
+"""Bytes of the server's largest message that are reserved for headers and the stream's data."""
 
 LOOK_S = 5.0
 """Time without an entry after which a read begins again."""
 FEW = 8
-"""Entries that are read one by one."""
+"""Up to this number, entries are read one by one."""
 PAUSE_S = 0.1
-"""Shortest time for a request that fails, so that trying again is no load."""
+"""Minimum time of a request that fails, so retrying it in a loop does not load the servers."""
 
 T = TypeVar("T")
 
@@ -39,10 +39,10 @@ class JetStreamLog:
     """Implements ``CommitLog``. Its methods are called in threads, never in Trio's own.
 
     Args:
-      jetstream: Of a connected client.
+      jetstream: JetStream over a connected client.
       stream: The stream, with one subject.
       subject: The subject.
-      token: Of the Trio loop in which the client runs.
+      token: The token of the Trio loop in which the client runs.
     """
 
     jetstream: JetStream
@@ -92,10 +92,10 @@ class JetStreamLog:
         return self._run(read)
 
     async def _entries(self, sequences: Iterable[int]) -> Sequence[LogEntry]:
-        """Return some entries, one by one.
+        """Return a few entries, each read with a request of its own.
 
-        The stream's leader has them. A consumer costs less for many, but needs the leader of all
-        servers, too, of which there may be none for seconds.
+        Such requests need only the stream's leader. A consumer costs less for many entries, but
+        also needs the leader of all servers, which may be missing for seconds.
         """
         found: list[LogEntry] = []
         for each in sequences:
@@ -104,7 +104,7 @@ class JetStreamLog:
         return found
 
     def close(self) -> None:
-        """End the subscription with which it reads. Call it in Trio's thread."""
+        """End the subscription that reads the stream. Call it in Trio's thread."""
         if self._follower is not None:
             self._follower.close()
             self._follower = None

@@ -26,7 +26,7 @@ RETRY_S = 0.1
 def lease_time() -> float:
     """Return the time in seconds of a clock that goes on while the machine sleeps, if it has one.
 
-    A node that slept must not take a lease for its own that others have taken meanwhile.
+    After its machine slept, a node must not believe that it still holds an expired lease.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
@@ -37,9 +37,9 @@ class LeaseKeeper:
     """Takes, renews and hands over leases. ``keep_leases`` makes it.
 
     Args:
-      stream: The stream of leases: one message is kept for each subject.
-      leases: By subject.
-      contact: Where other nodes reach this one.
+      stream: The stream of leases, which keeps one message for each subject.
+      leases: The leases by subject.
+      contact: The address at which other nodes reach this one.
       on_change: Called when a lease was taken, lost or changed. It must not wait or raise.
     """
 
@@ -55,14 +55,14 @@ class LeaseKeeper:
     def hand_over(self, subject: bytes, heir: str) -> None:
         """Give up a lease that this node holds, for another node, or with ``heir`` "" for any.
 
-        The caller has ended what it did as the holder. Afterwards this node takes this lease only
-        if no other does, and not at all if ``is_candidate`` was set to False.
+        The caller must have stopped acting as the holder. Afterwards this node takes the lease only
+        if no other does, and not at all if ``is_candidate`` is False.
         """
         self._leaving[subject] = heir
         self.wake()
 
     async def watch(self) -> None:
-        """Read what all nodes write. Ends by cancellation only."""
+        """Read the lease messages of all nodes until cancelled."""
         subject = next(iter(self.leases)) if len(self.leases) == 1 else b""
         async with follow(self.jetstream, self.stream, after=0, subject=subject) as follower:
             while True:
@@ -76,12 +76,12 @@ class LeaseKeeper:
         self.wake()
 
     def wake(self) -> None:
-        """Look at the leases again, since one was changed."""
+        """Have ``act`` look at the leases again, since one has changed."""
         self._changed.set()
         self.on_change()
 
     async def act(self) -> None:
-        """Do what is due, lease after lease. Ends by cancellation only."""
+        """Take, renew and hand over leases as they become due, until cancelled."""
         while True:
             self._changed = trio.Event()
             now = lease_time()
@@ -104,7 +104,7 @@ class LeaseKeeper:
                 subject, json.dumps(asdict(claim)).encode(), headers=headers
             )
         except NatsError:
-            await trio.sleep(RETRY_S)  # perhaps another was first, and will be read
+            await trio.sleep(RETRY_S)  # perhaps another node's message was first; it will be read
             return
         if heir is None:
             lease.confirm(published.sequence, claim, sent_at)
@@ -114,7 +114,7 @@ class LeaseKeeper:
 
 
 def _parse(payload: bytes) -> Claim:
-    """Return the claim of a message; of one that is none, an empty one."""
+    """Return the claim in a message, or an empty claim if the message has none."""
     try:
         fields = parse_object(payload)
     except NatsError:
@@ -131,7 +131,7 @@ async def keep_leases(
     contact: str = "",
     on_change: Callable[[], None] = noop,
 ) -> AsyncGenerator[LeaseKeeper, None]:
-    """Keep leases while the block runs. At its end they expire, unless they were handed over."""
+    """Keep leases while the block runs. Afterwards they expire, unless they were handed over."""
     keeper = LeaseKeeper(jetstream, stream, leases, contact, on_change)
     async with trio.open_nursery() as tasks:
         tasks.start_soon(keeper.watch)

@@ -1,7 +1,7 @@
-"""Leases: they say which node should own a partition. Without I/O.
+"""Leases, which decide which node should own a partition. Without I/O.
 
-A lease only decides who tries. It cannot make two owners safe, since clocks and pauses differ: the
-log does that, which stores nothing for a former owner (see ``ReplicatedStore``).
+A lease only decides which node tries. It cannot rule out two owners at once, since clocks and
+pauses differ. The log makes that safe: it stores nothing for a former owner (``ReplicatedStore``).
 """
 
 import math
@@ -14,8 +14,8 @@ class LeaseOptions:
     """The times of leases.
 
     Args:
-      ttl_s: A lease that was not renewed for this time is taken by another node.
-      renew_s: The interval of renewals; several fit into ``ttl_s``.
+      ttl_s: How long a lease lasts without renewal; then another node takes it.
+      renew_s: The interval between renewals; several fit into ``ttl_s``.
       rank_s: Each node waits this much longer than the one before it in the order of preference.
     """
 
@@ -32,9 +32,9 @@ class Claim:
     """The content of the last message of a lease.
 
     Args:
-      holder: The node that wrote it; "" = it was given up.
-      heir: The node that it was given up for; "" = for any.
-      contact: Where other nodes reach the holder, for them to read.
+      holder: The node that holds the lease; "" = it was given up.
+      heir: The node for which it was given up; "" = for any.
+      contact: The address at which other nodes reach the holder.
     """
 
     holder: str = ""
@@ -48,11 +48,11 @@ class Lease:
 
     Args:
       node: The id of this node.
-      rank: The place of this node in the partition's order of preference, from 0.
+      rank: The position of this node in the partition's order of preference, from 0.
       started_at: When this node began to watch the lease.
       is_candidate: False = this node takes no lease: its state is not up to date, or it stops.
-      claim: The last message.
-      sequence: Of this message; whoever writes the next expects it.
+      claim: The content of the last message.
+      sequence: The sequence of this message, which the writer of the next one expects.
     """
 
     node: str
@@ -65,35 +65,41 @@ class Lease:
     _seen_at: float = field(init=False)
     """When the last message was read."""
     _held_at: float = NEVER
-    """When the last message was sent that made this node the holder and is confirmed."""
+    """When the last confirmed message that made this node the holder was sent."""
 
     def __attrs_post_init__(self) -> None:
         self._seen_at = self.started_at
 
     def note(self, sequence: int, claim: Claim, now: float) -> None:
-        """Take a message of the lease as it was read.
+        """Record a message of the lease that was read.
 
-        By its own message a node holds nothing: when it was sent is known by its confirmation only,
-        and it may be of an earlier process.
+        Reading its own message does not make this node the holder: only the confirmation tells when
+        the message was sent, and an earlier process of this node may have written it.
         """
         if sequence > self.sequence:
             self.sequence, self.claim, self._seen_at = sequence, claim, now
 
     def confirm(self, sequence: int, claim: Claim, sent_at: float) -> None:
-        """Take the confirmation that this node is the holder by a message sent at a time."""
+        """Record the confirmation of a message that makes this node the holder.
+
+        Args:
+          sequence: The sequence of the message.
+          claim: Its content.
+          sent_at: When it was sent.
+        """
         if sequence >= self.sequence:
             self.sequence, self.claim, self._held_at = sequence, claim, sent_at
 
     def is_held(self, now: float) -> bool:
-        """Return whether this node holds the lease, and no other can have begun to take it."""
+        """Return whether this node holds the lease and no other can have taken it yet."""
         return self.claim.holder == self.node and now < self._held_at + self.options.ttl_s
 
     def silence(self, now: float) -> float:
-        """Return the seconds since the engine was last heard of: by any node's message."""
+        """Return the seconds since the last message of any node, which the engine delivered."""
         return now - max(self._seen_at, self._held_at)
 
     def due(self) -> float:
-        """Return when this node should write the lease, unless something is noted before."""
+        """Return when this node should write the lease, unless another message comes first."""
         options, claim = self.options, self.claim
         if claim.holder == self.node and self._held_at > NEVER:
             return self._held_at + options.renew_s

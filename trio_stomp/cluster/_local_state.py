@@ -1,6 +1,6 @@
-"""The local state of a node: what the entries of the log led to, on its own disk.
+"""The local state of a node: the result of the log's entries, on the node's own disk.
 
-It is never synced for the log's sake: what it lacks after a crash, the log gives it again.
+It is not synced for the log: entries that it lacks after a crash are read from the log again.
 """
 
 import threading
@@ -28,7 +28,7 @@ from trio_stomp.store import (
 
 
 class Unfit(StoreError):
-    """The local state is not what the log led to at any time, or the log begins after it."""
+    """The local state does not match the log at any entry, or the log begins after it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -38,7 +38,7 @@ class Unfit(StoreError):
 
 
 class LocalStore(Store, Protocol):
-    """A store that can tell its content at any time, so that a follower need not read it again."""
+    """A store that returns its content at any time, so that a follower need not recover again."""
 
     def state(self) -> Recovered:
         """Return the present content, as ``recover`` would after ``close``."""
@@ -46,36 +46,36 @@ class LocalStore(Store, Protocol):
 
 @define(eq=False, repr=False)
 class LocalState:
-    """A local store that the entries of a log are applied to. Its methods block.
+    """A local store to which the entries of a log are applied. Its methods block.
 
-    One thread at a time uses it: who follows the log, or the log's owner.
+    One thread at a time uses it: that of the follower of the log, or of the log's owner.
 
     Args:
       open_local: Returns the local store, not recovered; True = a new one, without any data.
-      fill: Fills a new store from the newest snapshot, and returns it, or None.
+      fill: Fills a new store from the newest snapshot, and returns the snapshot, or None.
     """
 
     open_local: Callable[[bool], LocalStore]
     fill: Callable[[Store], Snapshot | None]
     store: LocalStore = field(init=False)
     commit: int = 0
-    """The number of the last turn. The local store has counted ``_base`` less."""
+    """The number of the last turn. The local store's own number is less by ``_base``."""
     _base: int = 0
     position: int = 0
-    """The sequence of the last entry that was read. The next ones continue there."""
+    """The sequence of the last entry that was read. Following continues after it."""
     _reader: BatchReader = field(factory=BatchReader)
     _is_open: bool = False
     is_damaged: bool = False
-    """Something was damaged when it was read: ``open`` makes the state anew."""
+    """A read found damage, so ``open`` rebuilds the state."""
     appending: threading.Lock = field(factory=threading.Lock)
-    """Held during an append. Whoever holds it sees the local store at one moment."""
+    """Held during an append. Its holder sees the local store between two appends."""
     _audit: tuple[int, Callable[[], None]] | None = None
-    """A function to call once the state is that after an entry of the log, with its sequence."""
+    """The sequence of an entry, and a function to call when the state is that after the entry."""
     _applied: int = 0
     """The sequence of the last entry with turns."""
 
     def open(self, progress: Progress) -> None:
-        """Open the local store, unless it is open, or a new one if it is damaged."""
+        """Open the local store, unless it is open. Replace it by a new one if it is damaged."""
         if self.is_damaged:
             self.renew(progress)
             return
@@ -91,7 +91,7 @@ class LocalState:
         self._applied = after
 
     def renew(self, progress: Progress) -> None:
-        """Open a new local store, with what the newest snapshot has."""
+        """Open a new local store, filled from the newest snapshot."""
         self.close()
         self.is_damaged = False
         store = self.open_local(True)
@@ -108,7 +108,7 @@ class LocalState:
         self.open(progress)
 
     def state(self) -> Recovered:
-        """Return what the local store has. The last entry that was read began an epoch."""
+        """Return the content of the local store. The last entry that was read began an epoch."""
         is_doubtful = self.position > 1 and self._reader.ended_at != self.position - 1
         found = without_ours(self.store.state())
         return evolve(found, commit=self.commit, is_doubtful=is_doubtful)
@@ -130,11 +130,11 @@ class LocalState:
 
         Raises:
           Unfit: Entries before them were deleted, or the local store has lost something.
-          StoreError: An entry is damaged or not ours, or the local store fails.
+          StoreError: An entry is damaged or not of this broker, or the local store fails.
         """
         if entries and (
             entries[0].sequence != self.position + 1
-            or entries[-1].sequence != self.position + len(entries)  # some between were deleted
+            or entries[-1].sequence != self.position + len(entries)  # some were deleted in between
         ):
             raise Unfit
         for batch in self._reader.feed(entries):
@@ -151,12 +151,14 @@ class LocalState:
                 self._call_due()
 
     def _unknown(self, records: Sequence[Record], ahead: dict[str, int]) -> Sequence[Record]:
-        """Leave out what streams have already: they may be an append ahead after a crash.
+        """Return the records without what streams already have.
+
+        After a crash, streams may be one append ahead of the rest of the state.
 
         Args:
-          records: Of a turn.
-          ahead: The next offset of each stream that the batch has changed so far, which is changed;
-            -1 = it is gone.
+          records: The records of a turn.
+          ahead: The next offset of each stream that the batch has changed so far, which is updated;
+            -1 = the stream is gone.
 
         Raises:
           Unfit: A stream lacks messages.
@@ -185,7 +187,7 @@ class LocalState:
         return found
 
     def _rest_of(self, record: Append, ahead: dict[str, int]) -> Append | None:
-        """Return what a stream lacks of an append, or None. Raises as ``_unknown``."""
+        """Return the part of an append that a stream lacks, or None. Raises as ``_unknown``."""
         following = ahead.get(record.stream)
         if following is None:
             state = self.store.stream_state(record.stream)
@@ -199,10 +201,10 @@ class LocalState:
         return evolve(record, first=following, bodies=record.bodies[skipped:])
 
     def apply(self, batch: Batch) -> None:
-        """Append to the local store, with the sequence, and without a sync.
+        """Append a batch and its sequence to the local store, without a sync.
 
         Raises:
-          StoreError: It failed.
+          StoreError: The local store failed.
         """
         *turns, last = batch.turns
         records = (*last.records, Keep(APPLIED, f"{batch.sequence}"))
@@ -216,14 +218,16 @@ class LocalState:
             self._call_due()
 
     def call_after(self, sequence: int, act: Callable[[], None]) -> bool:
-        """Have a function called once, while the state is that after an entry of the log.
+        """Call a function once, while the state is that after an entry of the log.
+
+        It replaces the function of an earlier call that was not called yet.
 
         Args:
-          sequence: Of the entry.
+          sequence: The sequence of the entry.
           act: Called in the thread that appends, or in this one. It must not raise.
 
         Returns:
-          Whether the state is not yet past this entry. An earlier call that waits is forgotten.
+          False if the state is past this entry already, so that the function is never called.
         """
         with self.appending:
             if self._applied > sequence:
@@ -233,7 +237,7 @@ class LocalState:
             return True
 
     def forget_call(self) -> None:
-        """Forget the function given to ``call_after``. It does not run afterwards."""
+        """Forget the function given to ``call_after``. It is not called any more."""
         with self.appending:
             self._audit = None
 

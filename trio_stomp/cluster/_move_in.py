@@ -1,4 +1,4 @@
-"""Moves the content of a broker that was alone into a new cluster."""
+"""Moves the content of a single broker into a new cluster."""
 
 import secrets
 from functools import partial
@@ -15,22 +15,22 @@ from trio_stomp.store.tools import View
 
 
 async def move_in(jetstream: JetStream, names: ClusterNames, view: View) -> dict[str, int]:
-    """Make the content of a store that of a cluster which no node has used.
+    """Copy the content of a store into a cluster that no node has used.
 
     The log begins after an entry that only the snapshot covers. So each node finds that its state
-    does not lead up to the log, and begins with the snapshot; without a complete one it waits.
+    does not reach the log, and begins with the snapshot; without a complete one it waits.
 
     Args:
-      jetstream: With the streams of the cluster.
-      names: Their names.
-      view: Of the store, which no broker uses. It was not recovered yet.
+      jetstream: JetStream with the streams of the cluster.
+      names: The names of the streams.
+      view: A view of the store, not recovered yet. No broker uses the store.
 
     Returns:
       The numbers of messages, streams and settings.
 
     Raises:
       OptionError: The cluster was used before.
-      StoreError: The store cannot be read, or the streams not be written to.
+      StoreError: The store cannot be read, or the streams cannot be written to.
       NatsError: The servers of NATS do not answer.
 
     Checkpoint: always. Cancel: the cluster is not usable; delete its streams.
@@ -62,4 +62,4 @@ async def move_in(jetstream: JetStream, names: ClusterNames, view: View) -> dict
 
 
 def _ignore(_done: int, _total: int) -> None:
-    """Take no note of progress."""
+    """Ignore progress."""

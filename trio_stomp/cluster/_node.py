@@ -1,11 +1,11 @@
 """A node of a cluster: a standby that follows the log and relays clients, or the owner.
 
     Node.run
-    ├─ leases     watch and act: who owns the log
-    ├─ answers    other nodes and tools ask what this node is, and order a hand-over
+    ├─ leases     take, renew and watch the lease of the log
+    ├─ orders     answer questions of other nodes and tools, hand over when told to
     └─ one of
        ├─ standby    apply the log to the local state, relay clients to the owner
-       └─ owner      the broker, over the replicated store
+       └─ owner      run the broker over the replicated store
 
 The lease decides which node tries. Safety comes from the log, which stores nothing for a former
 owner.
@@ -48,15 +48,15 @@ logger = logging.getLogger("trio_stomp")
 
 RANKS = 5
 CHECK_S = 10.0
-"""The interval at which the size of the log is looked at."""
+"""The interval at which the size of the log is checked."""
 LOG_BYTES = 64 * 1024 * 1024
-"""A log of this size is not shortened."""
+"""A log up to this size is not shortened."""
 GROWTH = 2
-"""A larger log is shortened when it has this many times the size of the last snapshot."""
+"""A larger log is shortened when it exceeds the last snapshot by this factor."""
 PATIENCE = 1.5
-"""Times the size at which a standby shortens the log until the owner does."""
+"""The owner shortens the log only at this multiple of the size at which a standby does."""
 HAND_OVER_S = 2.0
-"""Longest time to write that the lease is given up."""
+"""Maximum time to write that the lease is given up."""
 RETRY_S = 0.5
 
 Serve = Callable[[ReplicatedStore], Awaitable[None]]
@@ -65,22 +65,22 @@ Accept = Callable[[Gate, trio.Nursery], Awaitable[None]]
 
 @define(eq=False, repr=False)
 class Node:
-    """One of the nodes.
+    """A node of a cluster, for one partition.
 
     Args:
-      names: Of the streams and subjects.
-      contact: Where others reach this node when it is the owner.
+      names: The names of the streams and subjects.
+      contact: The address at which other nodes reach this one when it is the owner.
       local: The local state.
       gate: Relays clients while another node is the owner.
-      accept: Brings clients to the gate until it is cancelled. They stay in the nursery.
+      accept: Accepts clients for the gate until it is cancelled. They stay in the nursery.
       serve: Serves clients as the owner, until it is stopped (see ``stop_serving``) or cancelled.
-      stop_serving: Has ``serve`` end in order.
-      address: Where clients reach this node, for people.
-      take_view: Returns a view of the local state, beside its user.
-      progress: Of the reading of the local state.
+      stop_serving: Makes ``serve`` end in order.
+      address: The address at which clients reach this node, for people to read.
+      take_view: Returns a view of the local state, which may be in use.
+      progress: Called with the progress of reading the local state.
       on_renewed: Called when the lease was renewed, taken or lost.
       stop_s: How long ``serve`` may take to end in order.
-      settings: Returns digests of what all nodes need alike, by its name.
+      settings: Returns digests of the files and options that must be the same on all nodes.
     """
 
     jetstream: JetStream
@@ -105,31 +105,31 @@ class Node:
     _tasks: trio.Nursery = field(init=False)
     _changed: trio.Event = field(factory=trio.Event)
     _term: trio.CancelScope | None = None
-    """The scope of this node's time as the owner."""
+    """The cancel scope of this node's term as the owner."""
     _store: ReplicatedStore | None = None
     _heir: str = ""
     _is_stopping: bool = False
     _is_leaving: bool = False
-    """It takes no lease any more, since it stops or drains."""
+    """This node takes no lease any more, since it stops or drains."""
 
     @property
     def is_owner(self) -> bool:
-        """Return whether this node owns the log now, so far as it can know by its own clock."""
+        """Return whether this node owns the log, as far as it can know by its own clock."""
         return self.lease.is_held(lease_time())
 
     @property
     def owner(self) -> str:
-        """Return the node that has the lease, so far as this one knows, or ""."""
+        """Return the node that has the lease as far as this one knows, or ""."""
         return self.lease.claim.holder
 
     def stop(self) -> None:
-        """Leave the cluster: end in order what this node does, and ``run``."""
+        """Leave the cluster in order, and make ``run`` return."""
         self._is_stopping = self._is_leaving = True
         self.lease.is_candidate = False
         self._leave("")
 
     def _leave(self, heir: str) -> None:
-        """End this node's time as the owner in order, and hand the lease over."""
+        """End this node's term as the owner in order, and hand the lease over."""
         self._heir = heir
         if self._term is not None:
             assert self._store is not None
@@ -186,7 +186,7 @@ class Node:
 
     def _follow_lease(self) -> None:
         claim = self.lease.claim
-        # To this node, too: for clients that came before it was the owner, and wait.
+        # Even to this node: clients may wait at the gate since before it became the owner.
         self.gate.point_to(Contact.parse(claim.holder, claim.contact))
         if claim.holder not in ("", self.contact.node) and self._term is not None:
             self._lose(f"{claim.holder} has the lease")
@@ -194,11 +194,11 @@ class Node:
         self._wake()
 
     def _lose(self, reason: str) -> None:
-        """End this node's time as the owner at once: nothing of what it does would be stored."""
+        """End this node's term as the owner at once: nothing that it does would be stored."""
         if self._term is not None and not self._term.cancel_called:
             logger.error("this node does not own %s any more: %s", self.names, reason)
             self._term.cancel()
-            # Its last append may wait for an answer for seconds: others can serve meanwhile.
+            # The last append may wait seconds for an answer; other nodes can serve meanwhile.
             self.lease.is_candidate = False
             assert self._store is not None
             self._store.give_up()
@@ -215,7 +215,7 @@ class Node:
             tasks.cancel_scope.cancel()
 
     async def _apply_log(self) -> None:
-        """Follow the log. This node takes no lease until its state is up to date: others may be."""
+        """Follow the log. This node takes no lease until its state is up to date."""
         self.lease.is_candidate = False
         prepare, renewed_at = self.local.open, -1
         while True:
@@ -236,7 +236,7 @@ class Node:
                 await trio.sleep(RETRY_S)
 
     async def _apply_from(self, position: int) -> None:
-        """Apply what follows an entry, until something is missing."""
+        """Apply the entries after a position, until one is missing."""
         end = await self._end_of_log(position)
         async with follow(self.jetstream, self.names.log, after=position) as follower:
             while True:
@@ -268,7 +268,7 @@ class Node:
                     raise Unfit
                 return log.last
 
-    # --- both -------------------------------------------------------------------------------------
+    # --- in both roles ----------------------------------------------------------------------------
 
     async def _check_for_ever(self) -> None:
         while True:
@@ -281,7 +281,7 @@ class Node:
                 logger.warning("the log of the cluster could not be looked at: %s", error)
 
     async def _survey(self) -> None:
-        """Ask all nodes what they are, for the owner's pages, and report differences."""
+        """Collect the reports of all nodes, and log differing settings."""
         reports = await ask_nodes(self.jetstream.client, self.names, {}, ANSWERS_S)
         last, before = self.local.position, {each.node: each.differs for each in self.nodes}
         settings = self.settings()
@@ -308,9 +308,9 @@ class Node:
         )
 
     async def _shorten(self) -> None:
-        """Write a snapshot if the log has grown, and delete from the log what it covers.
+        """Write a snapshot if the log has grown, and delete the entries that it covers.
 
-        The owner does so only if no standby did.
+        The owner does so only if no standby has done it.
         """
         jetstream, names = self.jetstream, self.names
         log, snapshots = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
@@ -364,7 +364,7 @@ class Node:
             log.close()
 
     async def _give_up_late(self, store: ReplicatedStore) -> None:
-        """End the wait for an engine that does not answer, once this node should have left."""
+        """Stop waiting for an engine that does not answer once this node should have left."""
         await trio.sleep(self.stop_s)
         store.give_up()
 
@@ -385,7 +385,7 @@ class Node:
     # --- questions and orders ---------------------------------------------------------------------
 
     def report(self) -> Report:
-        """Return what this node is and does."""
+        """Return this node's report on itself."""
         role = STANDBY if self.lease.is_candidate else READING
         if self._term is not None:
             role = OWNER
@@ -416,7 +416,7 @@ class Node:
             self._leave(heir)
 
     def drain(self) -> None:
-        """Hand the cluster over if this node is the owner, and never become it again."""
+        """Hand the cluster over if this node is the owner, and do not become the owner again."""
         if not self._is_leaving:
             logger.info("told to drain: this node takes no lease until it is started again")
             self._is_leaving = self.gate.is_draining = True
@@ -425,6 +425,6 @@ class Node:
 
 
 def lease_of(node: str, options: LeaseOptions, partition: int = 0) -> Lease:
-    """Return what a node knows of the lease of a partition at its start."""
+    """Return the lease of a partition as a node knows it when it starts."""
     rank = crc32(f"{node}{partition or ''}".encode()) % RANKS
     return Lease(node, rank, options, started_at=lease_time(), is_candidate=False)

@@ -34,11 +34,11 @@ class Report:
     """A node's report on itself.
 
     Args:
-      role: ``owner``; ``standby``; ``reading``: a standby that is not up to date, and takes no
-        lease; or ``draining``: one that takes none until it is started again.
+      role: ``owner``; ``standby``; ``reading`` (a standby that is not up to date and takes no
+        lease); or ``draining`` (one that takes no lease until it is started again).
       position: The sequence of the last entry of the log that it has applied.
-      clients: Clients that it relays.
-      settings: Digests of what all nodes need alike, by its name.
+      clients: The number of clients that it relays.
+      settings: Digests of the files and options that must be the same on all nodes.
     """
 
     node: str
@@ -55,9 +55,9 @@ class Digest:
     """A digest of a node's state.
 
     Args:
-      position: The state is that after this entry of the log.
+      position: The sequence of the entry of the log after which the digest was made.
       digest: Equal for equal states; "" = the node has applied later entries already.
-      records: Settings, messages and streams in it.
+      records: The number of settings, messages and streams in the state.
       failure: The reason why the state cannot be read, or "".
     """
 
@@ -89,7 +89,7 @@ class Orders:
     """A digest is being made. There is one at a time; further orders get no answer."""
 
     async def answer(self, subjects: Sequence[bytes]) -> None:
-        """Answer what comes to subjects. Ends by cancellation only."""
+        """Answer the messages on subjects until cancelled."""
         async with trio.open_nursery() as self._tasks:
             subscriptions = [self.client.subscribe(each, self._take) for each in subjects]
             try:
@@ -137,10 +137,10 @@ async def ask_nodes(
 
     Args:
       client: A running client of the cluster's servers.
-      names: Of the cluster.
+      names: The names of the cluster.
       order: ``{}``, or an order with its name in the field ``do``.
-      patience_s: How long to wait for answers.
-      count: Stop waiting after this number of answers; 0 = wait for all that come.
+      patience_s: Maximum time to wait for answers.
+      count: The number of answers after which to stop waiting; 0 = wait for all that come.
 
     Raises:
       NatsError: There is no connection.
@@ -171,9 +171,9 @@ def figures_of(report: Mapping[str, object], last: int, settings: Mapping[str, s
     """Return a node's figures from its answer.
 
     Args:
-      report: The answer, of any version.
+      report: The answer of a node of any version.
       last: The sequence of the last entry of the log.
-      settings: The digests of the owner.
+      settings: The digests of the owner's settings.
     """
     position, clients, theirs = (report.get(name) for name in ("position", "clients", "settings"))
     its = theirs if isinstance(theirs, dict) else {}
@@ -192,9 +192,9 @@ def heir_of(node: str, owners: Sequence[str], reports: Sequence[Mapping[str, obj
     """Return the node to which another should hand a partition over, or "".
 
     Args:
-      node: The node that owns it.
+      node: The node that owns the partition.
       owners: The owner of each partition.
-      reports: All nodes on this partition.
+      reports: The reports of all nodes on this partition.
     """
     fit = [str(each.get("node")) for each in reports if each.get("role") == STANDBY]
     heir = min(fit, key=owners.count, default=node)
@@ -202,10 +202,10 @@ def heir_of(node: str, owners: Sequence[str], reports: Sequence[Mapping[str, obj
 
 
 async def check_alone(jetstream: JetStream, names: ClusterNames, node: str) -> None:
-    """Refuse the id of a node that another process has.
+    """Check that no other process uses the id of a node.
 
     Raises:
-      OptionError: Another process answers to it.
+      OptionError: Another process answers to the id.
     """
     while True:
         await jetstream.client.wait_until_connected()

@@ -1,7 +1,7 @@
 """A store whose authority is a replicated log. A local store holds the state of the log.
 
-One entry of the log is what one ``append`` brought, with all its records, so that no record of an
-``Atomic`` is there without the others.
+All records of one ``append`` are in one entry of the log, or in parts that count only together. So
+no record of an ``Atomic`` is there without the others.
 """
 
 import math
@@ -33,15 +33,15 @@ from trio_stomp.store import (
 
 @define(eq=False)
 class ReplicatedStore:
-    """Implements ``Store`` over a log. One process owns the log: who recovered last.
+    """Implements ``Store`` over a log. The process that recovered last owns the log.
 
     Args:
       log: The log.
-      local: The local state, which nobody else uses until ``close``. It stays open afterwards, so
+      local: The local state, which nothing else uses until ``close``. It stays open afterwards, so
         that the node can follow the log at once, unless it failed.
       on_lost: Called with the reason, in any thread, when nothing can be stored any more: another
         node owns the log, or this one does not know what the log has.
-      patience_s: How long an entry is tried to be published while no answer comes.
+      patience_s: How long publishing an entry is retried while no answer comes.
       clock: The time in seconds, from any origin.
       is_orderly: ``close`` tells the next owner that all deliveries are in the log.
     """
@@ -61,15 +61,15 @@ class ReplicatedStore:
     """The time of the first request without an answer; ``math.inf`` = the log answers."""
     _writer: int = 0
     epoch: int = 0
-    """The sequence of the entry of the log with which this writer began."""
+    """The sequence of the log's entry with which this writer began."""
     _sequence: int = 0
-    """The sequence of the last entry of the log, as this writer knows it."""
+    """The sequence of the log's last entry, as far as this writer knows."""
     _broken: str = ""
     _is_behind: bool = False
-    """The last append failed, so the log lacks what its caller knows."""
+    """The last append failed, so the log lacks something that the caller has."""
     _has_local_failed: bool = False
     _doubtful_below: int = 0
-    """Messages with lesser ids may have been delivered by a former owner, which did not tell."""
+    """A former owner may have delivered messages with lower ids without recording it."""
 
     def recover(self, progress: Progress) -> Recovered:
         """Implement ``Store.recover``: become the owner, and bring the local state up to date.
@@ -96,7 +96,7 @@ class ReplicatedStore:
             return 0  # the former owner still writes
 
     def _catch_up(self, progress: Progress) -> Recovered:
-        """Apply what the local state lacks, and return it. Make it anew if it does not fit."""
+        """Apply the entries that the local state lacks, and return it. Rebuild it if unfit."""
         self.local.open(progress)
         try:
             self._read_on()
@@ -109,7 +109,7 @@ class ReplicatedStore:
         """Apply the log up to this writer's epoch.
 
         Raises:
-          Unfit: The local state does not lead up to the log.
+          Unfit: The local state does not reach the log.
           StoreUnavailable: Another node owns the log by now, or it cannot be read.
         """
         while self.local.position < self._sequence:
@@ -165,17 +165,17 @@ class ReplicatedStore:
         return StoreBroken(reason)
 
     def give_up(self) -> None:
-        """Stop trying to publish what got no answer, and leave no orderly end. For any thread."""
+        """Stop retrying entries that got no answer, and do not end in order. For any thread."""
         self.patience_s = 0.0
         self.is_orderly = False
 
     def _publish(self, payload: bytes, expected: int) -> int:
-        """Publish an entry, and find out what became of it if no answer comes.
+        """Publish an entry, and if no answer comes, find out whether it was stored.
 
         Raises:
           StaleSequence: Another writer was first.
           StoreUnavailable: The log refuses it.
-          InDoubt: What became of it could not be found out in time.
+          InDoubt: It could not be found out in time.
         """
         doubt: InDoubt | None = None
         while True:
@@ -186,7 +186,7 @@ class ReplicatedStore:
                     raise
             except StoreUnavailable:
                 if doubt is None:
-                    raise  # nothing is there; else an earlier attempt may have succeeded
+                    raise  # it was not stored; with a doubt, an earlier attempt may have succeeded
                 sequence = 0
             except InDoubt as error:
                 doubt, sequence = error, 0
@@ -202,7 +202,7 @@ class ReplicatedStore:
         """Return the sequence of an entry if an earlier attempt to publish it succeeded, else 0.
 
         Raises:
-          InDoubt: The log cannot be read, or what follows the expected entry was purged.
+          InDoubt: The log cannot be read, or the entry after the expected one was purged.
         """
         try:
             entries = self.log.read(expected)
@@ -216,7 +216,7 @@ class ReplicatedStore:
         """Implement ``Store.read``. If a message is damaged, another node may have it.
 
         Raises:
-          StoreUnavailable: The local state is damaged. It is made anew for the next owner here.
+          StoreUnavailable: The local state is damaged. It is rebuilt when it is opened next.
         """
         page = self.local.store.read(place, level, after, limit_bytes)
         if page.lost or self.local.is_damaged:
@@ -248,7 +248,7 @@ class ReplicatedStore:
         return self.local.store.statistics()
 
     def close(self) -> None:
-        """Implement ``Store.close``: tell the next owner, if this one ends in order."""
+        """Implement ``Store.close``: write the end of the epoch if this owner ends in order."""
         if self._has_local_failed:
             self.local.close()
         elif self._sequence and self.is_orderly and not (self._is_behind or self._has_doubtful()):
@@ -256,7 +256,7 @@ class ReplicatedStore:
                 self._publish(end_entry(self._writer), self._sequence)
 
     def _has_doubtful(self) -> bool:
-        """Return whether messages are left that a former owner may have delivered unrecorded."""
+        """Return whether messages remain that a former owner may have delivered unrecorded."""
         if not self._doubtful_below:
             return False
         return any(each.first < self._doubtful_below for each in self.local.state().places.values())

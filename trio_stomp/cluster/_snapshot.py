@@ -1,9 +1,10 @@
 """Snapshots of the local state, so that the log need not be kept from its beginning.
 
-A snapshot is what ``trio-stomp store export`` writes, in parts of a stream of its own. Each part
-names the one before it as the stream's last, so the parts of a complete snapshot follow one
-another, and of two nodes that write at once one fails. A later snapshot is of a later state. So a
-complete one allows its writer to delete whatever is older, here and in the log, however late.
+A snapshot has the content of ``trio-stomp store export``, in parts, in a stream of its own. Each
+part is published only if the one before it is the stream's last. So the parts of a complete
+snapshot follow one another, and if two nodes write at the same time, one fails. A later snapshot
+has a later state. So the writer of a complete one may delete, at any time, all older entries of
+this stream and of the log.
 """
 
 import json
@@ -22,12 +23,12 @@ from trio_stomp.store.tools import View, export_lines, import_lines
 APPLIED = "cluster:applied"
 """The setting of the local store with the sequence of the last entry that it holds."""
 BASE = "cluster:base"
-"""The setting with the commits before its first one, if it began with a snapshot."""
+"""The setting with the number of commits before the store's first, if a snapshot filled it."""
 _HEADER = struct.Struct("<4s8sQQI?")
-"""Mark with the version, key, sequence, commit, number of the part, whether it is the last."""
+"""Mark with the version, key, sequence, commit, number of the part, flag of the last part."""
 _MARK = b"TSS1"
 LEVEL = 1
-"""The fastest level of the compression."""
+"""The level of compression: the fastest."""
 
 
 @value
@@ -50,7 +51,7 @@ def write_snapshot(view: View, stream: CommitLog) -> Snapshot | None:
     """Write a snapshot of a view. Blocks.
 
     Args:
-      view: Of the local state; it was not recovered yet.
+      view: A view of the local state, not recovered yet.
       stream: The stream of snapshots.
 
     Returns:
@@ -79,7 +80,7 @@ def write_state(
 
     Args:
       view: The view.
-      recovered: What it recovered.
+      recovered: The result of its ``recover``.
       stream: The stream of snapshots.
       sequence: The last entry of the log that the snapshot covers.
       last: The sequence of the last part in the stream.
@@ -88,7 +89,7 @@ def write_state(
       The snapshot, or None if another node was faster.
 
     Raises:
-      StoreError: The view cannot be read, or the stream not be written to.
+      StoreError: The view cannot be read, or the stream cannot be written to.
     """
     key, commit, first = secrets.token_bytes(8), recovered.commit, 0
     parts = _parts(view, recovered, stream.max_bytes - _HEADER.size)
@@ -119,7 +120,7 @@ def _parts(view: View, recovered: Recovered, max_bytes: int) -> Iterator[tuple[b
     """Yield the parts of a compressed export, and whether each is the last.
 
     Raises:
-      StoreError: Messages are damaged. There is no last part, so the snapshot is void.
+      StoreError: Messages are damaged. The last part is missing, so the snapshot is incomplete.
     """
     compressor, packed, line = zlib.compressobj(LEVEL), bytearray(), "{}"
     for line in export_lines(view, recovered, lambda _done, _total: None):
@@ -139,7 +140,7 @@ def _parts(view: View, recovered: Recovered, max_bytes: int) -> Iterator[tuple[b
 
 
 def fill(store: Store, stream: CommitLog) -> Snapshot | None:
-    """Fill a new store, which was not recovered, from the newest complete snapshot. Blocks.
+    """Fill a new store, not recovered yet, from the newest complete snapshot. Blocks.
 
     Returns:
       The snapshot, or None if there is none.
@@ -157,7 +158,7 @@ def find_snapshot(stream: CommitLog) -> Snapshot | None:
     """Return the newest complete snapshot, or None. Blocks.
 
     Raises:
-      StoreError: The stream cannot be read, or has something else.
+      StoreError: The stream cannot be read, or has other content.
     """
     found: Snapshot | None = None
     key, first, expected = b"", 0, 0
@@ -174,7 +175,7 @@ def find_snapshot(stream: CommitLog) -> Snapshot | None:
 
 
 def read_snapshot(stream: CommitLog, snapshot: Snapshot) -> Iterator[str]:
-    """Yield the lines of a snapshot, as they were exported. Blocks.
+    """Yield the exported lines of a snapshot. Blocks.
 
     Raises:
       StoreUnavailable: A newer snapshot has taken its place meanwhile.

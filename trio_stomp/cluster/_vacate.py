@@ -1,4 +1,4 @@
-"""Moves a cluster's streams away from a server of NATS that leaves for good."""
+"""Moves a cluster's streams away from a NATS server that is retired."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,8 +20,8 @@ async def vacate(
     """Replace a server in the cluster's streams by others, one stream after another.
 
     Args:
-      jetstream: With the streams.
-      names: Of the cluster.
+      jetstream: JetStream with the streams.
+      names: The names of the cluster.
       server: The name of the server.
       patience_s: Maximum time for each step.
 
@@ -30,7 +30,7 @@ async def vacate(
 
     Raises:
       OptionError: A stream has no other replica, or no other server can take it.
-      StoreUnavailable: Replicas are not current in time. Streams that were moved stay so.
+      StoreUnavailable: Replicas are not current in time. Streams that were moved stay moved.
       NatsError: The servers do not answer.
 
     Checkpoint: always. Cancel: a replica may be on its way to another server.
@@ -68,7 +68,7 @@ class _Move:
         return _servers_of(await self._wait(lambda state: self.server not in _servers_of(state)))
 
     async def _remove(self) -> None:
-        """Have JetStream choose another server, once it knows of one that has none."""
+        """Have JetStream choose another server, once it knows one without a replica."""
         problem = ""
         with trio.move_on_after(self.patience_s):
             while True:
@@ -83,7 +83,7 @@ class _Move:
         )
 
     async def _wait(self, is_done: Callable[[StreamInfo], bool]) -> StreamInfo:
-        """Return the state of the stream once it is so, and all replicas are current."""
+        """Return the state of the stream once ``is_done`` and all replicas are current."""
         with trio.move_on_after(self.patience_s):
             while True:
                 with suppress(NatsError):  # it has no leader at the moment
@@ -103,6 +103,6 @@ def _servers_of(stream: StreamInfo) -> Sequence[str]:
 
 
 def _is_complete(stream: StreamInfo) -> bool:
-    """Return whether a stream has a leader, and as many current replicas as it should."""
+    """Return whether a stream has a leader and the configured number of current replicas."""
     are_all = len(_servers_of(stream)) == stream.config.get("num_replicas")
     return bool(stream.leader) and are_all and all(stream.followers.values())

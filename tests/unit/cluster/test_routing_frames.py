@@ -72,7 +72,7 @@ def test_a_large_frame_is_not_searched_again_for_each_of_its_pieces() -> None:
     cutter = FrameCutter()
     for at in range(0, len(frame) - 100, 100):
         assert cutter.feed(frame[at : at + 100]) == []
-        assert len(cutter._held) <= at // 100 + 1  # not joined yet
+        assert len(cutter._incomplete) <= at // 100 + 1  # not joined yet
     assert cutter.feed(frame[-100 if len(frame) % 100 == 0 else len(frame) // 100 * 100 :])
 
 

@@ -1,7 +1,7 @@
 """The sessions of clients at a node of a cluster with several partitions.
 
-Handles: which partition has a destination, one connection to the owner of each partition that a
-client uses, the order of RECEIPTs over partitions, what concerns all partitions.
+Handles: the partition of a destination, one connection to the owner of each partition that a client
+uses, the order of RECEIPTs over partitions, requests that concern all partitions.
 Does not handle: messaging, which the owners do; the sockets of clients; see ``server``.
 """
 

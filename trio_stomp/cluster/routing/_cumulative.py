@@ -1,8 +1,8 @@
 """Cumulative ACKs of a subscription whose messages come from several partitions.
 
-An ACK includes all earlier messages of its subscription. Each owner knows the order of its own
-messages only, so the order in which the client got them is kept here, as long as they are not
-acknowledged: their number is bounded by the owners' prefetch limits.
+An ACK includes all earlier messages of its subscription. Each owner knows only the order of its own
+messages, so the order in which the client got them is kept here until they are acknowledged. The
+owners' prefetch limits bound their number.
 """
 
 import re
@@ -19,7 +19,7 @@ _SUBSCRIPTION = re.compile(rb"\nsubscription:[^\n]*\n")
 
 @define(eq=False)
 class Cumulative:
-    """The unacknowledged messages of such subscriptions of a client.
+    """The unacknowledged messages of a client's cumulative subscriptions.
 
     Args:
       by_ack: MESSAGEs are acknowledged by their header ``ack``; else by ``message-id``.
@@ -39,7 +39,7 @@ class Cumulative:
         return bool(self._ids)
 
     def add(self, subscription: str, rules: HeaderRules) -> None:
-        """Begin to keep the order of a subscription."""
+        """Begin to record the order of a subscription's messages."""
         self._ids[encode_header("subscription", subscription, rules)] = deque()
 
     def remove(self, subscription: str, rules: HeaderRules) -> None:
@@ -47,7 +47,7 @@ class Cumulative:
         self._ids.pop(encode_header("subscription", subscription, rules), None)
 
     def note(self, message: bytes) -> None:
-        """Note a MESSAGE that the client gets."""
+        """Record a MESSAGE that the client gets."""
         line = _SUBSCRIPTION.search(message)
         ids = self._ids.get(line[0][1:]) if line is not None else None
         if ids is not None:
@@ -60,7 +60,7 @@ class Cumulative:
 
         Args:
           name: The id in the ACK.
-          placement: Knows the partition of an id.
+          placement: Returns the partition of an id.
         """
         for ids in self._ids.values():
             if name not in ids:

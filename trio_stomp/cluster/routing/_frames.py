@@ -1,8 +1,7 @@
-"""Cuts the bytes of an owner into frames, and writes the frames of clients for owners.
+"""Splits the bytes of an owner into frames, and encodes the frames of clients for owners.
 
-Owners are brokers of this package, so their frames have a known form: a frame with a body has
-``content-length`` as its last header, lines end with a line feed, and a frame with NUL and line
-feed.
+Owners are brokers of this package, so their frames have a known form: lines end with a line feed,
+frames with NUL and a line feed, and ``content-length`` is the last header of a frame with a body.
 """
 
 from attrs import define, field
@@ -27,11 +26,11 @@ _PLAIN_ACK = b"ACK\nid:"
 
 @value
 class Piece:
-    """Bytes of whole frames: of one frame, or of consecutive MESSAGEs.
+    """The bytes of one frame, or of several consecutive MESSAGEs.
 
     Args:
       data: The bytes.
-      is_message: Whether it is a MESSAGE, or several.
+      is_message: They are one or more MESSAGEs.
     """
 
     data: bytes
@@ -40,37 +39,37 @@ class Piece:
 
 @define(eq=False)
 class FrameCutter:
-    """Cuts bytes into frames, in linear time.
+    """Splits bytes into frames, in linear time.
 
     Args:
-      joins: Consecutive MESSAGEs are one piece.
+      joins: Consecutive MESSAGEs become one piece.
     """
 
     joins: bool = True
-    _held: list[bytes] = field(factory=list)
+    _incomplete: list[bytes] = field(factory=list)
     _size: int = 0
     _needed: int = 0
 
     def feed(self, data: bytes) -> list[Piece]:
         """Return the pieces that ``data`` completes, in order."""
-        if self._held:
-            self._held.append(data)
+        if self._incomplete:
+            self._incomplete.append(data)
             self._size += len(data)
             if self._size < self._needed:
                 return []
-            data = b"".join(self._held)
-            self._held = []
+            data = b"".join(self._incomplete)
+            self._incomplete = []
         pieces: list[Piece] = []
         rest = self._cut(data, pieces)
         if rest < len(data):
-            self._held, self._size = [data[rest:]], len(data) - rest
+            self._incomplete, self._size = [data[rest:]], len(data) - rest
             self._needed -= rest
         return pieces
 
     def _cut(self, data: bytes, pieces: list[Piece]) -> int:
         """Append the pieces of ``data``, and return where the rest begins."""
         find, rfind, size, joins = data.find, data.rfind, len(data), self.joins
-        begun = -1  # where the run of MESSAGEs begins
+        begun = -1  # the beginning of the run of MESSAGEs
         position = 0
         self._needed = 0
         while position < size:
@@ -107,7 +106,7 @@ def receipt_id(frame: bytes) -> bytes:
 
 def encode_lead(command: str, headers: Headers, rules: HeaderRules) -> bytes:
     """Return a command with the headers of a client's frame, without the blank line."""
-    if rules is V1_0:  # it has no empty values, but owners understand them as this node did
+    if rules is V1_0:  # encode_header drops empty values, which owners must get as this node did
         lines = [f"{name}:{text}\n".encode() for name, text in headers]
     else:
         lines = [encode_header(name, text, rules) for name, text in headers]
@@ -139,7 +138,7 @@ def encode_acks(event: Acked, rules: HeaderRules, transaction: str = "") -> byte
         headers.append(("requeue", "false"))
     if not (headers or event.negative or event.receipts) and event.header == "id":
         ids = event.ids
-        if len(ids) > 1:  # a run of the decoder's, whose ids need no escapes
+        if len(ids) > 1:  # a run made by the decoder, whose ids need no escapes
             return b"%b%b\n\n\0" % (_PLAIN_ACK, (b"\n\n\0" + _PLAIN_ACK).join(ids))
     command = NACK if event.negative else ACK
     receipts = dict(event.receipts)
@@ -155,7 +154,7 @@ def closed(lead: bytes, receipt: bytes | None = None) -> bytes:
 
     Args:
       lead: Its command and headers.
-      receipt: The encoded text of the header ``receipt``; None = none.
+      receipt: The encoded value of the header ``receipt``; None = no such header.
     """
     if receipt is None:
         return lead + b"\n\0"

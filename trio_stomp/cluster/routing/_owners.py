@@ -1,4 +1,4 @@
-"""The ways of clients to the owners of partitions: what is sent there, and what is expected."""
+"""The connections of clients to the owners of partitions: frames sent, confirmations expected."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -17,17 +17,17 @@ Start = Callable[[Callable[[], Awaitable[None]]], None]
 INTERNAL = b"-"
 """The id of RECEIPTs that only the router needs."""
 _OURS = frozenset({"accept-version", "heart-beat", "receipt", "request-id", *SECRET_HEADERS})
-"""Headers of CONNECT that concern the client's connection to this node only."""
+"""Headers of CONNECT that concern only the client's connection to this node."""
 
 
 @define(eq=False, repr=False)
 class Owners:
-    """The ways of clients to the owners of partitions.
+    """The connections of clients to the owners of partitions.
 
     Args:
-      gates: The way to the owner of each partition.
-      host: Takes what owners send.
-      memory: Charged for what is on its way to owners.
+      gates: The gate of each partition, which connects to its owner.
+      host: Receives the frames of owners.
+      memory: Charged for output to owners.
       dispatcher: Calls the host in its turns.
       start: Starts a task of a connection to an owner.
     """
@@ -40,11 +40,11 @@ class Owners:
     _dirty: dict[Upstream, None] = field(factory=dict)
 
     def join(self, dispatcher: Turns, start: Start) -> None:
-        """Take the dispatcher, and what starts tasks."""
+        """Take the dispatcher, and the function that starts tasks."""
         self.dispatcher, self.start = dispatcher, start
 
     def flush(self) -> None:
-        """Send at the end of a turn what was written."""
+        """Send, at the end of a turn, the frames written in it."""
         for upstream in self._dirty:
             upstream.flush()
         self._dirty.clear()
@@ -58,7 +58,7 @@ class Owners:
     def give(
         self, route: Route, partition: int, data: bytes, receipts: Sequence[tuple[int, bytes]]
     ) -> None:
-        """Write frames for an owner, and expect RECEIPTs for the client."""
+        """Write frames for an owner that ask for RECEIPTs for the client."""
         for _, name in receipts:
             self.expect(route, (partition,), Awaited(name, 1, is_asked=True))
         self.write(route, partition, data)
@@ -75,11 +75,11 @@ class Owners:
         """Write a frame without a body for owners.
 
         Args:
-          route: The client's.
-          partitions: Of the owners.
+          route: The client's session.
+          partitions: The partitions of the owners.
           lead: Command and headers.
           receipt: The receipt that the client requests, or None.
-          subscribes: It is a SUBSCRIBE, which owners confirm in any case.
+          subscribes: The frame is a SUBSCRIBE, for which the router always requests a RECEIPT.
         """
         name = INTERNAL if subscribes and receipt is None else receipt
         if name is not None:
@@ -116,7 +116,7 @@ class Owners:
 
 
 def _connect(opened: Opened) -> bytes:
-    """Return the CONNECT for an owner, which takes this node's word on who the client is."""
+    """Return the CONNECT for an owner, which trusts this node on the client's identity."""
     headers = [each for each in opened.headers if each[0] not in _OURS]
     ours = [("accept-version", opened.version.name), ("heart-beat", "0,0")]
     return encode_frame(CONNECT, [*ours, *headers], OPENING)

@@ -1,7 +1,7 @@
 """The partition of a destination, from its name. Every node must come to the same result.
 
-A name is placed by a hash of its subject: what is left without prefixes that the broker adds to
-names of its own, so that a queue and its dead letters, or a topic and its stream, lie together.
+A name is placed by a hash of its subject: the name without the prefixes of queues, dead letters and
+streams, so that a queue and its dead letters, or a topic and its stream, are in one partition.
 """
 
 import re
@@ -30,30 +30,30 @@ from trio_stomp.broker.names import (
 from trio_stomp.frames import Headers
 
 MAX_PARTITIONS = 64
-"""Each takes two streams of the engine and a broker in each node."""
+"""Maximum number of partitions. Each costs two streams and a broker in each node."""
 _DEAD = "/queue/DLQ."
 _QUEUE = "/queue/"
 _MARK = re.compile(r"(\d{1,3})_")
 _TEMPORARY = ("/temp-queue/", "/temp-topic/")
 _REQUESTS = frozenset({EXPLAIN, LEFT, TRACE})
-"""Requests to the broker: each partition answers for what it has."""
+"""Requests to the broker, which each partition answers for its own content."""
 _DIAG = "DIAG"
 CHOICE = "x-partition"
-"""The header that chooses the partition of figures, events and requests of a broker."""
+"""The header that chooses the partition whose broker answers a request or sends figures."""
 
 
 def mark(partition: int) -> str:
-    """Return the beginning of ids and names that the broker of a partition makes."""
+    """Return the prefix of ids and names that the broker of a partition makes."""
     return f"{partition}_"
 
 
 def make_core(partition: int, *args: Any, **parts: Any) -> Broker:  # noqa: ANN401
-    """Return the core of a partition's broker: ids and names that it makes tell the partition.
+    """Return the core of a partition's broker, whose ids and names begin with the partition.
 
     Args:
       partition: The partition.
-      *args: As those of ``Broker``.
-      **parts: As those of ``Broker``.
+      *args: The arguments of ``Broker``.
+      **parts: The arguments of ``Broker``.
     """
     parts["boot"] = mark(partition) + parts["boot"]
     broker = Broker(*args, **parts)
@@ -76,9 +76,9 @@ class Placement:
     """Places destinations in partitions.
 
     Args:
-      partitions: Their number.
-      colocate: Groups of patterns, as in the option ``cluster_colocate``: what a group matches lies
-        in one partition.
+      partitions: The number of partitions.
+      colocate: Groups of patterns, as in the option ``cluster_colocate``. Destinations that match a
+        group are in one partition.
 
     Raises:
       OptionError: A pattern is invalid.
@@ -113,7 +113,7 @@ class Placement:
         """
         for prefix in (PRIVATE_QUEUE, PRIVATE_TOPIC):
             if name.startswith(prefix):
-                # It carries the partition whose broker made it.
+                # The name has the mark of the partition whose broker made it.
                 return self.marked(name[len(prefix) :])
         subject = _subject(name)
         for partition, patterns in self._groups:
@@ -129,10 +129,10 @@ class Placement:
 
         Args:
           name: The native name.
-          headers: Of the SEND.
+          headers: The headers of the SEND.
 
         Raises:
-          ProtocolError: ``x-partition`` is no partition.
+          ProtocolError: ``x-partition`` names no partition.
         """
         if name in _REQUESTS:
             return self._chosen(headers) or self.all
@@ -144,10 +144,10 @@ class Placement:
         Args:
           name: The native name.
           grammar: The wildcard grammar.
-          headers: Of the SUBSCRIBE.
+          headers: The headers of the SUBSCRIBE.
 
         Raises:
-          ProtocolError: A wildcard is misplaced, or ``x-partition`` is no partition.
+          ProtocolError: A wildcard is misplaced, or ``x-partition`` names no partition.
         """
         if name in RESERVED or name in (MONITOR, DIAG_STREAM):  # figures of one broker
             return self._chosen(headers) or (0,)
@@ -158,7 +158,7 @@ class Placement:
         return (self.of(name),)
 
     def _chosen(self, headers: Headers) -> tuple[int, ...]:
-        """Return the partition that a request on the broker itself names, or none."""
+        """Return the partition that the header ``x-partition`` names, or none without it."""
         text = next((text for name, text in headers if name == CHOICE), None)
         if text is None:
             return ()
@@ -171,7 +171,7 @@ class Placement:
         return (int(text),)
 
     def marked(self, text: str) -> int:
-        """Return the partition whose mark a name or id begins with; 0 if it has none."""
+        """Return the partition whose mark begins a name or id, or 0 if there is none."""
         found = _MARK.match(text)
         partition = int(found[1]) if found is not None else 0
         return partition if partition < self.partitions else 0

@@ -1,4 +1,4 @@
-"""The frames of clients, routed to the owners of the partitions that they concern."""
+"""Routing of clients' frames to the owners of the partitions that they concern."""
 
 from collections.abc import Callable, Sequence
 
@@ -43,9 +43,9 @@ class Requests:
     """Routes the frames of clients.
 
     Args:
-      placement: Which partition has a destination.
+      placement: The partitions of destinations.
       dialect: The dialect of the clients.
-      owners: The ways to the owners.
+      owners: The connections to the owners.
       book: Returns the policies in force.
     """
 
@@ -57,10 +57,10 @@ class Requests:
     # SEND.
 
     def _plan(self, route: Route, head: Head) -> tuple[bytes, tuple[int, ...]]:
-        """Return how the SENDs with a header block begin for owners, and their partitions.
+        """Return command and headers of SENDs with a header block, for owners, and the partitions.
 
         Raises:
-          ProtocolError: The destination is invalid, or a composite lies in several partitions.
+          ProtocolError: The destination is invalid, or a composite one is in several partitions.
         """
         found = head.plan
         if found is None:
@@ -89,14 +89,14 @@ class Requests:
     # SUBSCRIBE, UNSUBSCRIBE.
 
     def subscribe(self, route: Route, event: Subscribed) -> None:
-        """Route a SUBSCRIBE: a wildcard's goes to all partitions.
+        """Route a SUBSCRIBE, with a wildcard to all partitions.
 
         Raises:
           ProtocolError: The destination is invalid.
         """
         partitions = self._sources(event.destination, event.headers)
         if event.id is not None:
-            # The owner that has a subscription with this id refuses another.
+            # The owner of a subscription with this id refuses another one.
             partitions = route.subscriptions.setdefault(event.id, partitions)
         if len(partitions) > 1 and event.ack == "client" and event.id is not None:
             route.cumulative.add(event.id, route.client.rules)
@@ -106,7 +106,7 @@ class Requests:
         self.owners.ask(route, partitions, lead, event.receipt, subscribes=True)
 
     def _sources(self, destination: str, headers: Headers) -> tuple[int, ...]:
-        """Return the partitions of what a SUBSCRIBE names.
+        """Return the partitions of the destination of a SUBSCRIBE.
 
         Raises:
           ProtocolError: The destination is invalid.
@@ -124,7 +124,7 @@ class Requests:
         """Route an UNSUBSCRIBE.
 
         Raises:
-          ProtocolError: The destination is invalid, or is missing where it is needed.
+          ProtocolError: The destination is invalid, or missing where it is needed.
         """
         partitions: tuple[int, ...] = ()
         if event.id is not None:
@@ -144,7 +144,7 @@ class Requests:
     # ACK, NACK.
 
     def acknowledge(self, route: Route, event: Acked) -> None:
-        """Route ACKs or NACKs to the partitions that their ids name."""
+        """Route ACKs or NACKs to the partitions of their ids."""
         if route.cumulative:
             for number, name in enumerate(event.ids, 1):
                 receipts = [(1, each) for count, each in event.receipts if count == number]
@@ -163,7 +163,7 @@ class Requests:
             self._settle(route, partition, evolve(event, ids=ids))
 
     def _include(self, route: Route, event: Acked) -> None:
-        """Route an ACK that perhaps includes earlier messages of other partitions."""
+        """Route an ACK that may include earlier messages of other partitions."""
         (name,) = event.ids
         own, rules = self.placement.marked(name.decode()), route.client.rules
         others = route.cumulative.take(name, self.placement)
@@ -178,13 +178,13 @@ class Requests:
         data = encode_acks(event, route.client.rules, transaction)
         self.owners.give(route, partition, data, event.receipts)
 
-    # Transactions: the session has their SENDs until COMMIT; owners need ACKs at once, for credit.
+    # Transactions: the session holds SENDs until COMMIT; owners need ACKs at once, for credit.
 
     def add(self, route: Route, event: Received) -> None:
-        """Take BEGIN, ABORT, or frames that were added to a transaction.
+        """Route BEGIN, ABORT, or frames that were added to a transaction.
 
         Raises:
-          ProtocolError: It lies in several partitions.
+          ProtocolError: The transaction is in several partitions.
         """
         transaction = event.transaction
         for acked in event.acked:
@@ -210,7 +210,7 @@ class Requests:
         """Route a transaction. Return False if it must wait for earlier frames.
 
         Raises:
-          ProtocolError: It lies in several partitions, or a destination is invalid.
+          ProtocolError: It is in several partitions, or a destination is invalid.
         """
         transaction = event.transaction
         runs = [each for each in event.actions if isinstance(each, FrameRun)]
@@ -245,7 +245,7 @@ class Requests:
         return True
 
     def _is_unknown(self, event: Acked) -> bool:
-        """Return whether an ACK names a message that no partition can have sent."""
+        """Return whether an ACK has an id that no partition can have made."""
         return not self.placement.is_marked(event.ids[0].decode())
 
     def _transact(

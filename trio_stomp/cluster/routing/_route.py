@@ -22,9 +22,9 @@ class Awaited:
 
     Args:
       name: The encoded id of the RECEIPT, in frames to owners.
-      upstreams: How many are still to confirm.
-      is_asked: The client gets a RECEIPT; else only the router needs it.
-      subscribes: It is a SUBSCRIBE's.
+      upstreams: The number of owners that have not confirmed yet.
+      is_asked: The client gets a RECEIPT; else only the router needs the confirmation.
+      subscribes: The confirmed frame is a SUBSCRIBE.
       frame: The RECEIPT, as the last owner sent it.
     """
 
@@ -43,14 +43,14 @@ class Route:
       client: The client.
       opened: Its CONNECT.
       upstreams: Its connections to owners, by partition.
-      receipts: RECEIPTs that it is still to get, in the order of its frames.
+      receipts: The outstanding RECEIPTs, in the order of its frames.
       subscriptions: The partitions of its subscriptions by id.
       transactions: The partition of each open transaction with an ACK.
       cumulative: Subscriptions with cumulative ACKs over several partitions.
-      is_waiting: Its events are held until owners have confirmed earlier ones.
-      leaving: The confirmations of its DISCONNECT, if it has come.
+      is_waiting: Its events are deferred until owners have confirmed earlier ones.
+      leaving: The confirmations of its DISCONNECT, if it has sent one.
       receipt: The receipt that the DISCONNECT requests.
-      farewell: The end of its connection, if it has come while these were awaited.
+      farewell: The end of its connection, if that came before these confirmations.
     """
 
     client: Client
@@ -69,13 +69,13 @@ class Route:
         self.cumulative = Cumulative(self.opened.version.acks_by_header)
 
     def settle(self) -> None:
-        """Send the RECEIPTs that are due, in order."""
+        """Send the RECEIPTs that all owners have confirmed, in order."""
         receipts, stage = self.receipts, self.client.outbox.stage_frame
         while receipts and not receipts[0].upstreams:
             stage(receipts.popleft().frame)
 
     def answer(self, name: bytes) -> None:
-        """Send a RECEIPT that needs no owner, after earlier ones."""
+        """Send a RECEIPT that no owner confirms, after the earlier ones."""
         self.receipts.append(Awaited(name, 0, is_asked=True, frame=encode_receipt(name)))
         self.settle()
 

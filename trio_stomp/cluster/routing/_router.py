@@ -1,7 +1,7 @@
-"""Routes the frames of clients to the owners of partitions, and theirs to the clients.
+"""Routing of clients' frames to the owners of partitions, and of the owners' frames to clients.
 
-It is the core of a broker without destinations: connections, logins, heart-beats and limits are
-those of any broker, and what would change destinations goes to the owners.
+The router is the core of a broker without destinations: connections, logins, heart-beats and limits
+are those of any broker, and frames that would change destinations go to the owners.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,11 +45,11 @@ from trio_stomp.protocol import (
 
 @define(eq=False, repr=False, kw_only=True)
 class Router(Broker):
-    """Routes the frames of clients to the owners of partitions, and theirs to the clients.
+    """Routes frames between clients and the owners of partitions.
 
     Args:
-      placement: Which partition has a destination.
-      gates: The way to the owner of each partition.
+      placement: The partitions of destinations.
+      gates: The gate of each partition, which connects to its owner.
     """
 
     placement: Placement
@@ -97,22 +97,22 @@ class Router(Broker):
             self._regulate(route)
 
     def _await(self, route: Route, events: Sequence[Event], received_at: float) -> None:
-        """Hold events until owners have confirmed earlier ones."""
+        """Defer events until owners have confirmed earlier ones."""
         route.is_waiting = True
         self.hold(route.client, events, received_at)
 
     def _regulate(self, route: Route) -> None:
-        """Read from the client as its owners take what it sends."""
+        """Pause or resume reading from the client as its owners accept its frames."""
         paused = route.client.is_blocked or not route.may_read()
         route.client.outbox.pause_reading(paused=paused)
 
     def end_turn(self, now: float) -> None:
-        """Implement ``Broker.end_turn``, and send to owners."""
+        """Implement ``Broker.end_turn``, and send the frames for owners."""
         super().end_turn(now)
         self.owners.flush()
 
     def writable(self, client: Client, now: float) -> None:
-        """Read on from the owners: the client's outbox has room again."""
+        """Resume reading from the owners, since the client's outbox has room again."""
         super().writable(client, now)
         route = self.routes.get(client)
         if route is not None:
@@ -120,7 +120,7 @@ class Router(Broker):
                 each.make_room()
 
     def unblock(self, client: Client, now: float) -> None:
-        """Apply a client's held events."""
+        """Apply a client's deferred events."""
         super().unblock(client, now)
         if (route := self.routes.get(client)) is not None:
             self._regulate(route)
@@ -150,7 +150,7 @@ class Router(Broker):
     # Frames of clients.
 
     def _begin(self, client: Client, event: Event) -> None:
-        """Open a session, or refuse what comes before."""
+        """Open a session, or refuse a frame before it."""
         if isinstance(event, Opened):
             self.sessions.open(client, event)
             self.routes[client] = Route(client, event)
@@ -189,7 +189,7 @@ class Router(Broker):
     # The end.
 
     def _leave(self, route: Route, receipt: bytes | None, now: float) -> None:
-        """Have all owners end the session, and then end the client's."""
+        """End the session at all owners, and then the client's."""
         route.receipt = receipt
         route.leaving = Awaited(INTERNAL, len(route.upstreams), is_asked=False)
         frame = closed(encode_lead(DISCONNECT, (), route.client.rules), INTERNAL)
@@ -211,7 +211,7 @@ class Router(Broker):
 
     # Owners.
 
-    def told(self, upstream: Upstream, pieces: list[Piece], now: float) -> bool:
+    def receive(self, upstream: Upstream, pieces: list[Piece], now: float) -> bool:
         """Take frames of an owner, and return whether the client has room for more."""
         client, route = upstream.client, self.routes.get(upstream.client)
         outbox = client.outbox
@@ -242,7 +242,7 @@ class Router(Broker):
         """Take the RECEIPT of an owner."""
         name = receipt_id(frame)
         expected = upstream.expected
-        # Nearly always the first one: in a transaction of the dialect rabbitmq, COMMIT's precedes.
+        # Nearly always the first: in the dialect rabbitmq, COMMIT's precedes its transaction's.
         found = next((each for each in expected if each.name == name), None)
         if found is None:
             return
@@ -259,13 +259,13 @@ class Router(Broker):
             self._end_if_left(route, now)
 
     def drained(self, upstream: Upstream) -> None:
-        """Take note that an owner has taken most of the output."""
+        """Handle that an owner has accepted most of the output."""
         upstream.is_paused = False
         if (route := self.routes.get(upstream.client)) is not None:
             self._regulate(route)
 
     def lost(self, upstream: Upstream, now: float) -> None:
-        """Take note that the connection to an owner has ended: the client's ends, too."""
+        """Handle the end of the connection to an owner: the client's session ends, too."""
         upstream.end()
         route = self.routes.get(upstream.client)
         if route is None or route.upstreams.get(upstream.partition) is not upstream:
@@ -279,10 +279,10 @@ class Router(Broker):
             self._end(route, CloseReason.SHUTTING_DOWN)
         if route.is_waiting:
             route.is_waiting = False
-            self.unblock(route.client, now)  # nothing of it is done any more
+            self.unblock(route.client, now)  # its deferred events are dropped
 
     def _end(self, route: Route, reason: CloseReason) -> None:
-        """End a client's session: nothing follows what was staged."""
+        """End a client's session after the frames staged so far."""
         client = route.client
         client.is_refused = True
         client.outbox.close(reason)

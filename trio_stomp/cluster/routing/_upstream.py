@@ -23,46 +23,46 @@ logger = logging.getLogger("trio_stomp")
 
 READ_BYTES = 256 * 1024
 HIGH_BYTES = 256 * 1024
-"""With more output for an owner than this, nothing is read from the client."""
+"""With more output than this for an owner, nothing is read from the client."""
 LOW_BYTES = 64 * 1024
 LINGER_S = 10.0
-"""How long an owner may take to end a session that the client has ended."""
+"""Maximum time for an owner to end a session that the client has ended."""
 
 
 class Turns(Protocol):
     """The dispatcher, in whose turns the state of clients changes."""
 
     async def call(self, action: Callable[[float], bool]) -> bool:
-        """Do something in the next turn, and return its result."""
+        """Call a function in the next turn, and return its result."""
 
     def call_soon(self, call: Callable[[float], None]) -> None:
-        """Do something in the next turn."""
+        """Call a function in the next turn."""
 
 
 class Host(Protocol):
     """The router, as its connections to owners see it."""
 
-    def told(self, upstream: "Upstream", pieces: list[Piece], now: float) -> bool:
+    def receive(self, upstream: "Upstream", pieces: list[Piece], now: float) -> bool:
         """Take frames of an owner, and return whether the client has room for more."""
 
     def drained(self, upstream: "Upstream") -> None:
-        """Take note that an owner has taken most of the output."""
+        """Handle that an owner has accepted most of the output."""
 
     def lost(self, upstream: "Upstream", now: float) -> None:
-        """Take note that the connection has ended."""
+        """Handle the end of the connection."""
 
 
 @define(eq=False, repr=False)
 class Upstream:
     """A client's connection to the owner of one partition.
 
-    Handles: bytes in both directions, with bounds; what the owner is still to confirm.
-    Does not handle: their meaning; see ``Router``, in whose turns all of it changes.
+    Handles: bytes in both directions, with bounds; the outstanding confirmations.
+    Does not handle: the meaning of frames; see ``Router``, in whose turns this state changes.
 
     Args:
       memory: Charged for the output.
-      expected: What the owner is to confirm, in the order of the frames.
-      unconfirmed: SUBSCRIBEs among these.
+      expected: The confirmations that the owner has not sent yet, in the order of the frames.
+      unconfirmed: The number of SUBSCRIBEs among them.
     """
 
     partition: int
@@ -74,14 +74,14 @@ class Upstream:
     expected: "deque[Awaited]" = field(factory=deque)
     unconfirmed: int = 0
     is_noted: bool = False
-    """The router looks at each of its MESSAGEs."""
+    """The router needs each MESSAGE as a piece of its own."""
     waiting_bytes: int = 0
     is_over: bool = False
     is_paused: bool = False
-    """More than HIGH_BYTES wait, and ``drained`` was not called since."""
+    """The output has exceeded HIGH_BYTES, and ``drained`` was not called since."""
     _is_finishing: bool = False
     _is_writing: bool = False
-    """The writer has something that the owner did not take at once."""
+    """The writer has output that the owner did not accept at once."""
     _output: list[bytes | memoryview] = field(factory=list)
     _wire: Wire | None = None
     _wake: trio.Event = field(factory=trio.Event)
@@ -101,7 +101,7 @@ class Upstream:
             self.is_paused = True
 
     def flush(self) -> None:
-        """Send what the owner takes at once, and leave the rest to the writer."""
+        """Send what the owner accepts at once, and leave the rest to the writer."""
         if self._wire is None or self._is_writing or not self._output:
             return
         data = b"".join(self._output)
@@ -109,7 +109,7 @@ class Upstream:
         try:
             sent = self._wire.send_nowait(data)
         except trio.BrokenResourceError:
-            sent = len(data)  # the reader finds the end
+            sent = len(data)  # the reader will notice the end of the connection
         self._release(sent)
         if sent < len(data):
             self._output.append(memoryview(data)[sent:])
@@ -119,18 +119,18 @@ class Upstream:
             self.host.drained(self)
 
     def finish(self) -> None:
-        """End the session once all output is sent. What the owner sends is ignored."""
+        """End the session once all output is sent. Frames of the owner are ignored."""
         self._is_finishing = True
         self._scope.deadline = trio.current_time() + LINGER_S
         self._wake.set()
         self.make_room()
 
     def make_room(self) -> None:
-        """Read on: the client has room."""
+        """Resume reading from the owner, since the client has room."""
         self._room.set()
 
     def end(self) -> None:
-        """Take note that it has ended."""
+        """Release the output of a connection that has ended."""
         self.is_over = True
         self._output.clear()
         self._release(self.waiting_bytes)
@@ -142,7 +142,7 @@ class Upstream:
     # Its tasks.
 
     async def run(self) -> None:
-        """Speak to the owner until both have ended, or the connection is lost.
+        """Exchange frames with the owner until both sides have ended or the connection is lost.
 
         Checkpoint: always. Cancel: it ends at once.
         """
@@ -182,7 +182,7 @@ class Upstream:
             if not pieces:
                 continue
             self._room = trio.Event()
-            if not await self.turns.call(partial(self.host.told, self, pieces)):
+            if not await self.turns.call(partial(self.host.receive, self, pieces)):
                 await self._room.wait()
 
     async def _write(self, wire: Wire) -> None:
