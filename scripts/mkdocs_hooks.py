@@ -20,7 +20,10 @@ PAGES = {
     "SECURITY.md": "security-policy.md",
 }
 COPIES = "files/"
-LESS_SOUGHT = ("inside/", "start/how-do-i.md", "changes.md")
+LESS_SOUGHT = (
+    *("design.md", "inside/", "start/how-do-i.md", "changes.md"),
+    *("reference/conformance.md", "migrate/"),
+)
 """Beginnings of the pages that name every subject, and that a search lists after its own page."""
 BOOST = 0.3
 

@@ -88,6 +88,12 @@ SOUGHT = {
     "fastapi": "use/fastapi",
     "django": "use/django",
     "opentelemetry": "use/tracing",
+    "limits": "reference/limits",
+    "heart-beat": "reference/wire",
+    "overflow": "use/queues",
+    "stale queue": "use/destinations",
+    "backup": "operate/deploy",
+    "request reply": "use/temporary-destinations",
 }
 """Searches of readers, and the page that must come first."""
 
