@@ -799,7 +799,7 @@ def test_comes_back_when_the_broker_does(chromium: Chromium) -> None:
         page = context.__enter__()
         live(page)
     try:
-        shows(page, "#status", "again in")
+        shows(page, "#status", "retrying in")
         shows(page, "#status", "old")
         page.until("!document.getElementById('notice').hidden")
         with running_broker(*OFTEN, "--port", str(port)):

@@ -266,7 +266,7 @@ def test_page_works_alone_and_reports_a_deleted_queue(chromium: Chromium, port: 
         shows(page, "#queue .messages", "one")
         assert page.js("document.querySelector('nav [aria-current]').hash") == "#queues"
         page.js("location.hash = '#queue?name=/queue/never'")
-        shows(page, "#queue .result", "There is no such queue now")
+        shows(page, "#queue .result", "The queue does not exist")
         page.go("queues")
         page.until(row("/queue/DLQ.jobs"))
 

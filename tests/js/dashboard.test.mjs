@@ -325,15 +325,15 @@ test("what decided is told by a field, whatever the sentence says", () => {
   assert.equal(decided({ ...other, rule }).text, other.text);
 });
 
-test("what is lost for good looks worse than what comes later", () => {
-  const tones = (what, fate) => tone({ what, fate, text: "5 parked" });
+test("a lost message looks worse than a moved one", () => {
+  const tones = (what, fate) => tone({ what, fate, text: "5 moved" });
   assert.equal(tones("acknowledged"), "good");
   assert.equal(tones("rejected"), "bad");
   assert.equal(tones("lost", "slow-consumer"), "bad");
-  assert.equal(tones("lost", "parked"), "warn");
+  assert.equal(tones("lost", "moved"), "warn");
   // Whether a delivery has done any good, its ACK will tell.
   for (const what of ["queued", "sent", "delivered", "shown", "given"]) assert.equal(tones(what), "");
-  assert.equal(tones("constructor", "parked"), "");
+  assert.equal(tones("constructor", "moved"), "");
 });
 
 test("how far back the broker remembers is told as time and as a moment", () => {

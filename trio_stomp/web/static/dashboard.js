@@ -1,4 +1,4 @@
-// The page: which view is shown, how fresh its figures are, who is logged in, which theme.
+// The page: selects the view, and shows the age of its figures, the user and the theme.
 
 import { Api } from "./lib/api.js";
 import { Palette } from "./lib/charts.js";
@@ -25,7 +25,7 @@ import { Try } from "./views/try.js";
 const THEMES = { auto: ["◐", "Auto"], light: ["○", "Light"], dark: ["●", "Dark"] };
 const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 const STALE_INTERVALS = 2.5;
-/** Views that are pages of one thing, and the view that lists them. */
+/** Views of a single thing, with the view that lists such things. */
 const PARENTS = { queue: "queues", connection: "connections", stream: "streams" };
 
 const model = new Model();
@@ -62,13 +62,13 @@ function take(topic, record) {
   try {
     model.apply(topic, record);
   } catch (error) {
-    // One record that is not as expected must not stop the others.
+    // An unexpected record must not stop the others.
     console.error("a record could not be read", topic, error);
   }
   redraw();
 }
 
-/** Draw soon, once for all that asks before. */
+/** Draw in the next frame, once for all requests until then. */
 function redraw() {
   if (isDrawing || document.hidden) return;
   isDrawing = true;
@@ -125,13 +125,13 @@ byId("login-form").addEventListener("submit", (event) => {
   watch.logIn(given);
 });
 
-/** Who the page is, and how to be nobody or somebody else. */
+/** Show the user, and the button to log in or out. */
 async function showUser() {
   let user = watch.credentials?.login ?? "";
   try {
     ({ user } = await api.get("whoami"));
   } catch {
-    // What was typed will do: it was accepted.
+    // Show the name that was typed: the broker accepted it.
   }
   say(byId("user"), user || "anonymous");
   say(byId("log-out"), watch.credentials === null ? "Log in" : "Log out");
@@ -139,11 +139,11 @@ async function showUser() {
 
 byId("log-out").addEventListener("click", () => {
   if (watch.credentials === null) watch.ask();
-  // Nothing of what was seen stays in memory.
+  // Forget everything that was shown.
   else location.reload();
 });
 
-/** Whether what is seen is of now, in the words of the pill at the top. */
+/** Show at the top whether the figures are live, and their age. */
 function showFreshness() {
   const { state } = watch;
   const age = Date.now() - heardAt;
@@ -156,7 +156,7 @@ function showFreshness() {
   } else if (state.name === "waiting") {
     const left = Math.max(0, Math.ceil((state.until - Date.now()) / 1000));
     const old = heardAt ? `, ${format.duration(Math.floor(age / 1000))} old` : "";
-    text = `again in ${left} s${old}`;
+    text = `retrying in ${left} s${old}`;
   } else if (state.name === "login") {
     text = "log in";
   }
@@ -186,12 +186,12 @@ function route() {
     if (link.hash === `#${PARENTS[shown] ?? shown}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  // Who has yet to log in is asked first.
+  // While the page connects, it is not known whether a login is needed.
   if (!isClosed && watch.state.name !== "connecting") views[shown].visit?.(asked);
   redraw();
 }
 
-/** Load again what the view has asked for, as often as the broker tells its figures. */
+/** Reload the view's data at the interval of the broker's figures. */
 function refresh() {
   showFreshness();
   if (document.hidden || watch.state.name !== "live") return;
@@ -215,7 +215,7 @@ byId("theme").addEventListener("click", () => {
   try {
     localStorage.setItem("theme", next);
   } catch {
-    // It holds until the page is closed, then.
+    // The theme then lasts until the page is closed.
   }
   showTheme();
 });

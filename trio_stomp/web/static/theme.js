@@ -1,4 +1,4 @@
-// The theme that was chosen here before, applied before anything is painted.
+// Applies the stored theme before the first paint.
 "use strict";
 
 (() => {
@@ -6,6 +6,6 @@
     const theme = localStorage.getItem("theme");
     if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
   } catch {
-    // No storage, no memory: the system's theme it is.
+    // Without storage, the system's theme applies.
   }
 })();

@@ -1,6 +1,6 @@
 // The management interface of the broker, /api/v1, with the login of the page.
 
-/** The broker refused a request, or did not answer; `answer` is what it had done by then. */
+/** The broker refused a request, or did not answer. `answer` has what was done before. */
 export class Refused extends Error {
   constructor(code, message, answer = {}) {
     super(message);
@@ -8,7 +8,7 @@ export class Refused extends Error {
   }
 }
 
-/** An error in words, with its code. */
+/** The text of an error, with its code. */
 export const problem = ({ message, code }) => `${message}${code ? ` (${code})` : ""}`;
 
 export class Api {
@@ -18,15 +18,15 @@ export class Api {
   }
 
   /**
-   * The answer to a question; parameters that are undefined or "" are left out.
+   * Request figures, and return the answer. Parameters that are undefined or "" are left out.
    *
-   * `onProgress(record)` gets figures meanwhile; `signal` ends the work where it is.
+   * Options: `onProgress(record)` gets figures about the progress; `signal` stops the operation.
    */
   get(verb, parameters = {}, options = {}) {
     return this.#ask("GET", verb, parameters, options);
   }
 
-  /** Do something, as `get` asks; `body` is that of the request. Returns the result. */
+  /** Request a change, and return the result. Options as for `get`, and the request's `body`. */
   post(verb, parameters = {}, options = {}) {
     return this.#ask("POST", verb, parameters, options);
   }
@@ -43,7 +43,7 @@ export class Api {
         body,
         signal,
         cache: "no-store",
-        // The browser must not add a login of its own, or ask for one.
+        // Keep the browser from adding its own login, or asking for one.
         credentials: given ? "omit" : "same-origin",
       });
     } catch {
@@ -55,7 +55,7 @@ export class Api {
   }
 }
 
-/** The address of a request; a parameter that is a list is given once for each of its values. */
+/** The address of a request. A list parameter is repeated for each of its values. */
 export function addressOf(verb, parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -72,7 +72,7 @@ function basic({ login = "", passcode = "" }) {
   return `Basic ${btoa(String.fromCharCode(...bytes))}`;
 }
 
-/** The answer: an object, or the last of several lines, the others of which tell the progress. */
+/** Read the answer: an object, or the last of several lines. The others report progress. */
 async function read(response, onProgress, signal) {
   let last = {};
   try {

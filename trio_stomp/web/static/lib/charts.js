@@ -5,7 +5,7 @@ import { clock } from "./format.js";
 const FONT = "11px system-ui, sans-serif";
 const LEAST_SPAN_MS = 60_000;
 
-/** The colours of the style sheet as the theme of now resolves them. */
+/** The colours of the style sheet in the current theme. */
 export class Palette {
   #known = new Map();
   #probe;
@@ -14,7 +14,7 @@ export class Palette {
     this.#probe = probe;
   }
 
-  /** The theme has changed. */
+  /** Forget the colours after a change of the theme. */
   forget() {
     this.#known.clear();
   }
@@ -28,7 +28,7 @@ export class Palette {
   }
 }
 
-/** Make a canvas as sharp as the screen; its context and size in CSS pixels. */
+/** Fit a canvas to the screen's resolution. Returns its context and its size in CSS pixels. */
 function prepare(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
   const scale = window.devicePixelRatio || 1;
@@ -41,21 +41,21 @@ function prepare(canvas) {
   return { context, width, height };
 }
 
-/** The stretch of time that charts show: what there is, a minute at least. */
+/** The time span of a chart: from the first point to the last, at least a minute. */
 export function span(points) {
   const end = points.at(-1)?.at ?? 0;
   const begin = Math.min(points[0]?.at ?? 0, end - LEAST_SPAN_MS);
   return { begin, end };
 }
 
-/** A round number that is not below `value`. */
+/** The next round number, `value` or above. */
 export function roundUp(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value * 0.999);
 }
 
-/** Stretches of points that follow each other; where the page heard nothing, a line breaks. */
+/** Split points into stretches without gaps: a line breaks where no figures arrived. */
 export function stretches(points, read, gapMs) {
   const found = [];
   let last = null;
@@ -87,7 +87,7 @@ function fillBelow(context, stretch, x, bottom, colour, alpha) {
   context.globalAlpha = 1;
 }
 
-/** A small line without axes. */
+/** Draw a small line without axes. */
 export function drawSpark(canvas, points, read, colour, gapMs) {
   const { context, width, height } = prepare(canvas);
   const { begin, end } = span(points);
@@ -105,7 +105,7 @@ export function drawSpark(canvas, points, read, colour, gapMs) {
   }
 }
 
-/** Times of day below a chart, as many as there is room for. */
+/** Write times of day below a chart, as many as fit. */
 function drawTimes(context, { begin, end }, x, height, colour) {
   const width = x(end) - x(begin);
   const steps = [10, 15, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 86_400].map((each) => each * 1000);
@@ -124,7 +124,11 @@ function drawTimes(context, { begin, end }, x, height, colour) {
 const LEFT = 56;
 const BOTTOM = 18;
 
-/** Lines over time with axes; `lines`: {read, colour}; `say` writes a value on the axis. */
+/**
+ * Draw lines over time with axes.
+ *
+ * `lines`: {read, colour}; `say` formats a value. Returns the point under `hover`, or null.
+ */
 export function drawLines(canvas, points, lines, { palette, say, gapMs, hover }) {
   const { context, width, height } = prepare(canvas);
   const when = span(points);
@@ -170,7 +174,7 @@ function nearest(points, at) {
   return best;
 }
 
-/** Which buckets a heat map must show: those used, one around them, and not too few. */
+/** The buckets that a heat map shows: the used ones with a margin of one, and at least six. */
 export function usedBuckets(sum) {
   const used = sum.map((value, place) => (value > 0 ? place : -1)).filter((place) => place >= 0);
   if (used.length === 0) return { low: 0, high: Math.min(7, sum.length - 1) };
@@ -180,15 +184,15 @@ export function usedBuckets(sum) {
   return { low, high };
 }
 
-/** How dark a cell is, 0 to 1: few messages are still to be seen beside many. */
+/** The darkness of a cell, 0 to 1. Logarithmic, so that few messages are visible beside many. */
 export function warmth(value, most) {
   return value <= 0 ? 0 : 0.12 + 0.88 * (Math.log1p(value) / Math.log1p(most));
 }
 
 /**
- * Latency over time: a column for each interval, a row for each bucket, the slow ones on top.
+ * Draw latency over time: a column for each interval, a row for each bucket, the slowest on top.
  *
- * Returns what is under `hover` ({x, y} or null): {point, bucket, value}.
+ * Returns the cell under `hover` ({x, y} or null), as {point, bucket, value}, or null.
  */
 export function drawHeat(canvas, points, options) {
   const { palette, key, bounds, sum, sayBound, intervalMs, hover } = options;
@@ -237,7 +241,7 @@ function drawBounds(context, { low, high, tall, left, top, bounds, sayBound, pal
   context.textAlign = "right";
   context.textBaseline = "middle";
   for (let bucket = low; bucket < high; bucket += every) {
-    // A bound lies between two rows: above its own bucket.
+    // A bound is the upper edge of its bucket.
     context.fillText(sayBound(bounds[bucket]), left - 7, Math.max(top(bucket), 7));
   }
 }

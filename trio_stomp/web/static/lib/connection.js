@@ -1,6 +1,6 @@
-// One connection to the broker, with stompjs (the global StompJs, a script of its own).
+// A connection to the broker with stompjs (the global StompJs of a separate script).
 
-/** Why a connection ended: the broker's ERROR, or that it was lost. */
+/** The end of a connection: an ERROR of the broker, or a lost connection. */
 export class Ended extends Error {
   constructor(code, message, retryAfterMs = 0) {
     super(message);
@@ -11,7 +11,7 @@ export class Ended extends Error {
 
 const MAX_HEARTBEAT_MS = 10_000;
 
-/** The broker of this page. */
+/** The WebSocket URL of the broker that served this page. */
 export function brokerUrl() {
   const url = new URL("ws", document.baseURI);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
@@ -20,10 +20,10 @@ export function brokerUrl() {
 }
 
 /**
- * Open a connection; it never comes back by itself.
+ * Open a connection. It does not reconnect.
  *
- * Options: `credentials` ({login, passcode} or null), `onEnd(ended)`, called once, and not after
- * `close`; `onFrame(text)`, which sees what goes over the wire.
+ * Options: `credentials` ({login, passcode} or null); `onEnd(ended)`, called once, and not after
+ * `close`; `onFrame(text)`, called with each frame sent or received.
  */
 export function connect({ credentials, onEnd, onFrame }) {
   const headers = { host: location.hostname };
@@ -49,8 +49,8 @@ class Connection {
       reconnectDelay: 0,
       connectionTimeout: MAX_HEARTBEAT_MS,
       heartbeatIncoming: MAX_HEARTBEAT_MS,
-      // Timers of a hidden page sleep, so no heart-beat is promised: the broker's pings of the
-      // WebSocket tell it that the page is there.
+      // Browsers suspend the timers of hidden pages, so no heart-beat is promised. The broker
+      // checks the connection by WebSocket pings.
       heartbeatOutgoing: 0,
       debug: (text) => onFrame?.(text),
       logRawCommunication: onFrame !== undefined,
@@ -85,12 +85,12 @@ class Connection {
     this.onEnd(why);
   }
 
-  /** SUBSCRIBE; `onMessage` gets stompjs messages. Returns what UNSUBSCRIBEs. */
+  /** SUBSCRIBE. `onMessage` gets stompjs messages. Returns the subscription. */
   subscribe(destination, headers, onMessage) {
     return this.#client.subscribe(destination, onMessage, headers);
   }
 
-  /** SEND, and wait for nothing. */
+  /** SEND without a receipt. */
   send(destination, headers, content) {
     this.#client.publish({ destination, headers, ...content });
   }
@@ -103,7 +103,7 @@ class Connection {
     this.#client.commit(name);
   }
 
-  /** What `action`, given a header for a receipt, sends has been done; its RECEIPT's headers. */
+  /** Call `action` with a receipt header for its frame, and return the headers of the RECEIPT. */
   confirmed(action) {
     this.#receipts += 1;
     const receipt = `r${this.#receipts}`;
@@ -116,7 +116,7 @@ class Connection {
       try {
         action({ receipt });
       } catch {
-        // stompjs throws if the connection has gone meanwhile.
+        // stompjs throws if the connection has been lost.
         this.#pending.delete(receipt);
         reject(this.#error ?? new Ended("", "no connection"));
       }
@@ -127,7 +127,7 @@ class Connection {
     return this.#isOver;
   }
 
-  /** Leave in order; nobody is told. */
+  /** Disconnect in order, without calling `onEnd`. */
   close() {
     this.#isOver = true;
     for (const { reject } of this.#pending.values()) reject(new Ended("", "left"));

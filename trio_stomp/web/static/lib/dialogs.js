@@ -1,13 +1,12 @@
-// Questions to the user before something is changed, and the line that tells how it went.
+// Confirmation dialogs, and the line with the outcome of an operation.
 
 import { problem } from "./api.js";
 import { byId, el, say, show } from "./dom.js";
 import { count } from "./format.js";
 
-
 /**
- * Ask in a dialog: null = no, else {chosen, ...values}: which `choices` are ticked, and what is
- * written into the `fields`.
+ * Ask the user. Returns null for no, else {chosen, ...values}: the ticked `choices`, and the
+ * values of the `fields`.
  *
  * A choice: {value, text, more, isTicked, isOff}; a field: {name, label, value, offers}.
  */
@@ -52,7 +51,7 @@ function fieldOf({ name, label, value = "", offers = [] }) {
   return { name, input, label: el("label", { class: "field" }, label, input, options) };
 }
 
-/** The line of a view that tells how something went, and ends what takes long. */
+/** The line of a view with the progress and outcome of an operation, and a button to stop it. */
 export class Outcome {
   constructor(line) {
     this.line = line;
@@ -84,8 +83,8 @@ export class Outcome {
   }
 
   /**
-   * Tell the text that `work({onProgress, signal})` returns, the progress meanwhile, or why it
-   * failed. Returns whether it did not.
+   * Run `work({onProgress, signal})` and show its progress, then the text that it returns or its
+   * error. Returns whether it succeeded.
    */
   async of(what, work) {
     const ending = new AbortController();

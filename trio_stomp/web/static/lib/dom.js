@@ -1,4 +1,4 @@
-// Elements of the page. Text is only ever set as text: nothing here, or that uses it, parses HTML.
+// Elements of the page. Text is only set as text; HTML is never parsed.
 
 /** An element: `el("button", {type: "button", onclick: f}, "Send")`. */
 export function el(tag, attributes = {}, ...children) {
@@ -12,26 +12,26 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The element with this id, which is there. */
+/** The element with this id, which must exist. */
 export const byId = (id) => document.getElementById(id);
 
-/** Set the text of an element, if it is another. */
+/** Set the text of an element, if it differs. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Show an element, or not. */
+/** Show or hide an element. */
 export function show(element, isShown) {
   if (element.hidden === isShown) element.hidden = !isShown;
 }
 
-/** Whether one of the texts holds what was typed into a filter. */
+/** Return whether one of the texts contains the text of a filter. */
 export function matches(wanted, ...texts) {
   const lower = wanted.trim().toLowerCase();
   return lower === "" || texts.some((text) => text.toLowerCase().includes(lower));
 }
 
-/** Facts with their names, as a list: [name, text or element]; made anew only if they changed. */
+/** Fill a list with facts, [name, text or element]. An unchanged list is left alone. */
 export function facts(list, pairs) {
   const shown = pairs.filter(([, value]) => value !== undefined && value !== null);
   const state = JSON.stringify(shown.map(([name, value]) => [name, value.textContent ?? value]));
@@ -42,5 +42,5 @@ export function facts(list, pairs) {
   );
 }
 
-/** The address of a page of one thing within the page: `#queue?name=…`. */
+/** The address of a view of one thing: `#queue?name=…`. */
 export const addressOf = (view, about) => `#${view}?${new URLSearchParams(about)}`;

@@ -1,4 +1,4 @@
-// Figures as people read them. Pure functions.
+// Formats figures for people. Pure functions.
 
 const DASH = "–";
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -13,13 +13,13 @@ export const count = (value) => (isNumber(value) ? whole.format(value) : DASH);
 /** A number of things: 1 WebSocket, 2 WebSockets. */
 export const some = (value, thing) => `${count(value)} ${thing}${value === 1 ? "" : "s"}`;
 
-/** A number that must not be wide: 12.3K. */
+/** A number in a narrow form: 12.3K. */
 export function brief(value) {
   if (!isNumber(value)) return DASH;
   return Math.abs(value) < 10_000 ? whole.format(value) : short.format(value);
 }
 
-/** A rate a second, exact where it is small. */
+/** A rate per second, with a decimal if it is small. */
 export function rate(value) {
   if (!isNumber(value)) return DASH;
   if (value !== 0 && value < 0.05) return "<0.1";
@@ -39,7 +39,7 @@ export function bytes(value) {
   return `${value < 100 && place > 0 ? tenth.format(value) : whole.format(value)} ${units[place]}`;
 }
 
-/** Milliseconds, as a time with the unit that fits. */
+/** Milliseconds as a time with a suitable unit. */
 export function millis(value) {
   if (!isNumber(value)) return DASH;
   if (value >= 1000) return duration(value / 1000);
@@ -47,7 +47,7 @@ export function millis(value) {
   return `${new Intl.NumberFormat("en", { maximumSignificantDigits: 2 }).format(value)} ms`;
 }
 
-/** Seconds, in the two units that matter. */
+/** Seconds in the two largest units. */
 export function duration(seconds) {
   if (!isNumber(seconds)) return DASH;
   if (seconds < 10) return `${tenth.format(seconds)} s`;
@@ -67,7 +67,7 @@ export function age(seconds) {
   return `${tenth.format(seconds / length)} ${unit}`;
 }
 
-/** The time of day of a moment in milliseconds since 1970, where the reader is. */
+/** The local time of day of a moment in milliseconds since 1970. */
 export function clock(ms) {
   if (!isNumber(ms)) return DASH;
   const time = new Date(ms);
@@ -75,7 +75,7 @@ export function clock(ms) {
   return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
 }
 
-/** A moment to the millisecond, with its day if that is another than that of `now`. */
+/** A moment to the millisecond, with its day if that is not the day of `now`. */
 export function moment(ms, now) {
   if (!isNumber(ms)) return DASH;
   const time = new Date(ms);
@@ -84,7 +84,7 @@ export function moment(ms, now) {
   return `${time.toLocaleDateString("en", { day: "numeric", month: "short" })} ${exact}`;
 }
 
-/** The first `length` characters, and whether that is not all. */
+/** The first `length` characters, with an ellipsis if there are more. */
 export function cut(text, length) {
   return text.length <= length ? text : `${text.slice(0, length)}…`;
 }

@@ -1,6 +1,6 @@
-// What a view shows, loaded again and again while it is shown.
+// Periodic loading of a view's data.
 
-/** One request at a time; an answer to what is no longer asked is dropped. */
+/** Runs one request at a time. Outdated answers are dropped. */
 export class Loader {
   #turn = 0;
   #isBusy = false;
@@ -8,14 +8,14 @@ export class Loader {
   #hasFailed = false;
 
   /**
-   * `load()` returns a promise of an answer, which `onAnswer(answer)` shows; `outcome` tells why
-   * there is none, unless `onProblem(error)` does.
+   * `load()` requests an answer, and `onAnswer(answer)` shows it. `outcome` shows an error, unless
+   * `onProblem(error)` returns true.
    */
   constructor({ load, onAnswer, onProblem = () => false, outcome }) {
     Object.assign(this, { load, onAnswer, onProblem, outcome });
   }
 
-  /** Load now, whatever is under way. */
+  /** Load now, even if a request is running. Its answer is dropped. */
   async now() {
     this.#turn += 1;
     const turn = this.#turn;
@@ -36,12 +36,12 @@ export class Loader {
     }
   }
 
-  /** Load if the last time is `period` milliseconds ago, and nothing is under way. */
+  /** Load if `period` milliseconds have passed since the last request, and none is running. */
   again(period) {
     if (!this.#isBusy && Date.now() - this.#at >= period) this.now();
   }
 
-  /** What is under way is not wanted any more. */
+  /** Drop the answer of the running request. */
   forget() {
     this.#turn += 1;
     this.#isBusy = false;

@@ -1,16 +1,16 @@
-// Parts of which pages are made: cards, tiles, charts with their legend.
+// Parts of pages: cards, tiles, charts with a legend.
 
 import { drawLines, drawSpark } from "./charts.js";
 import { el, say } from "./dom.js";
 import * as format from "./format.js";
 
-/** A card with a title; `beside` are elements at the right of it. */
+/** A card with a title. The elements `beside` are at its right. */
 export function card(title, beside, ...children) {
   const head = el("div", { class: "title" }, el("h2", {}, title), ...beside);
   return el("article", { class: "card" }, head, ...children);
 }
 
-/** The head of a page: where it belongs, its name, and what can be done. */
+/** The head of a page: a link to its parent view, its name, and buttons. */
 export function pageHead(parent, ...beside) {
   const name = el("span", { class: "name" });
   const badges = el("span", { class: "badges" });
@@ -52,7 +52,7 @@ export class Tile {
   }
 }
 
-/** Where the pointer is over a canvas; calls `redraw` when it moves. */
+/** Track the pointer over a canvas. Calls `redraw` when it moves. */
 export function hovering(canvas, redraw) {
   const place = { at: null };
   canvas.addEventListener("pointermove", (event) => {
@@ -66,7 +66,7 @@ export function hovering(canvas, redraw) {
   return place;
 }
 
-/** A card with lines over time; `lines`: {name, read(point), colour}; `say` writes a value. */
+/** A card with lines over time. `lines`: {name, read(point), colour}; `say` formats a value. */
 export class LineCard {
   constructor({ title, unit, lines, say: write, palette, redraw }) {
     Object.assign(this, { title, lines, write, palette });
@@ -85,11 +85,11 @@ export class LineCard {
     const point = drawLines(this.canvas, points, lines, { palette, say: write, gapMs, hover });
     const figures = (each) => this.lines.map(({ name, read }) => `${write(read(each))} ${name}`).join(", ");
     const last = points.at(-1);
-    const now = last === undefined ? "nothing is known yet" : `now ${figures(last)}`;
+    const now = last === undefined ? "no figures yet" : `now ${figures(last)}`;
     this.canvas.setAttribute("aria-label", `${this.title} over time; ${now}`);
     say(this.readout, point === null ? "" : `${format.clock(point.at)}: ${figures(point)}`);
   }
 }
 
-/** The class for the colour of an event's name: only for names that are words. */
+/** The colour class of an event's name, or "" if the name is not a plain word. */
 export const kindClass = (name) => (/^[a-z-]+$/.test(name) ? name : "");

@@ -1,11 +1,11 @@
-// A question to the broker in STOMP, by a client of its own (docs/reference/diag.md).
+// Requests to DIAG topics, over a separate STOMP connection (docs/reference/diag.md).
 
 import { connect, Ended } from "./connection.js";
 
-/** The broker answers a question in the turn in which it comes. */
+/** Limit of the time for an answer. The broker answers in the turn of the request. */
 const ANSWER_MS = 10_000;
 
-/** The broker's answer to a question at a topic such as `DIAG/left`. */
+/** Send a request to a topic such as `DIAG/left`, and return the broker's answer. */
 export async function answerOf(credentials, topic, question) {
   let connection;
   let timer;
@@ -16,7 +16,7 @@ export async function answerOf(credentials, topic, question) {
   const answered = new Promise((resolve) => {
     const mine = `${Date.now()}-${Math.random()}`;
     const send = () => {
-      // It is asked for where all who listen are answered: that takes the right `monitor` alone.
+      // Without reply-to the answer goes to all subscribers, which requires only `monitor`.
       connection.subscribe(topic, {}, (message) => {
         if (message.headers["correlation-id"] === mine) resolve(JSON.parse(message.body));
       });

@@ -4,7 +4,7 @@ import { el, say, show } from "./dom.js";
 
 export const ROWS_SHOWN = 200;
 
-/** A number column of a table. */
+/** A column of numbers. */
 export const number = (name, value, text, more = {}) => ({
   name,
   value,
@@ -13,10 +13,10 @@ export const number = (name, value, text, more = {}) => ({
   ...more,
 });
 
-/** A column of text, which is the broker's or a client's: it is set as text only. */
+/** A column of text. The broker's and clients' texts are set as text only. */
 export const words = (name, value, more = {}) => ({ name, value, text: value, ...more });
 
-/** A column of links: `link(item)` is an element, made anew when `text(item)` is another. */
+/** A column of links. `link(item)` makes the element, again only if `text(item)` changes. */
 export const links = (name, text, link, more = {}) => ({
   name,
   value: text,
@@ -50,11 +50,11 @@ export const buttons = (key, ...all) => ({
 });
 
 /**
- * A table that is kept up to date: rows are known by key, sorted by a click on a head.
+ * A table with rows identified by a key, sorted by a click on a column's head.
  *
  * A column: `name`, `text(item)` or `node(item, cell)`, `value(item)` to sort by, `isNumber`,
- * `mark(item)` (a class), `title(item)`, `order`: the name by which the broker sorts, for
- * `onSort(column)`.
+ * `mark(item)` (a class), `title(item)`, and `order`, the broker's name of the sort order, with
+ * which `onSort()` is called.
  */
 export class Table {
   #rows = new Map();
@@ -62,7 +62,7 @@ export class Table {
 
   constructor(place, { label, columns, key, sort, isDescending = false, empty, onSort }) {
     Object.assign(this, { columns, key, isDescending, empty, onSort });
-    this.items = []; // it may be sorted before anything has come
+    this.items = []; // may be sorted before the first update
     this.total = 0;
     this.sorted = sort;
     this.body = el("tbody");
@@ -75,7 +75,7 @@ export class Table {
     this.#markHeads();
   }
 
-  /** The name by which the broker sorts. */
+  /** The broker's name of the sort order. */
   get order() {
     return this.columns.find((each) => each.name === this.sorted)?.order;
   }
@@ -108,7 +108,7 @@ export class Table {
     }
   }
 
-  /** Show the first of `items`, of which there are `total`. */
+  /** Show the first of `items`. `total` is the number of all things, listed here or not. */
   update(items, total = items.length) {
     Object.assign(this, { items, total });
     const column = this.columns.find((each) => each.name === this.sorted);
@@ -157,7 +157,7 @@ export class Table {
       return;
     }
     say(cell, column.text(item));
-    // What is as it was is not set: the browser would compute its style again.
+    // Unchanged values are not set, as the browser would recompute the style.
     const title = column.title?.(item) ?? "";
     if (cell.title !== title) cell.title = title;
     const kind = column.mark ? `${column.isNumber ? "number " : ""}${column.mark(item)}` : null;

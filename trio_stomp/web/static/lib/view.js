@@ -1,25 +1,25 @@
-// Views that load what they show, again and again while they are shown.
+// Views that load their data periodically while they are shown.
 
 export class View {
   // Subclasses have a `loader`, an `outcome`, and `clear()`, which removes what is shown.
 
-  /** It is opened. */
+  /** Called when the view is opened. */
   visit() {
     this.outcome.hide();
     this.loader.now();
   }
 
-  /** It is open; `period` in milliseconds. */
+  /** Called each second while the view is open. `period`, in milliseconds, is that of requests. */
   refresh(period) {
     this.loader.again(period);
   }
 
-  /** Another is opened. */
+  /** Called when another view is opened. */
   leave() {
     this.loader.forget();
   }
 
-  /** Forget what is shown: somebody else may not see it. */
+  /** Forget what is shown, as another user may not see it. */
   forget() {
     this.leave();
     this.outcome.hide();
@@ -27,7 +27,7 @@ export class View {
   }
 }
 
-/** The view of one thing, whose name is a parameter of the address. */
+/** A view of one thing, named by a parameter of the address. */
 export class Page extends View {
   name = "";
 
@@ -46,6 +46,6 @@ export class Page extends View {
     if (name !== "") this.loader.now();
   }
 
-  /** Show another thing; nothing of it is known yet. */
+  /** Prepare to show another thing, before its data is loaded. */
   begin() {}
 }

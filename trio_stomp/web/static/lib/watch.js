@@ -1,10 +1,10 @@
-// Follows the stream of all DIAG topics: a stretch of history, then what comes, over all losses of
-// the connection. The stream makes it whole: topics alone tell only of changes for a minute.
+// Follows the stream of all DIAG topics: some history, then new records, across reconnections.
+// Without the stream, lists are incomplete for a minute, as topics report only changes.
 
 import { connect } from "./connection.js";
 
 const STREAM = "/stream/DIAG";
-/** What is read where there is no stream. `DIAG*` would have what clients send there, too. */
+/** Topics to read without the stream. `DIAG*` would include messages sent by clients. */
 const TOPICS = [
   "session",
   "stale",
@@ -17,7 +17,7 @@ const TOPICS = [
 ];
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 30_000;
-/** History that is asked for, in seconds; the next shorter one if it is too much to read. */
+/** Seconds of history to request; the next shorter span if there is too much to read. */
 export const SPANS_S = [900, 70, 0];
 const MAX_HISTORY_BYTES = 8 * 1024 * 1024;
 
@@ -31,15 +31,15 @@ const LOGIN_CODES = new Set([
 
 const NO_STREAM_CODES = new Set(["unknown-stream", "not-authorized"]);
 
-/** How long to wait before the next attempt; `chance` is in 0…1, so that not all come at once. */
+/** The delay in ms before the next attempt. A random `chance` in 0…1 spreads many pages. */
 export function backOff(attempt, chance) {
   const longest = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
   return Math.round(longest * (0.5 + chance / 2));
 }
 
 /**
- * States, told by `onState`: connecting; reading (history, or nothing has come yet); live; waiting
- * (`until`, `message`); login (`code`, `message`).
+ * Reports its state to `onState`: connecting; reading (history, or waiting for the first record);
+ * live; waiting to reconnect (`until`, `message`); login (`code`, `message`).
  */
 export class Watch {
   #connection = null;
@@ -55,7 +55,7 @@ export class Watch {
     this.state = { name: "connecting" };
   }
 
-  /** What the broker said of itself in CONNECTED. */
+  /** The headers of CONNECTED. */
   get welcome() {
     return this.#welcome;
   }
@@ -64,7 +64,7 @@ export class Watch {
     return this.#hasStream;
   }
 
-  /** Connect as somebody; null = as nobody. */
+  /** Connect with credentials; null = anonymously. */
   logIn(credentials) {
     this.credentials = credentials;
     this.#attempt = 0;
@@ -72,7 +72,7 @@ export class Watch {
     this.start();
   }
 
-  /** Leave, and ask for a login. */
+  /** Disconnect, and ask for a login. */
   ask() {
     clearTimeout(this.#timer);
     this.#connection?.close();
@@ -100,7 +100,7 @@ export class Watch {
     );
   }
 
-  /** Try now what would be tried later. */
+  /** Reconnect now instead of waiting. */
   hurry() {
     if (this.state.name === "waiting") this.start();
   }
@@ -112,7 +112,7 @@ export class Watch {
 
   #ended(ended) {
     if (this.#hasStream && NO_STREAM_CODES.has(ended.code)) {
-      // There is none, or only the topics may be read.
+      // There is no stream, or this user may read only the topics.
       this.#hasStream = false;
       this.start();
       return;
@@ -134,14 +134,14 @@ export class Watch {
     this.#live();
   }
 
-  /** Look where the stream ends, then read on from where this page was, or some history. */
+  /** Find the end of the stream, then continue after the last record read, or with some history. */
   #readStream(connection) {
     const head = connection.subscribe(STREAM, { "x-stream-offset": "last" }, (message) => {
       head.unsubscribe();
       const newest = read(message);
       this.#follow(connection, newest, 0);
     });
-    // Until then: a broker that has just been started has nothing to tell yet.
+    // A broker that has just started may have no records yet.
     this.#tell({ name: "reading" });
   }
 
@@ -196,7 +196,7 @@ export class Watch {
   }
 }
 
-/** The record of a message; null of what is none. An error here would stop the client. */
+/** Parse the record of a message; null if it is invalid. An exception would stop the client. */
 function read(message) {
   try {
     return JSON.parse(message.body);

@@ -1,14 +1,14 @@
-// History beyond what the page has heard itself: readings of the stream of DIAG, one for each
-// stretch of time. Rates are exact over a stretch, as they are differences of counters.
+// History from before the page was opened: samples of the DIAG stream, one for each interval.
+// Rates are differences of counters, so they are exact over an interval.
 
-/** Records that are looked at for one reading: an interval begins with what is read here. */
+/** Records to examine for a sample. The broker's intervals begin with the records used here. */
 const LOOKED = 60;
-/** Bytes of a record: lists are longer, and are not read. */
+/** Limit of a record's body in bytes. Lists are longer, and are not read. */
 const MAX_BYTES = 1500;
 const AT_ONCE = 4;
 const STREAM = "/stream/DIAG";
 
-/** Stretches of time that can be chosen: {name, ms, readings}. */
+/** The time spans to choose from: {name, ms, readings}. */
 export const SPANS = [
   { name: "15 minutes", ms: 0, readings: 0 },
   { name: "1 hour", ms: 3_600_000, readings: 60 },
@@ -18,9 +18,9 @@ export const SPANS = [
 ];
 
 /**
- * Read back a span before `now`: {points, since, stepMs}; `since` is the oldest that is known.
+ * Read the span before `now`. Returns {points, since, stepMs}; `since` is the time of the oldest.
  *
- * Where the stream holds less than the span, the readings are closer together.
+ * If the stream holds less than the span, the samples are closer together.
  */
 export async function readBack(api, { ms, readings }, now) {
   const read = (asked) => api.get("records", { stream: STREAM, bytes: MAX_BYTES, ...asked });
@@ -40,7 +40,7 @@ export async function readBack(api, { ms, readings }, now) {
   return { points: rollUp(samples), since: begin, stepMs };
 }
 
-/** The first readings of the broker and of its process among records. */
+/** The first records of the broker and of its process. */
 export function sampleOf(records) {
   const found = {};
   for (const { headers, body } of records) {
@@ -49,13 +49,13 @@ export function sampleOf(records) {
     try {
       found[name.slice("DIAG/".length)] ??= JSON.parse(body);
     } catch {
-      // It was longer than was asked for.
+      // It was cut off at MAX_BYTES.
     }
   }
   return found;
 }
 
-/** Points in time of readings: gauges as they were, and rates since the reading before. */
+/** Convert samples to points in time: gauges, and rates since the previous sample. */
 export function rollUp(samples) {
   const known = samples.filter(({ session }) => session !== undefined);
   const timeOf = ({ session }) => Date.parse(session.ts);
@@ -75,7 +75,7 @@ export function rollUp(samples) {
 function rates(before, { session, process }) {
   const old = before?.session;
   const seconds = old === undefined ? 0 : (Date.parse(session.ts) - Date.parse(old.ts)) / 1000;
-  // Counters begin anew with the broker.
+  // Counters restart with the broker.
   if (!(seconds > 0) || old.boot !== session.boot) return {};
   const per = (field) => Math.max(0, session[field] - old[field]) / seconds;
   const found = { in: per("received_total"), out: per("delivered_total"), dropped: per("dropped_total") };

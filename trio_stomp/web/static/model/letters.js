@@ -1,24 +1,24 @@
-// What dead letters are, and where they came from. Pure functions.
+// Dead letters and their original destinations. Pure functions.
 
 const DEAD = "/queue/DLQ.";
 const STOMPSERVER_DEAD = "/queue/deadletter";
 
-/** Whether a queue holds dead letters, by its name. */
+/** Return whether the name of a queue is that of a dead-letter queue. */
 export function isGrave(name) {
   return name.startsWith(DEAD) || name === STOMPSERVER_DEAD;
 }
 
-/** The destination whose dead letters a queue holds, by its name; "" = its name does not tell. */
+/** The original destination, by the name of a dead-letter queue, or "" if it does not tell. */
 export function origin(grave) {
   const name = grave.startsWith(DEAD) ? grave.slice(DEAD.length) : "";
   if (name === "") return "";
   return name.startsWith("topic/") ? `/${name}` : `/queue/${name}`;
 }
 
-/** Whether a message is a dead letter. */
+/** Return whether a message is a dead letter. */
 export const isDead = ({ headers }) => "x-death-reason" in headers;
 
-/** The messages by where they came from, most first; "" = they do not say. */
+/** Group messages by original destination ("" = unknown), the largest group first. */
 export function targets(messages) {
   const found = new Map();
   for (const message of messages) {
@@ -29,8 +29,8 @@ export function targets(messages) {
   return [...found].sort((one, other) => other[1].length - one[1].length);
 }
 
-/** Whether a message to this destination waits there if nobody listens. */
+/** Return whether the destination keeps messages without subscribers. */
 export function waitsThere(name) {
-  // A comma may make it a composite, of which a part is no queue.
+  // A comma may make it a composite, with parts that are not queues.
   return name.startsWith("/queue/") && name !== "/queue/monitor" && !name.includes(",");
 }

@@ -1,11 +1,11 @@
-// Lists of DIAG that come in parts: what has changed, and at times everything.
+// Lists of DIAG, which arrive in parts and contain changes, or sometimes all items.
 
-/** Beyond so many things the broker tells of them by turns, and no list has everything. */
+/** Limit of items in a list. The broker reports more things in turn, so no list is complete. */
 const MAX_LISTED = 10_000;
-/** Of one list; more are not kept. */
+/** Limit of things to remember. */
 const MAX_THINGS = 20_000;
 
-/** A list that comes in parts, what has changed or everything, and the things it tells of. */
+/** The things reported by lists, each the newest record of its key. */
 export class Listing {
   constructor(keyOf) {
     this.keyOf = keyOf;
@@ -13,7 +13,7 @@ export class Listing {
     this.begin(false);
   }
 
-  /** Forget all; `isNew`: the counters of whatever comes have begun at 0. */
+  /** Forget all things. `isNew`: counters of things that appear from now on began at 0. */
   begin(isNew) {
     this.things.clear();
     this.isComplete = isNew;
@@ -23,7 +23,7 @@ export class Listing {
     this.parts = 0;
   }
 
-  /** Take a message in; `learn(old, item, seconds)` makes the thing that is kept. */
+  /** Process a part of a list. `learn(old, item, seconds)` returns the thing to remember. */
   take(record, at, learn) {
     if (at !== this.at) {
       this.before = this.at;
@@ -47,28 +47,28 @@ export class Listing {
     const hasAll = record.full && this.parts === record.parts && this.seen.size < MAX_LISTED;
     for (const [key, thing] of this.things) {
       if (this.seen.has(key)) continue;
-      // Nobody tells when a connection ends that is not open: it is of the list that has it.
+      // The end of a connection that is not open is not reported, so keep it for one list only.
       if (hasAll || !(thing.state === undefined || thing.state === "open")) this.things.delete(key);
       else thing.rest();
     }
     if (hasAll) this.isComplete = true;
   }
 
-  /** How much a counter has grown; what is new in a list that was complete began at 0. */
+  /** The growth of a counter. It began at 0 if the thing is new and the list was complete. */
   growth(old, item, field) {
     if (old === undefined) return this.isComplete ? item[field] : 0;
     return item[field] >= old[field] ? item[field] - old[field] : item[field];
   }
 }
 
-/** One thing of a list, with what it did in the last interval. */
+/** An item of a list, with its rates in the last interval. */
 export class Thing {
   constructor(item, rates) {
     Object.assign(this, item);
     this.rates = rates;
   }
 
-  /** It was left out of a list of changes: nothing happened. */
+  /** Reset the rates: a list of changes left it out. */
   rest() {
     for (const name of Object.keys(this.rates)) this.rates[name] = 0;
   }

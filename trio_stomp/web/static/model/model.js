@@ -1,5 +1,5 @@
-// What the broker's DIAG records say, put together: things of this moment, points in time, events.
-// Pure: no page, no connection, no clock. All of it is bounded.
+// The state of the broker from DIAG records: current things, points in time, events.
+// Pure: no page, no connection, no clock. Its size is bounded.
 
 import { Listing, Thing } from "./listing.js";
 import { KEPT_MS, MAX_POINTS, Trail, depthsOf } from "./trail.js";
@@ -8,11 +8,11 @@ export { MAX_POINTS };
 export const MAX_EVENTS = 500;
 export const MAX_ENDED = 200;
 const MAX_POINT_DESTINATIONS = 50;
-/** Queues that are remembered over time; a list of them is not longer. */
+/** Queues with a history. The broker's list is no longer. */
 const MAX_TRAILS = 1000;
-/** Of reasons, and of what they are told of: those of the broker are fewer. */
+/** Limit of reasons of drops and disconnects; the broker has fewer. */
 const MAX_REASONS = 100;
-/** Sessions whose beginning is remembered, for how long they lived. */
+/** Limit of sessions whose start is remembered, to show their duration. */
 const MAX_BEGUN = 5000;
 
 export class Model {
@@ -32,7 +32,7 @@ export class Model {
     this.stale = null;
     this.input = null;
     this.queues = new Map();
-    /** What queues did over time. */
+    /** The history of queues by name. */
     this.trails = new Map();
     this.connections = new Listing((item) => item.session_id);
     this.destinations = new Listing((item) => item.destination);
@@ -40,7 +40,7 @@ export class Model {
     this.noted = 0;
   }
 
-  /** Take in a record; `topic` tells its table. Unknown topics are ignored, as diag.md asks. */
+  /** Process a record of `topic`. Unknown topics are ignored, as diag.md requires. */
   apply(topic, record) {
     const at = Date.parse(record.ts);
     if (record.boot !== this.identity.boot) this.#begin(record, at);
@@ -153,7 +153,7 @@ export class Model {
   #takeQueues(record, at) {
     let { items } = record;
     if (record.part === 1) {
-      // The broker's own input queue comes first; a topic may bear the same name.
+      // The broker's own input queue comes first. A topic may have the same name.
       [this.input, ...items] = items;
       this.queues.clear();
     }
@@ -179,7 +179,7 @@ export class Model {
       trail = new Trail();
       this.trails.set(item.destination, trail);
     }
-    // A list of changes leaves out what did nothing.
+    // A list of changes leaves out idle destinations.
     trail.note(at, { in: 0, out: 0, ...depthsOf(item) });
   }
 
@@ -190,7 +190,7 @@ export class Model {
     const list = this.latency;
     list.take(record, at, (old, item) => {
       this.bounds = item.le_ms;
-      // Also of an earlier boot, whose points are still shown.
+      // Include earlier boots, as their points are still shown.
       this.longestOf.set(item.stage, Math.max(this.longestOf.get(item.stage) ?? 0, item.max_ms));
       const grown = item.bucket_counts.map((value, place) => {
         if (old === undefined) return list.isComplete ? value : 0;
@@ -218,7 +218,7 @@ export class Model {
     }
     if (record.name === "disconnect") this.#end(record, at);
     if (record.name === "drop") this.#drop(record, at);
-    // A topic that nobody listens to is nothing that happens: it would be one each interval.
+    // Ignore topics without subscribers: each would add an event per interval.
     if (record.reason !== "no-subscriber") this.#note(record, at);
   }
 
@@ -262,7 +262,7 @@ export class Model {
     });
   }
 
-  /** Messages by bucket over the points kept, of one stage and one or all destinations. */
+  /** The messages in each bucket over all points, of a stage and one or all destinations. */
   recentBuckets(stage, destination = "") {
     const key = destination === "" ? stage : `${stage} ${destination}`;
     const sum = this.bounds.map(() => 0).concat(0);
@@ -272,7 +272,7 @@ export class Model {
     return sum;
   }
 
-  /** The longest that a message took, of one stage and one or all destinations. */
+  /** The maximum latency of a stage, at one or all destinations. */
   longest(stage, destination = "") {
     const all = this.longestOf.get(stage) ?? Infinity;
     if (destination === "") return all;
@@ -282,7 +282,7 @@ export class Model {
     return all;
   }
 
-  /** Destinations that messages were timed at, by name. */
+  /** The sorted names of destinations with latencies. */
   timedDestinations() {
     const names = new Set();
     for (const item of this.latency.things.values()) names.add(item.destination);
@@ -290,7 +290,7 @@ export class Model {
   }
 }
 
-/** A topic that nobody listens to: what is sent there is not lost, so is publish and subscribe. */
+/** Return whether it is a topic without subscribers. Its messages do not count as lost. */
 export const isUnheard = ({ type, subscribers }) => type === "topic" && subscribers === 0;
 
 function add(counts, key, more) {

@@ -1,8 +1,8 @@
 // Percentiles of histograms.
 
 /**
- * The value below which a share `q` of all lies, interpolated in its bucket; null of nothing.
- * None is above `longest`, the greatest that was seen.
+ * The percentile `q` (0 to 1), interpolated within its bucket and at most `longest`, the greatest
+ * value seen. Null if the histogram is empty.
  */
 export function percentile(buckets, bounds, q, longest = Infinity) {
   const total = buckets.reduce((sum, value) => sum + value, 0);
@@ -11,7 +11,7 @@ export function percentile(buckets, bounds, q, longest = Infinity) {
   for (let place = 0; place < buckets.length; place += 1) {
     if (left <= buckets[place] && buckets[place] > 0) {
       const low = place === 0 ? 0 : bounds[place - 1];
-      // The last bucket has no bound: without the greatest it is told as that of the one before.
+      // The last bucket is unbounded: without `longest`, use its lower bound.
       const last = Number.isFinite(longest) ? longest : low;
       const high = place < bounds.length ? bounds[place] : last;
       return Math.min(low + (high - low) * (left / buckets[place]), longest);

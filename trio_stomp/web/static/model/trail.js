@@ -1,9 +1,9 @@
-// What one queue or connection did over time. Pure.
+// The history of one queue or connection. Pure.
 
 export const KEPT_MS = 15 * 60_000;
 export const MAX_POINTS = 1000;
 
-/** Points in time, of which there are not too many, and none is too old. */
+/** Points in time, limited in number and age. */
 export class Trail {
   #before = null;
 
@@ -11,7 +11,7 @@ export class Trail {
     this.points = [];
   }
 
-  /** Note figures of a moment; those of one moment are one point. */
+  /** Add figures. Those of the same moment are merged into one point. */
   note(at, figures) {
     const last = this.points.at(-1);
     if (last?.at === at) Object.assign(last, figures);
@@ -19,7 +19,7 @@ export class Trail {
     while (this.points.length > MAX_POINTS || this.points[0]?.at < at - KEPT_MS) this.points.shift();
   }
 
-  /** Note the answer about a queue; rates are what its counters have grown since the last. */
+  /** Add a queue's record, with rates since the previous one. */
   addQueue(queue) {
     this.note(Date.parse(queue.ts), {
       ...depthsOf(queue),
@@ -27,7 +27,7 @@ export class Trail {
     });
   }
 
-  /** Note the answer about a connection. */
+  /** Add a connection's record, with rates since the previous one. */
   addConnection(connection) {
     this.note(
       Date.parse(connection.ts),
@@ -53,7 +53,7 @@ export class Trail {
   }
 }
 
-/** What waits in a queue, how much of it is with consumers, and how old the oldest is. */
+/** The waiting and unacknowledged messages of a queue, and the age of the oldest. */
 export function depthsOf({ input_depth: waiting, ack_depth: unacked, oldest_input_age_s: age }) {
   return { waiting, unacked, age: waiting > 0 ? (age ?? undefined) : 0 };
 }

@@ -1,4 +1,4 @@
-// Connections: those that are open, and those that have ended lately.
+// Open connections, and recently ended ones.
 
 import { byId, matches, say } from "../lib/dom.js";
 import { Outcome } from "../lib/dialogs.js";

@@ -1,4 +1,4 @@
-// Definitions: created queues, policies and durable subscriptions, saved to a file and read again.
+// Export and import of definitions: created queues, policies and durable subscriptions.
 
 import { ask } from "../lib/dialogs.js";
 import { el } from "../lib/dom.js";
@@ -7,7 +7,7 @@ import { button, card } from "../lib/parts.js";
 
 const TYPES = { toml: "application/toml", json: "application/json" };
 
-/** The card with its two buttons; `outcome` tells how it went. */
+/** The card with its two buttons. `outcome` shows the results. */
 export function definitionsCard({ api, outcome }) {
   const file = el("input", { type: "file", accept: ".json,.toml", hidden: true, "aria-label": "File" });
   file.onchange = () => restore(api, outcome, file);
@@ -30,7 +30,7 @@ function save(api, outcome) {
   });
 }
 
-/** Say what the file would change, and do it if the user agrees. */
+/** Show what the file would change, and import it if the user agrees. */
 async function restore(api, outcome, file) {
   const [chosen] = file.files;
   if (chosen === undefined) return;
@@ -49,7 +49,7 @@ async function restore(api, outcome, file) {
 
 function changes({ created, existing, policies, durables }, were) {
   const parts = [`${format.some(created.length, "queue")} ${were} created, ${format.count(existing.length)} exist already`];
-  if (policies.length > 0) parts.push(`policies that differ here, and stay: ${policies.join(", ")}`);
-  if (durables.length > 0) parts.push(`durable subscriptions for their subscribers to make: ${durables.join(", ")}`);
+  if (policies.length > 0) parts.push(`policies that differ, left unchanged: ${policies.join(", ")}`);
+  if (durables.length > 0) parts.push(`durable subscriptions, to be made by their subscribers: ${durables.join(", ")}`);
   return `${parts.join("; ")}.`;
 }

@@ -1,4 +1,4 @@
-// Durable subscriptions, connected or not, and their end.
+// Durable subscriptions, connected or not.
 
 import { byId, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";

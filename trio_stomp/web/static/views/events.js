@@ -19,7 +19,7 @@ export class Events {
     pause.addEventListener("click", () => {
       this.paused = this.paused === null ? [...model.events] : null;
       pause.setAttribute("aria-pressed", String(this.paused !== null));
-      say(pause, this.paused === null ? "Pause" : "Go on");
+      say(pause, this.paused === null ? "Pause" : "Resume");
       redraw();
     });
     for (const input of [this.filter, this.kind]) input.addEventListener("input", redraw);

@@ -1,20 +1,20 @@
-// Explain: what happened to a message, or why a subscriber did not get any, in the broker's words.
+// Explanations by the broker: the events of a message, or why a subscriber received nothing.
 
 import { problem } from "../lib/api.js";
 import { byId, el, say, show } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 
-/** Of one answer; the broker tells the newest. */
+/** Limit of events in an answer. The broker returns the newest. */
 const MAX_EVENTS = 200;
-/** Names that a field offers. */
+/** Limit of names suggested for a field. */
 const MAX_OFFERED = 200;
 
-/** The address, within the page, of a question's answer. */
+/** The page's address for a question. */
 export function linkTo({ "message-id": id, ...rest }) {
   return `#explain?${new URLSearchParams(id === undefined ? rest : { id })}`;
 }
 
-/** What an address asks, as the broker takes it; null of what asks nothing. */
+/** Parse an address into a question for the broker; null if it has none. */
 export function questionOf(search) {
   const given = new URLSearchParams(search);
   const [id, destination, session, user] = ["id", "destination", "session", "user"].map(
@@ -26,21 +26,21 @@ export function questionOf(search) {
   return user === "" ? { destination } : { destination, user };
 }
 
-/** A question in the parameters of the interface. */
+/** The request parameters of a question. */
 function asked({ "message-id": q, ...rest }) {
   return q === undefined ? rest : { q };
 }
 
-/** A link to the answer of a question, or text alone where there is nothing to ask. */
+/** A link to the answer of a question, or "" without a text. */
 export function explained(text, question) {
   if (text === "") return "";
   return el("a", { class: "asks", href: linkTo(question), title: `Explain ${text}` }, text);
 }
 
-// The start of the broker, a subscription, a number.
+// A message-id: the start of the broker, a subscription, a number.
 const ID = /\b[0-9a-z]+\.[0-9a-z]+-\d+\b/g;
 
-/** A sentence in parts, [text, message-id or ""]: each id in it can be asked for in its turn. */
+/** Split a sentence into parts, [text, message-id or ""], so that ids can be links. */
 export function parts(text) {
   const found = [];
   let end = 0;
@@ -53,7 +53,7 @@ export function parts(text) {
   return found;
 }
 
-/** What an event tells, and the option, policy or header that decided, if one did. */
+/** The text of an event, and the option, policy or header that decided, if any. */
 export function decided({ text, count, fate, rule = "", policy = "" }) {
   if (!rule) return { text, rule: "", policy: "" };
   return { text: fate === undefined ? text : `${count} ${fate}`, rule, policy };
@@ -64,15 +64,12 @@ const TONES = new Map([
   ["rejected", "bad"],
   ["lost", "bad"],
 ]);
-/** Lost, and yet not for good. */
-const NOT_LOST = new Set(["parked", "redelivered", "duplicate"]);
-
-/** Whether an event is good news, bad news, or neither: the class of its colour. */
+/** The colour class of an event: good, bad, warn or none. A moved message is not lost. */
 export function tone({ what, fate }) {
-  return what === "lost" && NOT_LOST.has(fate) ? "warn" : (TONES.get(what) ?? "");
+  return what === "lost" && fate === "moved" ? "warn" : (TONES.get(what) ?? "");
 }
 
-/** How far back everything is known, in words; `now` in milliseconds since 1970. */
+/** A sentence on how far back the broker remembers. `now` is in milliseconds since 1970. */
 export function horizonText({ horizon_s: seconds }, now) {
   if (!(seconds > 0)) {
     return "The broker remembers no events yet, or explain_events is 0.";
@@ -103,7 +100,7 @@ export class Explain {
     this.byPlace.addEventListener("focusin", () => this.#offer());
   }
 
-  /** Answer what an address asks; once, until another does. */
+  /** Answer the question of an address, unless it is already shown. */
   visit(search) {
     const question = questionOf(search);
     if (question === null || search === this.#asked) return;
@@ -112,7 +109,7 @@ export class Explain {
     this.#ask(question);
   }
 
-  /** Forget the answer: somebody else may not see it. */
+  /** Forget the answer, as another user may not see it. */
   forget() {
     this.#asked = "";
     this.#turn += 1;
@@ -128,7 +125,7 @@ export class Explain {
       location.hash = link;
       return;
     }
-    // The same again: things may have changed.
+    // The same question again: the answer may have changed.
     this.#asked = "";
     this.visit(link.slice(link.indexOf("?") + 1));
   }
@@ -141,7 +138,7 @@ export class Explain {
     by.value = question.user === undefined ? "session" : "user";
   }
 
-  /** What there is to be asked about, as the page knows it. */
+  /** Suggest destinations and clients that the page knows. */
   #offer() {
     const { connections, destinations } = this.model;
     offer(byId("explain-destinations"), [...destinations.things.keys()].map((name) => [name, ""]));
@@ -172,7 +169,7 @@ export class Explain {
     this.#draw(question, answer, Date.now());
   }
 
-  /** Instead of an answer. */
+  /** Show a text instead of an answer. */
   #tell(text, isWrong) {
     say(this.status, text);
     this.status.classList.toggle("wrong", isWrong);
@@ -188,7 +185,7 @@ export class Explain {
     say(byId("explain-title"), isOfOne ? `Message ${id}` : `${question.destination}${whose}`);
     byId("explain-summary").replaceChildren(...summaryItems(answer, question));
     const { events } = answer;
-    // The story of a message is told from its beginning; of a destination the end matters.
+    // A message's events are shown oldest first, a destination's newest first.
     const shown = isOfOne ? events : [...events].reverse();
     say(byId("explain-order"), orderText(events.length, isOfOne));
     byId("explain-events").replaceChildren(
@@ -222,7 +219,7 @@ export class Explain {
     return item;
   }
 
-  /** Where it was, and whose it was as far as the page knows; what was asked is not repeated. */
+  /** The destination and client of an event, unless the question names them. */
   #about({ destination = "", session = "" }, asked) {
     const about = [];
     if (destination !== "" && destination !== asked.destination) {
@@ -235,7 +232,7 @@ export class Explain {
     return about;
   }
 
-  /** User and address of a session that is connected, or has been lately. */
+  /** The user and address of a connected or recently ended session. */
   #who(session) {
     const { connections, ended } = this.model;
     const found = connections.things.get(session) ?? ended.find((each) => each.session === session);
@@ -243,7 +240,7 @@ export class Explain {
   }
 }
 
-/** A sentence whose message-ids are links, but for the one that was asked for. */
+/** A sentence with its message-ids as links, except for the id of the question. */
 function linked(text, own) {
   return parts(text).map(([part, id]) =>
     id === "" || id === own ? part : explained(part, { "message-id": id }),
@@ -256,7 +253,7 @@ function offer(list, names) {
   );
 }
 
-/** The broker's facts, a line for each; of a message the first says how it ended. */
+/** The broker's facts, one per line. A message's first fact has the colour of its outcome. */
 function summaryItems({ facts, events }, question) {
   const id = question["message-id"];
   if (id === undefined) return facts.map((line) => el("li", {}, line));
@@ -267,7 +264,7 @@ function summaryItems({ facts, events }, question) {
   });
 }
 
-/** The colour of how a message ended: that somebody looked at it since does not count. */
+/** The colour of a message's outcome, regardless of later browsers. */
 function endOf(events) {
   const last = events.findLast(({ what }) => what !== "shown");
   return last === undefined ? "" : tone(last);
@@ -275,6 +272,6 @@ function endOf(events) {
 
 function orderText(count, isOfOne) {
   if (count === 0) return "No events are remembered for this.";
-  if (isOfOne) return "From its beginning";
+  if (isOfOne) return "Events, oldest first";
   return count >= MAX_EVENTS ? `The newest ${MAX_EVENTS} events, newest first` : "Events, newest first";
 }

@@ -1,4 +1,4 @@
-// Latency: a heat map of all destinations or one, and percentiles.
+// Latency: a heat map of one or all destinations, and percentiles.
 
 import { drawHeat } from "../lib/charts.js";
 import { byId, el, say } from "../lib/dom.js";

@@ -1,4 +1,4 @@
-// Links from one thing to the page that tells more of it. Names are set as text only.
+// Links to the pages of things. Names are set as text only.
 
 import { addressOf, el } from "../lib/dom.js";
 import { links } from "../lib/table.js";
@@ -6,14 +6,14 @@ import { explained, linkTo } from "./explain.js";
 
 const isQueue = (name) => name.startsWith("/queue/") && !name.includes(",");
 
-/** The page of a queue. */
+/** A link to the page of a queue. */
 export const queueLink = (name) => el("a", { href: addressOf("queue", { name }) }, name);
 
-/** The page of a connection. */
+/** A link to the page of a connection. */
 export const sessionLink = (session) =>
   session === "" ? "" : el("a", { href: addressOf("connection", { session }) }, session);
 
-/** A destination: a queue leads to its page, another to what is known of it. */
+/** A link to the page of a queue, or to the explanation of another destination. */
 export function placeLink(name, session = "") {
   if (isQueue(name) && session === "") return queueLink(name);
   return explained(name, session ? { destination: name, session } : { destination: name });
@@ -31,6 +31,6 @@ export const placed = (name) =>
 export const sessions = (name, read, more = {}) =>
   links(name, read, (item) => sessionLink(read(item)), more);
 
-/** A link that asks what is known of a destination. */
+/** A link to the explanation of a destination. */
 export const explainLink = (destination) =>
   el("a", { href: linkTo({ destination }) }, "Explain");

@@ -1,4 +1,4 @@
-// The messages that wait in a queue: looking at them, searching, and what can be done to some.
+// The waiting messages of a queue: shown, searched, and dropped, moved or retried.
 
 import { el, say, show } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
@@ -8,9 +8,9 @@ import { isDead, isGrave, origin, targets, waitsThere } from "../model/letters.j
 import { explained } from "./explain.js";
 
 const MAX_BODY_SHOWN = 4000;
-/** Of one request; more come with a button. */
+/** Messages per request. A button loads more. */
 const SHOWN = 50;
-/** Ids that one request may name. */
+/** Limit of ids in one request. */
 const MAX_NAMED = 100;
 const DEATH = ["original-destination", "x-death-reason", "x-death-count"];
 
@@ -52,7 +52,7 @@ export class Messages {
     );
     this.card = card(
       "Messages",
-      [this.count, button("Look again", () => this.look())],
+      [this.count, button("Refresh", () => this.look())],
       this.form,
       this.outcome.line,
       this.actions,
@@ -70,7 +70,7 @@ export class Messages {
     this.#fill([], 0);
   }
 
-  /** Look at the first messages that are searched for. */
+  /** Show the first messages that match the search. */
   look() {
     const { selector, body, since, until } = this.form.elements;
     this.#choice = {
@@ -83,7 +83,7 @@ export class Messages {
     this.#load(0);
   }
 
-  /** Forget them: somebody else may not see them. */
+  /** Forget the messages, as another user may not see them. */
   clear() {
     this.#turn += 1;
     this.#fill([], 0);
@@ -93,7 +93,7 @@ export class Messages {
     this.#turn += 1;
     const turn = this.#turn;
     const isSearch = Object.values(this.#choice).filter(Boolean).length > 1;
-    await this.outcome.of(isSearch ? "Search" : "Look", async (options) => {
+    await this.outcome.of(isSearch ? "Search" : "Load", async (options) => {
       const asked = { ...this.#choice, offset: offset || "", limit: SHOWN };
       const { messages, total } = await this.api.get("messages", asked, options);
       if (turn === this.#turn) {
@@ -127,14 +127,14 @@ export class Messages {
     for (const box of this.#boxes.values()) box.checked = !isAll;
   }
 
-  /** The messages that are ticked; none: the user is told. */
+  /** The selected messages. Without any, ask the user to select some. */
   #selected() {
     const chosen = this.#messages.filter(({ message_id: id }) => this.#boxes.get(id).checked);
     if (chosen.length === 0) this.outcome.tell("Select messages first.", { isWrong: true });
     return chosen;
   }
 
-  /** Do something to messages, some at a time; `told(answer)` is how many were done. */
+  /** Request an operation on messages in batches. `told(answer)` returns how many it affected. */
   #each(what, verb, parameters, messages, told) {
     const ids = messages.map(({ message_id: id }) => id);
     return this.outcome.of(what, async ({ signal }) => {
@@ -190,7 +190,7 @@ export class Messages {
     if (messages.length > 0) this.#finish(this.#retryThem(messages));
   }
 
-  /** Send dead letters to where they came from, if the user agrees to these destinations. */
+  /** Send dead letters to their original destinations, as far as the user agrees. */
   async #retryThem(messages) {
     const found = targets(messages);
     const answer = await ask({
@@ -204,7 +204,7 @@ export class Messages {
     return chosen.length > 0 && this.#each("Retry", "retry", {}, chosen, ({ sent }) => sent);
   }
 
-  /** A destination; ticked if the queue's own name vouches for it, and nothing can be lost. */
+  /** A destination to choose, ticked if it matches the queue's name and no message can be lost. */
   #target(name, count) {
     if (name === "") {
       return { value: name, text: `${count} do not name their original destination`, isOff: true };
@@ -220,7 +220,7 @@ export class Messages {
   }
 }
 
-/** Destinations that a field offers. */
+/** The destinations suggested for a field. */
 export const offers = (model) => [...model.destinations.things.keys()].sort().slice(0, 500);
 
 function searchForm() {
@@ -232,18 +232,18 @@ function searchForm() {
   return el("form", { class: "search", role: "search" }, ...fields, submit, reset);
 }
 
-/** The moment in a field, in milliseconds since 1970; undefined of an empty one. */
+/** The time in a field, in milliseconds since 1970; undefined if it is empty. */
 function momentOf({ value }) {
   return value === "" ? undefined : new Date(value).getTime();
 }
 
-/** What a header says of a death; where it happened, it can be asked why. */
+/** The value of a dead letter's header. The original destination links to its explanation. */
 function deathText(name, headers) {
   const text = headers[name];
   return name === "original-destination" ? explained(text, { destination: text }) : text;
 }
 
-/** A message as it is shown: headers, then the body, as text. */
+/** The list item of a message: headers, then the body, as text. */
 function messageItem(message, ...before) {
   const { headers, message_id: id, size, received_ms: at, deliveries } = message;
   const death = DEATH.filter((name) => name in headers);
@@ -268,13 +268,13 @@ function messageItem(message, ...before) {
   );
 }
 
-/** The headers of a message, to be opened. */
+/** The headers of a message, initially collapsed. */
 export function headersOf(headers) {
   const lines = Object.entries(headers).map(([name, value]) => `${name}:${value}`);
   return el("details", {}, el("summary", {}, "Headers"), el("pre", {}, lines.join("\n")));
 }
 
-/** A body as text; what is none is told to be bytes. */
+/** The start of a body, as text or base64. */
 export function bodyText({ body, body_base64: bytes, size }) {
   if (body === undefined) return `${format.count(size)} bytes, in base64: ${format.cut(bytes, MAX_BODY_SHOWN)}`;
   const shown = format.cut(body, MAX_BODY_SHOWN);

@@ -22,7 +22,7 @@ export function cellText(found, bounds) {
   return `${format.clock(point.at)}: ${format.count(value)} messages took ${range}`;
 }
 
-/** How long a line may be silent before it breaks. */
+/** The gap in milliseconds at which a line breaks. */
 export const gap = (model) => 2500 * (model.interval || 5);
 
 const TILES = [
@@ -120,8 +120,8 @@ export class Overview {
     this.#drawTiles(now, shown);
     this.#drawRates(now, shown);
     this.#drawHeat();
-    drawBars(byId("busiest"), busiest(model), "Nothing was sent within the last interval.");
-    drawBars(byId("drops"), drops(model), "No event told of a drop. Dead letters count as dropped, too.", true);
+    drawBars(byId("busiest"), busiest(model), "No messages in the last interval.");
+    drawBars(byId("drops"), drops(model), "No drops so far. Dead letters count as dropped, too.", true);
     drawBars(byId("endings"), endings(model), "No connection has ended.");
     drawFeed(byId("latest"), model.events);
   }
@@ -171,7 +171,7 @@ export class Overview {
   }
 }
 
-/** The figures of a latency histogram in words. */
+/** The median and p99 of a latency histogram as text. */
 export function summary(sum, bounds, longest) {
   const [half, most] = [0.5, 0.99].map((q) => percentile(sum, bounds, q, longest));
   if (half === null) return "no latency was measured";
@@ -186,7 +186,7 @@ function addPercentiles(point, model) {
   point.p99 = percentile(buckets, model.bounds, 0.99, longest);
 }
 
-/** The newest value of each figure: the last point may not be whole yet. */
+/** The newest value of each figure. The last point may be incomplete. */
 export function latest(points) {
   const [before, last] = [points.at(-2) ?? {}, points.at(-1) ?? {}];
   const now = { ...before, ...last };
@@ -216,7 +216,7 @@ function endings(model) {
   return [...model.endings].map(([name, value]) => ({ name, value, text: format.brief(value) }));
 }
 
-/** A list of bars, the longest first. */
+/** Draw a list of bars, the longest first. */
 function drawBars(list, items, nothing, isBad = false) {
   items.sort((one, other) => other.value - one.value);
   const shown = items.slice(0, LISTED);
@@ -239,7 +239,7 @@ function drawBars(list, items, nothing, isBad = false) {
   if (shown.length === 0) list.append(el("li", { class: "none" }, nothing));
 }
 
-/** What happened, in one line. */
+/** An event in one line. */
 export function eventText({ session, user, destination, reason, detail }) {
   return [user || session, destination, reason, detail].filter(Boolean).join(" · ");
 }

@@ -38,7 +38,7 @@ const CONSUMERS = [
 ];
 
 export class QueuePage extends Page {
-  /** What the answers told: used for a queue that DIAG does not tell of. */
+  /** The history from answers, for a queue that DIAG does not report. */
   #trail = new Trail();
   #queue = null;
 
@@ -98,7 +98,7 @@ export class QueuePage extends Page {
       key: (item) => `${item.session_id} ${item.subscription_id}`,
       sort: "Holds",
       isDescending: true,
-      empty: "Nobody consumes from it.",
+      empty: "It has no consumers.",
       columns: CONSUMERS,
     });
     this.palette = palette;
@@ -151,7 +151,7 @@ export class QueuePage extends Page {
     if (error.code !== "no-such-queue") return false;
     this.#queue = null;
     if (this.outcome.isHidden) {
-      this.outcome.tell("There is no such queue now: a queue exists while it has messages or consumers, or was created.");
+      this.outcome.tell("The queue does not exist: queues exist while they have messages or consumers, or if they were created.");
     }
     this.redraw();
     return true;
@@ -222,7 +222,7 @@ function figures(queue) {
     ["Delivered again", format.count(queue.redelivered_total)],
     ["Expired", format.count(queue.expired_total)],
     ["Dropped", format.count(queue.dropped_total)],
-    ["Wait for their redelivery", format.count(queue.delayed)],
+    ["Waiting for redelivery", format.count(queue.delayed)],
     ["Size", format.bytes(queue.input_bytes)],
   ];
 }

@@ -1,4 +1,4 @@
-// What can be done to a whole queue, each after a question if something is lost by it.
+// Operations on a whole queue, with a confirmation if messages may be lost or duplicated.
 
 import { ask } from "../lib/dialogs.js";
 import { say } from "../lib/dom.js";
@@ -9,7 +9,7 @@ import { offers } from "./messages.js";
 export class QueueActions {
   #queue = null;
 
-  /** `outcome` tells how each went; `onDone()` is called after it. */
+  /** `outcome` shows the results. `onDone()` is called after each operation. */
   constructor({ api, model, outcome, onDone }) {
     Object.assign(this, { api, model, outcome, onDone });
     this.name = "";
@@ -23,19 +23,19 @@ export class QueueActions {
     ];
   }
 
-  /** Whose buttons they are now. */
+  /** Choose the queue to operate on. */
   of(name) {
     this.name = name;
     this.#queue = null;
   }
 
-  /** What is known of it. */
+  /** Adapt the buttons to a record of the queue. */
   show(queue) {
     this.#queue = queue;
     say(this.pause, queue.paused ? "Resume" : "Pause");
   }
 
-  /** Ask, if there is something to ask, then do what `verb` says, and tell the outcome. */
+  /** Ask `question`, if any, then request the operation `verb`, and show the outcome. */
   async #do({ verb, what, question, parameters = () => ({}), told }) {
     const { name: queue } = this;
     const answer = question === undefined ? {} : await ask(question);
@@ -93,8 +93,8 @@ export class QueueActions {
       verb: "redeliver",
       what: "Redeliver",
       question: {
-        title: `Redeliver what consumers of ${this.name} hold?`,
-        text: `${held}: they return to the queue and are delivered again, perhaps to others. What a consumer is doing with them is done twice.`,
+        title: `Redeliver the unacknowledged messages of ${this.name}?`,
+        text: `${held}: they return to the queue and are delivered again, perhaps to other consumers, so they may be processed twice.`,
         yes: "Redeliver",
         isDangerous: true,
       },
@@ -114,7 +114,7 @@ export class QueueActions {
         yes: "Delete",
         isDangerous: true,
       },
-      // Without it, the broker deletes an empty queue only.
+      // Without force, the broker deletes only an empty, unused queue.
       parameters: () => ({ force: waiting + held + consumers > 0 ? "1" : undefined }),
       told: () => "deleted",
     });

@@ -57,7 +57,7 @@ export class Queues extends View {
     this.loader = new Loader({
       load: () =>
         api.get("queues", {
-          // What is parked for topics has one order.
+          // Parked messages have only one order.
           sort: this.state.value === "parked" ? "" : this.table.order,
           state: this.state.value,
           name: this.filter.value.trim(),
@@ -85,7 +85,7 @@ export class Queues extends View {
     say(byId("input-queue"), `The broker's own input queue holds ${format.count(input.input_depth)} frames.`);
   }
 
-  /** What a queue has done lately, as DIAG tells it. */
+  /** The rates of a queue from DIAG. */
   #flow(name) {
     const known = this.model.destinations.things.get(name);
     return { in: known?.rates.in ?? 0, out: known?.rates.out ?? 0 };
@@ -94,7 +94,7 @@ export class Queues extends View {
   async #create() {
     const answer = await ask({
       title: "Create a queue",
-      text: "It stays without messages and consumers until it is deleted. (Other queues exist from their first use.)",
+      text: "It exists until it is deleted, even without messages and consumers. (Other queues exist from their first use.)",
       yes: "Create",
       fields: [{ name: "queue", label: "Queue", value: "/queue/" }],
     });

@@ -1,5 +1,4 @@
-// Scheduled messages and last values: what users have left that acts later, and whose it is.
-// Beneath it, who has most of what all share.
+// Scheduled messages and last values, with their users, and the largest users of shared resources.
 
 import { byId, matches, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
@@ -10,13 +9,13 @@ import { Table, buttons, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
 import { placed } from "./links.js";
 
-/** Of one list. */
+/** Limit of items in a list. */
 const LISTED = 1000;
 
-/** Whose something is, in words. */
+/** The name of an item's user. */
 export const owner = ({ user }) => user ?? "unknown";
 
-/** When something is sent next: a time of day near now, else the date as well. */
+/** The time of the next SEND, in UTC. */
 export function due({ due_ms: at }) {
   return at === undefined ? "" : `${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
@@ -38,7 +37,7 @@ export class Schedules extends View {
       label: "Scheduled messages",
       key: (item) => item.id ?? item.destination,
       sort: "Due",
-      empty: "No messages are left.",
+      empty: "No message matches.",
       columns: [
         words("Id", ({ id = "" }) => id),
         words("User", owner, { title: ({ user }) => (user === null ? "an older broker stored it" : "") }),
@@ -80,7 +79,7 @@ export class Schedules extends View {
     return { items, total };
   }
 
-  /** They are asked for in STOMP, some at a time. */
+  /** Request the last values in pages, over STOMP. */
   async #lastValues() {
     const items = [];
     const question = { what: "last-values" };
@@ -92,7 +91,7 @@ export class Schedules extends View {
     return { items, total: items.length };
   }
 
-  /** It is not kept up to date by itself. */
+  /** Do nothing: the list is loaded on request only. */
   refresh() {}
 
   clear() {

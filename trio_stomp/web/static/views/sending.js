@@ -1,4 +1,4 @@
-// A form that sends a message, with the answer of the broker.
+// A form that sends a message and shows the broker's answer.
 
 import { el } from "../lib/dom.js";
 import { Outcome } from "../lib/dialogs.js";
@@ -27,7 +27,7 @@ export class SendForm {
     this.card.classList.add("send");
   }
 
-  /** Where it sends to. */
+  /** Choose the destination. */
   to(destination) {
     this.destination = destination;
     this.outcome.hide();

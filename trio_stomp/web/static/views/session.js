@@ -1,4 +1,4 @@
-// The page of a connection: what it is subscribed to, what it sent and got, its limits.
+// The page of a connection: its subscriptions, traffic, limits and events.
 
 import { byId, el, facts, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
@@ -62,14 +62,14 @@ export class SessionPage extends Page {
       key: (item) => item.subscription_id,
       sort: "Unacked",
       isDescending: true,
-      empty: "It is subscribed to nothing.",
+      empty: "It has no subscriptions.",
       columns: SUBSCRIPTIONS,
     });
     const events = el("div", { class: "card flush" });
     this.events = new Table(events, {
       label: "Events of this connection",
       key: (item) => item.id,
-      empty: "No event of it is known.",
+      empty: "No events are known.",
       columns: EVENTS,
     });
     this.loader = new Loader({
@@ -95,7 +95,7 @@ export class SessionPage extends Page {
   }
 
   refresh(period) {
-    // What has ended does not come back.
+    // An ended session never returns.
     if (!this.hasEnded) super.refresh(period);
   }
 
@@ -138,7 +138,7 @@ export class SessionPage extends Page {
     const user = this.#connection?.user;
     const answer = await ask({
       title: "Close this connection?",
-      text: `${user ? `${user}, session` : "Session"} ${session}: the client gets an ERROR, and may connect again. What it has not acknowledged goes to others.`,
+      text: `${user ? `${user}, session` : "Session"} ${session}: the client gets an ERROR, and may connect again. Its unacknowledged messages go to other consumers.`,
       yes: "Close",
       isDangerous: true,
     });
@@ -161,9 +161,9 @@ function figures(each) {
     ["Silent for", format.duration(each.last_in_age_s)],
     ["Frames", `${format.count(each.frames_in_total)} in, ${format.count(each.frames_out_total)} out`],
     ["Bytes", `${format.bytes(each.bytes_in_total)} in, ${format.bytes(each.bytes_out_total)} out`],
-    ["Waits to be sent", `${format.bytes(each.outbox_bytes)} of at most ${format.bytes(each.outbox_limit_bytes)}`],
-    ["Most that waited", format.bytes(each.outbox_peak_bytes)],
-    ["Socket accepted nothing for", format.millis(each.send_blocked_ms_total)],
+    ["Unsent", `${format.bytes(each.outbox_bytes)} of at most ${format.bytes(each.outbox_limit_bytes)}`],
+    ["Most unsent", format.bytes(each.outbox_peak_bytes)],
+    ["Writing blocked for", format.millis(each.send_blocked_ms_total)],
     ["Heart-beats missed", format.count(each.heartbeats_missed_total)],
     ["ERRORs", format.count(each.errors_total)],
   ];

@@ -1,4 +1,4 @@
-// Who I am; the settings, policies, users and access rules in force, and where each comes from.
+// The user of this page, and the settings, policies, users and access rules with their sources.
 
 import { byId, el, facts, matches, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
@@ -10,7 +10,7 @@ import { Table, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
 import { definitionsCard } from "./definitions.js";
 
-/** Of one list. */
+/** Limit of items in a list. */
 const LISTED = 1000;
 
 const SETTINGS = {
@@ -31,7 +31,7 @@ const POLICIES = {
   empty: "No policy is set: the defaults hold for all destinations.",
   columns: [
     words("Destinations", (item) => item.pattern, { mark: () => "strong" }),
-    words("Unlike the default", (item) => item.difference),
+    words("Differs from the defaults", (item) => item.difference),
     words("Set by", (item) => item.source, { mark: () => "soft" }),
   ],
 };
@@ -94,7 +94,7 @@ export class Settings extends View {
     });
   }
 
-  /** It changes seldom. */
+  /** Do nothing: settings rarely change. */
   refresh() {}
 
   clear() {
@@ -103,7 +103,7 @@ export class Settings extends View {
     facts(this.who, []);
   }
 
-  /** Each list, or why it is not shown: users and rules take another right than the rest. */
+  /** Load each list, or the reason why it is refused: users and rules require another right. */
   async #load() {
     const part = async (verb, parameters) => {
       try {
@@ -147,7 +147,7 @@ export class Settings extends View {
     if (answer === null) return;
     await this.outcome.of("Read again", async () => {
       await this.api.post("reload");
-      return "The settings were read again. An event says what has changed.";
+      return "The settings were read again. An event lists the changes.";
     });
     this.loader.now();
   }
@@ -170,7 +170,7 @@ function rulesText({ source, groups = {} }) {
   return [source === "none" ? "" : `Rules: ${source}.`, ...members].filter(Boolean).join(" ");
 }
 
-/** The policies with the fields that are not as in the last one, the default. */
+/** The policies, each with the fields that differ from the last one, the default. */
 function differences(policies) {
   const { policy: defaults } = policies.at(-1) ?? {};
   return policies.slice(0, -1).map((each) => {

@@ -1,4 +1,4 @@
-// How far back the overview looks: a quarter of an hour, or what the stream of DIAG holds.
+// The time span of the overview: the last quarter of an hour, or older records of the DIAG stream.
 
 import { problem } from "../lib/api.js";
 import { byId, el, say } from "../lib/dom.js";
@@ -6,7 +6,7 @@ import * as format from "../lib/format.js";
 import { SPANS, readBack } from "../model/history.js";
 
 export class Span {
-  /** What the stream told of before: {points, since, stepMs}. */
+  /** Older figures from the stream: {points, since, stepMs}. */
   #history = null;
   #turn = 0;
 
@@ -18,7 +18,7 @@ export class Span {
     this.choice.addEventListener("change", () => this.#read());
   }
 
-  /** Forget what was read: somebody else may not see it. */
+  /** Forget the older figures, as another user may not see them. */
   forget() {
     this.choice.value = "0";
     this.#read();
@@ -43,7 +43,7 @@ export class Span {
     this.redraw();
   }
 
-  /** The points to show, and how long a line may be silent before it breaks. */
+  /** The points to show, and the gap in milliseconds at which a line breaks. */
   shown(points, gapMs) {
     if (this.#history === null) return { points, gapMs };
     const begin = points[0]?.at ?? Infinity;
@@ -52,7 +52,7 @@ export class Span {
   }
 }
 
-/** How far back the stream holds, and how close its readings are. */
+/** A text on the beginning of the stream and the interval of samples. */
 function sinceText({ since, stepMs, points }, { ms }, now) {
   if (points.length === 0) return "The stream of statistics holds nothing.";
   const far = since > now - ms + 1000 ? `The stream holds ${format.duration((now - since) / 1000)}: since` : "since";

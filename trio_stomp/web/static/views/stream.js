@@ -1,4 +1,4 @@
-// The page of a stream: how far it holds, and any window of it, chosen by a slider over its time.
+// The page of a stream: its range, and a window of records, chosen by a slider over time.
 
 import { byId, el, facts, say, show } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
@@ -8,7 +8,7 @@ import { button, card, pageHead } from "../lib/parts.js";
 import { Page } from "../lib/view.js";
 import { bodyText, headersOf } from "./messages.js";
 
-/** Records of one window. */
+/** Records in a window. */
 const SHOWN = 50;
 /** Steps of the slider. */
 const STEPS = 1000;
@@ -64,7 +64,7 @@ export class StreamPage extends Page {
     facts(this.figures, []);
   }
 
-  /** The moment at which the slider stands, in milliseconds since 1970. */
+  /** The time chosen by the slider, in milliseconds since 1970. */
   #chosen() {
     const { first, last } = this.#span;
     return Math.round(first + ((last - first) * this.slider.value) / STEPS);
@@ -87,7 +87,7 @@ export class StreamPage extends Page {
     await this.#read({ offset: Math.max(stream.first, stream.next - SHOWN) });
   }
 
-  /** Find the times of the oldest and newest record, between which the slider moves. */
+  /** Find the range of the slider: the times of the oldest and newest record. */
   async #measure() {
     const { stream, first, next, newest_ms: newest } = this.#stream;
     const at = async (offset) => {
@@ -120,7 +120,7 @@ export class StreamPage extends Page {
     say(
       this.range,
       begin === undefined
-        ? "No records are here."
+        ? "No records."
         : `Offsets ${format.count(begin.offset)} to ${format.count(last.offset)}, of ${format.count(next - first)} messages.`,
     );
     show(this.list, records.length > 0);
@@ -152,7 +152,7 @@ export class StreamPage extends Page {
   }
 }
 
-/** A record as it is shown: offset, time, topic, then the body, as text. */
+/** The list item of a record: offset, time, topic, then the body, as text. */
 function recordItem(record) {
   const { offset, written_ms: at, headers, size } = record;
   const about = [format.count(offset), format.moment(at, Date.now()), headers.destination ?? "", `${format.count(size)} bytes`];

@@ -1,4 +1,4 @@
-// A client of its own for people who try STOMP: subscribe, send, and see the frames.
+// A separate client to try STOMP with: subscribe, send, and see the frames.
 
 import { brokerUrl, connect } from "../lib/connection.js";
 import { byId, el, say, show } from "../lib/dom.js";
@@ -27,7 +27,7 @@ export class Try {
     say(byId("snippet-javascript"), javascriptSnippet(brokerUrl()));
   }
 
-  /** The client, connected; it comes with the first thing that is done here. */
+  /** Connect at the first use, and return the connection. */
   async #open() {
     if (this.#connection === null || this.#connection.isOver) {
       const connection = connect({
@@ -51,13 +51,13 @@ export class Try {
     say(this.status, `Ended: ${message}${code ? ` (${code})` : ""}`);
   }
 
-  /** Leave: as somebody else it would be another client. */
+  /** Disconnect, as the user changes. */
   forget() {
     this.#connection?.close();
     this.#connection = null;
     this.#subscriptions.clear();
     this.#drawSubscriptions();
-    say(this.status, "A client of its own, over WebSocket.");
+    say(this.status, "A separate client, over WebSocket.");
   }
 
   async #subscribe(event) {
@@ -73,7 +73,7 @@ export class Try {
         this.#subscriptions.set(name, subscription);
       });
     } catch {
-      // The status tells why the connection ended.
+      // The status shows why the connection ended.
       this.#subscriptions.delete(name);
     }
     this.#drawSubscriptions();
@@ -144,7 +144,7 @@ export class Try {
   }
 
   #see(text) {
-    // A heart-beat is a line end alone.
+    // Leave out heart-beats, which are only line ends.
     if (!/^(>>>|<<<) [A-Z]/.test(text) || /^(>>>|<<<) P[IO]NG/.test(text)) return;
     const told = text.replace(SECRETS, "$1:•••").replaceAll("\0", "^@");
     const shown = format.cut(told.trimEnd(), MAX_FRAME_SHOWN);
@@ -154,19 +154,19 @@ export class Try {
   }
 }
 
-/** The lines `name:value` of a text as headers; fails with a text for people. */
+/** Parse lines `name:value` into headers. Throws an Error with a text for people. */
 export function parseHeaders(text) {
   const headers = {};
   for (const line of text.split("\n")) {
     if (line.trim() === "") continue;
     const colon = line.indexOf(":");
-    if (colon < 1) throw new Error(`A header is name:value, and ${line.trim()} is none.`);
+    if (colon < 1) throw new Error(`A header is name:value, not ${line.trim()}.`);
     headers[line.slice(0, colon).trim()] = line.slice(colon + 1).trim();
   }
   return headers;
 }
 
-/** What a RECEIPT says of a SEND. */
+/** The outcome of a SEND, from its RECEIPT. */
 export function outcome({ matched, stored, duplicate, "x-stream-offset": offset }) {
   if (duplicate === "true") return "A duplicate: accepted before.";
   const facts = [];
@@ -178,7 +178,7 @@ export function outcome({ matched, stored, duplicate, "x-stream-offset": offset 
   return `The broker has accepted it${facts.length ? `; ${facts.join("; ")}` : ""}.`;
 }
 
-/** A client for people to paste; the address is that of this page. */
+/** A Python client to paste, with the address of this page. */
 export function pythonSnippet({ hostname, port, protocol }) {
   const host = JSON.stringify(hostname.replace(/^\[|\]$/g, ""));
   const number = port || (protocol === "https:" ? "443" : "80");
