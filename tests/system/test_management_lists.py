@@ -55,9 +55,18 @@ async def test_destinations_are_listed_by_kind_and_shown_with_their_subscribers(
         listed = await interface.get("destinations?kind=topic&limit=1")
         assert (listed["total"], listed["count"], listed["kind"]) == (2, 1, "topic")
         assert listed["destinations"][0]["enqueued_total"] == 2
+        ingress, delivery = (
+            listed["destinations"][0]["latency"][each] for each in ("ingress", "delivery")
+        )
+        assert ingress["count_total"] == 2
+        assert sum(delivery["bucket_counts"]) == delivery["count_total"] >= 4
+        assert len(delivery["bucket_counts"]) == len(listed["le_ms"]) + 1
         names = (await interface.get("destinations?kind=topic&sort=name"))["destinations"]
         assert [each["destination"] for each in names] == ["/topic/a", "/topic/b"]
+        overall = (await interface.get("overview"))["latency"]
+        assert overall["ingress"]["count_total"] == 3
         topic = await interface.get("destination?destination=/topic/a")
+        assert topic["latency"]["delivery"] == delivery
         assert topic["total"] == 3
         ids = [each["subscription_id"] for each in topic["subscriptions"]]
         assert sorted(ids) == ["binding", "plain", "wild"]

@@ -30,8 +30,10 @@ from trio_stomp.diag._records import (
     durable_record,
     queue_record,
     session_record,
+    stages,
     stale_record,
     subscription_record,
+    times_record,
     websocket_record,
 )
 from trio_stomp.diag._stream import DiagStream, Record, timestamp
@@ -187,8 +189,29 @@ class Figures:
         return record
 
     def destination(self, thing: Destination, statistics: Statistics) -> Record:
-        """Return the fields of the table ``destination``."""
-        return destination_record(thing, statistics)
+        """Return the fields of the table ``destination``, and the latencies, only on pages."""
+        record = destination_record(thing, statistics)
+        record["latency"] = {each.name: times_record(each.times) for each in stages(thing)}
+        return record
+
+    def latency(self) -> Generator[None, None, Record]:
+        """Return the fields of the summed latencies by stage, in pieces."""
+        found = yield from self.latencies()
+        return {name: times_record(each) for name, each in found.items()}
+
+    def latencies(self) -> Generator[None, None, Mapping[str, Histogram]]:
+        """Sum the latencies of clients' messages since the start by stage, in pieces."""
+        statistics = self.server.broker.statistics()
+        # Taken together, so that a destination removed meanwhile is counted once.
+        destinations = list(statistics.destinations)
+        found = {each.name: summed([each.times]) for each in stages(statistics.past)}
+        for some in slices(destinations, LOOKS):
+            for destination in some:
+                # DIAG destinations would only measure the diagnostics.
+                for each in () if destination.reserved else stages(destination):
+                    found[each.name].add(each.times)
+            yield
+        return found
 
     def counting(self) -> Generator[None, None, Present]:
         """Count the present connections, in pieces."""

@@ -218,14 +218,16 @@ def stages(destination: Destination) -> Iterator[Stage]:
 
 def latency_record(stage: Stage) -> Record:
     """Return the fields of the table ``latency``."""
-    times = stage.times
+    names = {"destination": stage.destination, "stage": stage.name}
+    return {**names, **times_record(stage.times), "le_ms": list(BOUNDS_MS)}
+
+
+def times_record(times: Histogram) -> Record:
+    """Return the fields of latencies, without the bounds of the buckets."""
     return {
-        "destination": stage.destination,
-        "stage": stage.name,
         "count_total": times.count,
         "sum_ms_total": times.sum_s * 1000,
         "max_ms": times.max_s * 1000,
-        "le_ms": list(BOUNDS_MS),
         "bucket_counts": list(times.buckets),
     }
 

@@ -150,9 +150,6 @@ class BrokerCollector:
         statistics = self.server.broker.statistics()
         # Taken together, so that a destination removed meanwhile is counted once.
         destinations, past = list(statistics.destinations), statistics.past
-        assert past.delivery is not None
-        times = Histogram()
-        times.add(past.delivery)
         ranking, queues = self._ranking.begin(past), QueueCount(self.limit)
         for start in range(0, len(destinations), LOOKS):
             # DIAG destinations would only measure the diagnostics.
@@ -163,11 +160,9 @@ class BrokerCollector:
             ]
             ranking.add(some)
             queues.add([queue for each in some if (queue := queue_of(each)) is not None])
-            for destination in some:
-                if destination.delivery is not None:
-                    times.add(destination.delivery)
             yield
         counted = yield from self._ranking.end(ranking)
+        times = (yield from self.figures.latencies())["delivery"]
         return Counted(present, times, (yield from queues.figures()), counted)
 
     def _about(self) -> Families:

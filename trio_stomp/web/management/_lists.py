@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from trio_stomp.base import LOOKS, Pieces, schema, slices
-from trio_stomp.broker import Destination, ParkedDestination, Queue, queue_of
+from trio_stomp.broker import BOUNDS_MS, Destination, ParkedDestination, Queue, queue_of
 from trio_stomp.server import Connection
 from trio_stomp.web._pieces import chosen
 from trio_stomp.web._query import Answer, Query, Record, Word
@@ -21,8 +21,10 @@ from trio_stomp.web.management.requests import (
     BY_NAME,
     COUNT,
     FLAG,
+    LATENCY,
     LIMIT,
     NAME,
+    NUMBERS,
     OBJECT,
     OFFSET,
     TEXT,
@@ -129,7 +131,7 @@ QUEUE_FIELDS = {
 }
 QUEUE_RECORD = record_of(schema.QUEUE)
 """Queues have ``QUEUE_FIELDS`` as well, parked messages do not."""
-DESTINATION = record_of(schema.DESTINATION)
+DESTINATION = record_of(schema.DESTINATION, {"latency": LATENCY})
 
 
 @define(eq=False, repr=False)
@@ -164,7 +166,7 @@ class Lists:
             name="destinations",
             summary="List topics, queues, work queues and DIAG destinations.",
             parameters=(DESTINATION_SORT, KIND, NAME, LIMIT, OFFSET),
-            answer={**listed("destinations", DESTINATION), "kind": TEXT},
+            answer={**listed("destinations", DESTINATION), "kind": TEXT, "le_ms": NUMBERS},
             build=self.destinations,
         )
 
@@ -214,7 +216,7 @@ class Lists:
         describe: Callable[[Destination], Record]
         describe = partial(self.figures.destination, statistics=statistics)
         listing = Listing("destinations", _names_of_destination, describe, DESTINATION_ORDERS)
-        record = {**self.figures.head(), "kind": kind}
+        record = {**self.figures.head(), "kind": kind, "le_ms": BOUNDS_MS}
         return (yield from listing.page(query, things, order, record))
 
 

@@ -7,10 +7,13 @@ from attrs import asdict, define
 
 from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
+from trio_stomp.broker import BOUNDS_MS
 from trio_stomp.web._query import Answer, Query, as_json
 from trio_stomp.web.management.requests import (
     COUNT,
     HEAD,
+    LATENCY,
+    NUMBERS,
     OBJECT,
     TEXT,
     Endpoint,
@@ -46,6 +49,8 @@ class Overview:
                 "destinations": COUNT,
                 "wildcards": COUNT,
                 "quota_refusals_total": COUNT,
+                "le_ms": NUMBERS,
+                "latency": LATENCY,
             },
             build=self.page,
         )
@@ -56,6 +61,7 @@ class Overview:
         session, stale = figures.session_and_stale()
         yield
         present, memory, inbox = (yield from figures.counting()), server.memory, server.inbox
+        latency = yield from figures.latency()
         statistics = server.broker.statistics()
         return as_json(
             {
@@ -85,6 +91,8 @@ class Overview:
                 "wildcards": statistics.wildcards,
                 "quotas": statistics.quotas(),
                 "quota_refusals_total": statistics.quota_refusals,
+                "le_ms": BOUNDS_MS,
+                "latency": latency,
                 "cluster": None if server.cluster is None else asdict(server.cluster.figures()),
             }
         )

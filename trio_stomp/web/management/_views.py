@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import asdict, define, evolve
 
 from trio_stomp.base import Pieces, ProtocolError, RemoteError
+from trio_stomp.broker import BOUNDS_MS
 from trio_stomp.web._query import JSON, Answer, Parameter, Query, as_list
 from trio_stomp.web.management._changes import find_connection
 from trio_stomp.web.management._core import Core
@@ -16,8 +17,10 @@ from trio_stomp.web.management._subscriptions import SUBSCRIPTION
 from trio_stomp.web.management.requests import (
     COUNT,
     HEAD,
+    LATENCY,
     LIMIT,
     NUMBER,
+    NUMBERS,
     OBJECT,
     OF_DESTINATIONS,
     OF_QUEUES,
@@ -106,6 +109,8 @@ class Views:
                 **HEAD,
                 "destination": TEXT,
                 "type": TEXT,
+                "le_ms": NUMBERS,
+                "latency": LATENCY,
                 "total": COUNT,
                 "subscriptions": SUBSCRIPTIONS,
             },
@@ -178,6 +183,7 @@ class Views:
         yield
         record = {
             **self.figures.head(),
+            "le_ms": BOUNDS_MS,
             **self.figures.destination(found, statistics),
         }
         record["total"] = record["subscribers"]

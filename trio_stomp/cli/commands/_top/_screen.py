@@ -100,8 +100,11 @@ def _destinations(frame: Mapping[str, Any], sort: str) -> Any:  # noqa: ANN401
     fields = ("in_per_s", "out_per_s", "depth", "unacked", "dropped_total", "subscribers")
     return _table(
         f"destinations by {sort}" + (f" ({len(rows)} of {total:,})" if total > len(rows) else ""),
-        ("destination", "in/s", "out/s", "depth", "unacked", "dropped", "subscribers"),
-        [(row["destination"], *(row[each] for each in fields)) for row in rows],
+        ("destination", "in/s", "out/s", "depth", "unacked", "dropped", "subscribers", "p99 ms"),
+        [
+            (row["destination"], *(row[each] for each in fields), row["latency_ms"]["p99"])
+            for row in rows
+        ],
     )
 
 

@@ -8,7 +8,9 @@ from trio_stomp.web.management.requests._endpoint import COUNT as COUNT
 from trio_stomp.web.management.requests._endpoint import COUNTS as COUNTS
 from trio_stomp.web.management.requests._endpoint import FLAG as FLAG
 from trio_stomp.web.management.requests._endpoint import HEAD as HEAD
+from trio_stomp.web.management.requests._endpoint import LATENCY as LATENCY
 from trio_stomp.web.management.requests._endpoint import NUMBER as NUMBER
+from trio_stomp.web.management.requests._endpoint import NUMBERS as NUMBERS
 from trio_stomp.web.management.requests._endpoint import OBJECT as OBJECT
 from trio_stomp.web.management.requests._endpoint import TEXT as TEXT
 from trio_stomp.web.management.requests._endpoint import TEXTS as TEXTS

@@ -21,6 +21,7 @@ NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 OBJECT: Schema = {"type": "object"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
+NUMBERS: Schema = {"type": "array", "items": NUMBER}
 COUNTS: Schema = {"type": "object", "additionalProperties": COUNT}
 """Counts by name."""
 HEAD: Fields = {"broker_id": TEXT, "boot": TEXT, "ts": {**TEXT, "format": "date-time"}}
@@ -127,3 +128,17 @@ def with_fields(item: Schema, fields: Fields) -> Schema:
 def maybe(schema: Schema) -> Schema:
     """Return the schema of a value that may be null."""
     return {**schema, "type": [schema["type"], "null"]}
+
+
+LATENCY: Schema = {
+    "type": "object",
+    "additionalProperties": record(
+        {
+            "count_total": COUNT,
+            "sum_ms_total": NUMBER,
+            "max_ms": NUMBER,
+            "bucket_counts": {"type": "array", "items": COUNT},
+        }
+    ),
+}
+"""Latencies by stage; the bounds of the buckets are in ``le_ms`` beside."""
