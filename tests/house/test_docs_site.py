@@ -87,6 +87,7 @@ SOUGHT = {
     "asyncio": "use/client",
     "fastapi": "use/fastapi",
     "django": "use/django",
+    "node": "use/node",
     "opentelemetry": "use/tracing",
     "limits": "reference/limits",
     "heart-beat": "reference/wire",
