@@ -45,7 +45,7 @@ async def subscribe(
 
 
 async def what_is_left(dial: Dial, destination: str) -> list[Received]:
-    """What a queue holds that nobody has; taken out."""
+    """Consume and return the messages of a queue that no consumer holds."""
     client = await dial.connect()
     return [*await client.subscribe(destination), *await client.fence()]
 

@@ -27,7 +27,7 @@ async def end(client: Client, command: str, name: str = "tx") -> list[Received]:
 
 
 async def what_is_left(dial: Dial, destination: str) -> list[bytes]:
-    """What a queue holds that nobody has; taken out."""
+    """Consume and return the messages of a queue that no consumer holds."""
     client = await dial.connect()
     return bodies([*await client.subscribe(destination), *await client.fence()])
 

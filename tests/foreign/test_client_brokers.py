@@ -176,7 +176,7 @@ class Way:
 
     @property
     def port(self) -> int:
-        """Where the transport is spoken."""
+        """The port of the transport."""
         return self.broker.port if self.transport == "tcp" else self.broker.web_port
 
     def url(self, port: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""Nodes of a cluster with partitions, on the real engine."""
+"""Nodes of a cluster with partitions, on real servers of NATS."""
 
 import json
 from contextlib import AbstractAsyncContextManager
@@ -93,7 +93,7 @@ async def test_the_owners_of_partitions_answer_pages(tmp_path: Path) -> None:
             assert b"200 OK" in await node.page("/readyz")
 
 
-async def test_the_layout_of_a_cluster_stays(tmp_path: Path) -> None:
+async def test_another_layout_of_an_existing_cluster_is_refused(tmp_path: Path) -> None:
     async with parted(tmp_path, 1) as here:
         await here.owners(3)
         three = {"cluster_partitions": 3, "cluster_colocate": "a"}
@@ -111,7 +111,7 @@ async def test_the_layout_of_a_cluster_stays(tmp_path: Path) -> None:
         ({"cluster_partitions": 3, "cluster_colocate": "/queue/a*b.c"}, "cluster_colocate: "),
     ],
 )
-async def test_what_partitions_cannot_do(
+async def test_options_that_conflict_with_partitions_are_refused(
     tmp_path: Path, options: dict[str, object], says: str
 ) -> None:
     async with cluster(tmp_path, 0) as here:

@@ -530,7 +530,7 @@ def test_user_without_monitor_right_gets_no_explanation(chromium: Chromium, guar
 
 @pytest.mark.full
 def test_a_client_can_put_nothing_into_the_figures(chromium: Chromium) -> None:
-    """Where there is no stream, the topics are read; clients may send to others of that prefix."""
+    """Without the stream, the page reads topics, to which clients may send."""
     with running_broker(*OFTEN, "--no-diag-stream") as port, chromium.page(url(port)) as page:
         live(page)
         peer = anonymous(port)

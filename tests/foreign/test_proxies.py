@@ -27,7 +27,7 @@ PASSCODE = "secret"
 ELSEWHERE = "127.0.0.2"
 """Another address of this machine: the proxies connect from 127.0.0.1."""
 STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
-"""Of Debian. Elsewhere it may be built in."""
+"""The path on Debian. Elsewhere the module may be built in."""
 
 pytestmark = [pytest.mark.full, pytest.mark.foreign]
 

@@ -306,7 +306,7 @@ class Desk:
             "HOME": str(self.directory),
             "TRIO_STOMP_URL": f"stomp://127.0.0.1:{self.port}",
             "TRIO_STOMP_PASSCODE": "secret",
-            # Where a command names no port; one that does wins.
+            # The port for commands that name none.
             "TRIO_STOMP__LISTEN__PORT": str(self.port),
         }
         return subprocess.Popen(
@@ -507,7 +507,7 @@ def test_every_block_is_run_or_listed() -> None:
 
 
 def test_commands_stand_in_fences() -> None:
-    """What is set in by blanks alone would be seen by nobody here."""
+    """These tests find commands only in fences, not in blocks marked by indentation."""
     indented = re.compile(
         r"^ {4,}(?:\S+=\S+ )?(?:\S*python3?|pip|trio-stomp|spark-submit) \S", re.M
     )

@@ -147,7 +147,7 @@ def test_a_lock_is_of_what_the_project_asks_for(name: str, extras: list[str]) ->
     missing = [
         str(each)
         for each in wanted
-        # Of some there are several, each for another Python.
+        # Some packages have several versions, each for another Python.
         if not any(
             package == canonicalize_name(each.name) and each.specifier.contains(str(version))
             for package, version in found
@@ -162,7 +162,7 @@ def test_the_image_has_what_was_tested() -> None:
     assert image - dev == set()
 
 
-# What uses them.
+# The users of the lock files.
 
 
 def test_everybody_installs_from_the_locks() -> None:

@@ -116,7 +116,7 @@ WRONG = [
     for number, line in enumerate(USES.split("\n"), 1)
     if line.endswith("# wrong")
 ]
-"""Where errors must be found, and nowhere else."""
+"""The lines at which errors must be found, and no others."""
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def app(tmp_path: Path) -> Path:
 
 
 def check(app: Path, *command: str) -> list[tuple[str, int]]:
-    """Where a type checker finds errors: file and line, each once."""
+    """Return the file and line of each error that a type checker finds, each once."""
     done = subprocess.run(
         command,
         cwd=app,

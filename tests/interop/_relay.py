@@ -32,13 +32,13 @@ class Relay:
 
     @property
     def port(self) -> int:
-        """Where a client connects to."""
+        """The port for clients."""
         port: int = self._front.getsockname()[1]
         return port
 
     @property
     def cut_port(self) -> int:
-        """Where one asks for a cut."""
+        """The port on which a connection asks for a cut."""
         port: int = self._cutter.getsockname()[1]
         return port
 

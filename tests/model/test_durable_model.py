@@ -50,7 +50,7 @@ class Sent:
     survives: bool
     state: str = SENT
     places: set[str] = field(factory=set)
-    """Where it may be found."""
+    """The places where it may be."""
     ack: str = UNTOUCHED
     holder: "Member | None" = None
     lives: int = 0

@@ -45,7 +45,7 @@ def received() -> Received:
     def count(numbers: Sequence[int]) -> int:
         ours, broker = socket.socketpair()
         with ours, broker:
-            # Of growing length, as the ids of messages grow.
+            # The frames grow, as ids of messages do.
             broker.sendall(b"".join(b"MESSAGE %d\n%010d\x7f\0" % (n, n) for n in numbers))
             broker.shutdown(socket.SHUT_WR)
             connection = wire.Connection(ours, websocket=False)

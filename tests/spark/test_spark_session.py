@@ -1,4 +1,4 @@
-"""How the scripts start Spark: on this machine by default, with errors for missing requirements."""
+"""Sessions of the scripts: Spark on this machine by default, errors for missing requirements."""
 
 import os
 import subprocess

@@ -78,7 +78,7 @@ class OutboxFake:
     capacity: int = AMPLE
     room: int = AMPLE
     asks_left: int = AMPLE
-    """How many more times ``has_room`` may return True."""
+    """The number of further calls of ``has_room`` that may return True."""
     may_overflow: bool = True
     is_logged: bool = False
     is_jammed: bool = False

@@ -40,7 +40,7 @@ class Gate:
 
     @property
     def url(self) -> str:
-        """Where a client connects to."""
+        """The URL for clients."""
         return f"stomp://127.0.0.1:{self.port}"
 
     def hold(self) -> None:

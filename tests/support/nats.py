@@ -124,7 +124,7 @@ class NatsProcess:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address on which the server listens."""
         return Address("127.0.0.1", self.port)
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from trio_stomp.testing import Faults, Link
 
 PLUGIN = "trio_stomp.testing.pytest_plugin"
 
-# Where trio-stomp is installed pytest has found it; a checkout that is only on the path has not.
+# pytest finds the plugin of an installed package, but not that of a checkout on the path.
 IS_FOUND = any(each.value == PLUGIN for each in entry_points(group="pytest11"))
 NEEDED_PLUGINS = () if IS_FOUND else (PLUGIN,)
 ARGUMENTS = ("-p", "no:cacheprovider", *(() if IS_FOUND else ("-p", PLUGIN)))

@@ -205,7 +205,7 @@ async def test_memory_is_bounded_while_the_store_hangs(monkeypatch: pytest.Monke
         log = dial.server.broker.log
         assert log is not None
         assert log.is_full
-        # What is beyond the bound is one read, and another that had been begun.
+        # The excess over the bound is at most one read and another that had already begun.
         assert bound < log.pending_bytes < bound + 3 * 65536
         assert connection.bytes_in < log.pending_bytes + 3 * 65536
         assert dial.server.inbox.bytes == 0

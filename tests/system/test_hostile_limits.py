@@ -279,7 +279,7 @@ async def test_the_limit_of_an_opening(autojump_clock, speech: str, step: int) -
 
 @pytest.mark.covers("C15", "W24")
 async def test_the_opening_of_a_websocket_counts_its_frames(autojump_clock) -> None:
-    """Handshake, pings and all: who has said nothing of STOMP is in its opening."""
+    """Handshake and pings count: a client without a STOMP frame is still in its opening."""
     async with open_dial(**QUIET, max_opening_bytes=1024) as dial:
         for excess in (0, 1):
             stream = await dial.stream()

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.parametrize("transport", [ROUTED])
 
 @asynccontextmanager
 async def routed(transport: str = ROUTED, **options: object) -> AsyncGenerator[Dial, None]:
-    """A node, and the brokers of its partitions; a test takes less than 20 s."""
+    """A node, and the brokers of its partitions. A test may take at most 20 s."""
     with trio.fail_after(20):
         async with open_dial(transport, **options) as dial:
             await dial.start()
@@ -43,7 +43,7 @@ async def routed(transport: str = ROUTED, **options: object) -> AsyncGenerator[D
 
 
 async def absent(dial: Dial, partition: int) -> Contact:
-    """Have a partition no owner, and return who was it."""
+    """Take away the owner of a partition, and return it."""
     contact = dial.gates[partition].owner
     assert contact is not None
     dial.gates[partition].point_to(None)
@@ -67,7 +67,7 @@ async def consume(
 
 
 async def nothing_more(client: Client) -> None:
-    """Check that nothing comes for a while."""
+    """Check that no frame comes for a while."""
     with trio.move_on_after(0.1) as scope:
         raise AssertionError(await client.receive())
     assert scope.cancelled_caught
@@ -77,7 +77,7 @@ def receipts(frames: list[Received]) -> list[str]:
     return [frame["receipt-id"] for frame in frames if frame.command == "RECEIPT"]
 
 
-async def test_destinations_lie_in_several_brokers(transport: str) -> None:
+async def test_destinations_are_spread_over_the_brokers_of_partitions(transport: str) -> None:
     async with routed(transport) as dial:
         client = await dial.connect()
         for name in (A, B, C):
@@ -91,7 +91,7 @@ async def test_destinations_lie_in_several_brokers(transport: str) -> None:
         assert set(bodies(got)) == {A.encode(), B.encode(), C.encode()}
 
 
-async def test_a_client_is_connected_to_the_owners_that_it_uses_alone(transport: str) -> None:
+async def test_a_client_is_connected_only_to_the_owners_that_it_uses(transport: str) -> None:
     async with routed(transport) as dial:
         client = await dial.connect()
         await client.publish(B, b"x", receipt=True)
@@ -119,7 +119,9 @@ async def test_the_receipt_of_a_wildcard_comes_after_all_partitions(transport: s
     ("version", "command"),
     [("1.0", "ACK"), ("1.1", "ACK"), ("1.1", "NACK"), ("1.2", "ACK"), ("1.2", "NACK")],
 )
-async def test_acks_find_the_partition(transport: str, version: str, command: str) -> None:
+async def test_acks_and_nacks_reach_the_partition_of_their_message(
+    transport: str, version: str, command: str
+) -> None:
     async with routed(transport) as dial:
         client = await dial.connect(version)
         for number, name in enumerate((A, B, C)):
@@ -138,7 +140,7 @@ async def test_acks_find_the_partition(transport: str, version: str, command: st
         assert waiting == (0 if command == "ACK" else 3)  # dead letters
 
 
-async def test_a_dead_letter_lies_with_its_queue(transport: str) -> None:
+async def test_a_dead_letter_stays_in_the_partition_of_its_queue(transport: str) -> None:
     async with routed(transport) as dial:
         client = await dial.connect()
         for name in (A, B, C):
@@ -151,7 +153,7 @@ async def test_a_dead_letter_lies_with_its_queue(transport: str) -> None:
             await client.send("UNSUBSCRIBE", {"id": "0"})
 
 
-async def test_a_run_of_acks_of_several_partitions(transport: str) -> None:
+async def test_a_run_of_acks_is_split_by_partition(transport: str) -> None:
     async with routed(transport) as dial:
         client = await dial.connect()
         for name in (A, B):
@@ -163,7 +165,7 @@ async def test_a_run_of_acks_of_several_partitions(transport: str) -> None:
         assert [queue.message_count for broker in dial.brokers for queue in broker.queues] == [0, 0]
 
 
-async def test_a_cumulative_ack_includes_other_partitions(transport: str) -> None:
+async def test_a_cumulative_ack_includes_messages_of_other_partitions(transport: str) -> None:
     async with routed(transport) as dial:
         client = await dial.connect()
         await client.subscribe("/queue/>", headers={"ack": "client"})
@@ -219,7 +221,7 @@ async def taken(dial: Dial, name: str) -> list[bytes]:
     return bodies(await consume(client, name, count=count, headers={}))
 
 
-async def test_an_error_of_the_node_comes_after_the_receipts_of_owners(transport: str) -> None:
+async def test_an_error_of_the_node_follows_the_receipts_of_owners(transport: str) -> None:
     async with routed(transport) as dial:
         contact = await absent(dial, 0)
         client = await dial.connect()
@@ -248,7 +250,7 @@ async def test_disconnect_is_confirmed_by_all_owners(transport: str) -> None:
         assert await taken(dial, A) == [b"x"]
 
 
-async def test_what_was_sent_before_a_client_is_lost_arrives(transport: str) -> None:
+async def test_messages_sent_before_a_client_is_lost_arrive(transport: str) -> None:
     async with routed(transport) as dial:
         contact = await absent(dial, 1)
         client = await dial.connect()
@@ -261,7 +263,7 @@ async def test_what_was_sent_before_a_client_is_lost_arrives(transport: str) -> 
         assert await taken(dial, B) == [b"%d" % number for number in range(10)]
 
 
-async def test_another_owner_ends_the_clients_of_its_partition_alone(transport: str) -> None:
+async def test_a_change_of_owner_ends_only_the_clients_of_its_partition(transport: str) -> None:
     async with routed(transport) as dial:
         user, other = await dial.connect(), await dial.connect()
         await user.subscribe("/topic/>")
@@ -287,7 +289,7 @@ async def test_a_send_does_not_overtake_a_subscription(transport: str) -> None:
         assert (await client.receive()).body == b"answer"
 
 
-async def test_replies_find_the_client_through_any_partition(transport: str) -> None:
+async def test_replies_reach_the_client_through_any_partition(transport: str) -> None:
     async with routed(transport) as dial:
         client, server = await dial.connect(), await dial.connect()
         await client.subscribe("/temp-queue/replies", id="r")
@@ -301,7 +303,7 @@ async def test_replies_find_the_client_through_any_partition(transport: str) -> 
         assert (await client.receive()).body == b"to myself"
 
 
-async def test_replies_that_were_not_subscribed_to(transport: str) -> None:
+async def test_replies_arrive_without_a_subscription(transport: str) -> None:
     async with routed(transport) as dial:
         client, server = await dial.connect(), await dial.connect()
         await server.subscribe(B)
@@ -311,7 +313,7 @@ async def test_replies_that_were_not_subscribed_to(transport: str) -> None:
         assert (answer.body, answer["subscription"]) == (b"answer", "/temp-queue/x")
 
 
-async def test_transactions_in_one_partition(transport: str) -> None:
+async def test_a_transaction_in_one_partition_is_committed_or_aborted(transport: str) -> None:
     async with routed(transport) as dial:
         client = await dial.connect()
         await client.publish(A, b"job")
@@ -364,7 +366,7 @@ async def test_an_id_in_use_is_refused_for_another_partition(transport: str) -> 
         await client.expect_error("duplicate-subscription")
 
 
-async def test_durable_subscriptions(transport: str) -> None:
+async def test_durable_subscriptions_keep_messages_of_all_partitions(transport: str) -> None:
     async with routed(transport) as dial:
         headers = {"durable-subscription-name": "d", **EACH}
         identity = {"client-id": "me"}
@@ -390,7 +392,7 @@ async def test_durable_subscriptions(transport: str) -> None:
         assert "destination" in (await again.expect_error("header-missing"))["message"]
 
 
-async def test_a_client_that_does_not_read_stops_its_owners(transport: str) -> None:
+async def test_a_client_that_does_not_read_pauses_its_owners(transport: str) -> None:
     async with routed(transport) as dial:
         client, sender = await dial.connect(), await dial.connect()
         assert isinstance(client.pipe, StreamPipe)
@@ -407,7 +409,7 @@ async def test_a_client_that_does_not_read_stops_its_owners(transport: str) -> N
         assert all(frame.body == body for frame in got)
 
 
-async def test_a_partition_that_does_not_take_stops_its_clients(transport: str) -> None:
+async def test_a_partition_that_does_not_read_pauses_its_clients(transport: str) -> None:
     async with routed(transport) as dial:
         contact = await absent(dial, 0)
         client = await dial.connect()
@@ -425,7 +427,7 @@ def is_stopped(route: Route) -> bool:
     return not route.may_read()
 
 
-async def test_a_websocket_gets_each_frame_as_a_message(transport: str) -> None:
+async def test_a_websocket_gets_each_frame_as_a_message_of_its_own(transport: str) -> None:
     del transport
     async with routed(ROUTED_WS) as dial:
         client = await dial.connect()
@@ -435,7 +437,7 @@ async def test_a_websocket_gets_each_frame_as_a_message(transport: str) -> None:
         assert sorted(bodies(got)) == sorted([A.encode(), B.encode(), C.encode()] * 5)
 
 
-async def test_figures_are_of_one_partition(transport: str) -> None:
+async def test_figures_come_from_one_partition(transport: str) -> None:
     async with routed(transport, diag_interval_s=0.05) as dial:
         client = await dial.connect()
         await client.publish(C, b"x", receipt=True)

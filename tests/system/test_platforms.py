@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.tool_fakes import PATIENCE_S, run, running
 
-# Features that macOS and the BSDs lack. Trio itself goes on to use epoll.
+# Features that macOS and the BSDs lack. Trio itself continues to use epoll.
 ELSEWHERE = """
 import io, os, socket, sys, types
 from trio_stomp.transport.wire import _sliced_poll

@@ -26,7 +26,7 @@ LOGGED = (("/topic/logged", DestinationPolicy(stream=True)),)
 
 @pytest.fixture(params=["memory", "journal"])
 def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where messages are stored, or "" for memory."""
+    """The directory of the store, or "" for memory."""
     return str(tmp_path) if request.param == "journal" else ""
 
 

@@ -1,4 +1,4 @@
-"""Durable messages are refused while the store does not answer; everything else goes on."""
+"""Durable messages are refused while the store does not answer; all others are accepted."""
 
 from collections.abc import Iterator
 

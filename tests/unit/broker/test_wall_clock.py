@@ -33,7 +33,7 @@ class WallBench(DurableBench):
         self.turn()
 
     def day_ms(self, in_s: float) -> int:
-        """The time of day in so many seconds, by the wall clock of now."""
+        """Return the time of day after a number of seconds, by the present wall clock."""
         return round((self.now + self.wall_offset_s + in_s) * 1000)
 
     def settles(self) -> None:
@@ -52,7 +52,7 @@ class WallBench(DurableBench):
         )
 
     def got(self, name: str = Q) -> list[str]:
-        """What a queue has for who comes now, settled."""
+        """Settle, then return the messages that a new consumer of a queue gets."""
         self.settles()
         reader = self.reader(name)
         self.turn()

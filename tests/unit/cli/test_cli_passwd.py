@@ -1,4 +1,4 @@
-"""``passwd``: add, del, verify, list, import; what is asked, what is told, what is never shown."""
+"""``passwd``: add, del, verify, list, import; prompts, messages, and secrets, never shown."""
 
 import getpass
 import io
@@ -485,7 +485,7 @@ def test_users_who_exist_are_imported_only_if_that_is_said(
     assert "has 'u0', 'u1', 'u2' and 1 more already" in ran.err
     ran = passwd("import", source, file, "--replace")
     assert ran.code == 0
-    # What was not imported is still to be seen to.
+    # The passcode that was not imported is still reported.
     assert "1 of 6 passcodes are plain text" in ran.err
     assert text_of(file).startswith("# mine\nu0:$argon2id$")
     assert [*read_user_file(file).users] == ["u0", "u1", "u2", "u3", "other", "u4"]

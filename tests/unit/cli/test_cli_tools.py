@@ -378,7 +378,7 @@ def test_a_flag_of_a_command_of_a_command_is_known_too() -> None:
         parser.parse_args(["ls", "--dep"])
 
 
-# Where the broker is.
+# The address of the broker.
 
 
 @pytest.mark.parametrize(
@@ -628,7 +628,7 @@ def test_trusted_authority_may_be_a_variable(tool: str, tmp_path: Path) -> None:
         wrong = run(*words, TRIO_STOMP_URL=url, TRIO_STOMP_CA_FILE=str(tmp_path / "none"))
     assert trusting.returncode == 0, trusting
     check_refused(wrong, "TRIO_STOMP_CA_FILE ")
-    # Where no TLS is spoken it means nothing: it may be set for all brokers of a machine.
+    # Without TLS it has no effect, so it can be set for all brokers of a machine.
     with threaded_broker() as broker:
         plain = run(*words, TRIO_STOMP_URL=broker.url, TRIO_STOMP_CA_FILE=authority().file)
     assert plain.returncode == 0, plain

@@ -248,7 +248,7 @@ def test_unsendable_input_ends_the_command(
 def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> None:
     command = ("send", "/topic/s6", "--json")
     with started(*command, TRIO_STOMP_URL=broker.url) as (process, stdin, stdout, _):
-        # Its RECEIPT is told though standard input is still open, and half a line waits there.
+        # The RECEIPT is printed while standard input is still open with half a line in it.
         stdin.write('{"body": "a"}\n{"bo')
         stdin.flush()
         assert '"matched": "0"' in stdout.readline()
@@ -370,7 +370,7 @@ def test_a_stream_from_its_first_message(told: Told) -> None:
 def test_signals_are_handled_before_the_first_line(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who reads what is printed may send one; before that it would be lost, in the background."""
+    """A reader of the output may send a signal. An earlier one would be lost in the background."""
     order: list[str] = []
     listen, show = trio.open_signal_receiver, Printer.show
 

@@ -418,7 +418,7 @@ def test_the_nearest_mount_counts(tmp_path: Path) -> None:
 
 
 class Clock:
-    """A clock on which each sync takes as long as it is told."""
+    """A clock on which each sync takes a given time."""
 
     def __init__(self, taken_s: float) -> None:
         self.now = 0.0

@@ -66,7 +66,7 @@ SLOW_S = 5.0
 QUIET_S = 60.0
 """After which the broker has noticed each link that is gone."""
 PASSING = {"connect-timeout", "heart-beat-timeout", "shutting-down", "write-stalled"}
-"""What the broker may tell a client; anything else would be a mistake of one of them."""
+"""Codes of ERRORs that clients may get. Any other means a bug in the client or the broker."""
 NEVER_DEAD = 1_000_000
 
 
@@ -78,12 +78,12 @@ def seeds() -> list[int]:
 
 @define(frozen=True)
 class Variant:
-    """Who takes part, and what becomes of the broker.
+    """The clients of a run, and the fate of the broker.
 
     Args:
-      senders: Of messages to the queue; ``writers``: of messages to the stream.
-      lives: Of the broker: when it ends, in seconds, and whether it is killed then.
-      farewell: What clients hear when it is stopped.
+      senders: The number of senders to the queue; ``writers``: of those to the stream.
+      lives: When each life of the broker ends, in seconds, and whether it is killed then.
+      farewell: The farewell to clients when the broker is stopped.
       chaos_s: When the links heal, in seconds.
     """
 
@@ -97,8 +97,8 @@ class Variant:
 
 
 PLAIN, STUBBORN, FRAGILE = KINDS = ("plain", "stubborn", "fragile")
-"""Producers: who gives up what it does not know the end of when it dies; who has ids of its own
-for its messages, and tries again in its next life; and whose client does not connect again."""
+"""Producers: one that gives up messages with an unknown outcome when it dies; one that has ids for
+its messages and sends those again in its next life; and one whose client does not reconnect."""
 
 QUEUE_ALONE = Variant(senders=10, consumers=10)
 STREAM_ALONE = Variant(writers=10, readers=10)
@@ -128,7 +128,7 @@ class Chaos:
     confirmed: dict[str, bool] = field(factory=dict)
     """Messages whose receipt was returned; whether it said ``duplicate``."""
     offsets: dict[int, str] = field(factory=dict)
-    """Of the stream, as receipts told them."""
+    """The offset of each message of the stream, from its receipt."""
     sent_away: int = 0
     """Connections that there were when the broker was stopped."""
     unknown: set[str] = field(factory=set)
@@ -138,11 +138,11 @@ class Chaos:
     handled: defaultdict[str, list[str]] = field(factory=lambda: defaultdict(list))
     """The outcome of each handling of a message."""
     first_times: Counter[str] = field(factory=Counter)
-    """How often a message was handled that did not say that it had been handed out before."""
+    """How often each message was handled without a mark of redelivery."""
     read: dict[str, list[str]] = field(factory=dict)
     """The messages of each reader, in order."""
     length: int = 0
-    """Of the stream, in the end."""
+    """The length of the stream at the end."""
     crashes: list[trio.CancelScope] = field(factory=list)
     lives: int = 0
     dials: int = 0
@@ -380,7 +380,7 @@ class Chaos:
                 await trio.sleep(5)
 
     def settings(self, data_dir: Path | None) -> Settings:
-        """Of the broker: nothing dies of being delivered often."""
+        """Return the broker's settings. No number of redeliveries dead-letters a message."""
         options: dict[str, object] = {"farewell": self.variant.farewell}
         if data_dir is not None:
             options |= {"data_dir": str(data_dir), "segment_bytes": 65536}
@@ -427,7 +427,7 @@ class Chaos:
                 async with self.broker.client() as client:
                     result = await client.request(f"/stream{STREAM}", timeout_s=5)
                     self.length = int(result.headers["x-stream-next"])
-            while not self.is_all_taken():  # noqa: ASYNC110 - nobody is told of an empty queue
+            while not self.is_all_taken():  # noqa: ASYNC110 - an empty queue causes no event
                 await trio.sleep(1)
             self.is_drained = True
             await self.is_over.wait()
@@ -436,7 +436,7 @@ class Chaos:
         self.check_nothing_left()
 
     def is_all_taken(self) -> bool:
-        """Whether the queue is empty, and the readers are at the end."""
+        """Return whether the queue is empty and all readers have reached the end."""
         held = sum(queue.message_count for queue in self.servers[-1].broker.queues)
         return not held and all(len(seen) == self.length for seen in self.read.values())
 

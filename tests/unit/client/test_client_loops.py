@@ -173,7 +173,7 @@ def test_a_connector_of_each_library(play: Play, broker: ThreadedBroker) -> None
 
 @pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
 def test_cuts_in_the_middle_of_messages(play: Play, gate: Gate, queue: str, resets: bool) -> None:
-    """Of acknowledged messages none is lost, and none comes twice that was acknowledged in time."""
+    """No acknowledged message is lost, and none acknowledged in time is redelivered."""
     gate.resets = resets
 
     @play
@@ -345,7 +345,7 @@ def test_a_cancelled_send_is_forgotten(play: Play, gate: Gate, queue: str) -> No
 
 
 def test_leaving_with_receipts_outstanding(play: Play, gate: Gate, queue: str) -> None:
-    """The end waits for a time and no longer; whoever waits for a RECEIPT is told."""
+    """Leaving waits for a limited time; then the waiters for RECEIPTs get an error."""
 
     @play
     async def main(loop: Loop) -> None:

@@ -266,7 +266,7 @@ async def test_stream_with_a_new_epoch_is_reported(autojump_clock) -> None:
 
 
 async def test_a_stream_without_an_epoch_is_read_on(autojump_clock) -> None:
-    """Another broker's: it tells offsets alone, so nothing else is told to it."""
+    """Some brokers send offsets without an epoch; the client then sends only the offset."""
     written = list[bytes]()
 
     async def serve(peer: Scripted) -> None:

@@ -570,7 +570,7 @@ async def test_two_peers_speak() -> None:
         message = await server.receive.receive()
         assert (message.get("destination"), message.body) == ("/a:\\\r\n", b"\0\n")
         assert message.get("receipt") == "a:b"
-        # What came can be passed on as it is.
+        # A received message can be sent on unchanged.
         await server.send.send(message)
         assert (await client.receive.receive()) == message
 

@@ -61,7 +61,7 @@ async def owned(fleet: Fleet, former: Machine | None = None) -> tuple[Machine, T
 
 
 async def purged(fleet: Fleet, engine: Engine) -> tuple[Machine, Machine]:
-    """Store so much that a snapshot covers the whole log. Return the owner and a standby."""
+    """Store enough that a snapshot covers the whole log. Return the owner and a standby."""
     owner, term = await owned(fleet)
     for number in range(8):
         request = Request([b"m-%d " % number + bytes(6000)])

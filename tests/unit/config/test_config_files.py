@@ -171,7 +171,7 @@ def test_rules_stand_in_one_place(write: Write):
         f"{path}:2: acl_file names a file of rules, but {path}:3 (rule 1) is a rule, too;"
         " keep them in one place"
     )
-    # Who starts the broker may choose others for once, or those of the settings file.
+    # The environment may name other rules for this start, or select those of the settings file.
     assert load(path, {"TRIO_STOMP__SECURITY__ACL_FILE": "x"}).settings.rules is None
     assert load(path, {"TRIO_STOMP__SECURITY__ACL_FILE": ""}).settings.rules is not None
 
@@ -201,7 +201,7 @@ def test_arguments_made_by_hand_have_nothing_to_reload():
     assert type(parse([], {}))(Settings(), "info").reload() == Settings()
 
 
-# What is refused. AT is the file and the line.
+# Refused files. AT is the file and the line.
 
 BAD = [
     ("[listen]\nport = '1'\n", "AT2: port is '1', but must be a whole number; write it as in port"),
@@ -281,7 +281,7 @@ def test_mistake_is_reported_for_the_file_that_counts(write: Write, tmp_path: Pa
     assert result.startswith("TRIO_STOMP__LISTEN__PORT: port is -3, but must be 0 or more")
     with pytest.raises(OptionError, match=r"^port is -4, but must be 0 or more$"):
         parse(["-C", path, "--port", "-4"], {})
-    # What the command line makes of it is in force, whatever the file says.
+    # The value of the command line is in force, whatever the file says.
     assert parse(["-C", path, "--port", "4"], {}).settings.listen.port == 4
 
 
@@ -362,7 +362,7 @@ def test_sizes_are_bounded(tmp_path: Path, write: Write):
     assert f"has {MAX_FILES + 1} files, the limit is {MAX_FILES}" in refused(str(many))
 
 
-# How values are shown.
+# The display of values.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where the keys of a TOML file stand."""
+"""The positions of keys in a TOML file."""
 
 import tomllib
 

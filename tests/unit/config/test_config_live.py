@@ -114,7 +114,7 @@ def test_only_live_options_are_adopted_and_all_are_reported():
     assert (group.linger_s, group.max_outbox_bytes) == (9.0, 32 * 1024 * 1024)
     assert settings.listen.port == 1
     assert (settings.destinations, settings.rules) == (new.destinations, new.rules)
-    # What could not be adopted is told again, until there is a restart.
+    # Options that could not be adopted are reported again until a restart.
     assert [each.name for each in adopt(settings, new)] == ["port", "max_outbox_bytes"]
 
 
@@ -197,7 +197,7 @@ def test_no_live_option_is_read_when_something_is_made():
                     for each in ast.walk(node)
                     if isinstance(each, ast.Attribute) and each.attr in LIVE
                 ]
-    # Of the memory the budget has a copy, which ``_serve`` keeps up to date.
+    # The memory budget has a copy of the limit, which ``_serve`` keeps up to date.
     assert [each for each in found if not each.endswith(": max_memory_bytes")] == []
 
 
@@ -280,7 +280,7 @@ async def test_a_limit_of_frames_and_of_a_session(dial: Dial, autojump_clock, ca
     while len(dial.server.connections) > 1:  # noqa: ASYNC110
         await trio.sleep(0.1)
     await reload(dial, **case.options)
-    # What is there already stays, such as a destination with a long name: so a little more.
+    # Existing content stays, such as a destination with a long name; so exceed the limit by 3.
     for client in (before, await dial.connect()):
         await client.send_bytes(case.act(case.most + 3))
         frame = await client.receive()
@@ -567,8 +567,8 @@ def test_the_journal(tmp_path: Path):
         store.close()
 
 
-# What is left to the tests of where they are read, above: they take a peer that is far away, or
-# one with more messages than it is worth here.
+# Options tested where they are read, see above: these tests would need a remote peer, or more
+# messages than are worth it here.
 ELSEWHERE = {
     "max_connections_per_address",
     "max_backlog_bytes",

@@ -567,7 +567,7 @@ async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
         reported.append([str(item["destination"]) for m in messages for item in m.items])
     assert all(len(listed) <= 40 for listed in reported)
     assert {name for listed in reported[:3] for name in listed} == names
-    # Then nothing has changed; each is told of in some interval all the same, once in four rounds.
+    # From now on nothing changes; each is still reported once in four rounds.
     assert sorted(name for listed in reported[3:15] for name in listed) == sorted(names)
     server.broker.destinations.open("/topic/7").enqueued += 1
     for _ in range(3):
@@ -631,7 +631,7 @@ class Connected:
 
 
 def reported_connections(reporter: Reporter, paper: Paper, now: float) -> tuple[list[str], bool]:
-    """Who the next list tells of, sorted, and whether it says that it has everybody."""
+    """Return the names in the next list, sorted, and whether the list claims to be complete."""
     run_interval(reporter, now, 100)
     messages = [each for each in paper.messages() if each.topic == "DIAG/connections"]
     full = {message.body["full"] for message in messages}
@@ -677,7 +677,7 @@ async def test_closed_connection_is_neither_reported_nor_stored() -> None:
         gone.leave()
         assert not server.outboxes.touched
         assert gone.connection.outbox.owner is None
-    gone.touch()  # a last word of somebody who has gone
+    gone.touch()  # a late change by a client that is gone
     assert reported_connections(reporter, paper, 5.0) == ([], False)
     assert not server.outboxes.touched
 
@@ -705,7 +705,7 @@ async def test_connections_beyond_the_list_limit_are_reported_in_turn(
     assert {len(reported) for reported, _ in first[:3]} <= set(range(30, 41))
     assert not any(full for _, full in first)
     assert sorted({name for reported, _ in first for name in reported}) == names
-    # Nobody does anything: ten are told of in each interval, whoever that is.
+    # Without any activity, ten connections are reported in each interval, whichever they are.
     quiet = [reported_connections(reporter, paper, now * 5.0)[0] for now in range(4, 14)]
     assert {len(reported) for reported in quiet} == {9, 10}
     assert sorted(name for reported in quiet for name in reported) == names
@@ -1029,7 +1029,7 @@ def hooked() -> set[trio.abc.Instrument]:
 
 
 def callbacks() -> list[Callable[..., object]]:
-    """Who is told of collections, once what other tests left is gone."""
+    """Return the callbacks of the garbage collector, without leftovers of other tests."""
     gc.collect()
     return list(gc.callbacks)
 

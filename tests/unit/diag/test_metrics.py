@@ -308,7 +308,7 @@ async def test_hostile_names_stay_what_they_are(dial: Dial) -> None:
         metrics = Scrape(read(parser(reply.text)))
         by_name = metrics.by("destination_messages_received_total", "destination")
         assert set(names) <= set(by_name)
-        # "other" is told once: the destination of that name is one of the others.
+        # "other" appears once, as the destination of that name is among the others.
         assert by_name["other"] >= 1
 
 

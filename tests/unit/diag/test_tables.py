@@ -111,7 +111,7 @@ def test_charge_covers_the_memory(
     act(core, peer, 10_000)
     peer.outbox.staged.clear()
     core.broker.events.take()
-    # So many that the dicts inside have just grown: then they take most.
+    # At this number the inner dicts have just grown, so they take most memory.
     count, charged = 190, core.memory.tables_bytes
     tracemalloc.start()
     try:
@@ -194,7 +194,7 @@ def test_unsubscribe_gives_everything_back(destination: str, ack: str) -> None:
 
 
 def beside_names(core: Core | Bench) -> int:
-    """What is charged for anything but names, of which the broker's events have some, too."""
+    """Return the charge for everything but names, of which the broker's events have some, too."""
     return core.memory.tables_bytes - sum(
         destination.cost for destination in core.broker.destinations
     )
@@ -281,7 +281,7 @@ def test_one_that_fails_later_gives_back_what_it_was_charged(
 
 
 def test_long_patterns_of_many_clients_share_one_bound() -> None:
-    """Of 10,000 there would be hundreds of MiB; and others still publish."""
+    """10,000 patterns would take hundreds of MiB; other clients can still publish."""
     core = small()
     taken, peer = 0, core.peer()
     while peer.outbox.closed is None:
@@ -317,7 +317,7 @@ def test_names_are_forgotten_when_they_fill_the_memory_and_refused_if_none_is_id
     for name in ("DIAG/event/connect", "/queue/monitor"):
         assert core.broker.destinations.own(name).cost  # the broker's own are never refused
     reader = core.peer()
-    reader.sends("/queue/0", "more")  # nor is what is known already
+    reader.sends("/queue/0", "more")  # nor are known destinations
     assert reader.outbox.closed is None
 
 
@@ -370,7 +370,7 @@ def test_scheduled_ids_are_charged_too() -> None:
 
 
 def id_bytes(core: DurableBench) -> int:
-    """What the ids of a queue are charged, all of them of one byte each."""
+    """Return the charge for the ids of a queue, all of them one byte long."""
     destination = core.broker.destinations.find_current(Q)
     return 257 * len(destination.seen) if destination is not None else 0
 
@@ -401,7 +401,7 @@ def test_ids_that_are_withdrawn_are_given_back(is_forgotten: bool) -> None:
 
 
 def grouped(bench: Bench, count: int, size: int) -> int:
-    """Send so many groups to two consumers; how many are remembered."""
+    """Send a number of groups to two consumers, and return how many the broker remembers."""
     sender, readers = bench.actor(), [bench.actor(), bench.actor()]
     for reader in readers:
         reader.subscribes(Q, ack="client-individual", x_prefetch_count="1000")

@@ -18,7 +18,7 @@ STATIC = Path(str(files("trio_stomp.web").joinpath("static")))
 NAMES = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
 PATHS = ["/", *(f"/static/{name}" for name in NAMES if name != "index.html")]
 
-# Of @stomp/stompjs 7.5.0, bundles/stomp.umd.min.js and LICENSE, as npm has them.
+# The files bundles/stomp.umd.min.js and LICENSE of @stomp/stompjs 7.5.0, as on npm.
 STOMPJS = {
     "stomp.umd.min.js": "1cac8e0d31d3a70bf89fa7f2200243a00e02b2e8636e00fa5e760adb7d04f6fd",
     "stompjs.LICENSE.txt": "c46641c7a00292f58f73544f661200f940d31622be1137aef70c19da4182ffcc",

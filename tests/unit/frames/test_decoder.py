@@ -49,7 +49,7 @@ def make_decoder(rules: HeaderRules = V1_2, limits: FrameLimits = LIMITS) -> Fra
 
 
 def held_memory(decoder: FrameDecoder) -> int:
-    """What is kept of an incomplete frame takes so many bytes."""
+    """Return the memory used by the incomplete frame, in bytes."""
     held = decoder._held
     return sum(map(sys.getsizeof, (held.start, *held._pieces)))
 
@@ -63,7 +63,7 @@ def length_header(size: int | str) -> tuple[str, str]:
 
 
 def send_runs(decoder: FrameDecoder, data: bytes) -> list[FrameRun]:
-    """What ``data`` comes to where no run is one of plain ACKs."""
+    """Return the runs of ``data``, which has no run of plain ACKs."""
     runs: list[FrameRun] = []
     for run in decoder.receive_data(data):
         assert isinstance(run, FrameRun)
@@ -684,7 +684,7 @@ class CountedBytes(bytes):
 
 
 class CountedBuffer(bytearray):
-    """The same for what is kept of an incomplete frame."""
+    """A buffer of an incomplete frame that counts searched bytes."""
 
     counter: Counter
 

@@ -212,7 +212,7 @@ def test_a_message_always_has_a_destination() -> None:
 
 
 def same(blocks: tuple[bytes, ...], others: tuple[bytes, ...]) -> bool:
-    """Whether they are the very same bytes: compiled code makes the tuple anew."""
+    """Return whether blocks are identical objects. Compiled code makes a new tuple."""
     return all(one is other for one, other in zip(blocks, others, strict=True))
 
 

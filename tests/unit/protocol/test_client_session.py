@@ -123,7 +123,7 @@ def test_unusual_frames_are_left_to_the_decoder(data: bytes) -> None:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> bytes:
-    """What a broker, ours or another, may send; sometimes broken."""
+    """Bytes that our broker or another one may send, sometimes malformed."""
     tails = st.sampled_from(
         [
             b"destination:/topic/a\n",

@@ -549,7 +549,7 @@ def session_with(
 
 
 def committed(session: ServerSession, name: bytes = b"t") -> list[object]:
-    """What a transaction holds when it is committed, as values."""
+    """Commit a transaction, and return its actions as values."""
     (event,) = session.receive_data(tx(b"COMMIT", name=name))
     assert isinstance(event, Committed)
     return plain(event.actions)
@@ -748,7 +748,7 @@ def test_a_name_is_of_its_connection_alone() -> None:
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("step", [1, 1 << 20])
 def test_a_limit_of_frames_and_of_transactions(case: Limit, more: int, step: int) -> None:
-    """What is committed or aborted is counted no more; and what is charged is given back."""
+    """Frames of ended transactions count no more, and their charges are released."""
     memory = MemoryBudget(1 << 30)
     codecs = Codecs(case.frame_limits(), case.protocol_options(), memory)
     session = open_session(codecs=codecs)
@@ -834,7 +834,7 @@ def test_heads_that_are_forgotten_are_held_to_the_limits_of_now() -> None:
     assert error.code == "header-line-too-long"
 
 
-# What dialects decide.
+# Decisions of dialects.
 
 
 @every_version

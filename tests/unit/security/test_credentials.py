@@ -87,7 +87,7 @@ def test_connect_tells(headers: list[tuple[str, str]], expected: Credentials) ->
         [("host", "x"), ("accept-version", "1.2")],
         [("login", "")],
         [("login", ""), ("passcode", "")],
-        [("Login", "ann"), ("Passcode", "s3cret")],  # names of STOMP are told by their case
+        [("Login", "ann"), ("Passcode", "s3cret")],  # STOMP header names are case-sensitive
         [("x-authorization", f"Bearer {JWT}")],
     ],
 )

@@ -56,7 +56,7 @@ def hasher() -> CountingHasher:
 
 @pytest.fixture
 def checker(hasher: CountingHasher) -> PasscodeChecker:
-    """Of a book with hashes and plain text."""
+    """A checker for users with hashed and plain-text passcodes."""
     users = {"hash": hasher.hash("right"), "plain": "right", "empty": "", "grün": hasher.hash("ü")}
     return PasscodeChecker(UserBook(users), hasher)
 

@@ -110,7 +110,7 @@ async def test_the_start_warns_of_files_that_give_rights_away(
 
 
 class GatedChecker(PasscodeChecker):
-    """Takes note of whom it checks, and is slow."""
+    """A slow checker that records the logins it checks."""
 
     def __init__(self, book: UserBook) -> None:
         super().__init__(book)
@@ -166,7 +166,7 @@ WATCHED = ("/connz", "/subsz", "/queuez", "/varz", "/healthz", "/metrics", "/exp
 
 
 async def answered(dial: Dial, target: str, *lines: str, introduced: str = "") -> Reply:
-    """What a plain request over a socket of this machine is answered."""
+    """Return the answer to a plain request from this machine."""
     stream = await dial.stream()
     text = "".join(f"{line}\r\n" for line in (f"GET {target} HTTP/1.1", *lines, ""))
     await stream.send_all(f"{introduced}{text}".encode())
@@ -202,7 +202,7 @@ async def test_where_there_are_users_to_be_on_this_machine_is_no_right(
             assert (await answered(dial, page, HERE, log_in)).status in (200, 400), page
             wrong = ": ".join(basic("alice", "wonder"))
             assert (await answered(dial, page, HERE, wrong)).status == 403, page
-        # What probes ask stays open: it tells nothing.
+        # The endpoints for probes stay open, since they reveal nothing.
         for page in ("/livez", "/readyz"):
             assert (await answered(dial, page, HERE)).status == 200
 

@@ -37,7 +37,7 @@ def fail(throttle: Throttle, times: int, address: str, login: str, now: float = 
 
 
 def waits(throttle: Throttle, count: int, address: str, login: str) -> list[float]:
-    """What each of so many failures costs."""
+    """Return the wait after each of a number of failures."""
     now, found = 0.0, []
     for _ in range(count):
         throttle.failed(address, login, now)
@@ -103,7 +103,7 @@ def test_old_entries_are_dropped_by_failures_of_others() -> None:
     assert throttle.entries == 100 + 2
 
 
-# What counts as one address.
+# Addresses that count as one.
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_logins_are_not_stored_in_the_clear() -> None:
         assert (key[0], len(key[1])) == ("203.0.113.7", 16)
 
 
-# Floods: the tables are bounded, and who waits cannot make itself forgotten cheaply.
+# Floods: the tables are bounded, and displacing one's own entry is expensive.
 
 
 def test_the_tables_are_bounded() -> None:

@@ -474,7 +474,7 @@ def test_no_clock_is_read(hs: TokenVerifier) -> None:
     assert hs.verify(token(exp=4e10, nbf=3e10, iat=3e10), 3.5e10).name == "ann"
 
 
-# For whom
+# The audience
 
 
 @pytest.mark.parametrize(
@@ -676,7 +676,7 @@ IS_KEY = "is a key, but neither"
         (b"x" * 31, "32 bytes or more: it has 31"),
         (b"x" * 31 + b"\r\n", "it has 31"),
         (b"x" * 31 + b"\n\n", "it has 31"),
-        # What is public, in any dress, must not become a secret.
+        # Public content, in any encoding, must not be taken for a secret.
         (public(RSA, DER), IS_KEY),
         (private(RSA, encoding=DER), IS_KEY),
         (certificate(DER), IS_KEY),
@@ -832,7 +832,7 @@ def test_nothing_shows_a_secret(hs: TokenVerifier) -> None:
         assert SECRET.decode()[:16] not in shown
 
 
-# What an operator should know.
+# Warnings for operators.
 
 
 def told_of(path: Path, form: str, **options: str) -> list[str]:

@@ -57,7 +57,7 @@ def test_as_a_model_of_lists(steps: list[tuple[str, tuple[str, str]]]) -> None:
             there[number] = path
         elif there and what == "take":
             path = there.pop(item := queue.take())
-            # Of its own place it is the oldest.
+            # It is the oldest from its address.
             assert all(item < other for other, its in there.items() if its == path)
         elif there and what == "displace":
             sizes = [sum(its[0] == name for its in there.values()) for name in "ab"]

@@ -65,7 +65,7 @@ def refusal(path: str, data: bytes | str) -> str:
     return text.removeprefix(path)
 
 
-# What is read.
+# Accepted content.
 
 
 def test_hashes_and_plain_text_are_read(path: str) -> None:
@@ -126,7 +126,7 @@ def test_a_book_is_frozen_and_says_no_secret() -> None:
         book.plain = 0  # type: ignore[misc]
 
 
-# What is refused.
+# Refused content.
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_bad_line_is_refused_by_its_number(path: str, line: str, why: str) -> 
     text = refusal(path, f"# first\nother:x\n{line}\n")
     assert text.startswith(", line 3: ")
     assert why in text
-    # What is wrong may be the place of a secret.
+    # The faulty text may contain a secret, so it is not shown.
     assert "geheim" not in text
     assert HASH[-20:] not in text
 
@@ -320,7 +320,7 @@ def test_a_hash_is_read_as_it_is_written(salt: bytes, hash: bytes) -> None:
 
 @given(st.integers(0, len(HASH) - 1), st.characters(codec="utf-8"))
 def test_a_damaged_hash_is_refused_or_the_library_can_read_it(index: int, char: str) -> None:
-    """What we let pass must not fail at the login: then nobody is there to mend it."""
+    """Otherwise the login would fail later, when no operator is there to correct it."""
     argon2 = pytest.importorskip("argon2", reason="pip install 'trio-stomp[security]'")
     text = HASH[:index] + char + HASH[index + 1 :]
     try:
@@ -332,7 +332,7 @@ def test_a_damaged_hash_is_refused_or_the_library_can_read_it(index: int, char: 
             argon2.PasswordHasher().verify(text, "x")
 
 
-# What an operator is told.
+# Warnings for operators.
 
 
 def test_all_is_well(path: str) -> None:
@@ -370,7 +370,7 @@ def test_a_file_that_is_gone_has_no_mode_to_warn_of(path: str) -> None:
     assert warnings(path, UserBook({})) == ()
 
 
-# How it is changed.
+# Editing the file.
 
 
 BEFORE = "# one: not a user\r\n\n  alice : old \n# two\nbob:\nlast:x"

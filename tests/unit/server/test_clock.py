@@ -170,7 +170,7 @@ async def test_a_delay_and_a_ttl_pass_while_the_machine_sleeps(machine: Machine)
         await client.subscribe("/queue/q", "q")
         with trio.fail_after(10):
             assert bodies([await client.receive(), await client.receive()]) == [b"b", b"d"]
-        # What is measured of it goes by the same clock.
+        # The expiry is measured by the same clock.
         (destination,) = [
             each for each in dial.server.broker.destinations if each.name == "/queue/q"
         ]
@@ -178,7 +178,7 @@ async def test_a_delay_and_a_ttl_pass_while_the_machine_sleeps(machine: Machine)
 
 
 async def test_a_machine_that_slept_ends_no_connection(machine: Machine) -> None:
-    """What a client sent while it slept has not been read yet."""
+    """Bytes that a client sent during the sleep have not been read yet."""
     async with open_dial(TCP, **QUIET) as dial:
         client = await dial.connect("1.2", {"heart-beat": "4000,0"})
         machine.slept_s = HOUR

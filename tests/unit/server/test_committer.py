@@ -103,7 +103,7 @@ class Host:
         self.committer.hurry(self.log.take_patience())
 
     async def has_told(self, count: int) -> None:
-        """Wait until so much has been told."""
+        """Wait until the host was notified a number of times."""
         await eventually(lambda: len(self.told) == count)
 
     def send(self, text: str, *, must_retry: bool = False) -> None:
@@ -342,7 +342,7 @@ async def test_failed_records_are_withdrawn_and_must_hold_ones_retried(
     host.log.write(Keep("must hold", "."))
     host.send("may be lost")
     await eventually(lambda: host.told)
-    # Paths and causes are for the log: clients and strangers are told the same each time.
+    # The log has paths and causes; clients get the same text each time.
     assert host.told == [f"uncommitted: {text}"]
     assert host.committer.error == text
     await passes(mock_clock, RETRY_S * 0.99)

@@ -50,7 +50,7 @@ def connection_of(dial: Dial, number: int = -1) -> Connection:
 
 
 def deliveries() -> int:
-    """How many there are in this process."""
+    """Return the number of deliveries in this process."""
     return sum(type(each) is Delivery for each in gc.get_objects())
 
 
@@ -462,7 +462,7 @@ async def test_frames_that_never_end_do_not_take_all_memory(autojump_clock, tran
             await client.expect_closed()
             if transport == WS_MEMORY:
                 assert client.websocket.close_code == 1013
-        for client in clients[:2]:  # who came first goes on
+        for client in clients[:2]:  # the earlier clients continue
             await client.send_bytes(b"x" * 50_000 + b"\0")
             assert (await bystander.receive()).command == "MESSAGE"
         for client in clients:
@@ -692,7 +692,7 @@ async def test_large_frames_are_read_in_larger_pieces_until_small_ones_come() ->
     async with open_dial(TCP, **QUIET) as dial:
         sender = await dial.connect()
         connection = connection_of(dial)
-        # Of the size of a read, so that some reads end with a frame and hold nothing of another.
+        # Frames have the size of a read, so some reads end exactly with a frame.
         large = b"SEND\ndestination:/topic/a\n\n".ljust(RECEIVE_BYTES - 1, b"x") + b"\0"
         await send_all(sender, connection, large * 50)
         assert connection.reader.read_bytes == BULK_BYTES
@@ -728,7 +728,7 @@ async def test_client_with_thousands_of_subscribes_is_read_in_small_pieces() -> 
         for data in (subscribing(many), unsubscribing(many)):
             await turns_for(b"SEND\ndestination:/topic/a\n\nx\0" * 10_000)
             assert connection.reader.read_bytes == RECEIVE_BYTES
-            # What comes while the dispatcher waits for its turn is taken along: a read or two.
+            # A read or two that arrive while the dispatcher waits are processed in the same turn.
             assert await turns_for(data) >= (len(data) - RECEIVE_BYTES) / FIRST_BYTES / 2
             assert connection.reader.read_bytes == FIRST_BYTES
         await until(lambda: not connection.client.subscriptions)
@@ -777,7 +777,7 @@ async def test_a_crowd_that_leaves_keeps_nobody_waiting_behind_it() -> None:
         for _ in range(3):
             await trio.lowlevel.checkpoint()
         await last.publish("/topic/a", b"x", receipt=True)
-        # What stood before it: the input queue, and those that waited for room there.
+        # Before it came the clients in the input queue, and those that waited for room there.
         assert len(list(dial.server.broker.clients)) > 500
 
 

@@ -132,7 +132,7 @@ async def test_a_large_batch_is_not_overtaken_for_ever_by_small_ones() -> None:
 
 
 async def test_cancelled_waiter_loses_no_item() -> None:
-    """What was received is processed, in order, whatever ends the connection meanwhile."""
+    """Received events are processed in order, even if their connection ends meanwhile."""
     inbox = inbox_of(max_input_queue_size=10)
     await inbox.put_batch(batch(10, mark=-1))
     done: list[float] = []

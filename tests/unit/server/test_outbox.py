@@ -1,4 +1,4 @@
-"""The outbox: what goes on the wire, in which order, and what it is charged for meanwhile."""
+"""The outbox: its bytes on the wire, their order, and their charges while they wait."""
 
 import itertools
 import math
@@ -61,7 +61,7 @@ class GatedWire:
     taken: bytearray = field(factory=bytearray)
     writes: list[int] = field(factory=list)
     pieces: list[int] = field(factory=list)
-    """How many each of the writes was made of."""
+    """The number of pieces of each write."""
     is_lost: bool = False
     remote: str = "test"
     is_loopback: bool = True
@@ -74,7 +74,7 @@ class GatedWire:
         self._gate.unpark_all()
 
     def lose(self) -> None:
-        """Break, as seen by whoever sends next."""
+        """Break the connection; the next send fails."""
         self.is_lost = True
         self._gate.unpark_all()
 
@@ -129,7 +129,7 @@ class Rig:
     framing: str = PLAIN
 
     def framed(self, frame: bytes) -> bytes:
-        """What is to be on the wire of a frame."""
+        """Return the bytes of a frame on the wire."""
         if self.framing == WEBSOCKET:
             return frame_message(frame, "auto")
         return frame
@@ -487,7 +487,7 @@ async def test_room_is_offered_as_soon_as_little_waits() -> None:
 
 
 async def test_room_is_offered_when_the_rest_has_expired(rig: Rig, autojump_clock) -> None:
-    """Nothing is written, but there is room: whoever waits for it would wait for ever."""
+    """Room is signalled even if nothing is written; otherwise its waiter would wait for ever."""
     await trio.sleep(1)
     for _ in range(8):
         rig.publish(b"x" * 100_000, expires_at=trio.current_time() + 5)
@@ -826,7 +826,7 @@ operations = st.one_of(
 
 @define(eq=False)
 class Story:
-    """What has been done to an outbox, and what must come of it."""
+    """The history of an outbox, and the expected results."""
 
     rig: Rig
     items: list[tuple[bytes, bool]] = field(factory=list)

@@ -27,19 +27,19 @@ PATIENCE_S = 8.0
 HELLO = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x"})
 TEXT, RESERVED, CLOSE = 1, 3, 8
 TLS_QUIET_S = (2.1, 2.2, 2.3, 2.4)
-"""What the broker does about quiet sockets it does once a second."""
+"""Pauses around two seconds, since the broker looks at quiet sockets once a second."""
 WEBSOCKET_QUIET_S = 3.0
 APART_S = 0.13
-"""Between their beginnings: where all came back at once, some woke others."""
+"""The time between their starts: if all ended their pauses at once, some would wake others."""
 LARGE_BYTES = 200_000
 
 # --- order --------------------------------------------------------------------------------------
 
 
 class Gate:
-    """While it is shut, who has put something into a channel goes no further.
+    """Holds tasks, while it is shut, after they have put an item into a channel.
 
-    Trio's ``send`` puts, then yields to other tasks; for how long, nobody is promised.
+    Trio's ``send`` puts the item, then yields to other tasks for an unspecified time.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def open_link(port: int, first: bytes) -> socket.socket:
 
 
 def read_until(link: socket.socket, word: bytes) -> bytes:
-    """What comes until ``word``, or the end, or for too long."""
+    """Receive until ``word``, the end of the connection or a timeout."""
     received = b""
     with suppress(TimeoutError):
         while word not in received and (data := link.recv(65536)):
@@ -173,11 +173,11 @@ LAST_FRAMES = {
     "reserved opcode": (ws(RESERVED, b"\n"), 1002),
     "bad utf-8": (ws(TEXT, b"\xff\xff"), 1007),
 }
-"""What a client sends after the quiet, and the code of the Close that it must get."""
+"""The bytes that a client sends after the pause, and the expected code of the Close."""
 
 
 class Waits:
-    """All that waits, at the same time: who asks for one waits for all."""
+    """All waits of this module, at the same time: a test that needs one result waits for all."""
 
     def __init__(self, port: int, executor: ThreadPoolExecutor) -> None:
         submit: Callable[..., Future[object]] = executor.submit

@@ -1,4 +1,4 @@
-"""What one client sends in one write takes many turns, and others are answered between them."""
+"""Frames of one large write take many turns, and other clients are answered between them."""
 
 from collections.abc import Callable
 

@@ -109,7 +109,7 @@ Farewell = dict[str, Future[tuple[int, bytes]]]
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterator[Farewell]:
-    """What each hears that parts; all at the same time, so who asks for one waits for all."""
+    """The results of all kinds of farewell, which run at the same time."""
     options = {"linger_s": LINGER_S, "write_stall_s": STALL_S}
     with (
         threaded_broker(tls_cert=authority().certificate, **options) as broker,

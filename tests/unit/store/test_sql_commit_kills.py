@@ -79,7 +79,7 @@ def broker(place: Schema, directory: Path, step: int) -> Iterator[int]:
 
 
 def replies(link: Any, count: int) -> list[Any]:
-    """What comes until there is so much."""
+    """Receive a number of replies."""
     found: list[Any] = []
     until = time.monotonic() + PATIENCE_S
     while len(found) < count:

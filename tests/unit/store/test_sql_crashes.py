@@ -51,7 +51,7 @@ while True:
 
 
 def torn_of(path: Path, receipted: int) -> bool:
-    """Whether a unit is there in part, after a kill; what was told must be there."""
+    """Return whether a unit is incomplete after a kill. Receipted messages must be there."""
     opened = Opened(Directory(path.parent, "sqlite"))
     (id,) = opened.read("queue:/queue/a")
     offset = opened.recovered.streams[STREAM].next
@@ -214,7 +214,7 @@ class Frail:
 
 
 def saved(opened, name: str) -> str:
-    """What comes of a persistent SEND: RECEIPT, or the ERROR's code; over a link of its own."""
+    """Send a persistent message over its own connection; return RECEIPT or the ERROR's code."""
     with opened as link:
         link.send(f"SEND\ndestination:/queue/a\npersistent:true\nreceipt:{name}\n\n{name}\0")
         until = time.monotonic() + 20
@@ -266,7 +266,7 @@ def test_failing_disk_is_reported_and_the_broker_continues(
         assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with frail.runs():
         found = browsed(closing(Link(frail.port)))
-    # What had an ERROR is not there, but what the disk had whole when it failed to sync may be.
+    # Messages with an ERROR are missing, but the disk may have one whose sync failed.
     assert [body for body in found if body != "perhaps"] == [
         *(f"a{number}" for number in range(5)),
         "b0",

@@ -1,4 +1,4 @@
-"""What the SQL store does with a server that comes and goes, and with two brokers on it."""
+"""The SQL store with a server that is stopped and restarted, and with two brokers on it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,7 +190,7 @@ def test_overtaken_broker_gives_up(opened: Opened, place: Schema) -> None:
 def test_commits_that_a_crash_of_the_server_undid_are_counted_on(
     opened: Opened, place: Schema
 ) -> None:
-    """What nobody waited for may be lost with the server; the store goes on all the same."""
+    """Deferred records may be lost with the server; the store continues to work."""
     opened.append(put(1, b"1"))
     opened.append(Delivered([1]), is_urgent=False)
     execute(place.server, "UPDATE trio_stomp_state SET last_commit = 1", place.name)

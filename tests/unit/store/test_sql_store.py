@@ -1,4 +1,4 @@
-"""What is the SQL store's own: the tables, errors, locks, and commits whose end is unknown."""
+"""Behaviour of the SQL store alone: tables, errors, locks, commits with an unknown outcome."""
 
 import os
 import sqlite3
@@ -63,7 +63,7 @@ def ask(file: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def statements() -> Iterator[list[str]]:
-    """What is sent to any database meanwhile."""
+    """The statements sent to any database during the test."""
     sent: list[str] = []
 
     def note(connection, cursor, statement, parameters, context, many) -> None:
@@ -79,7 +79,7 @@ def statements() -> Iterator[list[str]]:
     sql.event.remove(sql.Engine, "commit", note_commit)
 
 
-# What it needs
+# Requirements
 
 
 def test_the_port_needs_no_sqlalchemy() -> None:
@@ -247,7 +247,7 @@ def test_two_writers_never_both_win(opened: Opened, file: Path) -> None:
     Path(f"{file}.lock").unlink()
     other = Opened(Directory(file.parent, "sqlite"))
     try:
-        # The same commit number: who has opened the database last is whose it is.
+        # With equal commit numbers, the broker that opened the database last owns it.
         with pytest.raises(StaleSequence, match="another broker"):
             opened.append(put(2, b"mine"))
         other.append(put(2, b"theirs"))

@@ -1,4 +1,4 @@
-"""What every store does behind its port: one suite for memory, SQL and journal."""
+"""The contract of all stores: one suite for memory, SQL and journal."""
 
 import threading
 from array import array
@@ -217,7 +217,7 @@ def test_atomic_records_are_all_there(opened: Opened, how: str) -> None:
 def test_record_before_a_transaction_may_have_a_later_id(
     opened: Opened, how: str, limit_bytes: int
 ) -> None:
-    """What a transaction makes a full queue drop to the dead letters holds even without it."""
+    """Dead letters of a full queue are kept even if the transaction that displaced them is not."""
     opened.append(put(1, b"1"))
     opened.append(put(3, b"3"), Atomic([put(2, b"2"), put(4, b"4"), Keep("a", "1")]))
     opened.append(put(5, b"5"))
@@ -350,7 +350,7 @@ def test_others_read_while_one_appends(opened: Opened) -> None:
     assert len(opened.read("queue:/queue/a")) == rounds * each
 
 
-# Who is charged.
+# Charges of users.
 
 ALICE, BOB = b"x-trio-stomp-charged:user alice\n", b"x-trio-stomp-charged:network 192.0.2.1\n"
 

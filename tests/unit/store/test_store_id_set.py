@@ -113,7 +113,7 @@ def test_neighbours_are_merged_once_all_are_known() -> None:
 
 
 def test_a_copy_among_newer_messages_stays_apart_from_them() -> None:
-    """Who reads on from 1 would meet 50 before 2, and pass 2 over."""
+    """Otherwise a reader from 1 on would meet 50 before 2, and skip 2."""
     extents = Extents()
     extents.add(extent_of([1], 1, 0, 100, 10, is_copy=True), 8)
     extents.add(extent_of([2], 1, 900, 1000, 10, is_copy=True), 8)

@@ -17,7 +17,7 @@ def test_reading_a_stream_costs_what_is_read() -> None:
             (run,) = store.read_stream("s", first, 1)[:1]
             _, peak = tracemalloc.get_traced_memory()
             assert run.first == first
-            # As many rows as are looked at, and not the 400,000 bytes of a list of all.
+            # The memory of the rows that are read, and not the 400,000 bytes of a list of all.
             assert peak - before < 250_000
     finally:
         tracemalloc.stop()

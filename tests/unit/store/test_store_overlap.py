@@ -67,7 +67,7 @@ def test_copies_among_new_messages_are_not_passed_over(tmp_path: Path) -> None:
         commit = store.append([Turn([*both])], commit)
         deep.append(first)
         fast += range(first + 1, first + 11)
-    # Nothing of the deep queue is in the newest segments, so all of it will be in one.
+    # The newest segments have nothing of the deep queue, so one segment will have all of it.
     for id in range(1100, 1108):
         commit = store.append([Turn([Put(PLACES[0], id, b"h", [b"y" * 4096])])], commit)
         fast.append(id)

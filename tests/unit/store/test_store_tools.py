@@ -52,7 +52,7 @@ def make_target(kind: str, path: Path) -> str:
 
 
 def lines_of(target: str) -> list[dict[str, Any]]:
-    """What an export tells, but for the first line, which tells of the store."""
+    """Return the lines of an export without the first one, which describes the store."""
     first, *lines = map(json.loads, export_from(target, ignore))
     assert (first["type"], first["version"]) == ("trio_stomp", 1)
     return lines

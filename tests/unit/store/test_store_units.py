@@ -62,7 +62,7 @@ def without_power(disk: Disk) -> Disk:
 
 
 def held_after(directory: str, store: JournalStore, disk: Disk) -> set[bytes]:
-    """What is there when the store is opened on what is left of its disk."""
+    """Return the content of the store after reopening it on the rest of its disk."""
     store.close()
     store, recovered = open_store(directory, disk)
     try:

@@ -182,7 +182,7 @@ async def test_a_sender_waits_for_room(is_half_open: bool, autojump_clock) -> No
         await one.send_all(b"y" * 20)
     assert waited.cancelled_caught
     if is_half_open:
-        link.faults = Faults(buffer_bytes=8)  # what is lost takes no room any more
+        link.faults = Faults(buffer_bytes=8)  # lost bytes take no room
     else:
         assert await other.receive_some() == b"x" * 8
     with trio.fail_after(1):
@@ -239,7 +239,7 @@ def test_received_data_are_a_prefix_of_the_sent_data(
         (pieces, is_reset), arrived = reported[0], b"".join(reported[0][0])
         assert all(len(piece) <= min(split, room) for piece in pieces)
         assert arrived == whole[: len(whole) if drop == math.inf else int(drop)]
-        # Where the last byte was the limit's, the sender had no more to be told of.
+        # If the limit fell on the last byte, no later write could notice it.
         assert is_reset is (is_told or (bool(whole) and len(whole) == drop))
 
     trio.run(main)

@@ -42,7 +42,7 @@ def inet6(source: str, port: int) -> bytes:
 
 
 def parsed(header: bytes) -> Proxied:
-    """What ``header`` tells, whole and from its last byte on only; what follows changes nothing."""
+    """Parse ``header``, which is complete only with its last byte; later bytes change nothing."""
     for length in range(len(header)):
         assert parse_proxy(header[:length]) is None
     proxied = parse_proxy(header)
@@ -96,7 +96,7 @@ def test_whom_a_proxy_speaks_for(header: bytes, remote: str, is_loopback: bool) 
 @pytest.mark.parametrize(
     ("header", "is_loopback"),
     [
-        # Of PROXY without an address it is not known who it is, and so he is not of this machine.
+        # PROXY without an address names no client, so it is not taken for one of this machine.
         (b"PROXY UNKNOWN\r\n", False),
         (b"PROXY UNKNOWN ffff:f...f:ffff 1 2\r\n", False),
         (b"PROXY UNKNOWN".ljust(MAX_BYTES_1 - 2, b" ") + b"\r\n", False),
@@ -245,7 +245,7 @@ def test_any_bytes_are_an_error_a_wait_that_ends_or_a_header(data: bytes) -> Non
     assert (not proxied.remote) == proxied.is_local
 
 
-# Who is a proxy.
+# The addresses of proxies.
 
 
 @pytest.mark.parametrize(

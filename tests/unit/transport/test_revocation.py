@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 
 @frozen
 class Employee:
-    """Who has a certificate."""
+    """An owner of a certificate."""
 
     name: str
     leaf: trustme.LeafCert

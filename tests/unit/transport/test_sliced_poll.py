@@ -20,7 +20,7 @@ MANY = 200
 
 
 def polled_of(wire: SocketWire) -> PolledSocket:
-    """What the poll knows of a wire."""
+    """Return the poll's state of a wire."""
     assert isinstance(wire._waiter, PolledSocket)
     return wire._waiter
 
@@ -68,9 +68,9 @@ class Room:
             self.broken.append(number)
 
     async def slices(self, total: int) -> list[int]:
-        """How many reads there are between two turns of this task, until there were ``total``.
+        """Return the numbers of reads between turns of this task, up to a sum of ``total``.
 
-        Trio shuffles the tasks of each run of its loop, so these may be of two slices.
+        Trio shuffles the tasks of each run of its loop, so a number may include two slices.
         """
         sizes = []
         while len(self.read) < total:

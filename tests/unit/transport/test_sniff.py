@@ -1,4 +1,4 @@
-"""What the first bytes of a connection tell."""
+"""Detection of the protocol from the first bytes of a connection."""
 
 import pytest
 
@@ -9,7 +9,7 @@ COMMANDS = ("CONNECT", "STOMP", "SEND", "SUBSCRIBE", "DISCONNECT", "DIAG", "UNSU
 
 
 def decided_by(data: bytes) -> tuple[Speech, int]:
-    """What ``data`` is, fed byte by byte, and after how many bytes that is known."""
+    """Feed ``data`` by bytes; return its protocol and the number of bytes that decided it."""
     for length in range(len(data) + 1):
         speech = sniff(data[:length])
         if speech is not None:

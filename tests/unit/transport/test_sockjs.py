@@ -147,7 +147,7 @@ def test_nothing_but_a_cut_escape_is_kept() -> None:
 
 
 def test_a_cut_pair_of_surrogates_is_put_together_over_messages() -> None:
-    """What stompjs' splitLargeFrames does to characters beyond the BMP (X07)."""
+    """stompjs' splitLargeFrames cuts characters beyond the BMP in two (X07)."""
     strings = JsonStrings()
     assert strings.feed('["a\\ud83d"]', is_end=True) == b"a"
     assert strings.feed("", is_end=True) == b""
@@ -450,7 +450,7 @@ def test_the_quoted_bytes_are_gone_with_what_was_quoted() -> None:
     plain = delivery(body)
     held = quote_delivery(plain, 7)
     assert gc.get_referrers(held) == [plain.quoted]
-    # What was made of it keeps nothing of the first form alive.
+    # The quoted form keeps nothing of the original alive.
     del plain
     assert not any(isinstance(each, Delivery) for each in gc.get_referrers(body))
     assert held.count == 1
@@ -724,7 +724,7 @@ async def test_an_error_may_quote_what_is_not_text(dial: Dial) -> None:
 
 
 async def listen(client: Client, seconds: float) -> list[float]:
-    """When something of STOMP came, within so many seconds."""
+    """Return the times at which STOMP bytes arrived within a number of seconds."""
     times = [trio.current_time()]
     with trio.move_on_after(seconds):
         while await client.pipe.receive_bytes():

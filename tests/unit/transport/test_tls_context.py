@@ -78,7 +78,7 @@ def self_signed(begin: datetime, end: datetime, *, bits: int = 0) -> tuple[bytes
 
 
 def valid_until(days: int, *, bits: int = 0) -> tuple[bytes, bytes]:
-    """A certificate that ends in so many days, and its key."""
+    """Return a certificate that expires after a number of days, and its key."""
     now = datetime.now(UTC)
     return self_signed(now - timedelta(days=2), now + timedelta(days=days), bits=bits)
 
@@ -112,7 +112,7 @@ def client_of(files: Files) -> ssl.SSLContext:
     return client
 
 
-# What is spoken.
+# Protocol versions and ciphers.
 
 
 def test_modern_and_nothing_else(files: Files) -> None:
@@ -163,7 +163,7 @@ def test_key_and_certificate_in_one_file(files: Files) -> None:
     assert path in warning
 
 
-# What is wrong with the files.
+# Faulty files.
 
 
 def refusal(*arguments: str, **options: str) -> str:
@@ -177,7 +177,7 @@ def refusal(*arguments: str, **options: str) -> str:
 
 @pytest.fixture
 def mistakes(files: Files, ca: trustme.CA) -> None:
-    """What an operator may give instead of the good files, beside these."""
+    """Write the wrong files that an operator may name by mistake, beside the good ones."""
     certificate, key = Path(files.certificate).read_bytes(), Path(files.key).read_bytes()
     at = certificate.index(b"\n") + 100
     weak, weak_key = valid_until(days=1, bits=1024)
@@ -444,7 +444,7 @@ def subject(*rdns: tuple[tuple[str, str], ...]) -> dict[str, object]:
         (subject((("commonName", "Łukasz"),)), ("CN=Łukasz",)),
         (subject((("emailAddress", "a@b"),)), ("emailAddress=a@b",)),
         (subject((("1.2.3.4", "x"),)), ("1.2.3.4=x",)),
-        # What cannot be printed is nobody's name.
+        # A name with unprintable characters is ignored.
         (subject((("commonName", "admin\0.evil"),)), ()),
         (subject((("commonName", "a\nb"),), (("organizationName", "X"),)), ()),
         (

@@ -301,7 +301,7 @@ async def test_data_that_is_not_tls_is_reported_as_such(contexts: Contexts, garb
 
 
 async def refused(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, str]:
-    """What the log is told of a bad handshake, and what the client is told."""
+    """Return the log's text and the client's error after a failed handshake."""
     peer, line, values = Client(client), Line(), []
 
     def answers(received: bytes) -> bytes:

@@ -209,7 +209,7 @@ def test_user_name_does_not_own_work_queues_or_diag(user: str):
     assert not mine.allows(Action.SEND, user)
     assert not mine.allows(Action.MONITOR, f"{user}/event")
     assert rights("ann", allow("{user}/**")).allows(Action.SEND, "ann/x")
-    # Where the operator wrote that kind himself, it is meant.
+    # A kind of destination written by the operator is intended.
     assert rights("ann", allow("#{user}/**")).allows(Action.SEND, "#ann/x")
     assert rights("ann", allow("DIAG/{user}")).allows(Action.SEND, "DIAG/ann")
     assert rights("ann", allow("*.{user}")).allows(Action.SEND, "x.ann")

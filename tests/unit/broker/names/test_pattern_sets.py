@@ -19,8 +19,8 @@ def texts(alphabet: str, longest: int) -> list[str]:
     return ["".join(each) for size in range(longest + 1) for each in product(alphabet, repeat=size)]
 
 
-# What is written out here holds a counterexample for every pair of patterns that are written in so
-# few characters: two letters, since one could not tell * from the only word that there is.
+# These names include a counterexample for each pair of patterns of the same length that differ. Two
+# letters are needed, since with one, * would match only one word.
 NAMES = texts("ab./", 6)
 
 
@@ -191,7 +191,7 @@ def test_a_star_that_is_text_is_within_one_word_and_not_the_other_way_round():
 
 def test_the_longest_patterns_take_one_walk():
     many = ".".join("*" * 20_000)
-    # Clients may not write so much, but operators may.
+    # Clients may not write patterns of this length, but operators may.
     wide = compile_pattern(many, "native", max_words=None)
     narrow = compile_pattern(many + ".>", "native", max_words=None)
     assert wide is not None

@@ -330,7 +330,7 @@ def test_losing_events_makes_no_more_events(policy: str):
             core.broker.publish(f"DIAG/event/{event.name}", b"{}", (), core.now)
     assert len(core.broker.events.take()) == 0
     assert core.broker.fan_out.slow == []
-    # Of 20 messages of its own 18 or so were lost, two events tell of each, and were lost as well.
+    # About 18 of 20 messages were lost. Two events report each loss, and were lost as well.
     assert 18 <= core.broker.fan_out.drops.slow_consumer <= 70
 
 

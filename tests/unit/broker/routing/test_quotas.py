@@ -528,7 +528,7 @@ def test_idle_names_make_room_ones_own_first() -> None:
     assert all(destinations.find_current(f"/topic/b{number}") is not None for number in range(10))
     assert destinations.find_current("/topic/a39") is not None
     assert destinations.find_current("/topic/a0") is None
-    # What is in use is not forgotten; then what others do not use makes room, if that is enough.
+    # Destinations in use are kept. Forgetting unused ones of others may make enough room.
     for number in range(25):
         alice.subscribes(f"/topic/u{number}", f"{number}")
     error = alice.error()

@@ -535,7 +535,7 @@ CONDITIONS: st.SearchStrategy[Node] = st.recursive(
     max_leaves=8,
 )
 LEVELS = {"or": 0, "and": 1, "not": 2, "+": 4, "-": 4, "*": 5, "sign": 6, "number": 7, "name": 7}
-"""How tightly each kind of node binds; 3 for all others."""
+"""The precedence of each kind of node; 3 for all others."""
 
 
 def show(node: Node, least: int = 0) -> str:

@@ -625,7 +625,7 @@ class Crowd:
     """Bodies of queues that were acknowledged."""
     acked: dict[Peer, int] = field(factory=dict)
     gone: dict[Peer, int] = field(factory=dict)
-    """How many MESSAGEs each had when it left."""
+    """The number of MESSAGEs that each client had when it left."""
     works: dict[str, set[Peer]] = field(factory=dict)
     """The possible recipients of each body sent to the work queue."""
     sent: dict[str, list[str]] = field(factory=dict)
@@ -649,7 +649,7 @@ class Crowd:
         peer.subscribes(destination, key, ack=mode)
 
     def reached(self, peer: Peer, name: str) -> int:
-        """How many of a client's subscriptions a topic reaches."""
+        """Return the number of a client's subscriptions that a topic reaches."""
         found = [key.partition(" ")[2] for key in self.acks[peer]]
         return found.count(name) + (found.count("t.*") if name == "t.x" else 0)
 

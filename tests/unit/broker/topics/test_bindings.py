@@ -391,7 +391,7 @@ def test_a_changed_policy_reaches_a_durable_subscription(name: str):
     core.broker.use_policies(PolicyBook([(name, DestinationPolicy(max_messages=1))]))
     publisher.sends(to, "no room")
     again = core.reader(name, headers=DURABLE, client_id="me")
-    # What waits stays, though it is more than the new bound allows.
+    # Waiting messages stay, although they exceed the new bound.
     assert again.bodies() == ["m0", "m1", "m2"]
     again.is_gone()
     publisher.sends(to, "one", "two")

@@ -223,7 +223,7 @@ def test_leaving_during_catch_up_leaves_the_rest_to_the_next(core: Core, how: st
         reader.sends("no*")
     assert reader.client.catching_up == 0
     assert reader.bodies() == ["p0"]
-    # What was published for it, and waited, was its own.
+    # The messages that waited for the reader are counted as its own drops.
     assert core.broker.fan_out.drops.backlog_abandoned == 2
     assert core.broker.destinations.open("a0").dropped == 2
     assert core.broker.fan_out.delivered == 1

@@ -30,7 +30,7 @@ from trio_stomp.broker.topics._stale import (
 from trio_stomp.frames import Head
 
 FIRST = DESTINATION_OVERHEAD_BYTES
-"""What the first run at a destination costs beside itself."""
+"""The additional cost of the first run at a destination."""
 
 
 class Stale:
@@ -363,7 +363,7 @@ def test_a_sweep_costs_what_has_expired_not_what_is_there():
 
 
 def sweeps(stale: Stale, now: float) -> list[int]:
-    """How many messages each turn's sweep threw away, until there is no more."""
+    """Sweep until nothing is left, and return the number of messages that each turn dropped."""
     lost, is_more = [], True
     while is_more:
         before = stale.queue.size

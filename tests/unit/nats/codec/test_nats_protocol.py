@@ -118,7 +118,7 @@ def test_any_bytes_are_events_or_an_error(data: bytes, step: int) -> None:
 
 
 def test_a_large_message_in_pieces_takes_time_in_proportion() -> None:
-    """Each piece is added to what is there; nothing is looked at again before all is there."""
+    """Each piece is appended once, and nothing is scanned again before the message is complete."""
     decoder, size = NatsDecoder(), 1 << 20
     data = b"MSG a 7 %d\r\n" % size + bytes(size) + b"\r\n"
     pieces = [data[at : at + 1024] for at in range(0, len(data), 1024)]

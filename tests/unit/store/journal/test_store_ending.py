@@ -1,6 +1,6 @@
-"""What is not whole at the end of a journal: never promised, or damaged; and what it must not take.
+"""Incomplete ends of journals: batches without a promise are cut off, damage is quarantined.
 
-A copy that compaction made is one of two: what is wrong with it takes nothing from its original.
+Damage in a copy made by compaction does not affect its original.
 """
 
 import errno
@@ -19,14 +19,14 @@ from trio_stomp.store.journal.format._format import COMMIT, COPY, PUT, SEGMENT_H
 
 
 def flipped(disk: Disk, path: str, at: int) -> Disk:
-    """With one bit of a file changed."""
+    """Return the disk after a kill, with one bit of a file changed."""
     after = killed(disk)
     after.files[path].data[at] ^= 1
     return Disk({path: filled(bytes(file.data)) for path, file in after.files.items()})
 
 
 def records(directory: str, disk: Disk) -> list[tuple[str, Found]]:
-    """Everything that stands in the journal, by file."""
+    """Return all records of the journal, with their files."""
     found = []
     for segment in list_segments(disk, f"{directory}/journal"):
         handle = disk.open(segment.path)
@@ -37,7 +37,7 @@ def records(directory: str, disk: Disk) -> list[tuple[str, Found]]:
 
 
 def copies_beside_originals(directory: str, disk: Disk) -> list[tuple[str, Found]]:
-    """The copies that were made out of a segment which is still there."""
+    """Return the copies of records whose original segment is still there."""
     everything = records(directory, disk)
     put = {id for _, found in everything if found.kind == PUT for id in decode_run(found).ids}
     copies = [(path, found) for path, found in everything if found.kind == COPY]
@@ -45,9 +45,9 @@ def copies_beside_originals(directory: str, disk: Disk) -> list[tuple[str, Found
 
 
 def half_cleaned(directory: str) -> tuple[Disk, dict[int, bytes]]:
-    """A journal in which copies stand beside their originals; and what lives in it.
+    """Return a journal with copies beside their originals, and its live messages.
 
-    So it is from when the copies are written until the oldest segment is removed.
+    It is in this state after the copies are written and before the oldest segment is removed.
     """
     disk, found = Disk(), list[tuple[Disk, dict[int, bytes]]]()
     store, _ = open_store(directory, disk, 4096)

@@ -105,7 +105,7 @@ def test_a_failed_sync_loses_only_what_was_refused(disk: Disk, directory: str) -
         store.append([turn(put(5)), turn(Done([2]))], 2)
     assert list(read_place(store, "a")) == [2, 3, 4]
     assert store.statistics().files == 2
-    # What was not urgent has been written anew, and synced.
+    # The deferred records were written again, and synced.
     after = disk.cut_power(random.Random(0), 0.0)
     assert store.append([turn(put(5))], 2) == 3
     assert list(read_place(store, "a")) == [2, 3, 4, 5]
@@ -142,7 +142,7 @@ def test_a_failed_sync_that_cannot_be_mended_breaks_the_store(
     store: JournalStore, disk: Disk, directory: str, method: str
 ) -> None:
     store.append([turn(put(1))], 0)
-    # What stands in the system's memory only is gone with the failed sync, or is cut.
+    # Data that is only in the system's memory is lost with the failed sync, or cut off.
     disk.fail("sync", errno.EIO)
     disk.fail(method, errno.EIO)
     if method == "truncate":
@@ -241,7 +241,7 @@ def test_a_full_store_refuses_messages_and_takes_what_makes_room(
     small = (Delivered([2]), Done([1]), Forget("k"), DropPlace("none"))
     commit = store.append([turn(*small)], commit)
     assert list(read_place(store, "a")) == list(range(2, refused))
-    # What is finished with is room again, though one message of the first segment stays.
+    # The space of done messages is free again, though the first segment keeps one message.
     for done in range(3, refused):
         commit = store.append([turn(Done([done]))], commit)
     for again in range(refused, refused + 500):
@@ -499,7 +499,7 @@ def test_journal_can_be_listed_while_the_broker_runs(
     assert not any(item.damage for item in found)
     paths = sorted({item.path for item in found})
     assert len(paths) == 2
-    # A batch that is not all there yet is left out; damage elsewhere is told.
+    # An incomplete batch is ignored; damage elsewhere is reported.
     first, last = disk.files[paths[0]].data, disk.files[paths[1]].data
     del last[-1]
     first[first.find(b"two")] ^= 1

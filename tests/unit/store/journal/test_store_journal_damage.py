@@ -71,7 +71,7 @@ def test_a_journal_cut_anywhere_gives_a_prefix_of_its_batches(directory: str) ->
         if size % 10:
             store.close()
             continue
-        # It goes on from there.
+        # The recovered store can be used.
         store.append([Turn([Put("new", recovered.next_id, b"", [b"new"])])], recovered.commit)
         store.close()
         store, again = open_store(directory, cut, BIG)
@@ -129,7 +129,7 @@ def open_and_look(directory: str, disk: Disk) -> tuple[Sequence[str], dict[int, 
 
 
 def look_at(disk: Disk, path: str) -> tuple[Sequence[str], dict[int, bytes]]:
-    """What recovery would find, without all that is to be done before and after it."""
+    """Return the result of recovery, without the steps before and after reading."""
     segment = Segment(1, bytes.fromhex(path[-20:-4]), path)
     replay = Replay(disk, Quarantine("/damaged", disk))
     replay.run([segment], lambda size: None)

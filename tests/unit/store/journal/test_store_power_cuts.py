@@ -29,7 +29,7 @@ def test_confirmed_records_are_there_and_units_are_whole(directory: str, seed: i
         assert recovered.damage == []
         kept += sum(map(len, state.queues.values()))
         torn_units += len(state.units)
-        # It goes on from there, and what was found once is found again.
+        # The recovered store can be used, and later recoveries find the same content.
         first, name = recovered.next_id, STREAMS["/topic/s"]
         put = Put("queue:/queue/a", first, b"destination:/queue/a\n", [b"new"])
         offset = len(streams["/topic/s"])
@@ -47,7 +47,7 @@ def test_confirmed_records_are_there_and_units_are_whole(directory: str, seed: i
 
 
 def killed_disks(directory: str, seed: int, share: float) -> Iterator[Disk]:
-    """What a killed store leaves: all that it wrote can be read, and not all is on the disk."""
+    """Yield the disks of killed stores: all writes are readable, but not all are synced."""
     chance, found = random.Random(seed), list[Disk]()
     life = Life(directory, chance, 4096)
 

@@ -1,4 +1,4 @@
-"""Who is charged for what a journal holds: added up while it is read."""
+"""The payers of a journal's content, summed up while it is read."""
 
 import shutil
 from pathlib import Path

@@ -36,7 +36,7 @@ from trio_stomp.store.streams._log import StreamLog
 
 @define
 class Life:
-    """What was promised to whoever uses a log, while a disk may fail."""
+    """The promises of a stream's log to its user, while a disk may fail."""
 
     disk: DiskFake
     is_begun: bool = False
@@ -132,7 +132,7 @@ def test_a_crash_at_any_step_keeps_what_was_promised() -> None:
 
 
 def leave_empty_files(disk: DiskFake, next: int) -> None:
-    """What commits that failed may have left behind, and a compression that did not end."""
+    """Create the files that failed commits and an unfinished compression may leave behind."""
     disk.create(f"{DIRECTORY}/{0:020}-{0:016x}.packed.part")
     disk.create(f"{DIRECTORY}/{next:020}-{0:016x}.log")
     disk.create(f"{DIRECTORY}/{next:020}-{1:016x}.log")
@@ -197,7 +197,7 @@ def test_a_failure_at_any_step_is_undone(error) -> None:
         try:
             life.live()
         except StoreBroken:
-            # It failed to undo what failed: a restart knows what is there.
+            # Undoing the failed commit failed, too; a restart finds the state.
             disk.fails = fails_on()
         except OSError:
             assert not life.is_begun

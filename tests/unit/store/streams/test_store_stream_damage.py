@@ -33,7 +33,7 @@ def marker_of(path: str) -> bytes:
 
 
 def records(disk: DiskFake, path: str) -> list[tuple[int, int, range]]:
-    """Where each record of a raw file starts and ends, and its offsets."""
+    """Return the start, end and offsets of each record of a raw file."""
     found = walk(bytes(disk.files[path].data), marker_of(path))
     return [(at, end, range(header.first, header.next)) for at, end, header in found if header]
 
@@ -175,7 +175,7 @@ def test_offsets_that_may_have_been_lost_at_the_end_are_not_used_again(
         assert 5 <= leapt <= 3 + (end - at) // 8
         assert read_all(log) == expected(3)
         assert log.find_offset(1) == leapt
-    # What is damaged is not written to, nor cut when a commit is undone.
+    # A damaged file is not written to, nor truncated when a commit is undone.
     log.append([run(log, 1)])
     log.rollback()
     assert open_log(disk).state().next == leapt

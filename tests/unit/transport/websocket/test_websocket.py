@@ -45,7 +45,7 @@ def byte_by_byte(data: bytes) -> list[int]:
 
 
 def server_events(data: bytes) -> list[object]:
-    """What a client makes of bytes from us; it fails on any frame that breaks a rule."""
+    """Return a client's events for bytes of the server; any frame that breaks a rule fails."""
     client = Connection(ConnectionType.CLIENT)
     client.receive_data(data)
     return list(client.events())
@@ -305,7 +305,7 @@ def test_our_close_is_sent_once_and_ends_with_the_answer() -> None:
     assert codec.close(1008, "slow-consumer") == b""
     assert codec.ping(b"") == b""
     assert codec.closed is None
-    # What was under way is still read, but not answered.
+    # Frames that were under way are still read, but not answered.
     assert codec.receive_data(client_frame(0x81, b"x") + client_frame(0x89)) == b"x"
     assert codec.take_replies() == b""
     codec.receive_data(client_frame(0x88, close_body(1008)))
@@ -393,7 +393,7 @@ def test_any_messages_cut_anywhere_give_their_payload(
 
 
 def reference(data: bytes) -> tuple[bytes, int | None, bool]:
-    """What wsproto alone makes of ``data``: payload, close code, whether by the peer."""
+    """Return wsproto's result for ``data``: payload, close code, whether the peer closed."""
     server = Connection(ConnectionType.SERVER)
     server.receive_data(data)
     payload = b""
@@ -430,7 +430,7 @@ def test_right_and_wrong_frames_end_as_wsproto_says(frames: list[bytes], cuts: l
     for other_cuts in (cuts, byte_by_byte(data) if len(data) < 500 else cuts):
         other = make_codec()
         payload, _ = feed(other, data, other_cuts)
-        # Of an invalid message in several frames or pieces, more may have been handed on.
+        # Of an invalid message in several frames or pieces, more may have been passed on.
         assert payload[: len(expected)] == expected
         assert other.closed == codec.closed or code == 1007
         for closed in (codec.closed, other.closed):

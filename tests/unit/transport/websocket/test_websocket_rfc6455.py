@@ -48,13 +48,13 @@ def listed(frames: Iterable[bytes]) -> tuple[bytes, ...]:
 
 @frozen
 class Case:
-    """What a client sends, and what must come of it.
+    """The frames of a client, and the expected results.
 
     Args:
-      frames: The client's, in order.
-      data: STOMP bytes that get through, in order.
-      pongs: Payloads, if each frame is read for itself.
-      code: Of our Close; None = the WebSocket stays open.
+      frames: The client's frames, in order.
+      data: The STOMP bytes that get through, in order.
+      pongs: The payloads of our Pongs, if each frame is read separately.
+      code: The code of our Close; None = the WebSocket stays open.
     """
 
     id: str

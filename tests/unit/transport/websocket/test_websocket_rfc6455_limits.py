@@ -65,7 +65,7 @@ def test_9_1_to_9_6_a_large_message_at_once_in_chops_or_in_fragments(
 
 @pytest.mark.covers("W22")
 def test_a_large_frame_is_never_held() -> None:
-    """What is large is handed on as it comes: nothing of a lie about its length is kept."""
+    """Large frames are passed on in pieces, so a wrong length makes nothing accumulate."""
     codec = WebSocketCodec(max_message_bytes=16 * MIB)
     frame = ws(BINARY, padded(MIB))
     for chunk in pieces(frame, 1000):
