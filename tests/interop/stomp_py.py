@@ -131,5 +131,5 @@ class StompPy(Client):
 
 
 if __name__ == "__main__":
-    told = Arguments.read()
-    sys.exit(Scenario(StompPy(told), lambda: StompPy(told)).run())
+    arguments = Arguments.read()
+    sys.exit(Scenario(StompPy(arguments), lambda: StompPy(arguments)).run())

@@ -120,5 +120,5 @@ class Stompest(Client):
 
 
 if __name__ == "__main__":
-    told = Arguments.read()
-    sys.exit(Scenario(Stompest(told), lambda: Stompest(told)).run())
+    arguments = Arguments.read()
+    sys.exit(Scenario(Stompest(arguments), lambda: Stompest(arguments)).run())

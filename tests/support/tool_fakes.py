@@ -164,21 +164,21 @@ def started(
         yield process, process.stdin, process.stdout, process.stderr
 
 
-class Told(Protocol):
+class OutputOf(Protocol):
     """Runs a tool in this process, and returns its output, with its errors if it fails."""
 
     def __call__(self, *argv: str, code: int = 0) -> str: ...
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Told:
-    def told(*argv: str, code: int = 0) -> str:
+def output_of(capsys: pytest.CaptureFixture[str]) -> OutputOf:
+    def output_of(*argv: str, code: int = 0) -> str:
         assert main(list(argv)) == code
         captured = capsys.readouterr()
         assert (captured.err == "") is (code in (0, 1)) or "error: " in captured.err
         return captured.out if code == 0 else captured.out + captured.err
 
-    return told
+    return output_of
 
 
 def check_refused(ran: Ran, reported: str, code: int = 2) -> None:

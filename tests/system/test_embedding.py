@@ -77,7 +77,7 @@ async def ask(peer: Peer, frame: trio_stomp.Frame, receipt: str = "r") -> None:
             assert answer.command == "MESSAGE"
 
 
-class Told(logging.Handler):
+class Reports(logging.Handler):
     """Records log messages."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Told(logging.Handler):
 
 def new_logger(level: int) -> tuple[logging.Logger, list[str]]:
     logger = logging.Logger("mine", level)
-    logger.addHandler(reported := Told())
+    logger.addHandler(reported := Reports())
     return logger, reported.lines
 
 

@@ -73,14 +73,14 @@ async def test_dead_letters_are_retried_by_their_origin() -> None:
 async def test_unacknowledged_messages_return_to_their_queue() -> None:
     async with served() as broker:
         client, interface = await broker.connect({}), Interface(broker)
-        told = await events(broker, "redeliver")
+        reported = await events(broker, "redeliver")
         await client.subscribe(Q, headers={"ack": "client-individual", "prefetch-count": "9"})
         await client.publish(Q, b"a", b"b", receipt=True)
         await client.receive_many(2)
         session = (await interface.get(f"queue?queue={Q}"))["consumers"][0]["session_id"]
         done = await interface.post(f"redeliver?queue={Q}&session={session}")
         assert done == {"queue": Q, "redelivered": 2}
-        assert await told.next() == ("redeliver", Q, "2 messages")
+        assert await reported.next() == ("redeliver", Q, "2 messages")
         again = await client.receive_many(2)
         assert {each["redelivered"] for each in again} == {"true"}
         reply = await interface.ask("POST", f"redeliver?queue={Q}&session=999")
@@ -93,7 +93,7 @@ async def test_a_stream_is_shown_and_trimmed(tmp_path: Path, is_stored: bool) ->
     policies = {"/topic/log": DestinationPolicy(stream=True)}
     async with served_with(policies, options) as broker:
         client, interface = await broker.connect({}), Interface(broker)
-        told = await events(broker, "trim")
+        reported = await events(broker, "trim")
         await client.subscribe(STREAM, "r", {"from-seq": "1"})
         await client.publish("/topic/log", b"a", b"\xff", b"c" * 9, receipt=True)
         await client.receive_many(2)
@@ -112,7 +112,7 @@ async def test_a_stream_is_shown_and_trimmed(tmp_path: Path, is_stored: bool) ->
         assert (await interface.get(f"records?stream={STREAM}&topic=/topic/x"))["records"] == []
         trimmed = await interface.post(f"trim?stream={STREAM}&offset=2")
         assert trimmed == {"stream": STREAM, "first": 2, "trimmed": 2}
-        assert await told.next() == ("trim", STREAM, "2 records")
+        assert await reported.next() == ("trim", STREAM, "2 records")
         assert (await interface.get(f"records?stream={STREAM}"))["offset"] == 2
         for bad in ("", "&offset=1&time=1"):
             reply = await interface.ask("POST", f"trim?stream={STREAM}{bad}")
@@ -125,7 +125,7 @@ async def test_a_stream_is_shown_and_trimmed(tmp_path: Path, is_stored: bool) ->
 async def test_schedules_and_durable_subscriptions_are_ended() -> None:
     async with served() as broker:
         client, interface = await broker.connect({}), Interface(broker)
-        told = await events(broker, "cancel", "end")
+        reported = await events(broker, "cancel", "end")
         for _ in range(2):
             await client.publish(Q, b"x", headers={"AMQ_SCHEDULED_DELAY": "60000"}, receipt=True)
         listed = await interface.get("schedules?limit=1")
@@ -133,13 +133,13 @@ async def test_schedules_and_durable_subscriptions_are_ended() -> None:
         assert (await interface.get("schedules?user=nobody"))["total"] == 0
         cancelled = await interface.post(f"cancel?id={listed['schedules'][0]['id']}&id=77")
         assert cancelled == {"cancelled": 1}
-        assert await told.next() == ("cancel", "", "1 message")
+        assert await reported.next() == ("cancel", "", "1 message")
         await client.subscribe("/topic/t", "d", {"durable-subscription-name": "n", "ack": "client"})
         await client.fence()
         reply = await interface.ask("POST", "end?name=other")
         assert (reply.status, json.loads(reply.body)["code"]) == (404, "no-such-subscription")
         assert await interface.post("end?name=n&destination=/topic/t") == {"name": "n", "ended": 1}
-        assert await told.next() == ("end", "/topic/t", "n")
+        assert await reported.next() == ("end", "/topic/t", "n")
         assert (await interface.get("durables"))["total"] == 0
 
 
@@ -148,17 +148,17 @@ async def test_a_queue_is_created_and_deleted(tmp_path: Path, is_stored: bool) -
     options = {"data_dir": str(tmp_path)} if is_stored else {}
     async with served(**options) as broker:
         interface = Interface(broker)
-        told = await events(broker, "create", "delete")
+        reported = await events(broker, "create", "delete")
         assert await interface.post(f"create?queue={Q}") == {"queue": Q, "created": True}
         assert await interface.post(f"create?queue={Q}") == {"queue": Q, "created": False}
-        assert await told.next() == ("create", Q, "")
+        assert await reported.next() == ("create", Q, "")
         (queue,) = (await interface.get("queues"))["queues"]
         assert (queue["declared"], queue["input_depth"]) == (True, 0)
     async with served(**options) as broker:
         interface = Interface(broker)
         if not is_stored:
             await interface.post(f"create?queue={Q}")
-        told = await events(broker, "delete")
+        reported = await events(broker, "delete")
         client = await broker.connect({})
         await client.subscribe(Q, headers={"ack": "client"})
         await client.fence()
@@ -174,18 +174,18 @@ async def test_a_queue_is_created_and_deleted(tmp_path: Path, is_stored: bool) -
             "purged": 1,
         }
         await client.expect_error("queue-deleted")
-        assert await told.next() == ("delete", Q, "1 messages purged")
+        assert await reported.next() == ("delete", Q, "1 messages purged")
         assert (await interface.get("queues"))["total"] == 0
 
 
 async def test_a_message_is_sent_with_headers_and_any_body() -> None:
     async with served() as broker:
         client, interface = await broker.connect({}), Interface(broker)
-        told = await events(broker, "send")
+        reported = await events(broker, "send")
         body = bytes(range(256)) * 1000
         sent = await interface.post(f"send?destination={Q}&header=a:b:c&header=d%3A%0A", body)
         assert sent == {"destination": Q, "receipt": {"stored": "memory"}}
-        assert await told.next() == ("send", Q, "1 message")
+        assert await reported.next() == ("send", Q, "1 message")
         await client.subscribe(Q)
         message = await client.receive()
         assert (message.body, message["a"], message["d"]) == (body, "b:c", "\n")

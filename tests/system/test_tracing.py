@@ -107,8 +107,8 @@ async def test_in_a_request_and_its_answer(data_dir: str) -> None:
         async def answer() -> None:
             async with client.subscribe("/queue/questions") as questions:
                 check(question := await questions.receive())
-                told = {**TRACE, "correlation-id": question.headers["correlation-id"]}
-                await client.send(question.headers["reply-to"], "y", headers=told)
+                reported = {**TRACE, "correlation-id": question.headers["correlation-id"]}
+                await client.send(question.headers["reply-to"], "y", headers=reported)
 
         nursery.start_soon(answer)
         check(await client.request("/queue/questions", timeout_s=20, headers=TRACE))

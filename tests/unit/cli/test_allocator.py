@@ -117,8 +117,8 @@ print(faults())
 def test_memory_of_a_large_message_is_reused() -> None:
     """In a process of its own: it is for ever. As glibc comes, these are 10,000 faults."""
     command = [sys.executable, "-c", FAULTS]
-    told = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60)
-    assert int(told.stdout) < 1000
+    printed = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60)
+    assert int(printed.stdout) < 1000
 
 
 @pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"])

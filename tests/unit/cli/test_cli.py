@@ -94,8 +94,8 @@ def test_help_is_complete(
     with pytest.raises(SystemExit) as caught:
         parse(["--help"])
     assert caught.value.code == 0
-    told = capsys.readouterr().out
-    text = " ".join(told.split())
+    printed = capsys.readouterr().out
+    text = " ".join(printed.split())
     for spec in options():
         assert spec.flag in text
         # A narrow terminal breaks words at their hyphens.
@@ -106,6 +106,6 @@ def test_help_is_complete(
     for alias in ("--ttl MS", "--writers N", "TTL=5000", "compatibility with stompica"):
         assert alias in text
     for word in ("-q ", "--queuetype", "-s DIR", "-w DIR", "-c SECONDS", "store --help"):
-        assert word in told
+        assert word in printed
     assert text.count("(default: ") == len(options())
-    assert max(map(len, told.splitlines())) <= 100
+    assert max(map(len, printed.splitlines())) <= 100

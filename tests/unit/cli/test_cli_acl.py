@@ -6,8 +6,8 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.tool_fakes import Told
-from tests.support.tool_fakes import told as told
+from tests.support.tool_fakes import OutputOf
+from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli.commands import _acl
 from trio_stomp.cli.commands._acl import main
@@ -34,10 +34,10 @@ class Ask(Protocol):
 
 
 @pytest.fixture
-def ask(told: Told) -> Ask:
+def ask(output_of: OutputOf) -> Ask:
     def ask(file: Path | None, *words: str, code: int = 0) -> str:
         chosen = ["--acl-file", str(file)] if file is not None else []
-        return told("acl", "test", *chosen, *words, code=code)
+        return output_of("acl", "test", *chosen, *words, code=code)
 
     return ask
 
@@ -74,8 +74,8 @@ def test_the_verdict(file: Path, words: list[str], code: int, verdict: str, ask:
 
 
 def test_every_part_of_a_composite_must_be_allowed(file: Path, ask: Ask):
-    told = ask(file, "alice", "receive", "/topic/x,/topic/secret,y", code=1)
-    first, second, third = told.splitlines()
+    printed = ask(file, "alice", "receive", "/topic/x,/topic/secret,y", code=1)
+    first, second, third = printed.splitlines()
     assert first.startswith("allowed by ")
     assert second.startswith("denied by ")
     assert "'/topic/y'" in third
@@ -93,15 +93,15 @@ def test_every_part_of_a_composite_must_be_allowed(file: Path, ask: Ask):
     ],
 )
 def test_need_for_the_monitor_right_is_reported(words: list[str], code: int, lines: int, ask: Ask):
-    told = ask(None, *words, code=code).splitlines()
-    assert len(told) == lines
-    is_noted = told[-1].startswith("note: the broker's own topics require monitor, not ")
+    printed = ask(None, *words, code=code).splitlines()
+    assert len(printed) == lines
+    is_noted = printed[-1].startswith("note: the broker's own topics require monitor, not ")
     assert is_noted is (lines > 1)
 
 
 def test_for_programs(file: Path, ask: Ask):
-    told = ask(file, "--json", "alice", "receive", "/topic/x,/queue/y", code=1)
-    assert json.loads(told) == {
+    printed = ask(file, "--json", "alice", "receive", "/topic/x,/queue/y", code=1)
+    assert json.loads(printed) == {
         "user": "alice",
         "action": "receive",
         "destination": "/topic/x,/queue/y",
@@ -127,7 +127,7 @@ def test_for_programs(file: Path, ask: Ask):
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "expected"),
     [
         (["test", "alice", "sent", "/topic/x"], "unknown action 'sent'; did you mean send?"),
         (["test", "alice", "x", "/topic/x"], "unknown action 'x'; there are send, receive"),
@@ -145,8 +145,8 @@ def test_for_programs(file: Path, ask: Ask):
         ([], "acl: the following arguments are required: COMMAND"),
     ],
 )
-def test_a_bad_option_is_an_error_of_one_line(argv: list[str], told: str):
-    with pytest.raises(OptionError, match=told) as caught:
+def test_a_bad_option_is_an_error_of_one_line(argv: list[str], expected: str):
+    with pytest.raises(OptionError, match=expected) as caught:
         main(argv)
     assert "\n" not in str(caught.value)
 
@@ -158,30 +158,32 @@ def test_a_client_that_is_called_like_an_option(file: Path, ask: Ask):
 # check
 
 
-def test_a_file_is_counted(file: Path, told: Told):
+def test_a_file_is_counted(file: Path, output_of: OutputOf):
     counts = f"{file}: 3 rules, 1 group, no certificates, no warnings\n"
-    assert told("acl", "check", str(file)) == counts
-    assert "no warnings" in told("acl", "check", str(EXAMPLE))
+    assert output_of("acl", "check", str(file)) == counts
+    assert "no warnings" in output_of("acl", "check", str(EXAMPLE))
 
 
-def test_a_rule_that_never_decides_is_warned_of(file: Path, told: Told):
+def test_a_rule_that_never_decides_is_warned_of(file: Path, output_of: OutputOf):
     with file.open("a") as more:
         more.write("[[rule]]\ndeny = 'send'\nto = '/topic/a'\n")
-    out = told("acl", "check", str(file))
+    out = output_of("acl", "check", str(file))
     assert out.startswith(f"warning: {file}:13 (rule 4) never decides: {file}:6 (rule 2) precedes")
     assert out.endswith(", 1 warning\n")
 
 
-def test_only_so_many_pairs_are_compared(file: Path, told: Told, monkeypatch: pytest.MonkeyPatch):
+def test_only_so_many_pairs_are_compared(
+    file: Path, output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(_acl, "MAX_COMPARED", 1)
-    assert "note: not all pairs of 3 rules were compared\n" in told("acl", "check", str(file))
+    assert "note: not all pairs of 3 rules were compared\n" in output_of("acl", "check", str(file))
 
 
 # show
 
 
-def test_the_rules_are_listed(file: Path, told: Told):
-    assert told("acl", "show", "--acl-file", str(file)).splitlines() == [
+def test_the_rules_are_listed(file: Path, output_of: OutputOf):
+    assert output_of("acl", "show", "--acl-file", str(file)).splitlines() == [
         f"1  deny receive to '/topic/secret' for every logged-in user  [{file}:3 (rule 1)]",
         "2  allow send, receive to '/topic/**', '/queue/{user}' for every logged-in user"
         f"  [{file}:6 (rule 2)]",
@@ -190,13 +192,13 @@ def test_the_rules_are_listed(file: Path, told: Told):
     ]
 
 
-def test_without_a_file_the_built_in_rules_are_listed(told: Told):
-    lines = told("acl", "show").splitlines()
+def test_without_a_file_the_built_in_rules_are_listed(output_of: OutputOf):
+    lines = output_of("acl", "show").splitlines()
     assert lines[0] == "1  allow everything to '**' for group 'admin'  [built-in rule 1]"
     assert len(lines) == 6
 
 
-def test_names_cannot_drive_the_terminal(file: Path, told: Told, ask: Ask):
+def test_names_cannot_drive_the_terminal(file: Path, output_of: OutputOf, ask: Ask):
     file.write_text('[[rule]]\nallow="send"\nto="a\\u001b[2J"\nuser="\\u0007"\n')
-    out = told("acl", "show", "--acl-file", str(file)) + ask(file, "\x07", "send", "a\x1b[2J")
+    out = output_of("acl", "show", "--acl-file", str(file)) + ask(file, "\x07", "send", "a\x1b[2J")
     assert out.replace("\n", "").isprintable()

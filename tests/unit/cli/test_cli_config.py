@@ -46,9 +46,9 @@ def test_check_counts_what_it_read(run, write: Write):
         "no file was read: well; no options, no policies of destinations, no rules\n",
     )
     path = write("[listen]\nport = 1\n[destinations.a]\n" + RULE)
-    told = f"{path}: well; 1 option, 1 policy of destinations, 1 rule\n"
-    assert run("check", path) == (0, told)
-    assert run("check", "--config", path) == (0, told)
+    printed = f"{path}: well; 1 option, 1 policy of destinations, 1 rule\n"
+    assert run("check", path) == (0, printed)
+    assert run("check", "--config", path) == (0, printed)
     more = write("[server]\nlinger_s = 1\n[destinations.b]\n" + RULE, "conf.d/y.toml")
     assert run("check", path) == (
         0,
@@ -60,9 +60,9 @@ def test_check_tells_what_does_not_count(run, write: Write, monkeypatch: pytest.
     path = write("[listen]\nport = 1\n[destinations.a]\n")
     later = write("[listen]\nport = 2\n[destinations.a]\n", "conf.d/y.toml")
     monkeypatch.setenv("TRIO_STOMP__LISTEN__PORT", "3")
-    code, told = run("check", path)
+    code, printed = run("check", path)
     assert code == 0
-    assert told.splitlines()[:-1] == [
+    assert printed.splitlines()[:-1] == [
         f"note: {path}:2: port = 1 does not count; TRIO_STOMP__LISTEN__PORT says 3",
         f"note: {later}:2: port = 2 does not count; TRIO_STOMP__LISTEN__PORT says 3",
         f'note: {path}:3: the policy "a" does not count; {later}:3 has one, too',
@@ -90,7 +90,7 @@ def test_check_reads_the_files_that_settings_name(run, write: Write):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["check", "none.toml"], "none.toml: no such file or directory"),
         (["check", "--prot", "1"], "unknown option --prot; did you mean --port?"),
@@ -105,11 +105,11 @@ def test_check_reads_the_files_that_settings_name(run, write: Write):
         (["import", "a", "--port"], "config import: unknown argument '--port' (--help)"),
     ],
 )
-def test_mistake_is_reported(words: list[str], told: str, write: Write):
+def test_mistake_is_reported(words: list[str], expected: str, write: Write):
     write("", "x")
     with pytest.raises(OptionError) as caught:
         main(words)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(expected)
 
 
 @pytest.mark.parametrize("command", ["check", "show", "diff", "import"])
@@ -129,15 +129,15 @@ def test_show_lists_every_option_as_toml_with_its_source(run, write: Write):
         "[destinations.'/queue/a']\nttl_ms = 5\n" + RULE
     )
     later = write("[listen]\n\nport = 2\n[destinations.'/queue/a']\nttl_ms = 6\n", "conf.d/y.toml")
-    code, told = run("show", path, "--max-headers", "7")
+    code, printed = run("show", path, "--max-headers", "7")
     assert code == 0
-    assert f"port = 2  # {later}:3; not 1, as {path}:2 says\n" in told
-    assert 'host = "127.0.0.1"  # default\n' in told
-    assert "max_headers = 7  # --max-headers\n" in told
-    assert f'[destinations."/queue/a"]  # {later}:4; not as {path}:5 says\nttl_ms = 6\n' in told
-    assert told.endswith(f"\n# Rules, in the order of evaluation:\n# {path}:7 (rule 1): allow\n")
-    assert "secret" not in told
-    tables = tomllib.loads(told)
+    assert f"port = 2  # {later}:3; not 1, as {path}:2 says\n" in printed
+    assert 'host = "127.0.0.1"  # default\n' in printed
+    assert "max_headers = 7  # --max-headers\n" in printed
+    assert f'[destinations."/queue/a"]  # {later}:4; not as {path}:5 says\nttl_ms = 6\n' in printed
+    assert printed.endswith(f"\n# Rules, in the order of evaluation:\n# {path}:7 (rule 1): allow\n")
+    assert "secret" not in printed
+    tables = tomllib.loads(printed)
     assert list(tables) == [*dict.fromkeys(spec.group for spec in options()), "destinations"]
     for spec in options():
         assert spec.name in tables[spec.group]
@@ -151,9 +151,9 @@ def test_show_what_is_changed_and_the_defaults(run, write: Write):
         0,
         '[listen]\nport = 5  # port=5\n\n[log]\nlog_level = "debug"  # --log-level\n',
     )
-    code, told = run("show", "--defaults", "none.toml")
+    code, printed = run("show", "--defaults", "none.toml")
     assert code == 0
-    tables = tomllib.loads(told)
+    tables = tomllib.loads(printed)
     assert {name: value for table in tables.values() for name, value in table.items()} == {
         spec.name: spec.default for spec in options()
     }
@@ -165,23 +165,23 @@ def test_show_for_programs(run, write: Write, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TRIO_STOMP__LISTEN__PORT", "2")
     monkeypatch.setenv("TRIO_STOMP__STORE__STORE_URL", "x://a:secret@b/c")
     code, text = run("show", "--json", path)
-    told = json.loads(text)
+    printed = json.loads(text)
     assert code == 0
-    assert told["files"] == [path, later]
-    assert told["options"]["listen.port"] == {
+    assert printed["files"] == [path, later]
+    assert printed["options"]["listen.port"] == {
         "value": 2,
         "default": 61613,
         "source": "TRIO_STOMP__LISTEN__PORT",
         "live": False,
         "overridden": [{"value": 1, "source": f"{path}:2"}],
     }
-    assert told["options"]["server.linger_s"]["live"] is True
-    assert told["options"]["store.store_url"]["value"] == "x://a:***@b/c"
-    assert len(told["options"]) == len(options())
-    assert told["destinations"] == [
+    assert printed["options"]["server.linger_s"]["live"] is True
+    assert printed["options"]["store.store_url"]["value"] == "x://a:***@b/c"
+    assert len(printed["options"]) == len(options())
+    assert printed["destinations"] == [
         {"pattern": "a", "policy": {}, "source": f"{later}:1", "overridden": [f"{path}:3"]}
     ]
-    assert told["rules"] == [f"{path}:5 (rule 1)"]
+    assert printed["rules"] == [f"{path}:5 (rule 1)"]
     code, text = run("show", "--json", "--changed")
     assert list(json.loads(text)["options"]) == ["listen.port", "store.store_url"]
     assert json.loads(text)["rules"] is None
@@ -189,9 +189,9 @@ def test_show_for_programs(run, write: Write, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_name_of_a_file_stays_in_its_line(run, write: Write):
     path = write("[listen]\nport = 1\n", "a\n[server].toml")
-    code, told = run("show", "--changed", path)
+    code, printed = run("show", "--changed", path)
     assert code == 0
-    assert tomllib.loads(told) == {"listen": {"port": 1}}
+    assert tomllib.loads(printed) == {"listen": {"port": 1}}
 
 
 # diff
@@ -237,20 +237,20 @@ DEBIAN = """\
 
 def imported(write: Write, run: Callable[..., tuple[int, str]], text: str) -> tuple[Settings, str]:
     """Return the import of a stompserver file: as settings, and as text."""
-    code, told = run("import", write(text, "stompserver.conf"))
+    code, printed = run("import", write(text, "stompserver.conf"))
     assert code == 0
-    return load(write(told, "made.toml")).settings, told
+    return load(write(printed, "made.toml")).settings, printed
 
 
 def test_import_of_debians_file(run, write: Write):
-    settings, told = imported(write, run, DEBIAN)
+    settings, printed = imported(write, run, DEBIAN)
     assert settings == Settings()
-    assert '[listen]\nhost = "127.0.0.1"\nport = 61613\n' in told
-    comments = told.partition("# Not here:\n")[2].splitlines()
+    assert '[listen]\nhost = "127.0.0.1"\nport = 61613\n' in printed
+    comments = printed.partition("# Not here:\n")[2].splitlines()
     assert [line.split()[1] for line in comments] == [
         ":daemon:", ":logdir:", ":pidfile:", ":group:", ":user:",
     ]  # fmt: skip
-    assert '#   :user: "stompserver" - say User= of the systemd unit' in told
+    assert '#   :user: "stompserver" - say User= of the systemd unit' in printed
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_import_of_each_setting(run, write: Write, text: str, values: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (":queue: fille\n", ':queue: "fille", which stompserver treated as memory'),
         (":queue: file\n:storage: /s\n", 'The directory "/s" must exist before the broker'),
@@ -306,18 +306,20 @@ def test_import_of_each_setting(run, write: Write, text: str, values: dict[str, 
         (':zz: "a\tb"\n', ':zz: "a\\tb" - stompserver has no such setting\n'),
     ],
 )
-def test_settings_without_an_equivalent_become_comments(run, write: Write, text: str, told: str):
-    assert told in imported(write, run, text)[1]
+def test_settings_without_an_equivalent_become_comments(
+    run, write: Write, text: str, expected: str
+):
+    assert expected in imported(write, run, text)[1]
 
 
 def test_empty_sections_are_not_printed(run, write: Write):
-    _, told = imported(write, run, ":queue: file\n:storage: /s\n")
-    assert "Relative" not in told
+    _, printed = imported(write, run, ":queue: file\n:storage: /s\n")
+    assert "Relative" not in printed
     assert "Not here" not in imported(write, run, ":port: 1\n:debug: false\n")[1]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (":port: x\n", "AT1: port is 'x', but must be a whole number"),
         ("\n# c\n:port: -1\n", "AT3: port is -1, but must be 0 or more"),
@@ -340,11 +342,11 @@ def test_empty_sections_are_not_printed(run, write: Write):
         (":a: |\n", "must be a plain text, number or truth"),
     ],
 )
-def test_setting_that_is_not_simple_is_refused(write: Write, text: str, told: str):
+def test_setting_that_is_not_simple_is_refused(write: Write, text: str, expected: str):
     path = write(text, "stompserver.conf")
     with pytest.raises(OptionError) as caught:
         main(["import", path])
-    assert told.replace("AT", f"{path}:", 1) in str(caught.value)
+    assert expected.replace("AT", f"{path}:", 1) in str(caught.value)
     assert str(caught.value).startswith(path)
 
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from tests.support.files import save
-from tests.support.tool_fakes import Terminal, Told, fake_site, run
-from tests.support.tool_fakes import told as told
+from tests.support.tool_fakes import OutputOf, Terminal, fake_site, run
+from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.cli import _main
 from trio_stomp.cli._tool import BAD_OPTION, CANNOT, time_ms
 from trio_stomp.cli.commands._manage import _kinds, _messages
@@ -22,69 +22,73 @@ Q = "/queue/q"
 
 
 @pytest.fixture
-def url(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(output_of: OutputOf, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A broker whose queue has three messages."""
     with threaded_broker() as broker:
         url = f"stomp://{broker.host}:{broker.port}"
         monkeypatch.setenv("TRIO_STOMP_URL", url)
         for kind in ("apple", "pear", "apple"):
-            told("send", Q, f"a {kind}", "-H", f"kind:{kind}")
+            output_of("send", Q, f"a {kind}", "-H", f"kind:{kind}")
         yield url
 
 
-def test_messages_are_shown(told: Told, url: str) -> None:
-    lines = told("peek", Q, "--selector", "kind = 'apple'", "--bytes", "3").splitlines()
+def test_messages_are_shown(output_of: OutputOf, url: str) -> None:
+    lines = output_of("peek", Q, "--selector", "kind = 'apple'", "--bytes", "3").splitlines()
     assert [line.strip() for line in lines[1::2]] == ["a a ...", "a a ..."]
     assert "kind:apple" in lines[0]
     assert lines[-1] == f"{Q}: 2 shown, 3 waiting"
-    shown = json.loads(told("peek", Q, "--offset", "1", "--count", "1", "--json"))
+    shown = json.loads(output_of("peek", Q, "--offset", "1", "--count", "1", "--json"))
     assert [each["body"] for each in shown["messages"]] == ["a pear"]
     assert (shown["queue"], shown["total"]) == (Q, 3)
 
 
 def test_all_messages_are_shown_page_by_page(
-    told: Told, url: str, monkeypatch: pytest.MonkeyPatch
+    output_of: OutputOf, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_messages, "LISTED", 2)
     for most, bodies in (("3", 3), ("2", 2), ("9", 3)):
-        assert told("peek", Q, "--count", most).count("bytes") == bodies
-    assert told("dlq", "show", Q, "--exact").count("bytes") == 3
+        assert output_of("peek", Q, "--count", most).count("bytes") == bodies
+    assert output_of("dlq", "show", Q, "--exact").count("bytes") == 3
 
 
-def test_messages_are_chosen_by_body_time_and_id(told: Told, url: str) -> None:
-    shown = json.loads(told("peek", Q, "--body", "pear", "--since", "1h", "--json"))
+def test_messages_are_chosen_by_body_time_and_id(output_of: OutputOf, url: str) -> None:
+    shown = json.loads(output_of("peek", Q, "--body", "pear", "--since", "1h", "--json"))
     (message,) = shown["messages"]
     assert message["body"] == "a pear"
-    assert told("peek", Q, "--until", "1h").endswith(f"{Q}: 0 shown, 3 waiting\n")
-    purge = told("purge", Q, "--id", message["message_id"], "--id", "none-1", "--yes")
+    assert output_of("peek", Q, "--until", "1h").endswith(f"{Q}: 0 shown, 3 waiting\n")
+    purge = output_of("purge", Q, "--id", message["message_id"], "--id", "none-1", "--yes")
     assert purge == f"{Q}: 1 purged\n"
 
 
-def test_definitions_are_carried_to_another_broker(told: Told, url: str, tmp_path: Path) -> None:
-    told("create", "/queue/new")
+def test_definitions_are_carried_to_another_broker(
+    output_of: OutputOf, url: str, tmp_path: Path
+) -> None:
+    output_of("create", "/queue/new")
     for kind in ("toml", "json"):
-        exported = told("export", "--format", kind)
+        exported = output_of("export", "--format", kind)
         assert "/queue/new" in exported
         file = save(tmp_path / kind, exported)
-        assert told("import", file) == "0 queues created, 1 existed\n"
+        assert output_of("import", file) == "0 queues created, 1 existed\n"
     with threaded_broker() as broker:
         where = ("--url", f"stomp://{broker.host}:{broker.port}")
-        dry = told("import", file, "--dry-run", *where).splitlines()
+        dry = output_of("import", file, "--dry-run", *where).splitlines()
         assert dry[:2] == ["1 queues would be created, 0 existed", "  /queue/new"]
-        assert json.loads(told("import", file, "--json", *where))["created"] == ["/queue/new"]
-        assert told("ls", "queues", "--names", *where) == "/queue/new\n"
-    assert "/nowhere cannot be read: No such file" in told("import", "/nowhere", code=BAD_OPTION)
+        assert json.loads(output_of("import", file, "--json", *where))["created"] == ["/queue/new"]
+        assert output_of("ls", "queues", "--names", *where) == "/queue/new\n"
+    assert "/nowhere cannot be read: No such file" in output_of(
+        "import", "/nowhere", code=BAD_OPTION
+    )
     bad = save(tmp_path / "bad", "version = 7")
-    assert "the body has no definitions" in told("import", bad, code=CANNOT)
+    assert "the body has no definitions" in output_of("import", bad, code=CANNOT)
 
 
-def test_settings_and_policies_are_listed_with_their_source(told: Told, url: str) -> None:
-    assert "default" in told("ls", "settings", "--name", "max_connections")
-    assert "ttl_ms" in told("show", "setting", "ttl_ms")
-    assert told("ls", "policies").startswith("pattern")
+def test_settings_and_policies_are_listed_with_their_source(output_of: OutputOf, url: str) -> None:
+    assert "default" in output_of("ls", "settings", "--name", "max_connections")
+    assert "ttl_ms" in output_of("show", "setting", "ttl_ms")
+    assert output_of("ls", "policies").startswith("pattern")
 
 
-def test_a_broker_reads_its_files_again(told: Told, tmp_path: Path) -> None:
+def test_a_broker_reads_its_files_again(output_of: OutputOf, tmp_path: Path) -> None:
     users = tmp_path / "users"
     save(users, "u:geheim\n")
     rules = save(tmp_path / "acl", '[[rule]]\nuser = "u"\nallow = ["admin"]\nto = "DIAG"\n')
@@ -97,20 +101,20 @@ def test_a_broker_reads_its_files_again(told: Told, tmp_path: Path) -> None:
             "--passcode-file",
             save(tmp_path / "p", "geheim"),
         )
-        assert told("reload", *login) == "the broker has read its files again\n"
+        assert output_of("reload", *login) == "the broker has read its files again\n"
         users.write_text("u")
-        assert "error: " in told("reload", *login, code=CANNOT)
+        assert "error: " in output_of("reload", *login, code=CANNOT)
 
 
-def test_a_queue_is_created_and_deleted(told: Told, url: str) -> None:
-    assert told("create", "/queue/new") == "/queue/new: created\n"
-    assert told("create", "/queue/new") == "/queue/new: existed\n"
-    assert told("delete", "/queue/new", "--yes") == "/queue/new: deleted, 0 messages purged\n"
-    assert "error: " in told("delete", Q, "--yes", code=CANNOT)
-    assert told("delete", Q, "--force", "--yes") == f"{Q}: deleted, 3 messages purged\n"
+def test_a_queue_is_created_and_deleted(output_of: OutputOf, url: str) -> None:
+    assert output_of("create", "/queue/new") == "/queue/new: created\n"
+    assert output_of("create", "/queue/new") == "/queue/new: existed\n"
+    assert output_of("delete", "/queue/new", "--yes") == "/queue/new: deleted, 0 messages purged\n"
+    assert "error: " in output_of("delete", Q, "--yes", code=CANNOT)
+    assert output_of("delete", Q, "--force", "--yes") == f"{Q}: deleted, 3 messages purged\n"
 
 
-def test_unacknowledged_messages_return_to_their_queue(told: Told, url: str) -> None:
+def test_unacknowledged_messages_return_to_their_queue(output_of: OutputOf, url: str) -> None:
     async def hold() -> None:
         async with (
             open_client(url) as client,
@@ -123,26 +127,29 @@ def test_unacknowledged_messages_return_to_their_queue(told: Told, url: str) -> 
     trio.run(hold)
 
 
-def test_streams_are_listed_and_trimmed(told: Told) -> None:
+def test_streams_are_listed_and_trimmed(output_of: OutputOf) -> None:
     with threaded_broker(diag_interval_s=0.05) as broker:
         where = ("--url", broker.url)
-        told("subscribe", "/stream/DIAG", "--from", "first", "--count", "5", *where)
-        assert told("ls", "streams", "--names", *where) == "/stream/DIAG\n"
-        assert "first                    0\n" in told("show", "stream", "/stream/DIAG", *where)
-        trimmed = told("trim", "/stream/DIAG", "--offset", "3", "--yes", *where)
+        output_of("subscribe", "/stream/DIAG", "--from", "first", "--count", "5", *where)
+        assert output_of("ls", "streams", "--names", *where) == "/stream/DIAG\n"
+        assert "first                    0\n" in output_of("show", "stream", "/stream/DIAG", *where)
+        trimmed = output_of("trim", "/stream/DIAG", "--offset", "3", "--yes", *where)
         assert trimmed == "/stream/DIAG: 3 removed, the first is 3\n"
 
 
-def test_messages_are_moved_and_purged(told: Told, url: str) -> None:
-    assert told("move", Q, "/queue/r", "--count", "2") == f"{Q}: 2 moved to /queue/r\n"
-    assert json.loads(told("move", Q, "/queue/r", "--json")) == {
+def test_messages_are_moved_and_purged(output_of: OutputOf, url: str) -> None:
+    assert output_of("move", Q, "/queue/r", "--count", "2") == f"{Q}: 2 moved to /queue/r\n"
+    assert json.loads(output_of("move", Q, "/queue/r", "--json")) == {
         "queue": Q,
         "to": "/queue/r",
         "moved": 1,
     }
     purge = ("purge", "/queue/r", "--yes")
-    assert told(*purge, "--selector", "kind = 'pear'") == "/queue/r: 1 purged\n"
-    assert json.loads(told(*purge, "--json", "--no-progress")) == {"queue": "/queue/r", "purged": 2}
+    assert output_of(*purge, "--selector", "kind = 'pear'") == "/queue/r: 1 purged\n"
+    assert json.loads(output_of(*purge, "--json", "--no-progress")) == {
+        "queue": "/queue/r",
+        "purged": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -157,7 +164,7 @@ def test_messages_are_moved_and_purged(told: Told, url: str) -> None:
     ],
 )
 def test_a_purge_asks_first(
-    told: Told,
+    output_of: OutputOf,
     url: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -169,38 +176,38 @@ def test_a_purge_asks_first(
     captured = capsys.readouterr()
     assert question in captured.err
     assert captured.out == "nothing was changed\n"
-    assert told("peek", Q).endswith("3 waiting\n")
+    assert output_of("peek", Q).endswith("3 waiting\n")
 
 
-def test_a_queue_is_paused_and_shown(told: Told, url: str) -> None:
-    assert told("pause", Q) == f"{Q}: paused\n"
-    lines = told("show", "queue", Q).splitlines()
+def test_a_queue_is_paused_and_shown(output_of: OutputOf, url: str) -> None:
+    assert output_of("pause", Q) == f"{Q}: paused\n"
+    lines = output_of("show", "queue", Q).splitlines()
     assert ["input_depth", "3"] in [line.split() for line in lines]
     assert ["paused", "yes"] in [line.split() for line in lines]
     assert ["policy.overflow", "reject"] in [line.split() for line in lines]
-    assert json.loads(told("resume", Q, "--json")) == {"queue": Q, "paused": False}
-    assert "no queue" in told("show", "queue", "/queue/none", code=CANNOT)
+    assert json.loads(output_of("resume", Q, "--json")) == {"queue": Q, "paused": False}
+    assert "no queue" in output_of("show", "queue", "/queue/none", code=CANNOT)
 
 
-def test_things_are_listed_and_a_connection_is_closed(told: Told, url: str) -> None:
-    assert Q in told("ls", "queues")
-    assert json.loads(told("ls", "queues", "--json"))[0]["input_depth"] == 3
-    assert told("ls", "queues", "--names", "--name", "/queue/*") == f"{Q}\n"
-    assert told("ls", "destinations", "--count", "1", "--sort", "enqueued").count(Q) == 1
-    assert told("ls", "subscriptions").startswith("destination")
-    assert json.loads(told("ls", "connections", "--json"))[0]["session_id"]
-    assert "tcp" in told("ls", "connections")
-    assert told("show", "destination", Q).startswith(f"destination              {Q}\n")
-    assert "process.uptime_s" in told("show", "overview")
-    assert "no session" in told("close", "12", code=CANNOT)
-    assert "no session" in told("show", "connection", "12", code=CANNOT)
+def test_things_are_listed_and_a_connection_is_closed(output_of: OutputOf, url: str) -> None:
+    assert Q in output_of("ls", "queues")
+    assert json.loads(output_of("ls", "queues", "--json"))[0]["input_depth"] == 3
+    assert output_of("ls", "queues", "--names", "--name", "/queue/*") == f"{Q}\n"
+    assert output_of("ls", "destinations", "--count", "1", "--sort", "enqueued").count(Q) == 1
+    assert output_of("ls", "subscriptions").startswith("destination")
+    assert json.loads(output_of("ls", "connections", "--json"))[0]["session_id"]
+    assert "tcp" in output_of("ls", "connections")
+    assert output_of("show", "destination", Q).startswith(f"destination              {Q}\n")
+    assert "process.uptime_s" in output_of("show", "overview")
+    assert "no session" in output_of("close", "12", code=CANNOT)
+    assert "no session" in output_of("show", "connection", "12", code=CANNOT)
 
 
-def test_errors_say_what_was_done_before(told: Told, url: str) -> None:
-    assert "there is no queue '/queue/none'" in told("peek", "/queue/none", code=CANNOT)
-    assert "nobody is subscribed" in told("move", Q, "/topic/t", code=CANNOT)
-    assert "invalid choice: 'foo'" in told("ls", "foo", code=BAD_OPTION)
-    assert "did you mean purge?" in told("purge_queue", code=BAD_OPTION)
+def test_errors_say_what_was_done_before(output_of: OutputOf, url: str) -> None:
+    assert "there is no queue '/queue/none'" in output_of("peek", "/queue/none", code=CANNOT)
+    assert "nobody is subscribed" in output_of("move", Q, "/topic/t", code=CANNOT)
+    assert "invalid choice: 'foo'" in output_of("ls", "foo", code=BAD_OPTION)
+    assert "did you mean purge?" in output_of("purge_queue", code=BAD_OPTION)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +220,9 @@ def test_errors_say_what_was_done_before(told: Told, url: str) -> None:
         (200, b"", "status 200"),
     ],
 )
-def test_answers_of_other_brokers(told: Told, status: int, body: bytes, text: str) -> None:
+def test_answers_of_other_brokers(output_of: OutputOf, status: int, body: bytes, text: str) -> None:
     with fake_site({"/api/v1/messages": (status, body)}) as site:
-        out = told("peek", Q, "--url", f"http://127.0.0.1:{site.port}", code=CANNOT)
+        out = output_of("peek", Q, "--url", f"http://127.0.0.1:{site.port}", code=CANNOT)
         assert text in out
 
 
@@ -229,22 +236,22 @@ def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "purge:  25 %" in captured.err
 
 
-def test_a_thing_of_a_list_is_shown_by_its_name(told: Told, url: str) -> None:
+def test_a_thing_of_a_list_is_shown_by_its_name(output_of: OutputOf, url: str) -> None:
     async def subscribe() -> None:
         for name, topic in (("prices", "/topic/a"), ("prices", "/topic/b"), ("x", "/topic/a")):
             async with open_client(url) as client, client.subscribe(topic, durable=name):
                 pass
 
     trio.run(subscribe)
-    assert told("ls", "durables").count("away") == 3
-    shown = told("show", "durable", "prices").splitlines()
+    assert output_of("ls", "durables").count("away") == 3
+    shown = output_of("show", "durable", "prices").splitlines()
     assert [line.split()[1] for line in shown if line.startswith("destination ")] == [
         "/topic/a",
         "/topic/b",
     ]
-    assert len(json.loads(told("show", "durable", "prices", "--json"))) == 2
-    assert json.loads(told("show", "durable", "x", "--json"))["name"] == "x"
-    out = told("show", "durable", "pri", code=CANNOT)
+    assert len(json.loads(output_of("show", "durable", "prices", "--json"))) == 2
+    assert json.loads(output_of("show", "durable", "x", "--json"))["name"] == "x"
+    out = output_of("show", "durable", "pri", code=CANNOT)
     assert "there is no durable 'pri'; trio-stomp ls durables lists them" in out
 
 

@@ -13,8 +13,8 @@ import trio
 import trio.testing
 
 from tests.support.files import save
-from tests.support.tool_fakes import PATIENCE_S, Told, free_port, run, started
-from tests.support.tool_fakes import told as told
+from tests.support.tool_fakes import PATIENCE_S, OutputOf, free_port, run, started
+from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base import OptionError
 from trio_stomp.cli._lines import Outgoing
 from trio_stomp.cli.commands._messages._source import paced
@@ -89,34 +89,36 @@ def test_messages_are_sent_at_an_interval() -> None:
     assert [round(each - times[0], 2) for each in times] == [0.0, 1.0, 4.0]
 
 
-def test_a_message_is_sent_many_times(broker: ThreadedBroker, told: Told) -> None:
-    assert told("send", "/queue/m1", "x", "--count", "300") == "300 sent: 300 stored memory\n"
-    out = told("subscribe", "/queue/m1", "--count", "300", "--for", "30", "--format", "{n}")
+def test_a_message_is_sent_many_times(broker: ThreadedBroker, output_of: OutputOf) -> None:
+    assert output_of("send", "/queue/m1", "x", "--count", "300") == "300 sent: 300 stored memory\n"
+    out = output_of("subscribe", "/queue/m1", "--count", "300", "--for", "30", "--format", "{n}")
     assert out.split() == [f"{number}" for number in range(1, 301)]
 
 
-def test_ctrl_c_ends_sending_with_the_total(broker: ThreadedBroker, told: Told) -> None:
+def test_ctrl_c_ends_sending_with_the_total(broker: ThreadedBroker, output_of: OutputOf) -> None:
     line = ("send", "/queue/m2", "x", "--count", "9", "--interval", "3000")
     with started(*line, TRIO_STOMP_URL=broker.url) as (process, _, stdout, _):
-        assert told("subscribe", "/queue/m2", "--count", "1", "--for", "30") == "x\n"
+        assert output_of("subscribe", "/queue/m2", "--count", "1", "--for", "30") == "x\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130
         assert stdout.read() == "1 sent: 1 stored memory\n"
 
 
-def test_messages_are_printed_with_where_they_came_from(broker: ThreadedBroker, told: Told) -> None:
+def test_messages_are_printed_with_where_they_came_from(
+    broker: ThreadedBroker, output_of: OutputOf
+) -> None:
     for _ in range(3):
-        told("send", "/queue/m3", "two apples", "-H", "kind:apple")
+        output_of("send", "/queue/m3", "two apples", "-H", "kind:apple")
     take = ("subscribe", "/queue/m3", "--count", "1", "--for", "30")
-    assert told(*take, "-v") == "/queue/m3 two apples\n"
-    first, *rest = told(*take, "-vv").split("\n")
+    assert output_of(*take, "-v") == "/queue/m3 two apples\n"
+    first, *rest = output_of(*take, "-vv").split("\n")
     assert first.startswith("/queue/m3  message-id:")
     assert first.endswith(" kind:apple")
     assert rest == ["two apples", "", ""]
-    assert told(*take, "--format", "{header:kind}\\t{body}") == "apple\ttwo apples\n"
+    assert output_of(*take, "--format", "{header:kind}\\t{body}") == "apple\ttwo apples\n"
 
 
-def test_the_login_comes_from_the_environment(tmp_path: Path, told: Told) -> None:
+def test_the_login_comes_from_the_environment(tmp_path: Path, output_of: OutputOf) -> None:
     users = save(tmp_path / "users", "u:geheim\n")
     with threaded_broker(passwd_file=users) as broker:
         variables = {"TRIO_STOMP_URL": broker.url, "TRIO_STOMP_LOGIN": "u"}
@@ -136,9 +138,9 @@ def test_the_login_comes_from_the_environment(tmp_path: Path, told: Told) -> Non
     "line", [["--json", "--url", "{url}", "dlq", "ls"], ["dlq", "--url={url}", "--json", "ls"]]
 )
 def test_options_may_stand_before_the_command(
-    shared_broker: ThreadedBroker, told: Told, line: list[str]
+    shared_broker: ThreadedBroker, output_of: OutputOf, line: list[str]
 ) -> None:
-    assert told(*(word.format(url=shared_broker.url) for word in line)) == "[]\n"
+    assert output_of(*(word.format(url=shared_broker.url) for word in line)) == "[]\n"
 
 
 # Requests.
@@ -155,53 +157,55 @@ def replying(broker: ThreadedBroker, queue: str, *options: str) -> Iterator[IO[s
         assert stdout.readline().endswith((" answered\n", " failed\n"))
 
 
-def test_requests_are_answered(broker: ThreadedBroker, told: Told) -> None:
+def test_requests_are_answered(broker: ThreadedBroker, output_of: OutputOf) -> None:
     with replying(broker, "/queue/r1", "{n}: {body} of {header:from}", "-H", "type:answer"):
         ask = ("request", "/queue/r1", "-H", "from:me", "--timeout", "30")
-        assert told(*ask, "hello") == "1: hello of me\n"
-        assert told(*ask, "hello", "--format", "{header:type}") == "answer\n"
+        assert output_of(*ask, "hello") == "1: hello of me\n"
+        assert output_of(*ask, "hello", "--format", "{header:type}") == "answer\n"
         lines = "\n".join(map(str, range(3, 403)))
         ran = run("send", "--request", *ask[1:], "--lines", stdin=lines, TRIO_STOMP_URL=broker.url)
         assert ran.stdout.splitlines() == [f"{n}: {n} of me" for n in range(3, 403)]
 
 
-def test_a_command_answers_requests(broker: ThreadedBroker, told: Told) -> None:
+def test_a_command_answers_requests(broker: ThreadedBroker, output_of: OutputOf) -> None:
     code = "import sys; print(sys.stdin.read() + sys.argv[1]); sys.exit(sys.argv[1] == 'bad')"
     command = f'{sys.executable} -c "{code}" {{header:word}}'
     with replying(broker, "/queue/r2", "--command", command) as errors:
         ask = ("request", "/queue/r2", "a", "-H")
-        assert told(*ask, "word:b; echo $HOME", "--timeout", "30") == "ab; echo $HOME\n\n"
+        assert output_of(*ask, "word:b; echo $HOME", "--timeout", "30") == "ab; echo $HOME\n\n"
         # A request without an answer becomes a dead letter.
-        assert "no answer within 1 s" in told(*ask, "word:bad", "--timeout", "1", code=1)
+        assert "no answer within 1 s" in output_of(*ask, "word:bad", "--timeout", "1", code=1)
         assert "the command ended with 1" in errors.readline()
-        told("send", "/queue/r2", "no reply-to")
+        output_of("send", "/queue/r2", "no reply-to")
         assert "it has no reply-to" in errors.readline()
-    assert told("dlq", "show", "r2", "--json").count('"message_id"') == 2
+    assert output_of("dlq", "show", "r2", "--json").count('"message_id"') == 2
 
 
 def test_a_command_that_cannot_be_run_answers_nothing(
-    broker: ThreadedBroker, told: Told, tmp_path: Path
+    broker: ThreadedBroker, output_of: OutputOf, tmp_path: Path
 ) -> None:
     body = save(tmp_path / "body", "a\0b")
     with replying(broker, "/queue/r5", "--command", "echo {body}") as errors:
-        told("send", "/queue/r5", "--file", body, "-H", "reply-to:/queue/answers")
+        output_of("send", "/queue/r5", "--file", body, "-H", "reply-to:/queue/answers")
         assert "the command cannot be run: embedded null byte" in errors.readline()
 
 
-def test_an_answer_that_the_broker_refuses_is_given_up(broker: ThreadedBroker, told: Told) -> None:
+def test_an_answer_that_the_broker_refuses_is_given_up(
+    broker: ThreadedBroker, output_of: OutputOf
+) -> None:
     with replying(broker, "/queue/r3") as errors:
-        told("send", "/queue/r3", "evil", "-H", "reply-to:/topic/*")
+        output_of("send", "/queue/r3", "evil", "-H", "reply-to:/topic/*")
         assert errors.readline().startswith("/topic/*: ")
         while "the broker refuses its answer" not in (line := errors.readline()):
             assert "connect" in line
-        assert told("request", "/queue/r3", "good", "--timeout", "30") == "good\n"
-    assert "evil" in told("dlq", "show", "r3")
+        assert output_of("request", "/queue/r3", "good", "--timeout", "30") == "good\n"
+    assert "evil" in output_of("dlq", "show", "r3")
 
 
 def test_an_answer_that_does_not_come_in_time_is_an_error(
-    broker: ThreadedBroker, told: Told
+    broker: ThreadedBroker, output_of: OutputOf
 ) -> None:
-    out = told("request", "/queue/r4", "x", "--timeout", "0.2", code=1)
+    out = output_of("request", "/queue/r4", "x", "--timeout", "0.2", code=1)
     assert out == "trio-stomp request: error: /queue/r4: no answer within 0.2 s\n"
 
 

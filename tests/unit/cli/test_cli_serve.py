@@ -158,9 +158,9 @@ def test_the_log_is_for_people_on_a_terminal_and_json_otherwise(
     assert line.count("\n") == 1
     assert line.startswith("{") == is_json
     if is_json:
-        told = json.loads(line)
-        assert told.pop("time").endswith("+00:00")
-        assert told == {
+        printed = json.loads(line)
+        assert printed.pop("time").endswith("+00:00")
+        assert printed == {
             "level": "info",
             "message": "tcp closed: a\nb",
             "connection": "7",
@@ -176,8 +176,8 @@ def test_a_bug_is_one_line_of_json_too() -> None:
             raise ZeroDivisionError("bug")
         except ZeroDivisionError:
             logger.exception("a bug")
-    told = json.loads(stream.getvalue())
-    assert "ZeroDivisionError: bug" in told["traceback"]
+    printed = json.loads(stream.getvalue())
+    assert "ZeroDivisionError: bug" in printed["traceback"]
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ class FakeServer:
         self.obeys = obeys
         self.stops = 0
         self.reloads = 0
-        self.told = trio.Event()
+        self.reported = trio.Event()
 
     async def reload(self, settings: object = None) -> None:
         self.reloads += 1
@@ -258,7 +258,7 @@ class FakeServer:
 
     def stop(self) -> None:
         self.stops += 1
-        self.told.set()
+        self.reported.set()
 
     async def serve(
         self, settings: Settings, *, task_status: trio.TaskStatus["FakeServer"]
@@ -266,7 +266,7 @@ class FakeServer:
         if self.error is not None:
             raise self.error
         task_status.started(self)
-        await self.told.wait()
+        await self.reported.wait()
         if not self.obeys:
             await trio.sleep_forever()
 
@@ -321,7 +321,7 @@ async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "text"),
+    ("error", "expected", "text"),
     [
         (OptionError("users:3: no colon"), OptionError, "users:3"),
         (OSError(errno.EADDRINUSE, "Address already in use"), CannotListen, "in use; stop"),
@@ -329,10 +329,10 @@ async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
     ],
 )
 async def test_errors_before_it_listens(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, told: type[Exception], text: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception], text: str
 ) -> None:
     install(monkeypatch, FakeServer(error))
-    with pytest.raises(told, match=text):
+    with pytest.raises(expected, match=text):
         await run(Settings())
 
 

@@ -22,8 +22,8 @@ from tests.support.stores import fill
 from tests.support.tls import authority
 from tests.support.tool_fakes import (
     FakeSite,
+    OutputOf,
     Terminal,
-    Told,
     answering,
     check_refused,
     fake_site,
@@ -31,7 +31,7 @@ from tests.support.tool_fakes import (
     run,
     run_unread,
 )
-from tests.support.tool_fakes import told as told
+from tests.support.tool_fakes import output_of as output_of
 from trio_stomp._version import __version__
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _connect_options, _hints, _http_get, _main, main
@@ -88,11 +88,11 @@ def test_every_command_has_its_help(name: str, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as caught:
         main([name, "--help"])
     assert caught.value.code == 0
-    told = capsys.readouterr().out
-    assert told.startswith("usage: trio-stomp")
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: trio-stomp")
     with pytest.raises(SystemExit):
         main(["help", name])
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == printed
 
 
 @pytest.mark.parametrize("word", ["version", "-V", "--version"])
@@ -140,7 +140,7 @@ def test_commands_without_a_broker_import_none(line: str, code: int, heavy: set[
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("helth", "unknown command 'helth'; did you mean health? (trio-stomp --help lists all)"),
         ("qqq", "unknown command 'qqq' (trio-stomp --help lists all)"),
@@ -219,7 +219,7 @@ def test_commands_without_a_broker_import_none(line: str, code: int, heavy: set[
     ],
 )
 def test_a_mistake_is_one_line_with_its_remedy(
-    line: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    line: str, expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.delenv("TRIO_STOMP_PASSCODE", raising=False)
@@ -227,7 +227,7 @@ def test_a_mistake_is_one_line_with_its_remedy(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("trio-stomp")
-    assert told in captured.err
+    assert expected in captured.err
     assert captured.err.count("\n") == 1
 
 
@@ -285,8 +285,8 @@ def test_numbers_that_are_refused(parse: Callable[[str], object], text: str) -> 
 
 
 def test_numbers_of_the_command_line() -> None:
-    told = (seconds("0.5"), count("1"), size_in_bytes("0"), port_number("65535"))
-    assert told == (0.5, 1, 0, 65535)
+    printed = (seconds("0.5"), count("1"), size_in_bytes("0"), port_number("65535"))
+    assert printed == (0.5, 1, 0, 65535)
     with pytest.raises(argparse.ArgumentTypeError, match="from 0 to 65535"):
         port_number("65536")
 
@@ -429,7 +429,7 @@ def test_own_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"", "its first line is empty"),
         (b"\nx", "its first line is empty"),
@@ -439,10 +439,10 @@ def test_own_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("\u00e4".encode(), "its first line is not a token"),
     ],
 )
-def test_a_file_that_holds_no_token(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_file_that_holds_no_token(tmp_path: Path, content: bytes, expected: str) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    with pytest.raises(OptionError, match=told):
+    with pytest.raises(OptionError, match=expected):
         read_access(namespace(token_file=str(file)))
 
 
@@ -514,7 +514,7 @@ def test_a_long_list_is_read_page_by_page(site: FakeSite, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("list", "[1]"),
         ("text", "nothing"),
@@ -525,10 +525,10 @@ def test_a_long_list_is_read_page_by_page(site: FakeSite, monkeypatch: pytest.Mo
         ("none", "the broker has no management interface: it is older"),
     ],
 )
-def test_an_answer_that_does_not_do(site: FakeSite, name: str, told: str) -> None:
+def test_an_answer_that_does_not_do(site: FakeSite, name: str, expected: str) -> None:
     with pytest.raises(CannotDo) as caught:
         site_of(site).operate("GET", name)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -550,24 +550,24 @@ def test_answer_without_text_is_reported_by_its_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [("http://x..y:1", "no such host"), ("http://nowhere.invalid:1", "no such host")],
 )
-def test_a_host_that_is_not_there(url: str, told: str) -> None:
-    with pytest.raises(Unreachable, match=told):
+def test_a_host_that_is_not_there(url: str, expected: str) -> None:
+    with pytest.raises(Unreachable, match=expected):
         Site(parse_url(url), None).get("/")
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         (b"ERROR\nmessage:what?\n\n\0", r"answers, but not like a broker \(BadStatusLine\)"),
         (b"", r"answers, but not like a broker \(RemoteDisconnected\)"),
         (None, "no answer in time; is the broker running there"),
     ],
 )
-def test_something_else_answers(said: bytes | None, told: str) -> None:
-    with answering(said) as port, pytest.raises(Unreachable, match=told):
+def test_something_else_answers(said: bytes | None, expected: str) -> None:
+    with answering(said) as port, pytest.raises(Unreachable, match=expected):
         Site(Address("127.0.0.1", port, False), None).get("/", 0.1 if said is None else 10.0)
 
 
@@ -607,16 +607,16 @@ def test_a_certificate_that_is_not_trusted_has_its_remedy_in_every_tool(
         words = line.split()
         address = f"127.0.0.1:{broker.port}"
         assert main([*words, "--url", f"stomps://{address}"]) in (1, 2)
-        told = "".join(capsys.readouterr())
-        assert "its certificate is not trusted: " in told
-        assert "; name its certificate authority with --ca-file" in told
+        printed = "".join(capsys.readouterr())
+        assert "its certificate is not trusted: " in printed
+        assert "; name its certificate authority with --ca-file" in printed
         if words == ["health"]:
             assert main([*words, "--url", f"stomps://{address}", "--insecure-tls"]) == 0
             trusting = [*words, "--url", f"stomps://{address}", "--ca-file", authority().file]
             assert main(trusting) == 0
         if words[0] not in ("dlq", "subs", "explain", "reload", "health"):
             assert main([*words, "--url", f"wss://{address}"]) == 1
-            assert told.partition("its")[2] == capsys.readouterr().err.partition("its")[2]
+            assert printed.partition("its")[2] == capsys.readouterr().err.partition("its")[2]
 
 
 @pytest.mark.parametrize("tool", ["health", "send"])
@@ -635,7 +635,7 @@ def test_trusted_authority_may_be_a_variable(tool: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "expected"),
     [
         (20, "name its certificate authority with --ca-file"),
         (10, "the broker needs a new one"),
@@ -643,14 +643,14 @@ def test_trusted_authority_may_be_a_variable(tool: str, tmp_path: Path) -> None:
         (None, "check scheme and port of --url"),
     ],
 )
-def test_each_failure_of_tls_has_its_remedy(code: int | None, told: str) -> None:
+def test_each_failure_of_tls_has_its_remedy(code: int | None, expected: str) -> None:
     cause: ssl.SSLError = ssl.SSLError("wrong version number")
     if code is not None:
         cause = ssl.SSLCertVerificationError("what")
         cause.verify_code = code
     failed = ConnectFailed("no connection")
     failed.__cause__ = cause
-    assert remedy_of(failed) == remedy_of(cause) == told
+    assert remedy_of(failed) == remedy_of(cause) == expected
 
 
 def test_the_health_of_a_broker_that_speaks_tls_only() -> None:
@@ -693,14 +693,16 @@ READY, UNREADY = {"/readyz": (200, b"ok\n")}, {"/readyz": (503, b"it stops\n")}
         ({}, 1, ": not healthy: nothing\n"),
     ],
 )
-def test_health(pages: dict[str, tuple[int, bytes]], code: int, line: str, told: Told) -> None:
+def test_health(
+    pages: dict[str, tuple[int, bytes]], code: int, line: str, output_of: OutputOf
+) -> None:
     with fake_site(pages) as site:
-        assert told("health", "--url", site.url, code=code) == f"{site.url}{line}"
+        assert output_of("health", "--url", site.url, code=code) == f"{site.url}{line}"
 
 
-def test_health_as_json(told: Told) -> None:
+def test_health_as_json(output_of: OutputOf) -> None:
     with fake_site(HEALTHY) as site:
-        answer = json.loads(told("health", "--json", "--url", site.url))
+        answer = json.loads(output_of("health", "--json", "--url", site.url))
     assert answer == {
         "healthy": True,
         "reachable": True,
@@ -713,9 +715,9 @@ def test_health_as_json(told: Told) -> None:
 def test_missing_broker_is_exit_code_2() -> None:
     ran = run("health", "--json", "--url", f"http://127.0.0.1:{free_port()}")
     assert (ran.returncode, ran.stderr) == (2, "")
-    told = json.loads(ran.stdout)
-    assert (told["healthy"], told["reachable"]) == (False, False)
-    assert "connection refused" in told["reason"]
+    printed = json.loads(ran.stdout)
+    assert (printed["healthy"], printed["reachable"]) == (False, False)
+    assert "connection refused" in printed["reason"]
 
 
 # explain
@@ -747,9 +749,9 @@ def explaining(answer: object) -> AbstractContextManager[FakeSite]:
     return fake_site({"/api/v1/explain": (200, json.dumps(answer).encode())})
 
 
-def test_explain_for_people(told: Told) -> None:
+def test_explain_for_people(output_of: OutputOf) -> None:
     with explaining(ANSWER) as site:
-        lines = told("explain", "a.1-5", "--url", site.url).splitlines()
+        lines = output_of("explain", "a.1-5", "--url", site.url).splitlines()
     assert lines == [
         "delivered, \\x1b[31mnot acknowledged",
         "        -1.500 s  sent (destination /topic/a, session 7)",
@@ -772,9 +774,11 @@ def test_explain_for_people(told: Told) -> None:
     ],
     ids=["facts", "of-another-shape"],
 )
-def test_each_fact_of_an_explanation_has_a_line(answer: object, lines: str, told: Told) -> None:
+def test_each_fact_of_an_explanation_has_a_line(
+    answer: object, lines: str, output_of: OutputOf
+) -> None:
     with explaining(answer) as site:
-        assert told("explain", "a-1", "--url", site.url) == lines
+        assert output_of("explain", "a-1", "--url", site.url) == lines
 
 
 @pytest.mark.parametrize(
@@ -786,9 +790,11 @@ def test_each_fact_of_an_explanation_has_a_line(answer: object, lines: str, told
         (["--destination", "d", "--user", "u"], {"destination": "d", "user": "u"}),
     ],
 )
-def test_explain_asks_the_broker(line: list[str], question: dict[str, str], told: Told) -> None:
+def test_explain_asks_the_broker(
+    line: list[str], question: dict[str, str], output_of: OutputOf
+) -> None:
     with explaining(ANSWER) as site:
-        assert json.loads(told("explain", *line, "--json", "--url", site.url)) == ANSWER
+        assert json.loads(output_of("explain", *line, "--json", "--url", site.url)) == ANSWER
         target = urlsplit(site.asked[0][0])
     assert json.loads(parse_qs(target.query)["q"][0]) == question
 
@@ -833,16 +839,16 @@ def test_bash_completes() -> None:
         "_ask trio-stomp send --passcode\n_ask trio-stomp dlq ls --tok\n"
     )
     ran = subprocess.run(["bash", "-c", script + ask], capture_output=True, text=True, check=False)
-    told = ran.stdout.splitlines()
-    assert told == [
+    printed = ran.stdout.splitlines()
+    assert printed == [
         *("health", "retry", "--max-body-bytes", "client-individual"),
         *("--selector", "--passcode-file", "--token-file"),
     ]
 
 
-def test_without_shtab_it_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shtab_it_is_named(output_of: OutputOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
-    assert told("completion", "bash", code=1) == (
+    assert output_of("completion", "bash", code=1) == (
         "trio-stomp completion: error: this needs shtab, which is not installed: "
         "pip install shtab\n"
     )

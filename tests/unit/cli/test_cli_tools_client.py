@@ -17,15 +17,15 @@ import trio
 from tests.support.files import save
 from tests.support.tool_fakes import (
     PATIENCE_S,
+    OutputOf,
     Terminal,
-    Told,
     check_refused,
     environment,
     run,
     run_unread,
     started,
 )
-from tests.support.tool_fakes import told as told
+from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _session, main
 from trio_stomp.cli._connect_options import Address
@@ -83,7 +83,7 @@ def test_the_command_line_wins_over_the_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("x", "line 7 is not valid JSON"),
         ("[" * 99_999, "line 7 is not valid JSON"),
@@ -101,10 +101,10 @@ def test_the_command_line_wins_over_the_line() -> None:
         ('{"destination": "d", "body": "", "body_base64": ""}', "has both body and body_base64"),
     ],
 )
-def test_a_line_that_is_none(line: str, told: str) -> None:
+def test_a_line_that_is_none(line: str, expected: str) -> None:
     with pytest.raises(OptionError) as caught:
         read_line(line, "", {}, "line 7")
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_headers_of_the_command_line() -> None:
@@ -127,15 +127,15 @@ def test_headers_of_one_hop_are_not_sent_again() -> None:
 # send
 
 
-def test_fate_of_a_message_is_printed(told: Told) -> None:
-    assert told("send", "/queue/s1", "hello") == "sent to /queue/s1: stored memory\n"
-    assert told("send", "/topic/s1", "hello") == "sent to /topic/s1: matched 0\n"
+def test_fate_of_a_message_is_printed(output_of: OutputOf) -> None:
+    assert output_of("send", "/queue/s1", "hello") == "sent to /queue/s1: stored memory\n"
+    assert output_of("send", "/topic/s1", "hello") == "sent to /topic/s1: matched 0\n"
     hint = "the name of a queue begins with /queue/"
-    missed = told("send", "queue/s1", "hello")
+    missed = output_of("send", "queue/s1", "hello")
     assert missed == f"sent to queue/s1: matched 0, hint {hint}\n"
-    line = json.loads(told("send", "/queue/s1", "hello", "--json"))
+    line = json.loads(output_of("send", "/queue/s1", "hello", "--json"))
     assert line == {"destination": "/queue/s1", "receipt": {"stored": "memory"}}
-    out = told("subscribe", "/queue/s1", "--count", "2", "--for", "30")
+    out = output_of("subscribe", "/queue/s1", "--count", "2", "--for", "30")
     assert out == "hello\nhello\n"
 
 
@@ -155,7 +155,7 @@ def test_bodies_come_from_many_places(broker: ThreadedBroker, tmp_path: Path) ->
 @pytest.fixture(autouse=True)
 def _environment_of_tools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools in this process and in others know the broker."""
-    if {"broker", "told"} & {*request.fixturenames}:
+    if {"broker", "output_of"} & {*request.fixturenames}:
         url = request.getfixturevalue("broker").url
         monkeypatch.setattr(
             "tests.support.tool_fakes.environment",
@@ -174,15 +174,15 @@ def test_lines_keep_their_order(broker: ThreadedBroker, tmp_path: Path) -> None:
     assert ran.stdout.splitlines() == lines
 
 
-def test_printed_message_can_be_sent(told: Told) -> None:
+def test_printed_message_can_be_sent(output_of: OutputOf) -> None:
     for number in range(3):
-        told("send", "/queue/s4", f"body {number}", "-H", f"n:{number}")
-    taken = told("subscribe", "/queue/s4", "--json", "--count", "3", "--for", "30")
+        output_of("send", "/queue/s4", f"body {number}", "-H", f"n:{number}")
+    taken = output_of("subscribe", "/queue/s4", "--json", "--count", "3", "--for", "30")
     ran = run("send", "--json", stdin=taken + "\n\n")
     assert [json.loads(line)["receipt"] for line in ran.stdout.splitlines()] == [
         {"stored": "memory"}
     ] * 3
-    again = told("subscribe", "/queue/s4", "--json", "--count", "3", "--for", "30")
+    again = output_of("subscribe", "/queue/s4", "--json", "--count", "3", "--for", "30")
     found = [json.loads(line) for line in again.splitlines()]
     assert [(each["body"], each["headers"]["n"]) for each in found] == [
         (f"body {number}", f"{number}") for number in range(3)
@@ -190,7 +190,7 @@ def test_printed_message_can_be_sent(told: Told) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stdin", "told"),
+    ("stdin", "expected"),
     [
         ('{"body": "a"}\n{"bdy": "b"}\n', "line 2 of standard input: unknown key 'bdy'"),
         ('{"body": "a"}\n{"headers": {"ack": "x", "receipt-id": "y"}, "x": 1}', "unknown key 'x'"),
@@ -198,7 +198,7 @@ def test_printed_message_can_be_sent(told: Told) -> None:
     ],
 )
 def test_a_mistake_in_the_middle_tells_how_far_it_came(
-    broker: ThreadedBroker, stdin: str, told: str
+    broker: ThreadedBroker, stdin: str, expected: str
 ) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "trio_stomp", "send", "/topic/s5", "--json"],
@@ -209,37 +209,37 @@ def test_a_mistake_in_the_middle_tells_how_far_it_came(
     )
     error = ran.stderr.decode()
     assert ran.returncode == 2
-    assert told in error
+    assert expected in error
     assert error.endswith("(1 messages were confirmed before that)\n")
     assert ran.stdout.count(b"\n") == 1
 
 
-def test_unreadable_or_unsendable_input_is_refused(told: Told) -> None:
-    out = told("send", "d", "--file", "/", code=2)
+def test_unreadable_or_unsendable_input_is_refused(output_of: OutputOf) -> None:
+    out = output_of("send", "d", "--file", "/", code=2)
     assert "--file / cannot be read: Is a directory" in out
-    assert "the header receipt is written by the client" in told(
+    assert "the header receipt is written by the client" in output_of(
         "send", "/topic/a", "x", "-H", "receipt:5", code=2
     )
 
 
 def test_little_is_on_its_way_where_messages_are_large(
-    tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pipeline, "BYTES_AT_ONCE", 10)
     file = tmp_path / "lines"
     file.write_text("x" * 100 + "\nshort\nshort\n\n" + "y" * 70_000)
-    out = told("send", "/topic/s8", "--lines", "--file", str(file))
+    out = output_of("send", "/topic/s8", "--lines", "--file", str(file))
     assert out == "5 sent: 5 matched 0\n"
 
 
 def test_unsendable_input_ends_the_command(
-    tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pipeline, "AT_ONCE", 1)
     file = tmp_path / "lines"
     lines = [{"body": "a"}, {"headers": {"a": "\0"}}, {"body": "never"}]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out = told("send", "/topic/s9", "--json", "--file", str(file), code=2)
+    out = output_of("send", "/topic/s9", "--json", "--file", str(file), code=2)
     assert out.count("receipt") == 1
     assert "contains a NUL, or a line end for which STOMP 1.2 has no escape" in out
     assert out.endswith("(1 messages were confirmed before that)\n")
@@ -264,19 +264,19 @@ def test_missing_broker_is_one_line_with_the_remedy() -> None:
     assert ran.stderr.startswith("trio-stomp send: error: ")
 
 
-def test_a_wrong_login_is_one_line(tmp_path: Path, told: Told) -> None:
+def test_a_wrong_login_is_one_line(tmp_path: Path, output_of: OutputOf) -> None:
     users = save(tmp_path / "users", "u:geheim\n")
     wrong, right = (save(tmp_path / word, f"{word}\n") for word in ("falsch", "geheim"))
     with threaded_broker(passwd_file=users) as broker:
         line = ["send", "/queue/a", "x", "--url", broker.url, "--login", "u", "--passcode-file"]
-        assert "check --login and the passcode" in told(*line, wrong, code=1)
-        assert told(*line, right).startswith("sent to /queue/a")
+        assert "check --login and the passcode" in output_of(*line, wrong, code=1)
+        assert output_of(*line, right).startswith("sent to /queue/a")
         ran = run(*line[:-1], TRIO_STOMP_PASSCODE="geheim")
         assert ran.stdout.startswith("sent to /queue/a")
 
 
 @pytest.mark.parametrize(
-    ("errors", "kind", "told"),
+    ("errors", "kind", "expected"),
     [
         ([ClientError("a"), ClientError("b")], CannotDo, "a!"),
         ([ClientError("a"), KeyboardInterrupt()], KeyboardInterrupt, ""),
@@ -287,7 +287,7 @@ def test_a_wrong_login_is_one_line(tmp_path: Path, told: Told) -> None:
     ],
 )
 def test_only_one_of_many_errors_is_printed(
-    errors: list[BaseException], kind: type[BaseException], told: str
+    errors: list[BaseException], kind: type[BaseException], expected: str
 ) -> None:
     address = Address("h", 1, False)
     found = _session._blame(
@@ -296,7 +296,7 @@ def test_only_one_of_many_errors_is_printed(
         lambda: "!",
     )
     assert type(found) is kind or isinstance(found, kind)
-    assert told in str(found)
+    assert expected in str(found)
 
 
 @pytest.mark.parametrize(
@@ -330,37 +330,37 @@ def test_where_a_stream_begins(text: str, header: str) -> None:
     assert start_of(text) == header
 
 
-def test_fewer_than_wanted_is_exit_1(told: Told) -> None:
+def test_fewer_than_wanted_is_exit_1(output_of: OutputOf) -> None:
     line = ("subscribe", "/queue/t1", "--count", "1", "--for", "0.2")
-    assert told(*line, code=1) == ""
-    assert told("subscribe", "/queue/t1", "--for", "0.2") == ""
+    assert output_of(*line, code=1) == ""
+    assert output_of("subscribe", "/queue/t1", "--for", "0.2") == ""
 
 
-def test_browsing_takes_nothing(told: Told) -> None:
-    told("send", "/queue/t2", "a")
-    told("send", "/queue/t3", "b")
+def test_browsing_takes_nothing(output_of: OutputOf) -> None:
+    output_of("send", "/queue/t2", "a")
+    output_of("send", "/queue/t3", "b")
     for _ in range(2):
-        out = told("subscribe", "/queue/t2", "/queue/t3", "--browse", "--for", "30")
+        out = output_of("subscribe", "/queue/t2", "/queue/t3", "--browse", "--for", "30")
         assert sorted(out.splitlines()) == ["a", "b"]
 
 
-def test_a_selector_and_headers_reach_the_broker(told: Told) -> None:
+def test_a_selector_and_headers_reach_the_broker(output_of: OutputOf) -> None:
     pytest.importorskip("lark")
-    told("send", "/queue/t4", "no", "-H", "type:a")
-    told("send", "/queue/t4", "yes", "-H", "type:b")
+    output_of("send", "/queue/t4", "no", "-H", "type:a")
+    output_of("send", "/queue/t4", "yes", "-H", "type:b")
     line = ("subscribe", "/queue/t4", "--selector", "type = 'b'", "--count", "1", "--for", "30")
-    assert told(*line) == "yes\n"
+    assert output_of(*line) == "yes\n"
 
 
-def test_printed_messages_are_acknowledged(told: Told) -> None:
+def test_printed_messages_are_acknowledged(output_of: OutputOf) -> None:
     for body in ("a", "b"):
-        told("send", "/queue/t5", body)
-    assert told("subscribe", "/queue/t5", "--count", "1", "--for", "30") == "a\n"
-    assert told("subscribe", "/queue/t5", "--browse") == "b\n"
+        output_of("send", "/queue/t5", body)
+    assert output_of("subscribe", "/queue/t5", "--count", "1", "--for", "30") == "a\n"
+    assert output_of("subscribe", "/queue/t5", "--browse") == "b\n"
 
 
-def test_a_stream_from_its_first_message(told: Told) -> None:
-    out = told(
+def test_a_stream_from_its_first_message(output_of: OutputOf) -> None:
+    out = output_of(
         *("subscribe", "/stream/DIAG", "--from", "first", "--count", "2", "--for", "30", "--json"),
     )
     found = [json.loads(line) for line in out.splitlines()]
@@ -368,7 +368,7 @@ def test_a_stream_from_its_first_message(told: Told) -> None:
 
 
 def test_signals_are_handled_before_the_first_line(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader of the output may send a signal. An earlier one would be lost in the background."""
     order: list[str] = []
@@ -386,29 +386,29 @@ def test_signals_are_handled_before_the_first_line(
     monkeypatch.setattr(Printer, "show", printing)
     runs = 12  # tasks that begin together do so in any order
     for number in range(runs):
-        told("send", "/queue/t8", f"{number}")
-        told("subscribe", "/queue/t8", "--count", "1", "--for", "30")
+        output_of("send", "/queue/t8", f"{number}")
+        output_of("subscribe", "/queue/t8", "--count", "1", "--for", "30")
     assert order == ["listens", "prints"] * runs
 
 
-def test_ctrl_c_ends_a_subscriber_in_order(broker: ThreadedBroker, told: Told) -> None:
+def test_ctrl_c_ends_a_subscriber_in_order(broker: ThreadedBroker, output_of: OutputOf) -> None:
     command = ("subscribe", "/queue/t6")
     with started(*command, TRIO_STOMP_URL=broker.url) as (process, _, stdout, stderr):
-        told("send", "/queue/t6", "hello")
+        output_of("send", "/queue/t6", "hello")
         assert stdout.readline() == "hello\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
         assert stderr.read() == ""
-    assert told("subscribe", "/queue/t6", "--browse") == ""
+    assert output_of("subscribe", "/queue/t6", "--browse") == ""
 
 
 def test_messages_not_read_from_the_pipe_are_not_acknowledged(
-    broker: ThreadedBroker, told: Told
+    broker: ThreadedBroker, output_of: OutputOf
 ) -> None:
-    told("send", "/queue/t7", "kept")
+    output_of("send", "/queue/t7", "kept")
     ran = run_unread("subscribe", "/queue/t7", TRIO_STOMP_URL=broker.url)
     assert (ran.returncode, ran.stderr) == (141, b"")
-    assert told("subscribe", "/queue/t7", "/queue/DLQ.t7", "--browse") == "kept\n"
+    assert output_of("subscribe", "/queue/t7", "/queue/DLQ.t7", "--browse") == "kept\n"
 
 
 def test_a_terminal_is_not_driven_by_a_body(
@@ -479,21 +479,21 @@ def kill(
     trio.run(work)
 
 
-def test_dead_letters_are_listed_and_shown(broker: ThreadedBroker, told: Told) -> None:
+def test_dead_letters_are_listed_and_shown(broker: ThreadedBroker, output_of: OutputOf) -> None:
     kill(broker, "/queue/d1", "a\x1b[31m", "b" * 300)
-    rows = json.loads(told("dlq", "ls", "--json"))
+    rows = json.loads(output_of("dlq", "ls", "--json"))
     assert [row["input_depth"] for row in rows if row["destination"] == "/queue/DLQ.d1"] == [2]
-    assert "/queue/DLQ.d1" in told("dlq", "ls")
-    assert "/queue/DLQ.d1" in told("dlq", "ls", "--names").splitlines()
-    lines = told("dlq", "show", "d1").splitlines()
+    assert "/queue/DLQ.d1" in output_of("dlq", "ls")
+    assert "/queue/DLQ.d1" in output_of("dlq", "ls", "--names").splitlines()
+    lines = output_of("dlq", "show", "d1").splitlines()
     assert len(lines) == 5
     assert lines[0].endswith("  6 bytes  rejected after 1 delivery, sent to /queue/d1")
     assert lines[1] == "    a\\x1b[31m"
     assert lines[3] == f"    {'b' * 240} ..."
-    assert len(told("dlq", "show", "d1", "--count", "1").splitlines()) == 3
-    found = json.loads(told("dlq", "show", "d1", "--json", "--count", "1"))
+    assert len(output_of("dlq", "show", "d1", "--count", "1").splitlines()) == 3
+    found = json.loads(output_of("dlq", "show", "d1", "--json", "--count", "1"))
     assert found["messages"][0]["headers"]["x-death-reason"] == "rejected"
-    assert told("dlq", "show", "nobody") == "/queue/DLQ.nobody: 0 shown, 0 waiting\n"
+    assert output_of("dlq", "show", "nobody") == "/queue/DLQ.nobody: 0 shown, 0 waiting\n"
 
 
 @pytest.mark.parametrize(
@@ -505,20 +505,20 @@ def test_how_often_a_dead_letter_was_delivered(count: str, text: str) -> None:
     assert of_dead_letter(message) == f"5 bytes  rejected after {text}, sent to ?"
 
 
-def test_dead_letters_are_sent_again(broker: ThreadedBroker, told: Told) -> None:
+def test_dead_letters_are_sent_again(broker: ThreadedBroker, output_of: OutputOf) -> None:
     kill(broker, "/queue/d2", "a", "b", "c")
-    assert told("dlq", "retry", "d2", "--count", "1") == "/queue/DLQ.d2: 1 sent again\n"
-    out = told("dlq", "retry", "/queue/DLQ.d2", "--exact", "--to", "/queue/d3", "--json")
+    assert output_of("dlq", "retry", "d2", "--count", "1") == "/queue/DLQ.d2: 1 sent again\n"
+    out = output_of("dlq", "retry", "/queue/DLQ.d2", "--exact", "--to", "/queue/d3", "--json")
     assert json.loads(out) == {"queue": "/queue/DLQ.d2", "sent": 2, "left": {}}
-    first = told("subscribe", "/queue/d2", "--json", "--count", "1", "--for", "30")
+    first = output_of("subscribe", "/queue/d2", "--json", "--count", "1", "--for", "30")
     headers = json.loads(first)["headers"]
     assert headers["n"] == "0"
     assert not [name for name in headers if "death" in name or name.startswith("original")]
-    assert told("subscribe", "/queue/d3", "--count", "2", "--for", "30") == "b\nc\n"
-    assert told("dlq", "retry", "d2") == "/queue/DLQ.d2: 0 sent again\n"
+    assert output_of("subscribe", "/queue/d3", "--count", "2", "--for", "30") == "b\nc\n"
+    assert output_of("dlq", "retry", "d2") == "/queue/DLQ.d2: 0 sent again\n"
 
 
-def test_resent_file_is_no_duplicate(broker: ThreadedBroker, told: Told) -> None:
+def test_resent_file_is_no_duplicate(broker: ThreadedBroker, output_of: OutputOf) -> None:
     async def work() -> None:
         async with open_client(broker.url) as client:
             headers = {"x-dedup-id": "7", "AMQ_SCHEDULED_DELAY": "1"}
@@ -527,47 +527,49 @@ def test_resent_file_is_no_duplicate(broker: ThreadedBroker, told: Told) -> None
                 await (await messages.receive()).nack(requeue=False)
 
     trio.run(work)
-    assert told("dlq", "retry", "d8") == "/queue/DLQ.d8: 1 sent again\n"
-    assert told("subscribe", "/queue/d8", "--count", "1", "--for", "30") == "a\n"
+    assert output_of("dlq", "retry", "d8") == "/queue/DLQ.d8: 1 sent again\n"
+    assert output_of("subscribe", "/queue/d8", "--count", "1", "--for", "30") == "a\n"
 
 
-def test_a_message_that_is_no_dead_letter_stays(told: Told) -> None:
-    told("send", "/queue/d4", "x")
-    out = told("dlq", "retry", "/queue/d4", "--exact", code=1)
+def test_a_message_that_is_no_dead_letter_stays(output_of: OutputOf) -> None:
+    output_of("send", "/queue/d4", "x")
+    out = output_of("dlq", "retry", "/queue/d4", "--exact", code=1)
     assert "/queue/d4: 1 stay: no original-destination: it is no dead letter" in out
 
 
 def test_where_a_message_claims_to_be_from_lends_nobody_the_rights_of_who_retries(
-    broker: ThreadedBroker, told: Told
+    broker: ThreadedBroker, output_of: OutputOf
 ) -> None:
     """F4: mallory has an operator send to where he himself may not."""
     kill(broker, "/queue/d9", "evil", headers={"original-destination": "/queue/secret"})
-    assert told("dlq", "retry", "d9") == "/queue/DLQ.d9: 1 sent again\n"
-    assert told("subscribe", "/queue/d9", "--count", "1", "--for", "30") == "evil\n"
+    assert output_of("dlq", "retry", "d9") == "/queue/DLQ.d9: 1 sent again\n"
+    assert output_of("subscribe", "/queue/d9", "--count", "1", "--for", "30") == "evil\n"
 
 
 def test_the_dead_letters_of_several_queues_are_sent_each_to_its_own(
-    broker: ThreadedBroker, told: Told
+    broker: ThreadedBroker, output_of: OutputOf
 ) -> None:
     for name in ("/queue/d10", "/queue/d11"):
         kill(broker, name, name, headers={"max-exceptions": "0"}, requeue=True)
     dead_letters = "/queue/deadletter"
-    assert told("dlq", "retry", dead_letters) == f"{dead_letters}: 2 sent again\n"
+    assert output_of("dlq", "retry", dead_letters) == f"{dead_letters}: 2 sent again\n"
     for name in ("/queue/d10", "/queue/d11"):
-        assert told("subscribe", name, "--count", "1", "--for", "30") == f"{name}\n"
+        assert output_of("subscribe", name, "--count", "1", "--for", "30") == f"{name}\n"
 
 
-def test_a_destination_that_takes_none_leaves_them_dead(broker: ThreadedBroker, told: Told) -> None:
+def test_a_destination_that_takes_none_leaves_them_dead(
+    broker: ThreadedBroker, output_of: OutputOf
+) -> None:
     kill(broker, "/queue/d5", "a")
-    out = told("dlq", "retry", "d5", "--to", "/topic/*", code=1)
+    out = output_of("dlq", "retry", "d5", "--to", "/topic/*", code=1)
     assert "error: " in out
-    rows = json.loads(told("dlq", "ls", "--json"))
+    rows = json.loads(output_of("dlq", "ls", "--json"))
     assert [row["input_depth"] for row in rows if row["destination"] == "/queue/DLQ.d5"] == [1]
 
 
 def test_dead_letters_are_dropped(
     broker: ThreadedBroker,
-    told: Told,
+    output_of: OutputOf,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -577,16 +579,18 @@ def test_dead_letters_are_dropped(
     captured = capsys.readouterr()
     assert captured.err == "Drop messages of /queue/DLQ.d6 for good? [y/N] "
     assert captured.out == "nothing was changed\n"
-    out = told("dlq", "drop", "d6", "--yes", "--count", "1", "--json")
+    out = output_of("dlq", "drop", "d6", "--yes", "--count", "1", "--json")
     assert json.loads(out) == {"queue": "/queue/DLQ.d6", "purged": 1}
-    assert told("dlq", "drop", "d6", "--yes") == "/queue/DLQ.d6: 2 dropped\n"
-    assert told("dlq", "drop", "d6", "--yes") == "/queue/DLQ.d6: 0 dropped\n"
+    assert output_of("dlq", "drop", "d6", "--yes") == "/queue/DLQ.d6: 2 dropped\n"
+    assert output_of("dlq", "drop", "d6", "--yes") == "/queue/DLQ.d6: 0 dropped\n"
 
 
 # subs
 
 
-def test_durable_subscriptions_are_listed_and_ended(broker: ThreadedBroker, told: Told) -> None:
+def test_durable_subscriptions_are_listed_and_ended(
+    broker: ThreadedBroker, output_of: OutputOf
+) -> None:
     async def work() -> None:
         async with (
             open_client(broker.url, client_id="shop") as client,
@@ -600,13 +604,13 @@ def test_durable_subscriptions_are_listed_and_ended(broker: ThreadedBroker, told
             ]
 
     trio.run(work)
-    told("send", "/topic/u1", "1")
-    assert table(told("subs", "ls"))[1:] == [["prices", "shop", "/topic/u1", "away", "1", "0"]]
-    (each,) = json.loads(told("subs", "ls", "--json"))
+    output_of("send", "/topic/u1", "1")
+    assert table(output_of("subs", "ls"))[1:] == [["prices", "shop", "/topic/u1", "away", "1", "0"]]
+    (each,) = json.loads(output_of("subs", "ls", "--json"))
     assert (each["name"], each["destination"], each["waiting"]) == ("prices", "/topic/u1", 1)
-    assert told("subs", "rm", "prices", "--client-id", "shop", "--yes") == "ended 'prices'\n"
-    assert table(told("subs", "ls"))[1:] == []
-    out = told("subs", "rm", "nobody", "--yes", "--json", code=1)
+    assert output_of("subs", "rm", "prices", "--client-id", "shop", "--yes") == "ended 'prices'\n"
+    assert table(output_of("subs", "ls"))[1:] == []
+    out = output_of("subs", "rm", "nobody", "--yes", "--json", code=1)
     assert "error: there is no durable subscription 'nobody'" in out
 
 
@@ -615,7 +619,7 @@ def table(text: str) -> list[list[str]]:
 
 
 def test_of_durable_subscriptions_of_one_name_one_is_ended(
-    broker: ThreadedBroker, told: Told
+    broker: ThreadedBroker, output_of: OutputOf
 ) -> None:
     async def work() -> None:
         for destination in ("/topic/u2", "/topic/u3"):
@@ -626,17 +630,17 @@ def test_of_durable_subscriptions_of_one_name_one_is_ended(
                 pass
 
     trio.run(work)
-    assert "several" in told("subs", "rm", "s", "--yes", code=1)
-    out = told("subs", "rm", "s", "--destination", "/topic/u3", "--yes")
+    assert "several" in output_of("subs", "rm", "s", "--yes", code=1)
+    out = output_of("subs", "rm", "s", "--destination", "/topic/u3", "--yes")
     assert out == "ended 's'\n"
-    assert told("subs", "ls", "--names") == "s\n"
-    assert [row[1] for row in table(told("subs", "ls"))[1:]] == ["/topic/u2"]
-    out = told("subs", "rm", "s", "--yes", "--json")
+    assert output_of("subs", "ls", "--names") == "s\n"
+    assert [row[1] for row in table(output_of("subs", "ls"))[1:]] == ["/topic/u2"]
+    out = output_of("subs", "rm", "s", "--yes", "--json")
     assert json.loads(out) == {"name": "s", "ended": 1}
 
 
 def test_ending_is_asked_for(
-    told: Told, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    output_of: OutputOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     assert main(["subs", "rm", "x", "--destination", "/topic/a"]) == 0
@@ -650,9 +654,9 @@ def test_ending_is_asked_for(
 # bench
 
 
-def test_bench_counts_what_it_sends(told: Told) -> None:
+def test_bench_counts_what_it_sends(output_of: OutputOf) -> None:
     line = ("bench", "--subs", "3", "--seconds", "0.3", "--json")
-    figures = json.loads(told(*line))
+    figures = json.loads(output_of(*line))
     assert figures["sent"] > 0
     assert figures["delivered"] == 3 * figures["sent"]
     assert figures["lost"] == 0
@@ -669,13 +673,13 @@ def test_bench_at_a_steady_rate(broker: ThreadedBroker) -> None:
         assert re.search(line, ran.stdout), ran.stdout
 
 
-def test_lost_deliveries_are_an_error(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_deliveries_are_an_error(output_of: OutputOf, monkeypatch: pytest.MonkeyPatch) -> None:
     async def lose(given: object, run: _bench.Run, tell: object, client: object) -> None:
         run.sent, run.took_s = 2, 1.0
         run.received = [2, 1, 2]
 
     monkeypatch.setattr(_bench, "_measure", lose)
-    out = told("bench", "--subs", "3", code=1)
+    out = output_of("bench", "--subs", "3", code=1)
     assert "bench: error: 1 deliveries did not come within 30 s" in out
 
 
@@ -713,36 +717,36 @@ def schedule(broker: ThreadedBroker, *bodies: str) -> list[str]:
 
 def test_schedules_are_listed_and_cancelled(
     broker: ThreadedBroker,
-    told: Told,
+    output_of: OutputOf,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ids = schedule(broker, "a", "bc", "d")
-    rows = table(told("schedules", "ls"))
+    rows = table(output_of("schedules", "ls"))
     assert rows[0][:5] == ["id", "user", "destination", "messages", "bytes"]
     assert [row[0] for row in rows[1:]] == ids
     assert rows[2][1:5] == ["anonymous", "/queue/later", "1", "2"]
     assert rows[2][6:] == ["no", "0", "no"]
-    assert json.loads(told("schedules", "ls", "--json", "--user", "bob")) == []
-    assert "bytes                    2" in told("show", "schedule", ids[1])
-    assert told("schedules", "cancel", ids[1], "--yes") == "1 messages will not be sent\n"
-    assert told("cancel", ids[1], "--yes", code=1) == "0 messages will not be sent\n"
+    assert json.loads(output_of("schedules", "ls", "--json", "--user", "bob")) == []
+    assert "bytes                    2" in output_of("show", "schedule", ids[1])
+    assert output_of("schedules", "cancel", ids[1], "--yes") == "1 messages will not be sent\n"
+    assert output_of("cancel", ids[1], "--yes", code=1) == "0 messages will not be sent\n"
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     assert main(["cancel", ids[0], ids[2]]) == 0
     assert capsys.readouterr().err == f"Cancel the schedules {ids[0]}, {ids[2]}? [y/N] "
-    assert told("ls", "schedules", "--names").splitlines() == []
-    assert "error: " in told("cancel", "x", "--yes", code=1)
+    assert output_of("ls", "schedules", "--names").splitlines() == []
+    assert "error: " in output_of("cancel", "x", "--yes", code=1)
 
 
 def test_many_schedules_are_cancelled_at_once(
-    broker: ThreadedBroker, told: Told, monkeypatch: pytest.MonkeyPatch
+    broker: ThreadedBroker, output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_cancel, "AT_ONCE", 2)
     schedule(broker, "a", "b", "c")
     line = ("schedules", "cancel", "--yes")
-    assert told(*line, "--user", "bob") == "0 messages will not be sent\n"
-    assert told(*line, "--user", "anonymous") == "3 messages will not be sent\n"
+    assert output_of(*line, "--user", "bob") == "0 messages will not be sent\n"
+    assert output_of(*line, "--user", "anonymous") == "3 messages will not be sent\n"
     schedule(broker, "a")
-    assert json.loads(told(*line, "--all", "--json")) == {"cancelled": 1}
+    assert json.loads(output_of(*line, "--all", "--json")) == {"cancelled": 1}
     for words in ((), ("7", "--all"), ("--user", "a", "--all")):
-        assert "name IDs, or --user, or --all" in told("cancel", *words, code=2)
+        assert "name IDs, or --user, or --all" in output_of("cancel", *words, code=2)

@@ -65,9 +65,9 @@ def test_a_fail_is_exit_1_and_json_tells_all(tmp_path: Path) -> None:
     file.touch()
     ran = run("doctor", "--port", "0", "--data-dir", str(file), "--json", "--progress")
     assert ran.returncode == 1
-    told = json.loads(ran.stdout)
-    assert told["ok"] is False
-    failed = [each for each in told["checks"] if each["status"] == "fail"]
+    printed = json.loads(ran.stdout)
+    assert printed["ok"] is False
+    failed = [each for each in printed["checks"] if each["status"] == "fail"]
     assert failed == [
         {
             "name": "data",
@@ -117,10 +117,10 @@ def test_it_checks_what_serve_would_be_given(
     assert checked(capsys)["port"] == [f"127.0.0.1:{first} is free"]
     monkeypatch.setenv("TRIO_STOMP__LISTEN__PORT", str(second))
     assert checked(capsys)["port"] == [f"127.0.0.1:{second} is free"]
-    told = checked(capsys, "-p", str(third), "--data-dir", str(tmp_path), "--connections", "5")
-    assert told["port"] == [f"127.0.0.1:{third} is free"]
-    assert told["data"] == [f"{tmp_path} is there"]
-    assert "for 5 connections" in told["descriptors"][0]
+    printed = checked(capsys, "-p", str(third), "--data-dir", str(tmp_path), "--connections", "5")
+    assert printed["port"] == [f"127.0.0.1:{third} is free"]
+    assert printed["data"] == [f"{tmp_path} is there"]
+    assert "for 5 connections" in printed["descriptors"][0]
 
     certificate = str(authority().certificate)
     monkeypatch.setenv("TRIO_STOMP__TRANSPORT__TLS_CERT", certificate)
@@ -317,7 +317,7 @@ def fake_java(directory: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "status", "told"),
+    ("text", "status", "expected"),
     [
         ('openjdk version "17.0.9"', OK, "is Java 17"),
         ('java version "1.8.0_1"', WARN, "is Java 8: too old for Spark"),
@@ -326,7 +326,7 @@ def fake_java(directory: Path, text: str) -> None:
     ],
 )
 def test_java(
-    text: str | None, status: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str | None, status: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hang(*arguments: object, **more: object) -> None:
         raise subprocess.TimeoutExpired("java", 1)
@@ -336,7 +336,7 @@ def test_java(
     if text is None:
         monkeypatch.setattr(subprocess, "run", hang)
     found = only(check_java())
-    assert (found.status, found.text) == (status, f"{tmp_path}/bin/java {told}")
+    assert (found.status, found.text) == (status, f"{tmp_path}/bin/java {expected}")
 
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

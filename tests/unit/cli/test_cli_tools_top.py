@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.tool_fakes import PATIENCE_S, Told, environment, run, running, started
-from tests.support.tool_fakes import told as told
+from tests.support.tool_fakes import PATIENCE_S, OutputOf, environment, run, running, started
+from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.cli.commands._top import _top
 from trio_stomp.cli.commands._top._frame import Growth, Record, Snapshot, frame, percentile
 from trio_stomp.cli.commands._top._screen import _time, size
@@ -168,12 +168,12 @@ def test_a_client_cannot_drive_the_screen(capsys: pytest.CaptureFixture[str]) ->
     )
     console = open_console(is_live=False)
     console.print(screen(shown(now, now, rows=1), "out", is_paused=True, keys=True))
-    told = capsys.readouterr().out
-    assert not re.search("[\x1b\x07\x9b]", told)
-    assert "[bold]" in told or "b" in told
-    assert "[red]x\\x1b[31m" in told
-    assert "destinations by out (1 of 2)" in told
-    assert "PAUSED  q quit" in told
+    printed = capsys.readouterr().out
+    assert not re.search("[\x1b\x07\x9b]", printed)
+    assert "[bold]" in printed or "b" in printed
+    assert "[red]x\\x1b[31m" in printed
+    assert "destinations by out (1 of 2)" in printed
+    assert "PAUSED  q quit" in printed
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +244,6 @@ def test_output_without_a_terminal_has_no_screen(broker: ThreadedBroker) -> None
     assert "standard output is not a terminal; use --once, or --json" in ran.stderr
 
 
-def test_without_rich_it_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rich_it_is_named(output_of: OutputOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert "pip install rich; or use --json" in told("top", "--once", code=1)
+    assert "pip install rich; or use --json" in output_of("top", "--once", code=1)

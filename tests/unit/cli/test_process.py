@@ -102,7 +102,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "expected"),
     [
         ("127.0.0.1", "address already in use; stop the program that uses it, or choose another"),
         # 192.0.2.0/24 is kept for documents: no machine has it.
@@ -110,8 +110,8 @@ def refused(*arguments: str) -> str:
         ("a..b", "no such host; choose an address of this machine with --host\n"),
     ],
 )
-def test_an_address_that_cannot_be_had(host: str, told: str) -> None:
+def test_an_address_that_cannot_be_had(host: str, expected: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         line = refused("--host", host, "--port", str(port), "--insecure")
-    assert line.startswith(f"trio-stomp: error: cannot listen on {host}:{port}: {told}")
+    assert line.startswith(f"trio-stomp: error: cannot listen on {host}:{port}: {expected}")

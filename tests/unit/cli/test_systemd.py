@@ -87,9 +87,9 @@ def test_a_broker_that_was_handed_its_socket(systemd: tuple[socket.socket, dict[
             stderr=subprocess.DEVNULL,
         )
         try:
-            told = notified.recv(1000).decode()
-            assert told.startswith("READY=1\n")
-            assert f"127.0.0.1:{port}" in told
+            printed = notified.recv(1000).decode()
+            assert printed.startswith("READY=1\n")
+            assert f"127.0.0.1:{port}" in printed
             with socket.create_connection(("127.0.0.1", port), 60) as client:
                 client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
                 assert client.recv(1000).startswith(b"CONNECTED\n")

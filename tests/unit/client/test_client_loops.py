@@ -349,18 +349,18 @@ def test_leaving_with_receipts_outstanding(play: Play, gate: Gate, queue: str) -
 
     @play
     async def main(loop: Loop) -> None:
-        told: list[BaseException] = []
+        printed: list[BaseException] = []
 
         async def send(client: Client) -> None:
             try:
                 await client.send(queue, "x")
             except ClientClosed as error:
-                told.append(error)
+                printed.append(error)
 
         async def receive(messages: Subscription) -> None:
             async for _ in messages:
                 pass
-            told.append(RuntimeError("no more"))
+            printed.append(RuntimeError("no more"))
 
         async with loop.open_nursery() as nursery:
             async with open_client(gate.url, close_timeout_s=0.2) as client:
@@ -372,7 +372,7 @@ def test_leaving_with_receipts_outstanding(play: Play, gate: Gate, queue: str) -
                 await wait_until(loop, lambda: len(client._core.awaited) == 1)
                 began = loop.current_time()
             assert 0.1 < loop.current_time() - began < 5
-        assert [type(each) for each in told] == [RuntimeError, ClientClosed]
+        assert [type(each) for each in printed] == [RuntimeError, ClientClosed]
         assert [event.kind async for event in client.events] == ["connected"]
 
 

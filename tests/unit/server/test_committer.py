@@ -60,8 +60,8 @@ class Host:
     log: Log = field(factory=lambda: Log("stored:memory"))
     streams: StreamsFake = field(factory=StreamsFake)
     committer: StoreCommitter = field(init=False)
-    told: list[str] = field(factory=list)
-    """In order, whatever the committer told."""
+    reported: list[str] = field(factory=list)
+    """In order, what the committer reported."""
     wakes: int = 0
     is_held: bool = False
     """The dispatcher is busy: answers wait."""
@@ -72,18 +72,18 @@ class Host:
 
     def committed(self, number: int, now: float) -> None:
         self.log.commit(number, now)
-        self.told.append(f"committed {number}")
+        self.reported.append(f"committed {number}")
 
     def uncommitted(self, error: str, now: float) -> None:
         self.log.fail(now)
-        self.told.append(f"uncommitted: {error}")
+        self.reported.append(f"uncommitted: {error}")
 
     def refuse_durable(self, error: str, doubt: str, now: float) -> None:
         assert (error, doubt) == (NOT_STORED, IN_DOUBT)
-        self.told.append("refused")
+        self.reported.append("refused")
 
     def note_capacity(self, limit_bytes: int) -> None:
-        self.told.append(f"capacity {limit_bytes}")
+        self.reported.append(f"capacity {limit_bytes}")
 
     def call_soon(self, call: Callable[[float], None]) -> None:
         """As the dispatcher's."""
@@ -102,9 +102,9 @@ class Host:
             self.committer.submit(turn)
         self.committer.hurry(self.log.take_patience())
 
-    async def has_told(self, count: int) -> None:
+    async def has_reported(self, count: int) -> None:
         """Wait until the host was notified a number of times."""
-        await eventually(lambda: len(self.told) == count)
+        await eventually(lambda: len(self.reported) == count)
 
     def send(self, text: str, *, must_retry: bool = False) -> None:
         """A turn that stores something that somebody waits for."""
@@ -159,8 +159,8 @@ async def hang_in_an_append(host: Host) -> None:
 
 async def test_urgent_records_are_appended_immediately(host: Host, mock_clock) -> None:
     host.send("a")
-    await eventually(lambda: host.told)
-    assert host.told == ["committed 1"]
+    await eventually(lambda: host.reported)
+    assert host.reported == ["committed 1"]
     assert host.store.sizes == [1]
     assert trio.current_time() == 0
 
@@ -180,18 +180,18 @@ async def test_records_during_an_append_form_the_next_one(
     await wait_all_tasks_blocked()
     assert host.store.sizes == [1]
     host.store.go_on()
-    await host.has_told(len(sizes))
+    await host.has_reported(len(sizes))
     assert host.store.sizes == sizes
     assert host.store.expected == expected
     assert [key for turns, _ in host.store.asked for key in keys(turns)] == list("abcdefgh")
-    assert (host.told[0], host.told[-1]) == ("committed 1", "committed 8")
+    assert (host.reported[0], host.reported[-1]) == ("committed 1", "committed 8")
 
 
 async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock) -> None:
     async with running(GatedStore()) as host:
         for count, text in enumerate("abc", 1):
             host.send(text)
-            await host.has_told(count)
+            await host.has_reported(count)
         thread = host.committer._appender._thread
         assert host.store.threads == {thread}
         assert thread.is_alive()
@@ -206,7 +206,7 @@ async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock) 
         await hang_in_an_append(host)
         nursery.cancel_scope.cancel()
         nursery.start_soon(wait_and_go_on, host.store)
-    assert host.told == ["committed 1"]
+    assert host.reported == ["committed 1"]
     assert host.store.recover(lambda done, total: None).commit == 1
 
 
@@ -233,7 +233,7 @@ async def test_a_store_that_does_not_answer_has_durable_messages_refused(
         silent[0] = not is_short  # it answers before the turn
         host.turn()
         nursery.cancel_scope.cancel()
-    assert host.told == [] if is_short else ["refused"]
+    assert host.reported == [] if is_short else ["refused"]
 
 
 # --- patience -------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ async def test_the_end_of_a_message_waits_five_milliseconds_for_company(
     await wait_all_tasks_blocked()
     assert not host.store.asked
     mock_clock.jump(0.001)
-    await eventually(lambda: host.told)
+    await eventually(lambda: host.reported)
     assert host.store.sizes == [2]
 
 
@@ -264,13 +264,13 @@ async def test_statistics_wait_a_second_and_go_along_with_what_is_urgent(
     await passes(mock_clock, 0.9)
     assert not host.store.asked
     mock_clock.jump(0.1)
-    await eventually(lambda: host.told)
+    await eventually(lambda: host.reported)
     assert not host.store.asked[0][0][0].is_urgent
     host.log.hand_out([1])
     host.turn()
     await wait_all_tasks_blocked()
     host.send("a")
-    await host.has_told(2)
+    await host.has_reported(2)
     assert host.store.sizes == [1, 2]
     assert trio.current_time() == 1.0
 
@@ -281,7 +281,7 @@ async def test_patience_runs_while_another_append_is_done(host: Host, mock_clock
     host.turn()
     mock_clock.jump(0.01)
     host.store.go_on()
-    await host.has_told(2)
+    await host.has_reported(2)
     assert host.store.sizes == [1, 1]
 
 
@@ -290,11 +290,11 @@ async def test_records_during_an_append_keep_their_delay(host: Host, mock_clock)
     host.log.finish(1)
     host.turn()
     host.store.go_on()
-    await host.has_told(1)
+    await host.has_reported(1)
     await settled(host)
     assert host.store.sizes == [1]
     mock_clock.jump(0.005)
-    await host.has_told(2)
+    await host.has_reported(2)
     assert host.store.sizes == [1, 1]
 
 
@@ -304,7 +304,7 @@ async def test_hurried_append_does_not_wait(host: Host, mock_clock) -> None:
     await wait_all_tasks_blocked()
     assert not host.committer.is_idle
     host.committer.hurry()
-    await eventually(lambda: host.told)
+    await eventually(lambda: host.reported)
     await settled(host)
     assert host.committer.is_idle
     host.committer.hurry()  # there is nothing
@@ -314,7 +314,7 @@ async def test_hurried_append_does_not_wait(host: Host, mock_clock) -> None:
 
 async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(host: Host, mock_clock) -> None:
     host.send("a")
-    await eventually(lambda: host.told)
+    await eventually(lambda: host.reported)
     await settled(host)
     host.wakes = 0
     for _ in range(10):
@@ -341,17 +341,17 @@ async def test_failed_records_are_withdrawn_and_must_hold_ones_retried(
     host.store.faults += [fault]
     host.log.write(Keep("must hold", "."))
     host.send("may be lost")
-    await eventually(lambda: host.told)
+    await eventually(lambda: host.reported)
     # The log has paths and causes; clients get the same text each time.
-    assert host.told == [f"uncommitted: {text}"]
+    assert host.reported == [f"uncommitted: {text}"]
     assert host.committer.error == text
     await passes(mock_clock, RETRY_S * 0.99)
     assert host.store.sizes == [1]
     mock_clock.jump(RETRY_S * 0.01)
-    await host.has_told(2)
+    await host.has_reported(2)
     assert keys(host.store.asked[1][0]) == ["must hold"]
     assert host.store.expected == [0, 0]
-    assert host.told[1] == "committed 1"
+    assert host.reported[1] == "committed 1"
     assert host.committer.error == ""
     assert "the store works again" in caplog.text
     assert str(fault) in caplog.text
@@ -365,11 +365,11 @@ async def test_it_finds_out_that_the_store_works_with_nothing_to_store_and_logs_
     host.store.faults += [StoreUnavailable(FULL)] * 3
     host.send("lost")
     for count in (1, 2, 3):
-        await host.has_told(count)
+        await host.has_reported(count)
         assert host.committer.error
         await passes(mock_clock, RETRY_S)
-    await host.has_told(4)
-    assert host.told[3] == "committed 1"
+    await host.has_reported(4)
+    assert host.reported[3] == "committed 1"
     assert not host.committer.error
     await settled(host)
     mock_clock.jump(10 * RETRY_S)
@@ -386,13 +386,13 @@ async def test_records_submitted_during_a_failure_are_withdrawn_too(host: Host, 
     host.send("b")
     host.send("c", must_retry=True)
     host.store.go_on()
-    await eventually(lambda: host.told)
+    await eventually(lambda: host.reported)
     host.send("d")
     await passes(mock_clock, RETRY_S)
-    await host.has_told(2)
+    await host.has_reported(2)
     assert keys(host.store.asked[1][0]) == ["c", "d"]
     assert host.store.expected == [0, 0]
-    assert host.told[1] == "committed 2"
+    assert host.reported[1] == "committed 2"
 
 
 async def test_nothing_is_appended_until_the_core_has_withdrawn(host: Host, mock_clock) -> None:
@@ -409,7 +409,7 @@ async def test_nothing_is_appended_until_the_core_has_withdrawn(host: Host, mock
     host.is_held = False
     host.turn()
     await passes(mock_clock, RETRY_S)
-    await host.has_told(2)
+    await host.has_reported(2)
     assert "of an old number" not in keys(host.store.asked[1][0])
 
 
@@ -425,7 +425,7 @@ async def test_an_answer_that_is_on_its_way_comes_before_the_failure(
     await eventually(lambda: len(host.calls) == 2)
     host.is_held = False
     host.turn()
-    assert host.told == ["committed 1", f"uncommitted: {NOT_STORED}"]
+    assert host.reported == ["committed 1", f"uncommitted: {NOT_STORED}"]
     assert host.log.committed == 1
 
 
@@ -470,20 +470,20 @@ async def stored(host: Host) -> None:
         body = b"%d" % offset * 100
         host.log.write(Append("s", offset, b"", [body], 1000 * (offset + 1)))
     host.turn()
-    await eventually(lambda: host.told)
-    host.told.clear()
+    await eventually(lambda: host.reported)
+    host.reported.clear()
 
 
 async def test_read_records_go_to_the_core(host: Host, mock_clock) -> None:
     await stored(host)
     for wanted, reported in (
-        (page_wanted(host.told), "loaded onetwo"),
-        (stream_wanted(host.told), "loaded [1, 2]"),
+        (page_wanted(host.reported), "loaded onetwo"),
+        (stream_wanted(host.reported), "loaded [1, 2]"),
     ):
         host.committer.ask(wanted)
-        await eventually(lambda: host.told)
-        assert host.told == [reported]
-        host.told.clear()
+        await eventually(lambda: host.reported)
+        assert host.reported == [reported]
+        host.reported.clear()
 
 
 async def test_reads_go_on_while_an_append_hangs(host: Host, mock_clock) -> None:
@@ -491,9 +491,9 @@ async def test_reads_go_on_while_an_append_hangs(host: Host, mock_clock) -> None
     host.store.hang()
     host.send("a")
     await eventually(lambda: len(host.store.asked) == 2)
-    host.committer.ask(page_wanted(host.told))
-    await eventually(lambda: host.told)
-    assert host.told == ["loaded onetwo"]
+    host.committer.ask(page_wanted(host.reported))
+    await eventually(lambda: host.reported)
+    assert host.reported == ["loaded onetwo"]
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
@@ -501,13 +501,13 @@ async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_a
     host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
     host.store.read_faults += [fault]
-    host.committer.ask(page_wanted(host.told))
+    host.committer.ask(page_wanted(host.reported))
     await eventually(lambda: caplog.records)
     await wait_all_tasks_blocked()
-    assert host.told == []
+    assert host.reported == []
     mock_clock.jump(RETRY_S)
-    await eventually(lambda: host.told)
-    assert host.told == ["loaded nothing"]
+    await eventually(lambda: host.reported)
+    assert host.reported == ["loaded nothing"]
     assert not host.committer.error
 
 
@@ -555,10 +555,10 @@ async def test_space_for_messages_is_queried_repeatedly(
 ) -> None:
     store = GatedStore(capacities=[5, 5, ZeroDivisionError("secret"), 7])
     async with running(store) as host:
-        await eventually(lambda: host.told == ["capacity 5"])
+        await eventually(lambda: host.reported == ["capacity 5"])
         for left in (2, 1):
             await passes(mock_clock, MEASURE_S)
             await eventually(lambda left=left: len(store.capacities) == left)  # type: ignore[misc]
         await eventually(lambda: caplog.records)
         await passes(mock_clock, MEASURE_S)
-        await eventually(lambda: host.told == ["capacity 5", "capacity 7"])
+        await eventually(lambda: host.reported == ["capacity 5", "capacity 7"])

@@ -20,14 +20,14 @@ class Noted:
     """An effect that records its outcome."""
 
     name: str
-    told: list[str]
+    reported: list[str]
     client: Client | None = None
 
     def commit(self, now: float) -> None:
-        self.told.append(f"{self.name} holds")
+        self.reported.append(f"{self.name} holds")
 
     def withdraw(self, now: float) -> None:
-        self.told.append(f"{self.name} is withdrawn")
+        self.reported.append(f"{self.name} is withdrawn")
 
 
 @define(eq=False)
@@ -35,10 +35,10 @@ class Bench:
     """A log, and the outcomes of its effects."""
 
     log: Log = field(factory=lambda: Log("stored:journal"))
-    told: list[str] = field(factory=list)
+    reported: list[str] = field(factory=list)
 
     def notes(self, name: str, client: Client | None = None) -> None:
-        self.log.when_safe(Noted(name, self.told, client))
+        self.log.when_safe(Noted(name, self.reported, client))
 
     def takes(self) -> list[Record]:
         turn = self.log.take()
@@ -100,9 +100,9 @@ def test_effects_wait_for_their_own_turn_and_no_other() -> None:
     bench.notes("second")
     bench.takes()
     bench.log.commit(1, 0.0)
-    assert bench.told == ["first holds"]
+    assert bench.reported == ["first holds"]
     bench.log.commit(2, 0.0)
-    assert bench.told == ["first holds", "second holds"]
+    assert bench.reported == ["first holds", "second holds"]
     assert bench.log.pending_bytes == 0
 
 
@@ -113,7 +113,7 @@ def test_an_effect_of_a_turn_that_writes_nothing_waits_for_the_one_before() -> N
     bench.notes("late")
     assert bench.log.take() is None
     bench.log.commit(1, 0.0)
-    assert bench.told == ["late holds"]
+    assert bench.reported == ["late holds"]
 
 
 def test_an_effect_that_waits_for_nothing_is_a_turn_of_its_own() -> None:
@@ -121,7 +121,7 @@ def test_an_effect_that_waits_for_nothing_is_a_turn_of_its_own() -> None:
     bench.notes("alone")
     assert bench.takes() == []
     bench.log.commit(1, 0.0)
-    assert bench.told == ["alone holds"]
+    assert bench.reported == ["alone holds"]
 
 
 def test_records_with_a_waiting_client_are_not_delayed() -> None:
@@ -191,13 +191,13 @@ def test_a_failure_keeps_what_must_hold_and_withdraws_the_rest() -> None:
     bench.notes("ours")
     bench.takes()
     bench.log.fail(0.0)
-    assert bench.told == ["theirs is withdrawn"]
+    assert bench.reported == ["theirs is withdrawn"]
     records = bench.takes()
     assert kinds(records) == [Put, Delivered, Done]
     assert isinstance(records[0], Put)
     assert records[0].first == 2
     bench.log.commit(1, 0.0)
-    assert bench.told == ["theirs is withdrawn", "ours holds"]
+    assert bench.reported == ["theirs is withdrawn", "ours holds"]
     assert bench.log.pending_bytes == 0
     assert bench.log.failures == 1
 
@@ -209,7 +209,7 @@ def test_steps_are_taken_back_in_reverse() -> None:
     bench.notes("first", someone)
     bench.notes("second", someone)
     bench.log.fail(0.0)
-    assert bench.told == ["second is withdrawn", "first is withdrawn"]
+    assert bench.reported == ["second is withdrawn", "first is withdrawn"]
 
 
 def test_client_is_answered_immediately_if_all_its_records_are_safe() -> None:
@@ -380,7 +380,7 @@ def test_records_after_a_failure_are_withdrawn_by_the_next_one() -> None:
     assert [type(effect) for effect in withdrawn] == [FrameReply, Noted]
     assert kinds(bench.takes()) == [Put, Done]
     bench.log.commit(1, 0.0)
-    assert bench.told == ["theirs is withdrawn", "ours holds"]
+    assert bench.reported == ["theirs is withdrawn", "ours holds"]
     assert (staged(someone), staged(other)) == ([], [b"acknowledged"])
 
 

@@ -18,10 +18,10 @@ SIZE = 300 + head_bytes(())
 class Waiter:
     """A reader that counts its notifications."""
 
-    told = 0
+    reported = 0
 
     def more(self) -> None:
-        self.told += 1
+        self.reported += 1
 
 
 def make(limit: int = 10 * SIZE, age_ms: int = 0, *, stored: bool = False, memory: int = 1 << 30):
@@ -170,7 +170,7 @@ def test_waiting_reader_is_notified_once_and_one_that_left_is_not():
     stream.leave(leaves)
     stream.leave(leaves)
     fill(stream, 2)
-    assert (stays.told, leaves.told) == (1, 0)
+    assert (stays.reported, leaves.reported) == (1, 0)
 
 
 def test_clearing_gives_the_memory_back():
