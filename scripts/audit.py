@@ -33,10 +33,10 @@ def holes(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def judged(name: str, printed: str) -> tuple[list[str], str]:
-    """Return the vulnerabilities of a file, and why some packages were not checked, or "".
+    """Return the vulnerabilities of a file, and the reason if packages were not checked, or "".
 
     Args:
-      printed: What pip-audit printed: JSON, or nothing if it could not ask.
+      printed: The output of pip-audit: JSON, or nothing if its database was out of reach.
     """
     try:
         packages = json.loads(printed)["dependencies"]

@@ -2,23 +2,23 @@
 
     python scripts/bench.py                          all scenarios, each in a fresh broker
     python scripts/bench.py --scenario headline-ws --json result.json
-    python scripts/bench.py --port 61613 --pid 1234  a broker that runs already
-    python scripts/bench.py --beside                 a fan-out alone, and beside a durable load
-    python scripts/bench.py --secure                 a fan-out bare, with logins and rules, and TLS
-    python scripts/bench.py --compare v1.0 HEAD      two revisions, or checkouts, in turn
-    python scripts/bench.py --floor                  what a bare loop in C costs, and the broker
-    python scripts/bench.py --latency                the same for latency, and in bad company
-    python scripts/bench.py --profile                where the processor time goes
+    python scripts/bench.py --port 61613 --pid 1234  a running broker
+    python scripts/bench.py --beside                 a fan-out, alone and with a durable load
+    python scripts/bench.py --secure                 a fan-out with logins, rules and TLS
+    python scripts/bench.py --compare v1.0 HEAD      two revisions, or checkouts
+    python scripts/bench.py --floor                  the broker and a bare loop in C
+    python scripts/bench.py --latency                the same for latency
+    python scripts/bench.py --profile                the broker's processor time by part
     python scripts/bench.py --pauses                 garbage collection with 19,000 connections
-    python scripts/bench.py --peers                  beside RabbitMQ and ActiveMQ, in turn
+    python scripts/bench.py --peers                  the broker, RabbitMQ and ActiveMQ
     python scripts/bench.py --peers --peer stompd=127.0.0.1:61700/4711
-                                                     and beside any broker that runs already
-    python scripts/bench.py --cluster --peers        three nodes, beside three of RabbitMQ
+                                                     and a running broker
+    python scripts/bench.py --cluster --peers        three nodes, and three of RabbitMQ
 
-The generator is another process than the broker and far cheaper: it sends many frames in one
-write, and counts messages in what a read brought without parsing frames. What it receives is
-checked all the same: every message must come once and in order. Durable loads have a broker with
-a fresh data directory, below the directory for temporary files (``TMPDIR``: is that a disk?).
+Compared brokers are measured in turn. The load generator is a process of its own and far cheaper
+than a broker: it sends many frames in one write, and counts messages without parsing frames. It
+checks that every message arrives once and in order. Durable loads have a broker with a fresh data
+directory, below the directory for temporary files (``TMPDIR``), which should be on a disk.
 
 The main figure is processor time of the broker for a million deliveries, which depends little on
 other programs. Deliveries per second and latency do depend on them. Needs Linux.
@@ -83,7 +83,7 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
         count = scenario.quick_idle if arguments.quick else scenario.idle
         idle = []
         for _ in range(repeat):
-            # Memory that one run left behind would make the next look cheaper.
+            # Memory left over from one run would make the next look cheaper.
             with broker_of(arguments, scenario) as broker:
                 run = open_idle(
                     broker, count, IDLE_AT_ONCE, RUN_LIMIT_S, websocket=scenario.websocket
@@ -111,11 +111,11 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
 def broker_of(
     arguments: argparse.Namespace, scenario: Scenario | None = None, tree: Path = ROOT
 ) -> Iterator[Broker]:
-    """Start a broker, or take the one that runs.
+    """Start a broker, or use the running one.
 
     Args:
-      scenario: That it is for; None = it has a data directory.
-      tree: The checkout that it is started from.
+      scenario: The scenario of the broker; None = it has a data directory.
+      tree: The checkout to start.
     """
     if arguments.port is not None:
         yield Broker(arguments.port, arguments.pid)
@@ -290,7 +290,7 @@ def measure_clusters(arguments: argparse.Namespace) -> Measured:
 
 
 def pairs_of(arguments: argparse.Namespace) -> int:
-    """Return how often each is run."""
+    """Return the number of runs of each."""
     return 1 if arguments.quick else int(arguments.pairs)
 
 

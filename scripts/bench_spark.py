@@ -253,7 +253,7 @@ def make_rows(spark: "SparkSession", root: Path, rows: int) -> None:
 
 
 def measure_day(spark: "SparkSession", root: Path, latency: str) -> None:
-    """Make a day if there is none, and compact it."""
+    """Generate a day if there is none, and compact it."""
     if not (root / "raw").exists():
         make_day(root, latency)
     before = cpu_s(spark)
@@ -263,7 +263,7 @@ def measure_day(spark: "SparkSession", root: Path, latency: str) -> None:
 
 
 def measure_rows(spark: "SparkSession", root: Path, rows: int) -> None:
-    """Make rows if there are none, and analyse them."""
+    """Generate rows if there are none, and analyse them."""
     if not (root / "stats").exists():
         clock = time.monotonic()
         make_rows(spark, root, rows)
@@ -303,7 +303,7 @@ def measure_duckdb(root: Path) -> None:
 
 
 def cpu_s(spark: "SparkSession") -> float:
-    """Return the processor time of Spark's JVM: unlike seconds, the neighbours hardly change it."""
+    """Return the processor time of Spark's JVM, which hardly depends on other programs."""
     gateway: Any = spark.sparkContext._gateway
     text = Path(f"/proc/{gateway.proc.pid}/stat").read_text(encoding="ascii")
     user, system = text.rpartition(")")[2].split()[11:13]
@@ -339,13 +339,13 @@ def main() -> int:
     add = parser.add_argument
     add("what", choices=("source", "day", "rows"))
     add("--root", type=Path, required=True)
-    add("--messages", type=int, default=amount.messages, help="source: that the stream holds")
-    add("--body-bytes", type=int, default=amount.body_bytes, help="source: of each message")
-    add("--max-rows", type=int, default=amount.max_rows, help="source: of a micro-batch")
-    add("--runs", type=int, default=1, help="source: how often the stream is drained")
+    add("--messages", type=int, default=amount.messages, help="source: messages in the stream")
+    add("--body-bytes", type=int, default=amount.body_bytes, help="source: size of a message")
+    add("--max-rows", type=int, default=amount.max_rows, help="source: rows of a micro-batch")
+    add("--runs", type=int, default=1, help="source: number of runs")
     add("--rows", type=int, default=50_000_000)
     add("--latency", choices=("changed", "full"), default="changed")
-    add("--memory", default="4g", help="day, rows: of the JVM")
+    add("--memory", default="4g", help="day, rows: memory of the JVM")
     options = parser.parse_args()
     say("machine", python=platform.python_version(), system=platform.platform())
     try:

@@ -31,9 +31,9 @@ def tier_of(argv: Sequence[str] | None = None) -> str:
     parser = argparse.ArgumentParser(description="Run the checks of a tier (CONTRIBUTING.md).")
     chosen = parser.add_mutually_exclusive_group()
     texts = {
-        "core": "what another Python or Trio can break",
-        "fast": "what an edit needs",
-        "full": "everything",
+        "core": "the core's tests, for another Python or Trio",
+        "fast": "the fast checks, for each edit",
+        "full": "all checks",
     }
     for name, text in texts.items():
         chosen.add_argument(f"--{name}", action="store_const", dest="tier", const=name, help=text)
@@ -44,7 +44,7 @@ def tier_of(argv: Sequence[str] | None = None) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a tier. Return 0 if all steps passed, else 1."""
     tier = tier_of(argv)
-    # The tests start brokers and clients by name; they must find this very Python's.
+    # The tests start brokers and clients by name, and must find those of this Python.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     let_python_keep_what_it_compiles()
     there = {each.name: each.version for each in importlib.metadata.distributions()}

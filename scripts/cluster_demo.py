@@ -1,4 +1,4 @@
-"""Show a cluster: three servers of NATS, three nodes, and what happens when the owner is killed.
+"""Demonstrate a takeover: three servers of NATS, three nodes, and the owner is killed.
 
     python scripts/cluster_demo.py
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def show(cluster: Cluster) -> int:
-    """Send, kill, take, and compare."""
+    """Send messages, kill the owner, consume, and compare."""
     owner = cluster.owner()
     for number, port in enumerate(cluster.ports):
         role = "owner" if number == owner else "standby, relays its clients to the owner"

@@ -18,7 +18,7 @@ the nodes. In each round each fault happens once:
     meta       the server that leads the servers' own group is killed
     drain      the owner is drained, and then stopped cleanly
     engine     all servers are killed at once
-    replace    a server is replaced by a new one: no fault, but work that must not be noticed
+    replace    a server is replaced by a new one, which clients must not notice
 
 After each fault, killed processes are restarted until all nodes are up to date, and at the end all
 queues are drained. The promises are those of ``crash.py``, and redelivered messages have
@@ -52,7 +52,7 @@ LAZY_S = 8.0
 """Records that no client waits for are stored within a second, and a takeover takes some."""
 JOIN_S = 30.0
 DRAIN_S = 30.0
-"""Messages that do not come for so long are lost."""
+"""Messages that do not arrive in this time are lost."""
 QUIET_S = 1.0
 LOAD_S = 1.0
 PAUSE_S = 3.0
@@ -93,7 +93,7 @@ class Faults:
         self._cast.prepare()
 
     def round(self, kind: str) -> None:
-        """Let one fault happen under load, and bring everything back."""
+        """Cause one fault under load, and restart everything."""
         cluster = self.cluster
         owner = cluster.owner(QUEUE)
         self.ledger.life += 1
@@ -127,7 +127,7 @@ class Faults:
             time.sleep(0.05)
 
     def _clients(self, stop: threading.Event) -> list[Client]:
-        """Return clients of one life, each of some node."""
+        """Return the clients of one life, spread over the nodes."""
         seed = self.random.randrange(1 << 30)
         clients = [*self._cast.consumers(seed, stop), *self._cast.producers(seed + 100, stop)]
         for client in clients:
@@ -136,7 +136,7 @@ class Faults:
 
     @staticmethod
     def _disturb(wires: Sequence[Wire], how: Callable[[Wire], None]) -> None:
-        """Disturb the way between a node and all servers for longer than its lease."""
+        """Disturb the connections between a node and all servers for longer than its lease."""
         for wire in wires:
             how(wire)
         time.sleep(PAUSE_S)
@@ -206,12 +206,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--hasty",
         action="store_true",
-        help="go on while nodes still read their state: more loss of service, no loss of messages",
+        help="do not wait until nodes have read their state: more downtime, no lost messages",
     )
     parser.add_argument(
-        "--partitions", type=int, default=1, help="owners; the first faults hit that of the pulse"
+        "--partitions",
+        type=int,
+        default=1,
+        help="partitions; the first faults hit the pulse's owner",
     )
-    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
+    parser.add_argument("--json", type=Path, help="also write the summary to this file")
     return parser.parse_args(argv)
 
 

@@ -9,7 +9,7 @@ owner. Everything random comes from the seed, so a seed always leads to the same
 
 Nodes are killed (their directory stays, loses its end, is damaged or lost), paused for longer than
 the lease, stopped and moved. The network of a node stalls or is cut. The engine loses servers and
-its majority, answers late or not at all, stores what it did not answer, and is full. Clocks differ.
+its majority, answers late or not at all, stores without answering, and is full. Clocks differ.
 
 The checks are:
 - a later owner has all messages whose storage was confirmed, and none whose ACK was confirmed;
@@ -41,13 +41,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds, from 1")
-    parser.add_argument("--seed", type=int, help="this seed alone, with all events")
+    parser.add_argument("--seed", type=int, help="only this seed, with all events")
     parser.add_argument("--nodes", default="3-9", help="nodes of a cluster: least-most")
+    parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds with faults")
     parser.add_argument(
-        "--duration", type=float, default=DURATION_S, help="seconds in which faults happen"
-    )
-    parser.add_argument(
-        "--plant", choices=PLANTS, default="", help="a fault in the code that must be found"
+        "--plant", choices=PLANTS, default="", help="insert a fault that the checks must find"
     )
     args = parser.parse_args(argv)
     least, _, most = args.nodes.partition("-")

@@ -23,19 +23,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("target", type=Path, help="a directory, which is made anew")
+    parser.add_argument("target", type=Path, help="directory of the copy; an old copy is replaced")
     parser.add_argument(
         "--quick",
         action="store_const",
         const="0",
         default=SHIPPED,
         dest="level",
-        help="for tests alone: let the C compiler optimize nothing",
+        help="compile without optimization, for tests",
     )
     options = parser.parse_args()
     target = options.target.resolve()
     if target.exists() and not (target / "trio_stomp").is_dir():
-        print(f"{target} is there, and is no copy of this project: name another", file=sys.stderr)
+        print(f"{target} exists and is no copy of this project: name another", file=sys.stderr)
         return 2
     shutil.rmtree(target, ignore_errors=True)
     try:

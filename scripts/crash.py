@@ -46,7 +46,7 @@ JOIN_S = 30.0
 DRAIN_S = 300.0
 QUIET_S = 1.0
 MAX_QUIET = 10
-"""After this number of quiet periods in a row, missing messages count as lost."""
+"""The number of quiet periods in a row after which missing messages are lost."""
 STARTUP_KILLS = 0.08
 LOOKS = 0.2
 """Share of the kills after which the store is checked, besides the last kill. The drain does not
@@ -111,7 +111,7 @@ class Harness:
         return Broker(self.port, options, self.log)
 
     def _life(self) -> None:
-        """Start, load, kill."""
+        """Start the broker, load it, and kill it."""
         broker = self._start()
         stop = threading.Event()
         clients: list[Client] = []
@@ -211,16 +211,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0 = never")
+    parser.add_argument("--minutes", type=float, default=0, help="time limit; 0 = none")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("journal", "sqlite"), default="journal")
     parser.add_argument("--life", type=float, default=1.2, help="longest life under load, seconds")
-    parser.add_argument("--port", type=int, default=0, help="0 = any; it stays the same")
-    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
-    parser.add_argument("--keep", type=Path, help="directory for data and log, which stay there")
-    parser.add_argument("--power-cuts", type=int, default=0, help="judge so many states instead")
+    parser.add_argument("--port", type=int, default=0, help="port of all lives; 0 = any")
+    parser.add_argument("--json", type=Path, help="also write the summary to this file")
+    parser.add_argument("--keep", type=Path, help="directory in which to keep data and log")
+    parser.add_argument("--power-cuts", type=int, default=0, help="only check this many states")
     parser.add_argument(
-        "--progress", action="store_true", help="a line for every ten kills, or twenty states"
+        "--progress", action="store_true", help="print a line for ten kills, or twenty states"
     )
     return parser.parse_args(argv)
 

@@ -1,6 +1,6 @@
 """Analyse the stored statistics of a broker: tables of results, and a report of one page.
 
-    python scripts/diag_analysis.py --root diag                   the last day there is
+    python scripts/diag_analysis.py --root diag                   the last day
     python scripts/diag_analysis.py --root diag --from 2026-03-09 --to 2026-03-15
     spark-submit --properties-file conf/spark-defaults.conf \\
         --py-files trio_stomp.zip scripts/diag_analysis.py --root /shared/diag
@@ -20,7 +20,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 MIB = 1 << 20
 SMALL = 64 * MIB
 FOR_SMALL = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For tables this small, Java's second compiler takes half of the time, and does not pay off."""
+"""For small tables, Java's second compiler would take half of the time."""
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -32,11 +32,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--root", type=Path, default=Path("diag"), help="directory of stats (default: diag)")
     add("--from", dest="first", type=date.fromisoformat, metavar="DATE", help="in UTC")
     add("--to", dest="last", type=date.fromisoformat, metavar="DATE", help="included")
-    add("--broker", default="", help="only this one (default: all)")
-    add("--html", type=Path, help="where the page goes (default: beside the tables)")
-    add("--saturated", type=float, default=0.8, help="share of a capacity (default: 0.8)")
-    add("--memory-limit-mib", type=float, default=0.0, help="what the broker may use")
-    add("--max-fds", type=int, default=0, help="how many file descriptors it may have")
+    add("--broker", default="", help="only this broker (default: all)")
+    add("--html", type=Path, help="path of the page (default: beside the tables)")
+    add("--saturated", type=float, default=0.8, help="saturated share (default: 0.8)")
+    add("--memory-limit-mib", type=float, default=0.0, help="the broker's memory limit")
+    add("--max-fds", type=int, default=0, help="the broker's limit of file descriptors")
     return parser.parse_args(argv)
 
 

@@ -1,9 +1,9 @@
-"""From a running broker to a report on it, in under two minutes.
+"""Produce a report on a broker's load, in under two minutes.
 
     python scripts/diag_demo.py --root diag-demo
 
-Starts a broker of its own, has clients use it for a while, reads the stream of its statistics with
-Spark, makes the tables, analyses them, and ends with the path of the report. Needs the extra
+Starts a broker, runs clients for a while, reads the stream of its statistics with Spark, makes the
+tables, analyses them, and prints the path of the report. Needs the extra
 `spark` and Java.
 """
 
@@ -28,7 +28,7 @@ SCRIPTS = Path(__file__).resolve().parent
 BODY = "x" * 120
 PAUSE_S = 0.01
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A minute of Spark never makes up for the cost of Java's second compiler."""
+"""Java's second compiler does not pay off within a minute."""
 
 
 def publish(port: int, stop: threading.Event) -> None:
@@ -44,7 +44,7 @@ def publish(port: int, stop: threading.Event) -> None:
 
 
 def order(port: int, stop: threading.Event) -> None:
-    """Orders that are to survive, in bursts that the worker cannot follow."""
+    """Send persistent orders, in bursts that are faster than the worker."""
     link = Link(port)
     for number in count():
         burst = 40 if number % 50 < 20 else 10
@@ -54,7 +54,7 @@ def order(port: int, stop: threading.Event) -> None:
 
 
 def work(port: int, stop: threading.Event) -> None:
-    """Take orders, refuse some, and be slow."""
+    """Consume orders slowly, and reject some."""
     link = Link(port)
     link.send("SUBSCRIBE\nid:1\ndestination:/queue/orders\nack:client-individual\n\n\0")
     number = 0
@@ -77,7 +77,7 @@ def read(port: int, stop: threading.Event) -> None:
 
 
 def doze(port: int, stop: threading.Event) -> None:
-    """Look at the pictures so slowly that most are thrown away."""
+    """Read the pictures so slowly that most are dropped."""
     link = Link(port)
     link.send("SUBSCRIBE\nid:1\ndestination:/topic/pictures\n\n\0")
     while not stop.wait(2):
@@ -85,7 +85,7 @@ def doze(port: int, stop: threading.Event) -> None:
 
 
 def come_and_go(port: int, stop: threading.Event) -> None:
-    """Connect, and now and then say something that is no STOMP."""
+    """Connect, and sometimes send something other than STOMP."""
     for number in count():
         link = Link(port)
         link.send("SEND\n\n\0" if number % 5 == 0 else "DISCONNECT\n\n\0")
@@ -95,7 +95,7 @@ def come_and_go(port: int, stop: threading.Event) -> None:
 
 @contextmanager
 def busy_clients(port: int) -> Iterator[None]:
-    """Clients of all these kinds, while the block runs."""
+    """Run clients of all these kinds while the block runs."""
     stop = threading.Event()
 
     def run(role: Callable[[int, threading.Event], None]) -> None:

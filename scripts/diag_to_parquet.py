@@ -1,6 +1,6 @@
 """Store a broker's stream /stream/DIAG as Parquet, exactly once.
 
-    python scripts/diag_to_parquet.py --once --root diag          what is there now, for a timer
+    python scripts/diag_to_parquet.py --once --root diag          all present messages, for a timer
     python scripts/diag_to_parquet.py --interval 60 --root diag   until stopped
     python scripts/diag_to_parquet.py --compact-closed --root diag
     spark-submit --properties-file conf/spark-defaults.conf \\
@@ -89,7 +89,7 @@ class Reporter:
         self.beat()
 
     def beat(self) -> None:
-        """Write the heart-beat file: the sidecar was at work at this moment."""
+        """Write the heart-beat file with the present time."""
         if self._heartbeat is not None:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             part = self._heartbeat.with_suffix(".part")
@@ -105,7 +105,7 @@ class Reporter:
             self._bar.write(line, file=self._out)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._bar is not None:
             self._bar.close()
 
@@ -239,7 +239,7 @@ def tables(spark: "SparkSession", options: argparse.Namespace) -> None:
 
 
 def source_options(options: argparse.Namespace) -> dict[str, str]:
-    """The options of the source that were given."""
+    """Return the options of the source that were given."""
     names = ("url", "stream", "starting", "max_rows", "broker_id", "ca_file", "credentials_file")
     values = {name: getattr(options, name) for name in (*names, "retry_s")}
     return {name: str(value) for name, value in values.items() if value is not None}
@@ -253,7 +253,7 @@ def heartbeat_file(options: argparse.Namespace) -> Path | None:
 
 
 def retention(text: str) -> timedelta:
-    """``3d`` or ``12h``."""
+    """Parse a time span, such as ``3d`` or ``12h``."""
     number, unit = text[:-1], {"d": "days", "h": "hours"}.get(text[-1:])
     if unit is None or not number.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not like 3d or 12h")
@@ -267,37 +267,37 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
     add = parser.add_argument
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--once", action="store_true", help="read what is there now, and end")
+    mode.add_argument("--once", action="store_true", help="store the present messages, and end")
     mode.add_argument("--interval", type=float, metavar="S", help="a batch every S seconds")
     add(
         "--root",
         default="diag",
-        help="directory of all files; raw alone may go to a URI (default: diag)",
+        help="directory of all files; a URI is possible for raw data only (default: diag)",
     )
-    add("--checkpoint", help="default: ROOT/checkpoint; one for each stream")
+    add("--checkpoint", help="directory, one for each stream (default: ROOT/checkpoint)")
     add("--url", help="stomp://host:port, or stomps:// for TLS (default: this machine)")
     add("--stream", default="/stream/DIAG")
-    add("--starting", help="first (default), next, offset=N, timestamp=S; for a new checkpoint")
-    add("--max-rows", type=int, help="of one batch (default 200000)")
-    add("--retry-s", type=float, help="how long to call an absent broker (default 60)")
-    add("--broker-id", help="for rows whose message does not tell it")
+    add("--starting", help="for a new checkpoint: first (default), next, offset=N, timestamp=S")
+    add("--max-rows", type=int, help="rows of a batch (default 200000)")
+    add("--retry-s", type=float, help="time limit for reconnecting (default 60)")
+    add("--broker-id", help="the broker's id for rows of messages without one")
     add("--ca-file", help="certificates to trust instead of the system's")
-    add("--credentials-file", help="login and passcode, on a line each")
-    add("--heartbeat-file", help="default: ROOT/heartbeat.json")
+    add("--credentials-file", help="file with a line each for login and passcode")
+    add("--heartbeat-file", help="path (default: ROOT/heartbeat.json)")
     days = {"type": date.fromisoformat, "metavar": "DATE", "action": "append"}
-    add("--compact", help="make the tables of this day anew; repeatable", **days)  # type: ignore[arg-type]
-    add("--compact-closed", action="store_true", help="make the tables of all days that are over")
+    add("--compact", help="rebuild the tables of this day; repeatable", **days)  # type: ignore[arg-type]
+    add("--compact-closed", action="store_true", help="build the tables of all past days")
     add(
         "--raw-retention",
         type=retention,
         metavar="3d",
-        help="remove raw batches older than that whose rows are all in the tables",
+        help="remove raw batches older than this whose rows are all in the tables",
     )
     add(
         "--raw-max-age",
         type=retention,
         metavar="30d",
-        help="remove raw batches older than that, even if their rows are nowhere else",
+        help="remove raw batches older than this, even if their rows are nowhere else",
     )
     add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
     options = parser.parse_args(argv)
@@ -305,11 +305,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         options.compact or options.compact_closed or options.raw_retention or options.raw_max_age
     )
     if options.interval is not None and options.tables:
-        parser.error("--interval never ends: give the tables a call of their own")
+        parser.error("--interval never ends: build the tables in a separate call")
     if not (options.once or options.interval is not None or options.tables):
         parser.error("one of --once, --interval, --compact, --compact-closed, --raw-… is needed")
     if options.tables and not is_local(options.root.removeprefix("file://")):
-        parser.error("the tables need a --root that is a directory, if one that machines share")
+        parser.error("the tables need a --root that is a directory, not a URI")
     return options
 
 

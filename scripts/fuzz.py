@@ -10,7 +10,7 @@ than a second, or memory that grows. Each is written to a file, made as short as
 allow; the exit code is then 1. Each target runs in a process of its own.
 
 The engine is atheris where it is installed (edges guide it), else one of our own (lines do). Both
-begin with the corpora in ``tests/data/fuzz``, which ``--keep`` extends by what ran a new line.
+begin with the corpora in ``tests/data/fuzz``, which ``--keep`` extends by inputs with new lines.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--engine", choices=("auto", "atheris", "mutate"), default="auto")
     parser.add_argument("--jobs", type=int, default=1, help="targets at once")
-    parser.add_argument("--seed", type=int, default=1, help="of what is random")
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers")
     parser.add_argument("--json", type=Path, help="file for all figures")
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="directory")
     parser.add_argument("--keep", action="store_true", help="extend the corpora of the tests")
@@ -102,7 +102,7 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
         tempfile.TemporaryFile("w+") as errors,
         tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory) as scratch,
     ):
-        # The hash seed is fixed, so that ours means the same each time.
+        # A fixed hash seed makes runs repeatable.
         env = os.environ | {"PYTHONHASHSEED": "0", "TMPDIR": scratch}
         try:
             process = subprocess.run(words, stderr=errors, timeout=patience, env=env, check=False)
@@ -125,7 +125,7 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
 
 
 def keep_current(current: Path, name: str) -> str:
-    """Keep the input that a target's process did not survive, if there is one."""
+    """Keep the input that ended a target's process, if any."""
     if not current.exists():
         return "no input"
     path = current.with_name(f"{name}-end.bin")

@@ -58,7 +58,7 @@ skipped.
 
 
 def page() -> str:
-    """The page.
+    """Return the page.
 
     Raises:
       OSError: a file that it is made from is missing.
@@ -131,7 +131,7 @@ def _clients(clients: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -
 
 
 def _sentence(text: str) -> str:
-    """As one: with a capital, and a full stop."""
+    """Return a text with a capital and a full stop."""
     return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 

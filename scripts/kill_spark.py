@@ -8,7 +8,7 @@ subscriber follows /stream/DIAG. The sidecar runs batch after batch, and is kill
 random moments. So is the broker, which keeps its data directory. At the end the Parquet files are
 read with a plain glob and compared with the stream and with what the subscriber received.
 
-The result is one line of JSON; the exit code is 0 if nothing is lost, doubled or changed.
+The result is one line of JSON. The exit code is 0 if nothing is lost, duplicated or changed.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Truth = dict[tuple[str, int], int]
 
 
 class HarnessError(Exception):
-    """The experiment itself failed: it says nothing about the sidecar."""
+    """The experiment itself failed, without a result about the sidecar."""
 
 
 class Process:
@@ -91,7 +91,7 @@ class Process:
 
 
 class Background:
-    """A thread that does the same again whenever the broker went away."""
+    """A thread that repeats its work whenever the connection is lost."""
 
     def __init__(self, place: StreamAddress) -> None:
         self.stream_address = place
@@ -99,7 +99,7 @@ class Background:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class Background:
             self.ended.wait(0.1)
 
     def work(self, connection: Connection) -> None:
-        """Work until ``ended``, or the connection is."""
+        """Work until ``ended`` is set or the connection is lost."""
         raise NotImplementedError
 
 
@@ -319,7 +319,7 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
 
 
 def end_of(follower: Follower) -> int:
-    """The offset that the live subscriber expects."""
+    """Return the offset that the live subscriber expects next."""
     return max((offset for _, offset in follower.seen), default=-1) + 1
 
 
@@ -357,7 +357,7 @@ def compare(root: Path, truth: Truth, follower: Follower) -> dict[str, object]:
 
 
 def is_clean(result: dict[str, object]) -> bool:
-    """Return whether nothing is lost, doubled or changed, and all readers agree."""
+    """Return whether nothing is lost, duplicated or changed, and all readers agree."""
     faults = ("lost", "doubled", "changed", "seen_live_but_lost", "broker_lost", "gap_rows")
     rows_by = result["rows_by"]
     assert isinstance(rows_by, dict)
@@ -372,7 +372,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
     add = parser.add_argument
-    add("--kills", type=int, default=10, help="of the job")
+    add("--kills", type=int, default=10, help="kills of the job")
     add("--broker-kills", type=int, default=3)
     add("--rate", type=float, default=500, help="events in a second")
     add("--seed", type=int, default=random.randrange(10**6))

@@ -1,9 +1,9 @@
-"""Write a day of DIAG messages as the sidecar would have stored them: the data of tests and demo.
+"""Write an invented day of DIAG messages as the sidecar stores them, for tests and the demo.
 
     python scripts/make_diag_sample.py                   tests/data/diag_day
-    python scripts/make_diag_sample.py --root /tmp/day   somewhere else
+    python scripts/make_diag_sample.py --root /tmp/day   another directory
 
-The day is invented, and the same on each run. It is that of a shop's broker: orders, invoices and
+The day is the same on each run. It is that of a shop's broker: orders, invoices and
 e-mails on queues, prices on topics. Its incidents, in UTC:
 
     04:00-04:12   nobody read the stream in time: 12 minutes are lost to retention
@@ -77,7 +77,7 @@ def write(root: Path, rows: Sequence[dict[str, object]]) -> list[Path]:
         batch = root / "raw" / f"q={QUERY}" / f"batch={number:010d}"
         batch.mkdir(parents=True, exist_ok=True)
         some = rows[number * size : (number + 1) * size]
-        # By kind, in one page: texts of one shape side by side need a tenth of the room.
+        # Sorted by kind: similar texts side by side compress to a tenth of the size.
         table = pa.Table.from_pylist(sorted(some, key=lambda each: str(each["kind"])), SCHEMA)
         path = batch / "part-00000.zstd.parquet"
         pq.write_table(

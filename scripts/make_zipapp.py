@@ -19,9 +19,9 @@ sys.exit(main())
 """
 ROOT = Path(__file__).resolve().parent.parent
 COMPILED = ("argon2-cffi", "cryptography", "pyjwt")
-"""Dependencies that are left out: they are compiled, or need one that is."""
+"""Omitted dependencies, which are compiled or need a compiled one."""
 FASTER = "msgpack"
-"""A dependency that is compiled, and also works without that."""
+"""A compiled dependency that also works without its compiled part."""
 
 
 def wanted() -> list[str]:

@@ -24,7 +24,7 @@ LESS_SOUGHT = (
     *("design.md", "inside/", "start/how-do-i.md", "changes.md"),
     *("reference/conformance.md", "migrate/"),
 )
-"""Beginnings of the pages that name every subject, and that a search lists after its own page."""
+"""Prefixes of pages that mention every subject, which a search ranks below a subject's own page."""
 BOOST = 0.3
 
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
@@ -84,7 +84,7 @@ def moved(markdown: str, home: Path) -> str:
 
 
 def place_of(target: str, home: Path) -> str:
-    """Return where in the site the target of a link is, as seen from a page in ``home``."""
+    """Return the site's relative path to the target of a link on a page in ``home``."""
     source = _source(target, home)
     if source is None:
         return target

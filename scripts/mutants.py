@@ -1,4 +1,4 @@
-"""Change a condition or a constant, one at a time, and see whether a test notices.
+"""Change a condition or a constant, one at a time, and check that a test fails.
 
     python scripts/mutants.py trace                  once, some minutes: which test runs which line
     python scripts/mutants.py run                    200 mutants
@@ -33,18 +33,18 @@ NOTICED = ("killed", "timeout")
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(description="Change the code and see which tests notice.")
-    parser.add_argument("--tree", type=Path, default=ROOT, help="what is changed and tested")
+    parser = argparse.ArgumentParser(description="Mutate the code, and check that tests fail.")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the tree to mutate and test")
     parser.add_argument("--data", type=Path, default=ROOT / "build" / "mutants")
     commands = parser.add_subparsers(dest="command", required=True)
-    traced = commands.add_parser("trace", help="run the tests once, and note who runs which line")
+    traced = commands.add_parser("trace", help="run the tests once, and record the lines of each")
     traced.add_argument("tests", nargs="*", default=["tests/unit"])
     run = commands.add_parser("run", help="try the mutants of the sample")
     run.add_argument("--seed", type=int, default=1)
     run.add_argument("--count", type=int, default=200)
-    run.add_argument("--seconds", type=float, default=20, help="of tests, for each mutant")
-    run.add_argument("--result", type=Path, help="default: result.json in the folder of --data")
-    run.add_argument("--before", type=Path, help="an earlier result, to compare with")
+    run.add_argument("--seconds", type=float, default=20, help="tests of a mutant, in seconds")
+    run.add_argument("--result", type=Path, help="file (default: result.json in --data)")
+    run.add_argument("--before", type=Path, help="an earlier result to compare with")
     return parser.parse_args(argv)
 
 

@@ -155,7 +155,7 @@ def _comment(spec: OptionSpec, why: str) -> Iterator[str]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the table or the sample, or put both where they belong."""
+    """Print the table or the sample, or write both to their files."""
     if "--write" in argv:
         document = DOCUMENT.read_text(encoding="utf-8")
         DOCUMENT.write_text(updated(document), encoding="utf-8")

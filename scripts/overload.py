@@ -226,11 +226,11 @@ def say(text: str) -> None:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="of each run but the attacks")
-    parser.add_argument("--subscribers", type=int, default=100, help="the stuck ones included")
-    parser.add_argument("--stuck", type=int, default=1, help="subscribers who never read")
-    parser.add_argument("--compare", action="store_true", help="also run without the stuck ones")
-    parser.add_argument("--rounds", type=int, default=1, help="so often, in alternation")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each run, except attacks")
+    parser.add_argument("--subscribers", type=int, default=100, help="including stuck ones")
+    parser.add_argument("--stuck", type=int, default=1, help="subscribers that never read")
+    parser.add_argument("--compare", action="store_true", help="also run without stuck ones")
+    parser.add_argument("--rounds", type=int, default=1, help="number of alternating runs")
     parser.add_argument("--scenario", nargs="+", choices=(*LOADS, *ATTACKS, "attacks"))
     parser.add_argument("--max-memory-bytes", type=int, default=128 * MIB)
     parser.add_argument("--outbox-bytes", type=int, default=OUTBOX_BYTES)
@@ -238,8 +238,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--body-bytes", type=int, default=BODY_BYTES)
     parser.add_argument("--side-rate", type=float, default=20.0, help="quiet messages a second")
     parser.add_argument("--broker", nargs=argparse.REMAINDER, default=[], help="its options")
-    parser.add_argument("--json", type=Path, help="write everything to this file, too")
-    parser.add_argument("--tree", type=Path, default=ROOT, help="whose broker is attacked")
+    parser.add_argument("--json", type=Path, help="also write all figures to this file")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="checkout of the attacked broker")
     args = parser.parse_args(argv)
     asked = args.scenario or (*LOADS, *ATTACKS)
     args.scenario = (*asked, *ATTACKS) if "attacks" in asked else tuple(asked)
@@ -289,7 +289,7 @@ def report(
     verdicts: Sequence[Verdict],
     felts: Sequence[Felt],
 ) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return all results for JSON."""
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "minutes": args.minutes,

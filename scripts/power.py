@@ -11,7 +11,7 @@ Then:
 - committed messages are there, in order, and messages whose end was committed do not return;
 - messages in progress are there or not, a transaction or composite as a whole;
 - a stream has no gaps in its offsets, and the effects of a power cut are never taken for damage;
-- the store works on, and returns what it returned before.
+- the store remains usable, and returns the same messages again.
 
 The states are those of ``_oracle.power``. The exit code is 1 if a promise does not hold.
 """
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--states", type=int, default=1000, help="how many (1000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--segment-bytes", type=int, default=4096, help="of the journal (4096)")
-    parser.add_argument("--json", type=Path, help="write the result there, too")
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
     parser.add_argument("--progress", action="store_true", help="a line every 100 states")
     args = parser.parse_args(arguments)
     began, bad, units, lines = time.monotonic(), 0, 0, list[str]()

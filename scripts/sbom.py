@@ -24,7 +24,7 @@ def command() -> list[str]:
 
 
 def completed(bom: dict[str, Any]) -> dict[str, Any]:
-    """Return it with the version of the broker, and that it depends on all of them."""
+    """Return the bill of materials with the broker's version and its dependency on all packages."""
     broker = bom["metadata"]["component"]
     version = runpy.run_path(str(ROOT / "trio_stomp" / "_version.py"))["__version__"]
     broker |= {"version": version, "purl": f"pkg:pypi/{broker['name']}@{version}"}

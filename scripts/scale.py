@@ -2,7 +2,7 @@
 
     python scripts/scale.py --json result.json
     python scripts/scale.py --only connections queue-head
-    python scripts/scale.py --quick                  small and once: a check, no figures
+    python scripts/scale.py --quick                  one small run of each, as a check
 
 A fixed load, the probe, runs in one broker before and after it is filled: with idle connections,
 subscriptions, wildcard patterns, destinations, messages in queues, and messages without
@@ -10,9 +10,9 @@ subscribers. The probe is one publisher and one subscriber of a topic, TCP, wind
 one producer and one consumer that acknowledges each message. The main figure is processor time of
 the broker for a million deliveries, in the cheapest of seven runs. Periodic work of the broker,
 which does not depend on messages, has its own columns: the cost of an idle broker, and of
-statistics (by
-default every five seconds) if all DIAG topics have a subscriber, or their stream is on. Otherwise
-that stream is off, and the other options are the defaults, except for those in the table.
+statistics (by default every five seconds) if all DIAG topics have a subscriber, or their stream is
+on. Otherwise that stream is off, and the other options are the defaults, except for those in the
+table.
 
 The promises: a message costs at most 1.5 times as much at any size as at the smallest, one pattern
 among 10,000 costs at most twice as much as an exact name, and no turn of the broker takes more than
@@ -65,7 +65,7 @@ class Promise(NamedTuple):
         return self.measured <= self.limit
 
     def line(self) -> str:
-        """For people."""
+        """Return a line for people."""
         limit, measured = (f"{each:.3g}{self.unit}" for each in (self.limit, self.measured))
         verdict = "kept" if self.is_kept else "BROKEN"
         return f"{self.promise}: promised {limit} at most, measured {measured}: {verdict}"
@@ -219,7 +219,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="small and once: a check, no figures")
+    parser.add_argument("--quick", action="store_true", help="one small run of each, as a check")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument(
         "--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}"
@@ -265,7 +265,7 @@ def run(arguments: argparse.Namespace) -> Found:
 
 
 def tables(found: Found) -> str:
-    """Return everything that people read, in Markdown."""
+    """Return all tables in Markdown."""
     parts = [
         point_table(point_rows(found.points)) if found.points else "",
         herd_table(herd_rows(found.herds)) if found.herds else "",
@@ -277,7 +277,7 @@ def tables(found: Found) -> str:
 
 
 def report(found: Found) -> dict[str, Any]:
-    """Return everything that programs read."""
+    """Return all results for JSON."""
     judged = promises(found.points, found.herds)
     return {
         "connections_possible": allowed(CONNECTIONS),

@@ -5,10 +5,9 @@
 
 Clients come and go at a steady moderate rate, over TCP and WebSocket, by DISCONNECT, by RST, in the
 middle of a frame, or silently; they leave acknowledgements, transactions and durable subscriptions
-open, send frames that are too big, too many or wrong, use ever new names, and read or do not. The
-broker
-has a data directory, and small bounds that are all reached during the warm-up (2,000 destinations,
-1 MiB of DIAG history, segments of 1 MiB), so that what grows after it is a leak.
+open, send frames that are too big, too many or wrong, use ever new names, and may not read. The
+broker has a data directory, and small bounds that are all reached during the warm-up (2,000
+destinations, 1 MiB of DIAG history, segments of 1 MiB), so that later growth is a leak.
 
 After the warm-up, then every minute, and at the end, all clients leave and persistent state is
 removed. After the broker's own time limits these figures must be exactly those of the base line:
@@ -97,9 +96,9 @@ class Soak:
     """One soak.
 
     Args:
-      broker: The one that is churned.
-      seed: Of all choices.
-      rate: Acts per second.
+      broker: The broker to churn.
+      seed: The seed of all choices.
+      rate: Actions per second.
     """
 
     def __init__(self, broker: Watched, seed: int, rate: float) -> None:
@@ -111,7 +110,7 @@ class Soak:
         self.moments: list[Moment] = []
 
     async def run(self, minutes: float, warm_up_minutes: float, every_s: float) -> None:
-        """Warm up, then churn and look, in turn."""
+        """Warm up, then churn and measure in turn."""
         await self._churn(warm_up_minutes * MINUTE_S)
         await self._look()
         until = time.monotonic() + minutes * MINUTE_S
@@ -223,12 +222,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30.0, help="after the warm-up")
     parser.add_argument("--warm-up", type=float, default=3.0, help="minutes before the base line")
-    parser.add_argument("--every", type=float, default=60.0, help="seconds of churn between looks")
+    parser.add_argument("--every", type=float, default=60.0, help="seconds between measurements")
     parser.add_argument("--rate", type=float, default=30.0, help="acts per second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--broker", nargs=argparse.REMAINDER, default=[], help="its options")
-    parser.add_argument("--keep", type=Path, help="directory for data and log, which stay there")
-    parser.add_argument("--json", type=Path, help="write everything to this file, too")
+    parser.add_argument("--keep", type=Path, help="directory in which to keep data and log")
+    parser.add_argument("--json", type=Path, help="also write all figures to this file")
     return parser.parse_args(argv)
 
 
@@ -270,7 +269,7 @@ def run(args: argparse.Namespace, work: Path) -> tuple[list[Verdict], Soak]:
 
 
 def report(args: argparse.Namespace, verdicts: Sequence[Verdict], soak: Soak) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return all results for JSON."""
     return {
         "minutes": args.minutes,
         "seed": args.seed,

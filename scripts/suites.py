@@ -1,4 +1,4 @@
-"""Run the test suites of other projects against this broker and, if installed, against theirs.
+"""Run the test suites of other projects against this broker and, if installed, their own.
 
 python scripts/suites.py --sources DIR                 run all whose sources are in DIR
 python scripts/suites.py --sources DIR --suite gem     run one of them

@@ -1,4 +1,4 @@
-"""Torture a broker with clients that pause, cut, read slowly and leave, and check what they see.
+"""Torture a broker with clients that pause, cut, read slowly and leave, and check their results.
 
     python scripts/torture.py --minutes 10 --seed 1
     python scripts/torture.py --minutes 10 --clients 200 --transports tls wss --tree DIRECTORY
@@ -115,7 +115,7 @@ def progress(world: World) -> None:
 
 
 def summary(args: argparse.Namespace, world: World, seconds: float) -> dict[str, object]:
-    """The figures."""
+    """Return the figures."""
     return {
         "seed": args.seed,
         "clients": args.clients,
@@ -142,14 +142,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         choices=KINDS,
         metavar="KIND",
         default=[],
-        help=f"end once each was found: {' '.join(KINDS)}",
+        help=f"end once each of these violations was found: {' '.join(KINDS)}",
     )
-    parser.add_argument("--url", default="", help="of a broker that runs, on this machine")
-    parser.add_argument("--tree", type=Path, default=ROOT, help="whose broker is tortured")
+    parser.add_argument("--url", default="", help="URL of a running broker on this machine")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="checkout of the broker")
     parser.add_argument("--broker", nargs=argparse.REMAINDER, default=[], help="its options")
-    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
+    parser.add_argument("--json", type=Path, help="also write the summary to this file")
     parser.add_argument("--keep", type=Path, help="directory for the broker's log")
-    parser.add_argument("--progress", action="store_true", help="a line of what goes on")
+    parser.add_argument("--progress", action="store_true", help="print a line of progress")
     return parser.parse_args(argv)
 
 

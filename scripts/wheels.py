@@ -4,7 +4,7 @@ python scripts/wheels.py DIR          the sdist, the pure wheel and the compiled
 python scripts/wheels.py DIR --pure   without the compiled one
 
 The wheels are built from the sdist. auditwheel repairs the compiled one, so that it fits every
-Linux of its age. To try a wheel is to install it with its dependencies, to start its broker, and to
+Linux of its age. Trying a wheel means to install it with its dependencies, start its broker, and
 send a message through it. Needs the extra ``dev``, a C compiler, and a package index.
 """
 
@@ -135,7 +135,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("target", type=Path, help="directory for the files")
-    parser.add_argument("--pure", action="store_true", help="leave the compiled wheel out")
+    parser.add_argument("--pure", action="store_true", help="omit the compiled wheel")
     given = parser.parse_args()
     try:
         make(given.target.resolve(), compiled=not given.pure)

@@ -20,25 +20,25 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
     """Add the modes that replace scenarios one by one."""
     modes = parser.add_mutually_exclusive_group()
     for name, what in (
-        ("beside", "what a durable load costs a fan-out beside it"),
-        ("secure", "what logins, rules and TLS cost a fan-out"),
-        ("latency", "latency, beside that of a bare loop in C, idle and slow connections"),
-        ("floor", "the scenarios that a bare loop in C can do, through it and the broker in turn"),
-        ("profile", "where the processor time goes: the kernel, Trio, each floor of the broker"),
+        ("beside", "the cost of a durable load for a fan-out"),
+        ("secure", "the cost of logins, rules and TLS for a fan-out"),
+        ("latency", "latency, compared with a bare loop in C, and with idle and slow connections"),
+        ("floor", "the scenarios that a bare loop in C supports, compared with that loop"),
+        ("profile", "processor time of the kernel, Trio and each floor of the broker"),
         ("pauses", "garbage collection while connections are opened, held and closed"),
-        ("peers", "the broker beside RabbitMQ and ActiveMQ, as far as they are installed, in turn"),
+        ("peers", "the broker compared with RabbitMQ and ActiveMQ, if they are installed"),
     ):
-        modes.add_argument(f"--{name}", action="store_true", help=f"instead of all this: {what}")
+        modes.add_argument(f"--{name}", action="store_true", help=f"measure only {what}")
     modes.add_argument(
         "--compare",
         nargs=2,
         metavar=("OLD", "NEW"),
-        help="instead of all this: two revisions of the broker, or checkouts, in turn",
+        help="compare two revisions of the broker, or checkouts",
     )
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="instead of all this: a cluster of three nodes; with --peers beside RabbitMQ's",
+        help="measure only a cluster of three nodes; with --peers compared with RabbitMQ's",
     )
     parser.add_argument(
         "--peer",
@@ -46,29 +46,29 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=[LOGIN:PASSCODE@]127.0.0.1:PORT[/PID]",
-        help="of --peers: a broker that runs already, too; may be said several times",
+        help="for --peers: a running broker to include; repeatable",
     )
     parser.add_argument(
         "--pairs",
         type=int,
         default=10,
         metavar="N",
-        help="of --secure, --compare, --latency, --floor, --peers, --cluster: runs of each",
+        help="for --secure, --compare, --latency, --floor, --peers, --cluster: runs of each",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=5.0,
         metavar="S",
-        help="of --secure, --latency, --pauses, --peers, --cluster: how long each run is; of "
+        help="for --secure, --latency, --pauses, --peers, --cluster: duration of a run; for "
         "--profile: processor time",
     )
     parser.add_argument(
         "--connections",
         type=int,
         metavar="N",
-        help="of --latency, --peers, --pauses: idle connections "
-        f"(default {LATENCY_CONNECTIONS}; of --pauses {CONNECTIONS}, or as many as may be open)",
+        help="for --latency, --peers, --pauses: idle connections "
+        f"(default {LATENCY_CONNECTIONS}; for --pauses {CONNECTIONS}, or as many as may be open)",
     )
 
 
@@ -82,19 +82,19 @@ def parse(argv: Sequence[str] | None, description: str | None) -> argparse.Names
         "--scenario", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}"
     )
     add_modes(parser)
-    parser.add_argument("--quick", action="store_true", help="small and once: a check, no figures")
+    parser.add_argument("--quick", action="store_true", help="one small run of each, as a check")
     parser.add_argument(
-        "--repeat", type=int, default=5, metavar="N", help="runs of each; the median counts"
+        "--repeat", type=int, default=5, metavar="N", help="runs of each, to take the median"
     )
-    parser.add_argument("--json", metavar="FILE", help="write all figures there")
-    parser.add_argument("--port", type=int, help="of a broker that runs already, on 127.0.0.1")
-    parser.add_argument("--pid", type=int, help="its process")
+    parser.add_argument("--json", metavar="FILE", help="write all figures to this file")
+    parser.add_argument("--port", type=int, help="port of a running broker on 127.0.0.1")
+    parser.add_argument("--pid", type=int, help="process id of that broker")
     parser.add_argument(
         "--broker",
         nargs=argparse.REMAINDER,
         default=[],
         metavar="OPTION",
-        help="everything behind this goes to the broker that is started",
+        help="all further arguments are options of the broker to start",
     )
     arguments = parser.parse_args(argv)
     _check(parser, arguments)
@@ -104,9 +104,9 @@ def parse(argv: Sequence[str] | None, description: str | None) -> argparse.Names
 
 
 def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """End the program where options do not go together."""
+    """End the program if options conflict."""
     if (arguments.port is None) != (arguments.pid is None):
-        parser.error("--port and --pid belong together")
+        parser.error("--port and --pid must be given together")
     if arguments.repeat < 1 or arguments.pairs < 1:
         parser.error("--repeat and --pairs must be 1 or more")
     if not 0 < arguments.seconds < math.inf or (
@@ -116,23 +116,23 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     wanted = set(arguments.scenario or ())
     for mode in OWN_LOADS:
         if getattr(arguments, mode) and wanted:
-            parser.error(f"--{mode} goes with no other choice of loads")
+            parser.error(f"--{mode} and --scenario exclude each other")
     for mode in OWN_BROKERS:
         if getattr(arguments, mode) and arguments.port:
-            parser.error(f"--{mode} starts brokers of its own, and takes no --port")
+            parser.error(f"--{mode} starts its own brokers, so --port cannot be given")
     idle = {each.name for each in scenarios() if each.shape is None}
     for mode in ("compare", "profile"):
         if getattr(arguments, mode) and wanted & idle:
-            parser.error(f"--{mode} is for loads, not for idle connections")
+            parser.error(f"--{mode} does not measure idle connections")
     if arguments.floor:
         possible = [each.name for each in floor_scenarios()]
         if wanted.difference(possible):
-            parser.error(f"--floor is for topics and queues over TCP: {', '.join(possible)}")
+            parser.error(f"--floor supports only {', '.join(possible)}")
     _check_peers(parser, arguments)
 
 
 def _check_peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """End the program where options of ``--peers`` do not go together."""
+    """End the program if options of ``--peers`` conflict."""
     wanted = set(arguments.scenario or ())
     possible = [each.name for each in (peer_scenarios() if arguments.peers else scenarios())]
     if foreign := sorted(wanted.difference(possible)):
@@ -140,6 +140,6 @@ def _check_peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
         parser.error(f"{mode} does not know {', '.join(foreign)}; it knows {', '.join(possible)}")
     names = [each.name for each in arguments.peer]
     if names and not arguments.peers:
-        parser.error("--peer is of --peers")
+        parser.error("--peer requires --peers")
     if len(set(names)) < len(names):
-        parser.error(f"--peer names {', '.join(names)}; each name is to be another")
+        parser.error(f"--peer names {', '.join(names)}; the names must differ")

@@ -41,7 +41,7 @@ class DurableLoad:
         self.wait()
 
     def begin(self) -> None:
-        """Let one run begin."""
+        """Start a run."""
         self._pipe.send(True)
 
     def wait(self) -> None:

@@ -34,7 +34,7 @@ QUEUE = QueueShape(
 )  # fmt: skip
 TOPIC = Shape(NODES, 8 * NODES, 20_000, receipt_every=64, window=512, lag=2048)
 QUICK = 50
-"""By how much less is sent in a quick run."""
+"""The factor by which a quick run sends less."""
 
 
 class Side(NamedTuple):
@@ -120,7 +120,7 @@ def measure_cluster(
 
 
 def queue(side: Side, less: int, _seconds: float) -> Figures:
-    """Have three producers and three consumers use one queue."""
+    """Measure one queue with three producers and three consumers."""
     shape = QUEUE._replace(messages=QUEUE.messages // less // QUEUE.at_once * QUEUE.at_once)
     place = Place("/queue/bench", side.more)
     load = QueueLoad(side.broker, shape, place=place, visitor=side.visitor, in_order=False)
@@ -132,7 +132,7 @@ def queue(side: Side, less: int, _seconds: float) -> Figures:
 
 
 def topic(side: Side, less: int, _seconds: float) -> Figures:
-    """Have three publishers reach subscribers of all nodes, without a store."""
+    """Measure a topic with three publishers and with subscribers of all nodes, without a store."""
     shape = TOPIC._replace(messages=TOPIC.messages // less // 64 * 64)
     visitors = Visitors(side.visitor, side.visitor)
     load = Load(side.broker, shape, websocket=False, visitors=visitors, topics="/topic/bench.")
@@ -146,7 +146,7 @@ def topic(side: Side, less: int, _seconds: float) -> Figures:
 
 
 def receipts(side: Side, less: int, seconds: float) -> Figures:
-    """Have one client of each node send persistent messages in lock step, at a pace."""
+    """Measure RECEIPTs of persistent messages, which a client of each node sends at a pace."""
     times: list[float] = []
     wanted = max(10, int(seconds * RATE) // less)
     failures: list[Exception] = []
@@ -173,7 +173,7 @@ def receipts(side: Side, less: int, seconds: float) -> Figures:
 
 
 def _send_paced(port: int, side: Side, count: int) -> Iterator[float]:
-    """Send messages, and yield how long each RECEIPT took from when its message was due."""
+    """Send messages, and yield the time from when each was due to its RECEIPT."""
     lines = Place("/queue/paced", side.more).lines
     frame = f"SEND\n{lines}\npersistent:true\nreceipt:r\n\n{'x' * 117}\0".encode()
     with socket.create_connection((HOST, port), timeout=PATIENCE_S) as connected:

@@ -24,14 +24,14 @@ COMPARED = (
     *("headline-ws", "fanout-tcp", "one-tcp", "pairs-tcp", "paced-tcp"),
     *("queue-auto", "queue-ack", "transactions"),
 )
-"""Measured where no scenarios are named."""
+"""The default scenarios."""
 LIMIT_S = 120.0
 RUNS = 2
-"""Runs of each. The first is a warm-up and does not count."""
+"""Runs of each. The first is a warm-up that does not count."""
 
 
 class Compared(NamedTuple):
-    """Processor time of both for a million deliveries of one scenario, in pairs."""
+    """Processor times of both revisions for a million deliveries of one scenario, in pairs."""
 
     scenario: Scenario
     old: list[float]
@@ -95,7 +95,7 @@ def compare(
 
 
 def _million_s(broker: Broker, scenario: Scenario, *, quick: bool) -> float:
-    """Processor time of a broker for a million deliveries."""
+    """Return a broker's processor time for a million deliveries."""
     load = open_load(broker, scenario, quick=quick)
     try:
         run = [load.run(LIMIT_S) for _ in range(RUNS)][-1]

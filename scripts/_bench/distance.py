@@ -30,7 +30,7 @@ class Cost(NamedTuple):
 
     Args:
       million_s: Processor time for a million deliveries.
-      per_read: Messages that one read of the generator brought: how much was written together.
+      per_read: Messages per read of the generator, which shows how well writes were batched.
     """
 
     million_s: float
@@ -46,7 +46,7 @@ class Distance(NamedTuple):
     broker: list[Cost]
 
     def ratios(self, side: str) -> list[float]:
-        """Return how often a side's processor time the broker's is, in each pair."""
+        """Return the ratio of the broker's processor time to a side's, in each pair."""
         costs: list[Cost] = getattr(self, side)
         return [
             broker.million_s / other.million_s

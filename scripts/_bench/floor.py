@@ -64,7 +64,7 @@ def running_floor(program: Path, rest_us: int = 0) -> Iterator[Broker]:
             try:
                 yield Broker(int(line), process.pid)
             except (BenchError, OSError) as error:
-                # The generator saw only that a connection ended. This is the reason.
+                # The generator noticed only a lost connection. This is its cause.
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(END_S)
                 if process.returncode is not None:

@@ -1,4 +1,4 @@
-"""Brokers with increasing security: the files that they need, and their users."""
+"""Brokers with increasing security: their files and users."""
 
 import os
 import ssl

@@ -53,7 +53,7 @@ class _Opening:
         self.socket.connect_ex((HOST, port))
 
     def say(self) -> None:
-        """Send the next bytes. They are few and always fit."""
+        """Send the next bytes, which always fit into the socket's buffer."""
         self.data = b""
         self.socket.send(self.steps.pop(0))
 
@@ -79,7 +79,7 @@ def open_idle(
     websocket: bool,
     visitors: Sequence[Visitor] = (STRANGER,),
 ) -> Idle:
-    """Open connections, look at the broker, and close them: as ``held_idle``."""
+    """Open connections, measure the broker, and close them. Arguments as for ``held_idle``."""
     with held_idle(
         broker, connections, at_once, limit_s, websocket=websocket, visitors=visitors
     ) as idle:

@@ -8,7 +8,7 @@ from _bench.latency import BROKER, FLOOR, IDLE, LOADS, MEASURES, SHARES, SIDES, 
 from _bench.spread import Row, Spread, spread_row
 
 BESIDE = {BROKER: FLOOR, IDLE: BROKER, SLOW: BROKER}
-"""The side with which each one is compared."""
+"""The reference of each side."""
 
 
 class Promise(NamedTuple):

@@ -1,7 +1,7 @@
-"""Brokers that we did not write: RabbitMQ and ActiveMQ as Debian has them, each as a child process.
+"""RabbitMQ and ActiveMQ as packaged by Debian, each as a child process.
 
-Each has a directory, ports and, where there are such things, a node name and a port mapper of its
-own: an instance of the system's is neither needed nor disturbed. All listen on loopback alone.
+Each has its own directory, ports, node name and port mapper, so it does not affect an instance of
+the system. All listen on loopback only.
 """
 
 import os
@@ -27,7 +27,7 @@ LOGIN = "tester"
 PASSCODE = "secret"
 
 INSTALL = "scripts/install_other_brokers.sh"
-"""Installs both where there is apt-get."""
+"""Installs both with apt-get."""
 
 # Only a broken broker takes this long.
 START_S = 120

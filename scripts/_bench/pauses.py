@@ -49,7 +49,7 @@ class Phase(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Return whether no pause was longer than promised."""
+        """Return the verdict on the longest pause."""
         return "kept" if self.longest <= PROMISE_MS else "BROKEN"
 
 

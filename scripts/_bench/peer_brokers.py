@@ -1,4 +1,4 @@
-"""The brokers of ``scripts/bench.py --peers``: ours, those that are started, those that run."""
+"""The brokers of ``scripts/bench.py --peers``: ours, others to start, and running ones."""
 
 import argparse
 import os
@@ -29,11 +29,11 @@ LISTENS = "0A"
 
 
 class Standing(NamedTuple):
-    """A broker that runs.
+    """A running broker.
 
     Args:
-      web: Its WebSocket at ``/ws``; None = it has none.
-      visitor: How a client logs in.
+      web: The port of its WebSocket at ``/ws``; None = it has none.
+      visitor: The login of clients.
       server: Its ``server`` header in CONNECTED; "" = none.
     """
 
@@ -58,7 +58,7 @@ class Running(NamedTuple):
     """A broker that is already running on this machine.
 
     Args:
-      pid: Its process; 0 = whichever listens at the port.
+      pid: Its process; 0 = the one that listens on the port.
     """
 
     name: str
@@ -90,13 +90,13 @@ class Running(NamedTuple):
 
 
 def peers_of(options: Sequence[str], running: Sequence[Running]) -> list[Peer]:
-    """Return our broker, those of Debian, and those that run.
+    """Return our broker, those of Debian, and the running ones.
 
     Args:
       options: Of our broker.
 
     Raises:
-      BenchError: one of those that should run cannot be found.
+      BenchError: a broker that should be running cannot be found.
     """
     return [
         Peer(OURS, lambda durable: _ours(options, durable=durable)),
@@ -109,7 +109,7 @@ def peers_of(options: Sequence[str], running: Sequence[Running]) -> list[Peer]:
 @contextmanager
 def _ours(options: Sequence[str], *, durable: bool) -> Iterator[Standing]:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        # The others look at a passcode too.
+        # The others check a passcode, too.
         (visitor,) = write_users(Path(name) / "users", [LOGIN])
         more = ["--passwd-file", f"{name}/users"]
         if durable:

@@ -40,15 +40,15 @@ SKIPPED = 1000
 REST_S = 0.25
 REST_SHARE = 0.05
 REST_LIMIT_S = 10.0
-"""Time in which a broker that still closes connections or compiles must come to rest."""
+"""Limit of the time until a broker that closes connections or compiles is at rest."""
 
 
 class Plan(NamedTuple):
     """The loads and brokers of a comparison.
 
     Args:
-      seconds: How long about a run is.
-      connections: That are idle.
+      seconds: The approximate duration of a run.
+      connections: The number of idle connections.
     """
 
     peers: Sequence[Peer]
@@ -154,7 +154,7 @@ def measure_peers(plan: Plan, say: Show) -> Report:
 def _groups(scenarios: Sequence[Scenario]) -> Iterator[tuple[bool, list[Scenario]]]:
     """Yield the groups of scenarios that share a broker, with whether it stores messages."""
     idle = [each for each in scenarios if each.shape is None]
-    # Memory that a load left behind would make connections look cheaper.
+    # Memory left over from a load would make connections look cheaper.
     yield False, idle
     yield False, [each for each in scenarios if each.shape is not None and not each.durable]
     yield True, [each for each in scenarios if each.durable]

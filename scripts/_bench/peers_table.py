@@ -20,7 +20,7 @@ FIGURES = {
 RATES = (("per_s", "deliveries/s"),)
 
 PROMISES = """\
-Processor time is that of a broker's process and all that descend from it. Latency is from the
+Processor time is that of a broker's process and its descendants. Latency is from the
 generator's socket to the subscriber's, by the kernel's clock. What survives is on the disk before
 its RECEIPT comes, but not alike: trio_stomp syncs once for all that waits by then, RabbitMQ for
 groups of messages, ActiveMQ's KahaDB for each SEND that asks for a receipt."""
@@ -57,14 +57,14 @@ def lines(
 
 
 def kind_of(scenario: Scenario) -> str:
-    """Return which lines a scenario has: a name of FIGURES."""
+    """Return the name in FIGURES of a scenario's lines."""
     if scenario.shape is None:
         return "idle"
     return "latency" if scenario.name.startswith("latency") else "load"
 
 
 def shown(value: float) -> str:
-    """Return a figure with some three digits that count."""
+    """Return a figure with about three significant digits."""
     if abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
@@ -83,7 +83,7 @@ def cell(values: Sequence[float]) -> str:
 def peers_table(
     report: Report, scenarios: Sequence[Scenario], peers: Sequence[str], machine: str
 ) -> str:
-    """Return everything in Markdown.
+    """Return the tables and notes in Markdown.
 
     Args:
       peers: All brokers of the comparison, ours first.

@@ -21,7 +21,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class BenchError(Exception):
-    """A run cannot be made or is wrong: one line that says why."""
+    """A run failed or is invalid. The text is one line with the reason."""
 
 
 class Cpu(NamedTuple):
@@ -29,8 +29,7 @@ class Cpu(NamedTuple):
 
     Args:
       user, system: From ``/proc/PID/stat``, in ticks of 10 ms.
-      exact: The kernel's own clock of the process in nanoseconds, over all threads, those that
-        have ended included.
+      exact: From the kernel's clock of the process, which includes threads that have ended.
     """
 
     user: float
@@ -89,7 +88,7 @@ class Broker(NamedTuple):
 
     @property
     def ports(self) -> Sequence[int]:
-        """Return where clients connect to, in turn."""
+        """Return the ports to which clients connect in turn."""
         return (self.port, *self.others)
 
     def cpu(self) -> Cpu:

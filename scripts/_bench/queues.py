@@ -31,7 +31,7 @@ BODY_BYTES = 117
 FILLER = b"x" * (BODY_BYTES - DIGITS - len(MARK))
 ACK_ID = re.compile(rb"\nack:([^\n]+)\n")
 PREFETCH = ("prefetch-count", "activemq.prefetchSize")
-"""One for each family of brokers."""
+"""Prefixes of queue names, one for each family of brokers."""
 DRAIN_S = 30.0
 
 now = time.perf_counter
@@ -94,7 +94,7 @@ QUEUE = Place("/queue/bench")
 
 
 class Producer:
-    """Sends its share, as the windows allow.
+    """A producer, limited by the windows.
 
     Args:
       number: Its place among the producers.
@@ -188,7 +188,7 @@ class Consumer:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether ACKs wait to be sent."""
+        """Return whether some ACKs have not been sent."""
         return bool(self.connection.unsent)
 
     def read(self, seen: bytearray) -> int:

@@ -1,4 +1,4 @@
-"""Replay of history: a stream is filled once, and each run reads all of it, newly connected."""
+"""Replay of history: a stream is filled once, and each run reads it over a new connection."""
 
 import select
 import time

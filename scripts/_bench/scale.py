@@ -175,7 +175,7 @@ class _Round(Messages):
         self._load = load
 
     def to(self, size: int) -> None:
-        """Use them once, and let the probe go round over all of them."""
+        """Use them once, and have the probe rotate over all of them."""
         subscribe_to(self._load, "/topic/bench/0")
         super().to(size)
         _spread(self._load, [self.name(n) for n in range(size)], "/topic/round/>")

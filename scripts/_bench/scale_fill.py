@@ -77,7 +77,7 @@ class Fill:
             self.size = end
 
     def add(self, numbers: range) -> None:
-        """Add these, some BATCH at most, and be sure of it."""
+        """Add these, at most BATCH, and wait for the confirmation."""
 
     def close(self) -> None:
         """Close its connections."""
@@ -162,7 +162,7 @@ class IdleConnections(Fill):
 
 
 def open_files(pid: int) -> int:
-    """Return how many files a process has open, without asking it."""
+    """Return how many files a process has open, as the kernel reports."""
     files = f"/proc/{pid}/fd"
     # Newer kernels report the number. Listing 19,000 files takes 16 ms of processor time.
     return os.stat(files).st_size or len(os.listdir(files))

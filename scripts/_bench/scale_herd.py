@@ -145,7 +145,7 @@ class Pinger:
 
 
 def _ping(pipe: "Pipe", port: int) -> None:
-    """Be the other process, until the pipe is closed."""
+    """Run the other process, until the pipe is closed."""
     try:
         connection = Connection.open(port, websocket=False)
         longest = 0.0

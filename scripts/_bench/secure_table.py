@@ -12,7 +12,7 @@ PROMISES = {"acl": 1.15, "tls": 3.0}
 
 
 def ratios(runs: Sequence[Measured], settings: str, body_bytes: int) -> list[float]:
-    """Return for each pair how often the bare broker's processor time the guarded one's is."""
+    """Return the ratio of the guarded broker's processor time to the bare one's, in each pair."""
     of_size = [run for run in runs if run.body_bytes == body_bytes]
     bare = {run.pair: run.million_s for run in of_size if run.settings == BARE}
     return [run.million_s / bare[run.pair] for run in of_size if run.settings == settings]

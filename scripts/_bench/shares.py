@@ -22,7 +22,7 @@ PROFILED = (
     *("thousand-tcp", "pairs-tcp", "paced-tcp"),
     *("queue-auto", "queue-ack-1000", "queue-4-4", "queue-ack-10", "queue-ack-1", "transactions"),
 )
-"""Measured where no scenarios are named."""
+"""The default scenarios."""
 LIMIT_S = 120.0
 FLOORS = ("frames", "protocol", "broker", "transport", "server")
 TRIO, REST = "Trio", "rest"

@@ -66,7 +66,7 @@ class SlowConsumers:
 
 
 def _serve(pipe: "Pipe", port: int) -> None:
-    """Be the other process, until the pipe is closed."""
+    """Run the other process, until the pipe is closed."""
     ended = 0
     try:
         publisher = Connection.open(port, websocket=False)

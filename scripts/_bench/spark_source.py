@@ -270,10 +270,10 @@ def tell(batch: dict[str, Any], samples: Sequence[Sample], say: Show) -> None:
 
 
 def measure_source(root: Path, amount: Amount, runs: int, say: Show) -> None:
-    """Fill a stream if it is not, and drain it ``runs`` times, each time into new files.
+    """Fill a stream if necessary, and drain it ``runs`` times, each time into new files.
 
     Raises:
-      BenchError: the broker or the sidecar failed, or rows are lost or doubled.
+      BenchError: the broker or the sidecar failed, or rows are lost or duplicated.
     """
     with filled_broker(root, amount, say) as broker:
         for _ in range(runs):

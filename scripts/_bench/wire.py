@@ -1,9 +1,9 @@
-"""STOMP connections of the load generator: plain sockets, as little Python as can be per message.
+"""STOMP connections of the load generator: plain sockets, with little Python per message.
 
 Every body ends with its number and MARK, a byte that occurs nowhere else in the broker's output. So
 MESSAGEs are counted by counting MARK in the bytes of each read, without parsing frames, over TCP
 and WebSocket alike. The numbers before the first and the last MARK of each read show that nothing
-was lost, doubled or reordered.
+was lost, duplicated or reordered.
 """
 
 import os
@@ -149,7 +149,7 @@ class Connection:
             raise BenchError(f"expected {answer!r}, got {data[:200]!r}")
 
     def subscribe(self, destination: str) -> None:
-        """Subscribe, and be sure of it."""
+        """Subscribe, and wait for the RECEIPT."""
         frame = f"SUBSCRIBE\nid:1\ndestination:{destination}\nreceipt:s\n\n\0"
         self.ask(frame.encode(), b"RECEIPT\n")
 

@@ -32,7 +32,7 @@ class Took(NamedTuple):
     name: str
     took_s: float
     processor_s: float
-    """Its own and that of all it waited for: hardly more on a busy machine."""
+    """Processor time of the step and its children, which hardly depends on the machine's load."""
     code: int
 
 

@@ -43,7 +43,7 @@ class Clients:
             yield self._consume
 
     def stop(self) -> None:
-        """Have producers end when they have a receipt for everything."""
+        """Have producers end once all their messages have RECEIPTs."""
         self._must_stop = True
 
     def _term(self) -> Term | None:
@@ -91,7 +91,7 @@ class Clients:
         self.running -= 1
 
     def _request(self, name: str, count: int) -> Request:
-        """Return something new to be stored."""
+        """Return a request with new messages."""
         chance = self.chance
         size = LARGE_BYTES if chance.random() < 0.05 else chance.randrange(100)
         many = chance.choice((1, 1, 1, 3))

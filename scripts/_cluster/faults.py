@@ -13,7 +13,7 @@ from _cluster.streams import Stream
 TTL_S = 1.2
 TAKEOVER_S = 0.5
 ANSWER_S = 2 * TTL_S
-"""How long nodes wait for the answer to a request, as ``nats_options`` says."""
+"""Limit of a node's wait for an answer, as in ``nats_options``."""
 """How long a takeover may last after the lease has run out."""
 RENEWED_S = 0.3
 """Entries that are older should have been applied everywhere."""
@@ -39,7 +39,7 @@ class Faults:
 
     @property
     def kinds(self) -> Mapping[str, tuple[int, Callable[[], str]]]:
-        """Return the kinds of faults, with how frequent each is."""
+        """Return the kinds of faults, with the frequency of each."""
         return {
             "owner killed": (6, lambda: self._kill(self.fleet.owner())),
             "standby killed": (3, lambda: self._kill(self._standby())),

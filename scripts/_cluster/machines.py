@@ -105,7 +105,7 @@ class Cluster:
         self.ports = [free_port() for _ in range(count)]
         self.folder = folder
         self._made = 0
-        """Servers that there were."""
+        """The number of servers so far."""
         self.servers = [self._server(number) for number in range(count)]
         self.wires = [[Wire(port) for port in self.engine_ports] for _ in range(count)]
         """The wires of each node, one to each server."""
@@ -199,8 +199,7 @@ class Cluster:
             time.sleep(LOOK_S)
 
     def says(self, number: int) -> tuple[bool, str]:
-        """Return the state of a node: whether it is ready for clients, and the owner that it relays
-        them to."""
+        """Return whether a node is ready for clients, and the owner to which it relays them."""
         try:
             url = f"http://127.0.0.1:{self.ports[number]}/readyz"
             with urllib.request.urlopen(url, timeout=2) as answer:
@@ -286,7 +285,7 @@ class Cluster:
         return len(self.nodes) == sum(each.get("role") in ROLES for each in reports)
 
     async def _reports(self) -> list[list[dict[str, object]]]:
-        """Return what all nodes say of each partition."""
+        """Return the reports of all nodes on each partition."""
         addresses = [Address("127.0.0.1", port) for port in self.engine_ports]
         names = [ClusterNames("stomp", number) for number in self.placement.all]
         async with open_client(NatsOptions(addresses)) as client:

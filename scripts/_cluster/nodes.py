@@ -101,7 +101,7 @@ class Life:
             self.fleet.ledger.trace.add(self.name, text)
 
     async def run(self) -> None:
-        """Be the process. Never raises."""
+        """Run the process. Never raises."""
         PROCESS.set(self)
         with self.scope:
             try:
@@ -120,7 +120,7 @@ class Life:
             self.fleet.network.at(RESTART_S, self.fleet.start, self.machine)
 
     def _fail(self, error: BaseException) -> None:
-        """Take the error by which it ended."""
+        """Process the error that ended it."""
         if isinstance(error, StoreUnavailable):
             self.log(f"ends: {error}")
         elif not self.is_dead:

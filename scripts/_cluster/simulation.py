@@ -102,7 +102,7 @@ class Simulation:
         return random.Random(self.chance.random())
 
     async def run(self) -> None:
-        """Let everything happen, and check it."""
+        """Run the simulation, and check it."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.network.run)
             self.fleet = Fleet(self._part(), self.rules, self.network, self.ledger, nursery)

@@ -16,7 +16,7 @@ KNOWN_FIELD_OPTIONS = frozenset({"default", "factory", "init", "repr"})
 
 
 class CannotExpand(Exception):
-    """A class says something that this cannot write out: mend the class, or teach this."""
+    """A class uses a feature that this module does not support: change either of them."""
 
 
 class Field(NamedTuple):
@@ -121,7 +121,7 @@ class _Expansion:
             self.lines[line - 1] = "    " * self._depth + method
 
     def _inherit(self, fields: list[Field]) -> None:
-        """Leave it the constructor of its base, which sees to all that must be given."""
+        """Keep the constructor of the base class, which sets all required fields."""
         if {"eq", "repr"} - self.options.keys() or any(not each.is_set_later for each in fields):
             name = self.node.name
             raise CannotExpand(f"{name}: has bases, and more than fields that are set later")

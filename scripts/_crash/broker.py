@@ -1,4 +1,4 @@
-"""The broker under test: started, ready, killed."""
+"""The broker under test."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ BAD_LINES = ("Traceback", "damaged", "a bug in the broker", "cannot be restored"
 
 
 class NotReady(Exception):
-    """The broker ended, or takes no clients."""
+    """The broker ended, or does not accept clients."""
 
 
 def free_port() -> int:
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 class Broker:
-    """A process of the real thing, on data that outlive it."""
+    """A broker's process. Its data outlives it."""
 
     def __init__(self, port: int, options: Sequence[str], log: Path) -> None:
         self.port = port
@@ -48,7 +48,7 @@ class Broker:
         )
 
     def wait_ready(self) -> float:
-        """Wait until it takes a CONNECT. Returns the seconds since its start.
+        """Wait until it accepts a CONNECT, and return the seconds since its start.
 
         Raises:
           NotReady: it ended, or takes too long.
@@ -67,7 +67,7 @@ class Broker:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """End it in order. Returns its exit code."""
+        """End it in order, and return its exit code."""
         return self._end(signal.SIGTERM)
 
     def _end(self, how: int) -> int:
@@ -83,7 +83,7 @@ class Broker:
 
 
 def exported(target: str, destination: str) -> list[str]:
-    """The bodies that wait in a queue, by the tool that exports a store.
+    """Return the bodies that wait in a queue, from an export of the store.
 
     Args:
       target: The store's directory, or the URL of its database.
@@ -100,6 +100,6 @@ def exported(target: str, destination: str) -> list[str]:
 
 
 def bad_lines(log: Path) -> list[str]:
-    """Lines of the log that should not be there."""
+    """Return the unexpected lines of the log."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return [line for line in text.splitlines() if any(word in line for word in BAD_LINES)]

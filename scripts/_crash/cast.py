@@ -1,4 +1,4 @@
-"""The cast: the producers and consumers, and their destinations."""
+"""The producers and consumers, and their destinations."""
 
 import threading
 from collections.abc import Iterator

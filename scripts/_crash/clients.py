@@ -35,7 +35,7 @@ class Client(threading.Thread):
         self.link: Link
 
     def run(self) -> None:
-        """Live."""
+        """Run the client until its connection is lost or it is stopped."""
         try:
             self.link = Link(self._port, self._client_id)
         except Gone:
@@ -60,7 +60,7 @@ class Client(threading.Thread):
             self.link.close()
 
     def begin(self) -> None:
-        """Subscribe, if need be."""
+        """Subscribe, if necessary."""
 
     def work(self) -> None:
         """Do a part of the work. Called until the connection is lost."""
@@ -132,7 +132,7 @@ class Producer(Client):
 
 
 class Transactions(Producer):
-    """Sends in transactions, of which some are aborted."""
+    """Sends messages in transactions, some of which are aborted."""
 
     def work(self) -> None:
         """Implement ``Client.work``."""
@@ -204,7 +204,7 @@ class Consumer(Client):
             self.link.send("".join(self.answer(*each) for each in waiting))
 
     def answer(self, ack: str, name: str, number: int) -> str:
-        """The ACK of a message."""
+        """Return the ACK of a message."""
         return f"ACK\nid:{ack}\nreceipt:{name} {number}\n\n\0"
 
     def receipt(self, reply: Reply) -> None:

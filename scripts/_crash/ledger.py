@@ -1,4 +1,4 @@
-"""The record of what the clients saw, and the promises that it must fulfil.
+"""The record of the clients' observations, and the promises that it must fulfil.
 
 A *track* is the sequence of all messages of one producer, numbered from 0. Its flags are bytes by
 number, each set by only one thread: a million messages cost little, and no thread needs a lock.
@@ -16,7 +16,7 @@ OPEN, COMMITTING, COMMITTED, ABORTED = "open", "committing", "committed", "abort
 
 @dataclass
 class Group:
-    """A transaction: ``count`` messages from ``first`` on, and how far its client got with it.
+    """A transaction: ``count`` messages from ``first`` on, and its progress.
 
     Args:
       origin: Number of the message that was acknowledged in it; -1 = none.
@@ -178,7 +178,7 @@ class Ledger:
                 self.wrong(f"{track.name}: a transaction had its RECEIPT, and is lost")
 
     def _judge_hops(self) -> None:
-        """Each message of ``hop`` must have been moved once: its ACK and the SEND are one."""
+        """Check that each message of ``hop`` was moved once, as its ACK and SEND are one."""
         hop, out = self.tracks["hop"], self.tracks["hop2"]
         moved = bytearray(len(hop.seen))
         for group in out.groups:
@@ -190,7 +190,7 @@ class Ledger:
                 self.wrong(f"hop {number} was not moved")
 
     def summary(self) -> dict[str, object]:
-        """The figures."""
+        """Return the figures."""
         tracks = self.tracks.values()
         groups = [group for track in tracks for group in track.groups]
         return {

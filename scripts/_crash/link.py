@@ -92,6 +92,6 @@ class Link:
         return map(reply_of, frames)
 
     def close(self) -> None:
-        """Leave without a word."""
+        """Close without DISCONNECT."""
         self._is_open = False
         self._socket.close()

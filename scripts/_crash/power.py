@@ -116,7 +116,7 @@ def _replies(link: Link, command: str) -> Iterator[Reply]:
 
 
 def _bodies(link: Link, last: tuple[str, str]) -> list[bytes]:
-    """The bodies that come before the MESSAGE with a header that says that it is the last."""
+    """Return the bodies before the MESSAGE whose header marks it as the last."""
     name, text = last
     before = takewhile(lambda each: each.headers.get(name) != text, _replies(link, "MESSAGE"))
     return [reply.body.encode() for reply in before]

@@ -18,7 +18,7 @@ from _fuzz.harness import Harness
 from _fuzz.mutate import Mutator
 
 TRACE_EVERY = 3
-"""Watching lines makes an input several times slower."""
+"""Tracing lines makes an input several times slower."""
 MOST_KEPT = 4000
 FRESH_SEEDS = 60
 
@@ -48,7 +48,7 @@ def mutate(harness: Harness, corpus: list[bytes], seed: int) -> None:
             harness.run(data)
     corpus += [harness.target.generate(chance) for _ in range(FRESH_SEEDS)]
     while not harness.is_over:
-        # The latest finds lead further more often than the first.
+        # Recent inputs lead to new lines more often than old ones.
         at = chance.choice((-1, chance.randrange(len(corpus)), chance.randrange(len(corpus))))
         data = mutator.make(corpus[at], chance)
         if harness.executions % TRACE_EVERY:

@@ -160,7 +160,7 @@ def _hang(_number: int, _frame: FrameType | None) -> None:
 def _name(error: BaseException) -> str:
     """Return the kind of an error and the innermost line of ours, which identify a finding."""
     if isinstance(error, AssertionError):
-        # The check that failed says more than the place of the function that all checks call.
+        # The failed check tells more than the function that all checks call.
         return f"{type(error).__name__} {str(error).partition(':')[0][:60]} {_places(error)[-2:]}"
     return f"{type(error).__name__} {_places(error)[-1:]}"
 
@@ -189,6 +189,6 @@ def _shared(path: Path) -> mmap.mmap:
 
 
 def read_current(path: Path) -> bytes:
-    """The input that a process was at when it ended."""
+    """Return the input that a process was running when it ended."""
     data = path.read_bytes()
     return data[8 : 8 + int.from_bytes(data[:8], "little")]

@@ -36,7 +36,7 @@ class Lines:
         return sum(map(len, self.all.values()))
 
     def missing(self) -> list[str]:
-        """Lines that have not run, as ``file:line``."""
+        """Return the lines that have not run, as ``file:line``."""
         return [
             f"{Path(name).name}:{line}"
             for name, lines in self.all.items()

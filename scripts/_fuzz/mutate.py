@@ -1,4 +1,4 @@
-"""New inputs from old ones: by the pieces of the grammar more often than by the bit."""
+"""Mutation of inputs, mostly by pieces of the grammar, sometimes by single bits."""
 
 import random
 import re

@@ -65,7 +65,7 @@ class Source:
             self._lines.append(self._lines[-1] + len(line))
 
     def span(self, node: ast.expr) -> tuple[int, int]:
-        """Return the places of a node's first byte and of the byte behind its last."""
+        """Return the offsets of a node's first byte and of the byte behind its last."""
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
         return (
             self._lines[node.lineno - 1] + node.col_offset,

@@ -1,4 +1,4 @@
-"""Which tests run which lines: one traced run of the tests, read back for each mutant."""
+"""The lines that each test runs, from one traced run."""
 
 import re
 import sqlite3
@@ -94,7 +94,7 @@ class Trace:
         )
 
     def tests_of(self, mutant: Mutant, seconds: float) -> list[str]:
-        """Return tests that may notice, those that run little else first, as time allows."""
+        """Return tests of a mutant's line within the time, those that run few other lines first."""
         inside = self.size_in.get(mutant.path, Counter())
         tests = sorted(
             self.of_line(mutant), key=lambda test: (-inside[test] / self.size[test], test)
@@ -113,14 +113,14 @@ def _in_package(path: str) -> str:
 
 
 def _node_id(classname: str, name: str) -> str:
-    """Return pytest's name of a test, from that of a report."""
+    """Return the node id of a test in a report."""
     parts = classname.split(".")
     last = max(place for place, part in enumerate(parts) if part.startswith("test_"))
     return "::".join(["/".join(parts[: last + 1]) + ".py", *parts[last + 1 :], name])
 
 
 def _there(tree: Path) -> set[str]:
-    """Return pytest's names of the tests of a tree, those in classes too."""
+    """Return the node ids of all tests of a tree."""
     found = set()
     for file in (tree / "tests").rglob("test_*.py"):
         path, text = file.relative_to(tree).as_posix(), file.read_text(encoding="utf-8")

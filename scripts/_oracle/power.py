@@ -219,7 +219,7 @@ class Life:
         self.units.clear()
 
     def turn(self, _number: int) -> Turn:
-        """Another turn."""
+        """Return the next turn."""
         kind = self.chance.choice("ppppdddddtttcs")
         if kind == "p":
             return Turn([self.put(), *([self.done()] if self.chance.random() < 0.5 else ())])
@@ -281,7 +281,7 @@ class Life:
         return Append(STREAMS[topic], at, head, bodies, 1_700_000_000_000 + at)
 
     def cut(self) -> None:
-        """The power fails now, or it may."""
+        """Record states for a power cut at this moment."""
         for written in self.chance.sample(WRITTEN, 2):
             if self.chance.random() < 0.5:
                 self.found.append(self.state(self.disk.cut_power(self.chance, written)))

@@ -22,7 +22,7 @@ SECTOR = 512
 NAME = "broker.db"
 FULL = 2
 CHECKPOINT_PAGES = 16
-"""In place of 1000: so a life has some."""
+"""Instead of SQLite's 1000, so that a life has some checkpoints."""
 
 
 def sqlite_states(seed: int, count: int) -> Iterator[State]:
@@ -59,7 +59,7 @@ class SqliteLife(Life):
             self._cut(synced[0], self._torn(synced[1], now[1]))
             if is_all:
                 self.promise(is_all=True)
-            # The requests to SQLite, not those that the store should have made.
+            # The actual requests to SQLite, not the expected ones.
             has_synced = store._writer.exec_driver_sql("PRAGMA synchronous").scalar_one() >= FULL
             store._writer.rollback()
             if has_synced or now[0] != synced[0]:

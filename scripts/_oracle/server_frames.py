@@ -1,6 +1,6 @@
-"""The frames of a server, as a client reads them by the book: strict, slow, and not our codec.
+"""A strict and slow reader of a server's frames that shares no code with our codec.
 
-An AssertionError says where the bytes are no frames, or none that this broker may write.
+An AssertionError says where the bytes are not valid frames of this broker.
 """
 
 from collections.abc import Iterable
@@ -30,17 +30,17 @@ class Received:
         return next(text for key, text in self.headers if key == name)
 
     def get(self, name: str) -> str | None:
-        """The first header ``name``, or None."""
+        """Return the first header ``name``, or None."""
         return next((text for key, text in self.headers if key == name), None)
 
     @property
     def names(self) -> list[str]:
-        """Header names in order."""
+        """Return the header names in order."""
         return [key for key, _ in self.headers]
 
     @property
     def text(self) -> str:
-        """The body as text."""
+        """Return the body as text."""
         return self.body.decode()
 
 
@@ -62,7 +62,7 @@ class FrameReader:
         return self._buffer
 
     def next(self) -> Received | None:
-        """The next whole frame, or None."""
+        """Return the next complete frame, or None."""
         while self._buffer.startswith(b"\n"):
             self._buffer = self._buffer[1:]
             self.heartbeats += 1
@@ -85,7 +85,7 @@ def read_frames(data: bytes, version: str, *, repeats: bool = False) -> list[Rec
 
 
 def read_frame(data: bytes, start: int, version: str, *, repeats: bool = False) -> Received | None:
-    """The frame that begins at a place, or None if it is not whole."""
+    """Return the frame at an offset, or None if it is incomplete."""
     blank = data.find(b"\n\n", start)
     if blank < 0:
         return None
@@ -130,11 +130,11 @@ def unescape(text: str, version: str) -> str:
 
 
 def escape(text: str, version: str) -> str:
-    """Header text as a client of ``version`` writes it."""
+    """Return header text as a client of ``version`` writes it."""
     table = {meant: written for written, meant in ESCAPES[version].items()}
     return "".join(table.get(letter, letter) for letter in text)
 
 
 def bodies(frames: Iterable[Received]) -> list[bytes]:
-    """The bodies of the MESSAGEs among ``frames``."""
+    """Return the bodies of the MESSAGEs among ``frames``."""
     return [frame.body for frame in frames if frame.command == "MESSAGE"]

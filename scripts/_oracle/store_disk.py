@@ -173,7 +173,7 @@ class Disk:
         """Return the disk as it may be after a power cut.
 
         Args:
-          written: How likely each sector, size or name that was not synced is on the disk.
+          written: The probability that an unsynced sector, size or name is on the disk.
         """
 
         def is_written() -> bool:
@@ -325,7 +325,7 @@ class Model:
 
 
 def some_turns(chance: random.Random, count: int) -> Iterator[Turn]:
-    """Turns of a small broker's life, each with its records."""
+    """Yield turns of a small broker, each with its records."""
     model, id = Model(), 1
     for number in range(count):
         records: list[Record] = []

@@ -1,7 +1,7 @@
 """Frames and byte streams for hypothesis, and a second codec to compare ours with.
 
 The second decoder goes one byte at a time, keeps no cache and no offsets, and was written from
-the specification and from the docstrings of ``trio_stomp.frames``: slow, and easy to believe.
+the specification and from the docstrings of ``trio_stomp.frames``: slow, and easy to verify.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ ERROR_CODES = frozenset(
         "invalid-header", "invalid-utf8", "missing-blank-line", "missing-nul", "too-many-headers",
     }
 )  # fmt: skip
-"""Every code that the decoder may refuse bytes with."""
+"""The codes of all errors of the decoder."""
 
 
 # Feeding the decoder.
@@ -81,13 +81,13 @@ def outcome(decoder: FrameDecoder, chunks: Iterable[bytes]) -> Decoded:
 
 
 def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """``data`` cut at the given places, wherever they point."""
+    """Return ``data`` cut at some positions, in or out of range."""
     borders = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     return [data[begin:end] for begin, end in pairwise(borders)]
 
 
 def chunkings(data: bytes) -> list[list[bytes]]:
-    """``data`` whole, byte by byte, and in two at each place."""
+    """Return ``data`` whole, byte by byte, and in two at each position."""
     single = [data[i : i + 1] for i in range(len(data))]
     return [[data], single, *([data[:i], data[i:]] for i in range(1, len(data)))]
 
@@ -117,7 +117,7 @@ def naive_decode(data: bytes, rules: HeaderRules, limits: FrameLimits) -> Decode
 
 @define
 class NaiveDecoder:
-    """One byte at a time."""
+    """A decoder that processes one byte at a time."""
 
     rules: HeaderRules
     limits: FrameLimits
@@ -129,7 +129,7 @@ class NaiveDecoder:
     body: bytes = b""
 
     def push(self, byte: bytes) -> None:
-        """Take one byte."""
+        """Process one byte."""
         if self.parsed is not None:
             self._push_body(self.parsed, byte)
         elif self.head:
@@ -227,7 +227,7 @@ def naive_line(line: bytes, rules: HeaderRules) -> bytes:
 
 
 def naive_header(line: bytes, rules: HeaderRules, limits: FrameLimits) -> tuple[str, str]:
-    """Name and value."""
+    """Return name and value."""
     if len(line) > limits.max_header_line_bytes:
         raise Refusal("header-line-too-long")
     if line.find(b":") < 1:
@@ -239,7 +239,7 @@ def naive_header(line: bytes, rules: HeaderRules, limits: FrameLimits) -> tuple[
 
 
 def naive_text(raw: bytes, rules: HeaderRules) -> str:
-    """Unescaped text."""
+    """Return unescaped text."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -260,7 +260,7 @@ def naive_text(raw: bytes, rules: HeaderRules) -> str:
 
 
 def naive_escape(text: str, rules: HeaderRules) -> str:
-    """The reverse."""
+    """Return escaped text, the reverse of ``naive_text``."""
     if rules in (V1_1, V1_2):
         text = text.replace("\\", "\\\\").replace("\n", "\\n").replace(":", "\\c")
     return text.replace("\r", "\\r") if rules is V1_2 else text
@@ -277,7 +277,7 @@ def naive_receipt(line: bytes, rules: HeaderRules, limits: FrameLimits) -> bytes
 
 
 def naive_length(text: str, limits: FrameLimits) -> int:
-    """The value of a content-length header."""
+    """Return the value of a content-length header."""
     if not text or len(text) > 18 or any(letter not in "0123456789" for letter in text):
         raise Refusal("invalid-content-length")
     if int(text) > limits.max_body_bytes:
@@ -286,7 +286,7 @@ def naive_length(text: str, limits: FrameLimits) -> int:
 
 
 def read_server_frames(wire: bytes, rules: HeaderRules) -> list[Frame]:
-    """Frames of a server's, as a client reads them: with ``content-length`` in each that has it."""
+    """Return a server's frames as a client reads them, with ``content-length`` if present."""
     pad = " \t" if rules is V1_0 else ""
     return [
         Frame(each.command, tuple((key, text.lstrip(pad)) for key, text in each.headers), each.body)
@@ -312,7 +312,7 @@ def header_texts(rules: HeaderRules, *, is_name: bool) -> st.SearchStrategy[str]
 
 
 def header_lists(rules: HeaderRules) -> st.SearchStrategy[Headers]:
-    """Headers without a name that the codec has a use for, none twice."""
+    """Return unique headers, without names that the codec uses."""
     pairs = st.tuples(header_texts(rules, is_name=True), header_texts(rules, is_name=False))
     listed = st.lists(pairs, max_size=6, unique_by=lambda pair: pair[0])
     reserved = {"content-length", "receipt"}
@@ -320,7 +320,7 @@ def header_lists(rules: HeaderRules) -> st.SearchStrategy[Headers]:
 
 
 def frames(rules: HeaderRules) -> st.SearchStrategy[Frame]:
-    """Frames that a client may send in this version."""
+    """Return frames that a client may send in this version."""
     bodies = st.binary(max_size=40) | st.sampled_from(
         [b"\0", b"\n\n\0", b"\r\n\r\n", b"\0SEND\n\n\0"]
     )
@@ -366,7 +366,7 @@ def _near_frames(draw: st.DrawFn) -> bytes:
 
 
 def streams() -> st.SearchStrategy[bytes]:
-    """Bytes that look more or less like frames: right ones, near misses, repetitions and noise."""
+    """Return valid and nearly valid frames, repetitions and noise."""
     pieces = st.lists(_near_frames(), min_size=1, max_size=3)
     good = st.sampled_from(
         [

@@ -1,4 +1,4 @@
-"""The actor of the churn, which connects and chooses."""
+"""The base class of the churn's actions, which connects and chooses at random."""
 
 import random
 from contextlib import AbstractAsyncContextManager

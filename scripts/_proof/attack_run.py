@@ -25,7 +25,7 @@ from _proof.watched import ProofError, Watched, watched_broker
 
 IDLE_S = 3.0
 AFTER_S = 1.0
-"""The attacker has left, and that is still a part of it."""
+"""Time after the attacker has left that still counts."""
 PATIENCE_S = 300.0
 SAMPLE_S = 0.1
 GIVE_UP = 8
@@ -52,7 +52,7 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
     """Attack a broker of a checkout once.
 
     Raises:
-      ProofError: the broker or a process beside it failed before the attack.
+      ProofError: the broker or another process failed before the attack.
     """
     with tempfile.TemporaryDirectory(dir=work) as directory:
         place = Path(directory)

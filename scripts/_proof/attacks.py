@@ -53,7 +53,7 @@ class Attacker:
         return self._hear(f"receipt-id:{name}\n".encode(), patience_s)
 
     def close(self) -> None:
-        """Leave without a word."""
+        """Close without DISCONNECT."""
         self._socket.close()
 
     def _write(self, data: bytes) -> None:

@@ -39,13 +39,13 @@ DRAINED = [*KEPT, "/queue/soak.block", "/queue/soak.reject", "/queue/DLQ.>", "/q
 
 
 class Churn(Regular, Unruly):
-    """Its arguments are those of ``Actor``."""
+    """All random actions. Arguments as for ``Actor``."""
 
     def __init__(self, port: int, dice: random.Random) -> None:
         super().__init__(port, dice)
         self.done: Counter[str] = Counter()
         self.refused = 0
-        """Acts that the broker, or the system, ended early: many of them ask for it."""
+        """Actions that the broker or the system ended early, as many of them provoke."""
 
     def acts(self) -> list[Callable[[], Awaitable[None]]]:
         """Return all actions."""
@@ -82,11 +82,11 @@ class Churn(Regular, Unruly):
         ]
 
     async def act(self) -> None:
-        """Do one of them, by chance."""
+        """Do a random action."""
         await self.do(self.dice.choice(self.acts()))
 
     async def do(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Do one of them."""
+        """Do an action."""
         self.done[getattr(act, "__name__", "?")] += 1
         try:
             await act()

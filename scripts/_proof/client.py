@@ -34,7 +34,7 @@ VIEW = memoryview(BUFFER)
 
 
 def dial(port: int, hello: str) -> socket.socket:
-    """Connect and say the first frames, without waiting for an answer."""
+    """Connect and send the first frames, without waiting for an answer."""
     connected = socket.socket()
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)

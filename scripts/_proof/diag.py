@@ -46,12 +46,12 @@ class Reports:
         return int(self.latest.get(topic, {}).get(name) or 0)
 
     def sums(self, topic: str, *names: str) -> int:
-        """The sum of fields over all things of a list."""
+        """Return the sum of fields over all items of a list."""
         listed = self.items.get(topic, {}).values()
         return sum(int(each[name] or 0) for each in listed for name in names)
 
     def take(self, topic: bytes, body: bytes) -> None:
-        """Note one message."""
+        """Record a message."""
         name = topic.decode()
         record = json.loads(body)
         if name == "DIAG/event/drop":

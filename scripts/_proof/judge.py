@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
     figures: str
 
     def line(self) -> str:
-        """For people."""
+        """Return a line for people."""
         return f"{'ok  ' if self.holds else 'FAIL'} {self.promise}: {self.figures}"
 
 
@@ -165,7 +165,7 @@ def judge_exact(
 
 
 def soak_rss_bound(base_bytes: int) -> int:
-    """The most RSS after quiescing: the warm base line + 10 % + 8 MiB."""
+    """Return the limit of RSS at rest: the warm base line + 10 % + 8 MiB."""
     return int(base_bytes * (1 + RSS_SHARE)) + RSS_BYTES
 
 

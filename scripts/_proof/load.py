@@ -14,9 +14,9 @@ from _proof.judge import Times
 
 PASS_S = 0.002
 TICK_S = 0.05
-"""Each consumer reads so often."""
+"""Interval between a consumer's reads."""
 AGAIN_S = 1.0
-"""A consumer that was ended connects again after this."""
+"""Delay before a disconnected consumer reconnects."""
 STUCK_LIFE_S = 10.0
 """A client that never reads reconnects after this time if the broker may have disconnected it. It
 cannot notice that, as the end of the connection is behind unread data."""

@@ -20,7 +20,7 @@ READY_S = 60.0
 SAMPLE_S = 1.0
 SETTLE_S = 1.0
 PATIENCE_S = 240.0
-"""Beyond the run itself, for the drain."""
+"""Additional time for the drain."""
 SKIP_SHARE = 0.1
 """Share of the run before the times count, while the outboxes fill."""
 
@@ -169,7 +169,7 @@ def _tell(pipe: Pipe) -> None:
 
 
 def _sample(broker: Watched, loading: Pipe, seconds: float) -> list[int]:
-    """RSS each second, until the load says that it is over."""
+    """Return RSS each second, until the load ends."""
     samples = []
     limit = time.monotonic() + seconds + PATIENCE_S
     while not loading.poll(SAMPLE_S):
@@ -186,9 +186,9 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
     waiting = int(result.get("depth", 0)) + int(result.get("unacked", 0))
     nobody = 0
     if not place.acks:
-        # The event has no destination. Nothing else in a topic's run has no subscribers.
+        # The event has no destination, but all other destinations of the run have subscribers.
         nobody = reasons["no-subscriber"] = diag.drops["", "no-subscriber"]
-        # Nor do these: unwritten messages of a connection that was ended.
+        # Unwritten messages of a disconnected client have no destination either.
         reasons |= {
             reason: reasons.get(reason, 0) + diag.drops["", reason]
             for reason in ("unsent", "queue-full", "backlog-full")

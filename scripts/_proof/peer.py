@@ -34,7 +34,7 @@ def masked(data: bytes) -> bytes:
 
 
 class Peer:
-    """One connection. Everything it does gives up after ``PATIENCE_S``."""
+    """One connection. All its operations time out after ``PATIENCE_S``."""
 
     def __init__(self, stream: trio.SocketStream, *, websocket: bool) -> None:
         self.stream = stream
@@ -127,5 +127,5 @@ async def dialled(port: int, *, websocket: bool, small: bool = False) -> AsyncIt
 
 
 def noise(count: int) -> bytes:
-    """Random bytes."""
+    """Return random bytes."""
     return os.urandom(count)

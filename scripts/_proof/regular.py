@@ -8,7 +8,7 @@ BIG_BYTES = 3 * 1024 * 1024
 
 
 class Regular(Actor):
-    """Each act is one connection, or two."""
+    """Actions of one or two connections each."""
 
     async def orderly(self) -> None:
         """Send and receive, and disconnect properly."""
@@ -117,7 +117,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def transaction(self) -> None:
-        """Transactions, some left open."""
+        """Use transactions, and leave some open."""
         async with self.peer() as peer:
             await peer.connect()
             for name in range(self.dice.randrange(1, 6)):
@@ -161,7 +161,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def wildcards(self) -> None:
-        """Wildcards, composites, many subscriptions."""
+        """Use wildcards, composites and many subscriptions."""
         async with self.peer() as peer:
             await peer.connect()
             for n in range(20):
@@ -194,7 +194,7 @@ class Regular(Actor):
             await peer.leave()
 
     async def scheduled(self) -> None:
-        """Messages for later, from a sender that leaves."""
+        """Schedule messages, and leave."""
         async with self.peer() as peer:
             await peer.connect()
             queue = f"/queue/soak.kept.{self.few()}"
@@ -205,7 +205,7 @@ class Regular(Actor):
             await peer.leave()
 
     async def browse(self) -> None:
-        """Looks into a queue."""
+        """Browse a queue."""
         async with self.peer() as peer:
             await peer.connect()
             queue = f"/queue/soak.kept.{self.few()}"
@@ -215,7 +215,7 @@ class Regular(Actor):
                 await peer.leave()
 
     async def ask(self) -> None:
-        """Questions about the broker itself."""
+        """Request diagnostics of the broker."""
         async with self.peer() as peer:
             await peer.connect()
             await peer.say(
@@ -227,7 +227,7 @@ class Regular(Actor):
             await peer.hear(b"DIAG/", 1.5)
 
     async def work_queue(self) -> None:
-        """Work shared by members that come and go, some of it unacknowledged."""
+        """Share a work queue between members that come and go, with unacknowledged messages."""
         async with self.peer() as one, self.peer() as other:
             name = f"#soak.work.{self.few()}"
             for peer in (one, other):

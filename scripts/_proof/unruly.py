@@ -41,7 +41,7 @@ OPENINGS = (b"", b"CONN", b"GET /ws HT", b"\x16\x03\x01", b"\n\n")
 
 
 class Unruly(Actor):
-    """Each act is one connection, or two."""
+    """Actions of one or two connections each."""
 
     async def abrupt(self) -> None:
         """Crash a client that has subscriptions, messages and a transaction."""
@@ -64,7 +64,7 @@ class Unruly(Actor):
             await peer.hear_end(6.0)
 
     async def cut(self) -> None:
-        """Ends in the middle of a frame."""
+        """Close in the middle of a frame."""
         async with self.peer() as peer:
             await peer.connect()
             frame = b"SEND\ndestination:/topic/soak.1\ncontent-length:90000\n\n" + noise(50_000)
@@ -77,7 +77,7 @@ class Unruly(Actor):
                 peer.reset()
 
     async def dead(self) -> None:
-        """Promises heart-beats, and is silent: half open."""
+        """Promise heart-beats and send none, like a half-open connection."""
         async with self.peer() as peer:
             await peer.connect("heart-beat:500,500\n")
             await peer.say(f"SUBSCRIBE\nid:1\ndestination:/queue/soak.kept.{self.few()}\n\n")
@@ -116,7 +116,7 @@ class Unruly(Actor):
             await peer.hear(b"ERROR\n", 0.5)
 
     async def http(self) -> None:
-        """Plain HTTP, good and bad."""
+        """Send valid and invalid HTTP requests."""
         async with dialled(self.port, websocket=False) as peer:
             await peer.bare(self.dice.choice(HTTP))
             await peer.hear(b"\r\n\r\n", 1.0)
@@ -130,7 +130,7 @@ class Unruly(Actor):
             await peer.hear_end(3.0)
 
     async def garbage(self) -> None:
-        """Bytes."""
+        """Send random bytes."""
         async with self.peer() as peer:
             await peer.bare(noise(self.dice.randrange(1, 5000)))
             await peer.hear_end(3.0)

@@ -19,18 +19,18 @@ _BAD = ("Traceback", "a bug in the broker", "damaged")
 
 
 class ProofError(Exception):
-    """A run cannot be made: one line that says why."""
+    """A run failed. The text is one line with the reason."""
 
 
 class Watched(NamedTuple):
-    """A broker that runs."""
+    """A running broker."""
 
     port: int
     pid: int
     log: Path
 
     def high_water_bytes(self) -> int:
-        """The most that was ever resident."""
+        """Return the peak resident memory."""
         found = _HIGH_WATER.search(Path(f"/proc/{self.pid}/status").read_text())
         return int(found[1]) * 1024 if found else 0
 

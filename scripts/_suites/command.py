@@ -57,13 +57,13 @@ def _ran(suite: Suite, name: str, start: Start, sources: Path) -> Outcomes | Non
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="the test suites of other projects, against ours")
-    parser.add_argument("--sources", type=_folder, default=Path(), help="where checkouts are")
+    parser = argparse.ArgumentParser(description="Run the test suites of other projects.")
+    parser.add_argument("--sources", type=_folder, default=Path(), help="folder of the checkouts")
     names = [suite.name for suite in SUITES]
     parser.add_argument("--suite", action="append", choices=names, help="only these; default: all")
-    parser.add_argument("--ours", action="store_true", help="not beside the real broker")
+    parser.add_argument("--ours", action="store_true", help="skip their own broker")
     parser.add_argument("--write", action="store_true", help="record the figures for the docs")
-    parser.add_argument("--list", action="store_true", help="say what there is and what it needs")
+    parser.add_argument("--list", action="store_true", help="list the suites and their sources")
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,4 @@
-"""The Ruby gem's tests, those that take a minute each too."""
+"""The tests of the Ruby gem, including those that take a minute each."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

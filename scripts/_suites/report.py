@@ -13,11 +13,11 @@ EXPLAINED = HERE / "explained.toml"
 FIGURES = HERE / "figures.json"
 
 Explanations = Mapping[str, str]
-"""Test, or how its name begins with ``*`` behind -> why it fails here."""
+"""The reason of a test's failure here, by its name or a prefix with ``*``."""
 
 
 def explanations(suite: str) -> Explanations:
-    """Return why which tests of a suite fail."""
+    """Return the explained failures of a suite."""
     text = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
     found: Mapping[str, str] = text.get(suite, {})
     return found
@@ -100,5 +100,5 @@ def _reasons(figures: Mapping[str, Any], key: str, title: str) -> Iterator[str]:
 
 
 def figure(found: Outcomes | None) -> str:
-    """Return how many passed of those that were run."""
+    """Return the numbers of passed and run tests as a text."""
     return "not run" if found is None else "{} of {}".format(*count(found))

@@ -1,4 +1,4 @@
-"""stomp.py's tests, those over TLS too."""
+"""The tests of stomp.py, including those over TLS."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""How each project's suite is run with a broker."""
+"""The test suites, and how to run each."""
 
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +26,7 @@ class Suite:
       name: As on the command line.
       title: As in the documents.
       folder: Of its checkout, in the folder of sources.
-      origin: Where that is had.
+      origin: The source of that checkout.
       needs: Programs, and paths of files.
       ours: Starts our broker.
       theirs: Starts the one that the suite was written for.

@@ -1,2 +1,1 @@
-"""The torture: blocking clients that pause, cut, read slowly and leave, and the expectations of
-each."""
+"""Blocking clients that pause, cut, read slowly and leave, and the expectations of each."""

@@ -19,10 +19,10 @@ PREFETCH = (1, 5, 50)
 
 
 class Actor:
-    """One connection's part.
+    """The actions of one connection.
 
     Args:
-      is_polite: It leaves by DISCONNECT, so it may take from shared queues with ``ack:auto``.
+      is_polite: It leaves by DISCONNECT, so it may consume shared queues with ``ack:auto``.
     """
 
     def __init__(self, session: Session, link: Link, dice: Random, *, is_polite: bool) -> None:
@@ -139,7 +139,7 @@ class Actor:
     # Acts, each of one or many frames.
 
     def act(self, *, is_after_quiet: bool) -> None:
-        """Do something."""
+        """Do a random action."""
         dice = self.dice
         if is_after_quiet and dice.random() < 0.4:
             self.large()

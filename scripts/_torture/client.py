@@ -101,7 +101,7 @@ class Client(threading.Thread):
         self._end(is_polite=is_polite)
 
     def play(self) -> None:
-        """The acts."""
+        """Do random actions and pause between them."""
         dice = self.dice
         is_after_quiet = False
         for _ in range(dice.randint(*ACTS)):
@@ -171,7 +171,7 @@ class Client(threading.Thread):
         dice.choice(ways)()
 
     def disconnect(self) -> None:
-        """DISCONNECT, its RECEIPT, and the end."""
+        """Send DISCONNECT, and wait for its RECEIPT and the end."""
         self.session.note("> DISCONNECT", time.monotonic())
         self.actor.disconnect()
         self._wait("silence", "RECEIPT", lambda: not self.session.pending)

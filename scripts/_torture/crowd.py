@@ -1,4 +1,4 @@
-"""Two more kinds of clients: those that come and go all the time, and the one that clears up."""
+"""Clients that come and go all the time, and a client that drains the queues."""
 
 import time
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ DRAINED_S = 6.0
 
 
 class Visitor(Client):
-    """Its connections are short: one ends as the next one begins, at the same time as others'."""
+    """A client with short connections, which begin and end at the same time as others'."""
 
     def __init__(self, stage: Stage, name: str, transport: str, seed: str) -> None:
         super().__init__(stage, name, transport, seed)

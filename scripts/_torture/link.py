@@ -223,5 +223,5 @@ class Link:
         self._socket.close()
 
     def close(self) -> None:
-        """Leave without a word."""
+        """Close without DISCONNECT."""
         self._socket.close()

@@ -101,7 +101,7 @@ class World:
         self._lock = threading.Lock()
 
     def lane(self, name: str, destination: str) -> Lane:
-        """The lane of that name, which is begun if it is not there."""
+        """Return the lane of that name, and begin it if necessary."""
         with self._lock:
             lane = self.lanes.get(name)
             if lane is None:
@@ -116,7 +116,7 @@ class World:
                 self._live[lane.destination].pop(lane.name, None)
 
     def live(self, destination: str) -> list[Lane]:
-        """The lanes to there of connections that are open."""
+        """Return the lanes of open connections to a destination."""
         with self._lock:
             return list(self._live.get(destination, {}).values())
 

@@ -74,14 +74,14 @@ def last_unseen(lane: Lane) -> int:
 
 
 def delivery_of(reply: Reply) -> int:
-    """Which delivery of its message a MESSAGE is."""
+    """Return the number of a MESSAGE among the deliveries of its message."""
     if reply.headers.get("redelivered") != "true":
         return 1
     return int(reply.headers.get("delivery-count", "2"))
 
 
 def mark_sure(places: list[Place]) -> None:
-    """The broker has taken these."""
+    """Record that the broker accepted these messages."""
     for place in places:
         place.lane.state[place.number] = SURE
 

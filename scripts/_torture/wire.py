@@ -53,7 +53,7 @@ def client_frame(
 
 
 def client_messages(pieces: list[bytes], dice: Random) -> list[bytes]:
-    """Each piece as a WebSocket message, or all as the fragments of one."""
+    """Return each piece as a WebSocket message, or all as fragments of one."""
     if dice.random() < 0.5:
         return [client_frame(TEXT, piece, dice) for piece in pieces]
     last = len(pieces) - 1
@@ -70,7 +70,7 @@ class FrameCutter:
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> list[Reply]:
-        """The frames that end in ``data``."""
+        """Return the frames that end in ``data``."""
         first, *more = data.split(b"\0")
         self._parts.append(first)
         if not more:
@@ -87,7 +87,7 @@ class WebSocketCutter:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield opcode and payload of each frame that is whole."""
+        """Yield opcode and payload of each complete frame."""
         self._data += data
         while len(self._data) >= 2:
             size = self._data[1]
@@ -119,7 +119,7 @@ class Tls:
         return self._outgoing.read(), True
 
     def encrypt(self, data: bytes) -> bytes:
-        """The records of ``data``."""
+        """Return the TLS records of ``data``."""
         view = memoryview(data)
         while view:
             view = view[self._tls.write(view) :]  # a record at a time

@@ -1,6 +1,6 @@
-"""A small application with ``trio_stomp.client``: orders, a worker, and questions about prices.
+"""Run a small application with ``trio_stomp.client``: orders, a worker, and requests for prices.
 
-It runs a broker of its own, in memory; ``--url`` has it use another one.
+It runs a broker in memory; ``--url`` names another one.
 
 python scripts/examples/client_shop.py [--url stomp://localhost:61613]
 """
@@ -45,7 +45,7 @@ class InMemory(trio.abc.Listener[trio.abc.Stream]):
 
 @asynccontextmanager
 async def broker() -> AsyncGenerator[Connector]:
-    """Run a broker in memory; the way to it."""
+    """Run a broker in memory. Yield a connector to it."""
     async with trio.open_nursery() as nursery:
         listener = InMemory()
         handle = await nursery.start(partial(trio_stomp.serve, listeners=[listener]))

@@ -41,7 +41,7 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
             asked.set()
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
-        """Count a message, look at a statistic, or be greeted."""
+        """Count a message, print a statistic, or answer a greeting."""
         if frame.headers["destination"] == STATISTICS:
             self.statistics = frame.body if self.received == self.wanted else ""
         elif frame.body == HELLO:
@@ -54,16 +54,16 @@ class Exchange(stomp.ConnectionListener):  # type: ignore[misc]
             self.complete.set()
 
     def on_error(self, frame: stomp.utils.Frame) -> None:
-        """The broker refused something."""
+        """Report an ERROR of the broker."""
         self.fail(frame.headers["message"])
 
     def on_disconnected(self) -> None:
-        """The connection has ended, as wished or not."""
+        """Report the end of the connection, if it is unexpected."""
         if not self.complete.is_set():
             self.fail("the connection was lost")
 
     def fail(self, error: str) -> None:
-        """Wait no longer."""
+        """End all waits with an error."""
         self.error = self.error or error
         for event in (self.subscribed, self.greeted, self.complete, self.said_all):
             event.set()
@@ -104,11 +104,11 @@ def exchange(version: str, name: str, peer: str, port: int, *, count: int, secon
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("name", help="who this client is")
-    parser.add_argument("peer", help="who the other one is")
+    parser.add_argument("name", help="name of this client")
+    parser.add_argument("peer", help="name of the other client")
     parser.add_argument("--port", type=int, default=61613)
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each thing waited for")
+    parser.add_argument("--seconds", type=float, default=60.0, help="limit of each wait")
     parser.add_argument("--version", choices=CLIENTS, default="1.2", help="of STOMP")
     given = parser.parse_args()
     exchange(

@@ -42,7 +42,7 @@ class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]
         self.frames: queue.Queue[stomp.utils.Frame | None] = queue.Queue()
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
-        """A message waits there."""
+        """Queue a message of the old broker."""
         self.frames.put(frame)
 
     def on_disconnected(self) -> None:
@@ -57,14 +57,14 @@ class Receipts(stomp.ConnectionListener):  # type: ignore[misc]
         self.stored = threading.Semaphore(0)
 
     def on_receipt(self, _frame: stomp.utils.Frame) -> None:
-        """One more."""
+        """Count a receipt."""
         self.stored.release()
 
 
 def connected(
     address: str, version: str, vhost: str | None, *, login: str, passcode: str, listener: object
 ) -> stomp.connect.BaseConnection:
-    """A connection to ``host:port``; bodies stay bytes."""
+    """Return a connection to ``host:port``. Bodies stay bytes."""
     host, _, port = address.rpartition(":")
     options: dict[str, object] = {"auto_decode": False, "try_loopback_connect": False}
     if version != "1.0":
@@ -76,7 +76,7 @@ def connected(
 
 
 def acknowledge(old: stomp.connect.BaseConnection, version: str, frame: stomp.utils.Frame) -> None:
-    """ACK, as the version has it."""
+    """Send ACK in the form of the version."""
     headers = frame.headers
     if version == "1.1":
         old.ack(headers["message-id"], headers["subscription"])
@@ -85,7 +85,7 @@ def acknowledge(old: stomp.connect.BaseConnection, version: str, frame: stomp.ut
 
 
 def move(given: argparse.Namespace) -> int:
-    """Move all that waits; how many."""
+    """Move all waiting messages, and return their number."""
     arrivals, receipts = Arrivals(), Receipts()
     passcodes = os.environ.get("OLD_PASSCODE", ""), os.environ.get("NEW_PASSCODE", "")
     new = connected(
@@ -100,7 +100,7 @@ def move(given: argparse.Namespace) -> int:
         listener=arrivals,
     )
     known = {"id": "move"} if given.version != "1.0" else {}
-    # Cumulative is as good as individual here: one after the other.
+    # A cumulative ACK is equivalent here, as messages are acknowledged in order.
     old.subscribe(given.queue, ack="client", **known, headers={"prefetch-count": "1"})
     moved = 0
     while True:
@@ -123,15 +123,15 @@ def move(given: argparse.Namespace) -> int:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Move what waits in a queue to another broker.")
+    parser = argparse.ArgumentParser(description="Move a queue's messages to another broker.")
     parser.add_argument("queue", help="as /queue/orders")
-    parser.add_argument("old", help="host:port of the broker that has it")
-    parser.add_argument("new", help="host:port of the broker that shall have it")
-    parser.add_argument("--version", choices=VERSIONS, default="1.2", help="STOMP of the old one")
-    parser.add_argument("--vhost", help="virtual host of the old one; RabbitMQ's is /")
-    parser.add_argument("--old-login", default="", help="user there")
-    parser.add_argument("--new-login", default="", help="user here")
-    parser.add_argument("--quiet-s", type=float, default=5.0, help="end after so long without any")
+    parser.add_argument("old", help="host:port of the old broker")
+    parser.add_argument("new", help="host:port of the new broker")
+    parser.add_argument("--version", choices=VERSIONS, default="1.2", help="the old broker's STOMP")
+    parser.add_argument("--vhost", help="virtual host of the old broker; RabbitMQ's is /")
+    parser.add_argument("--old-login", default="", help="user at the old broker")
+    parser.add_argument("--new-login", default="", help="user at the new broker")
+    parser.add_argument("--quiet-s", type=float, default=5.0, help="end after this silence")
     print(f"{move(parser.parse_args())} moved")
 
 

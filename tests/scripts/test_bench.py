@@ -190,7 +190,7 @@ def test_a_quick_run_of_what_security_costs_measures_all_settings_alike(tmp_path
 def test_cost_of_security_is_not_measured_at_a_running_broker() -> None:
     result = run("--secure", "--port", "61613", "--pid", "1")
     assert result.returncode == 2
-    assert "--secure starts brokers of its own" in result.stderr
+    assert "--secure starts its own brokers" in result.stderr
 
 
 def test_the_rules_of_the_benchmark_are_those_of_a_house_of_some_size(tmp_path: Path) -> None:
@@ -427,12 +427,12 @@ def test_compiler_error_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--latency", "--scenario", "one-tcp"), "--latency goes with no other choice of loads"),
+        (("--latency", "--scenario", "one-tcp"), "--latency and --scenario exclude each other"),
         (
             ("--floor", "--scenario", "one-ws"),
-            "--floor is for topics and queues over TCP: headline-tcp,",
+            "--floor supports only headline-tcp,",
         ),
-        (("--floor", "--port", "1", "--pid", "1"), "--floor starts brokers of its own"),
+        (("--floor", "--port", "1", "--pid", "1"), "--floor starts its own brokers"),
         (("--pauses", "--connections", "0"), "--seconds and --connections must be more than 0"),
         (("--latency", "--seconds", "nan"), "--seconds and --connections must be more than 0"),
         (("--latency", "--floor"), "not allowed with argument"),

@@ -136,10 +136,10 @@ def test_our_own_broker_has_to_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--port", "1", "--pid", "1"), "--peers starts brokers of its own"),
+        (("--port", "1", "--pid", "1"), "--peers starts its own brokers"),
         (("--scenario", "paced-tcp"), "--peers does not know paced-tcp; it knows fanout-tcp,"),
         (("--floor",), "not allowed with argument"),
-        (("--peer", "a=127.0.0.1:1/1", "--peer", "a=localhost:2/2"), "each name is to be another"),
+        (("--peer", "a=127.0.0.1:1/1", "--peer", "a=localhost:2/2"), "the names must differ"),
         (("--peer", "a:b"), "'a:b' is no NAME=[LOGIN:PASSCODE@]127.0.0.1:PORT[/PID]"),
     ],
 )
@@ -154,7 +154,7 @@ def test_options_incompatible_with_peers_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--peer", "a=127.0.0.1:1/1"), "--peer is of --peers"),
+        (("--peer", "a=127.0.0.1:1/1"), "--peer requires --peers"),
         (("--scenario", "latency-tcp"), "--scenario without --peers does not know latency-tcp"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Access rules: a file is read or refused, and decides as a slow model of it does."""
+"""Files of access rules, compared with a slow model."""
 
 import random
 import re
@@ -68,7 +68,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Groups, then rules."""
+    """Return groups, then rules."""
     lines = [SECTIONS[0]] if chance.random() < 0.7 else chance.choices(SECTIONS, k=1)
     for _ in range(chance.randint(1, 5)):
         lines.append(b"[[rule]]\n")
@@ -115,7 +115,7 @@ def judge_wildcards(rights: Rights, action: Action, allowed: set[str]) -> None:
 
 
 def decide(rules: AccessRules, client: Identity, action: Action, name: str) -> bool:
-    """The first rule that matches, found by looking at each."""
+    """Return the decision of the first rule that matches."""
     user = "" if client.name == "anonymous" else client.name
     groups = client.roles | {
         group for group, users in rules.groups.items() if user and user in users

@@ -72,7 +72,7 @@ def run(data: bytes) -> None:
 
 
 def compose(values: dict[str, object]) -> Settings | None:
-    """Settings, or None if they are refused."""
+    """Return the settings, or None if they are refused."""
     try:
         return build(values)
     except OptionError as error:

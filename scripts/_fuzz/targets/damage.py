@@ -14,7 +14,7 @@ LONGEST_COPY = 16
 
 
 def harm(files: Mapping[str, bytes], data: bytes) -> dict[str, bytes]:
-    """Copies of ``files``, harmed as ``data`` says."""
+    """Return copies of ``files`` with the damage that ``data`` describes."""
     left = dict(files)
     for at in range(0, min(len(data), MOST_HARMS * HARM_BYTES), HARM_BYTES):
         one = data[at : at + HARM_BYTES].ljust(HARM_BYTES, b"\0")
@@ -26,7 +26,7 @@ def harm(files: Mapping[str, bytes], data: bytes) -> dict[str, bytes]:
 def _harm_one(files: dict[str, bytes], one: bytes, data: bytes) -> None:
     kind, where = one[0] % KINDS, sorted(files)[one[1] % len(files)]
     old = files[where]
-    # From either end: the last bytes are the ones that matter most.
+    # From either end, as the last bytes matter most.
     number = int.from_bytes(one[2:5], "little")
     at = number % (len(old) + 1)
     size = 1 << one[0] // KINDS % 8

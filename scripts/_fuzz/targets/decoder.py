@@ -1,4 +1,4 @@
-"""Bytes → frames, however they are cut, against a decoder that was written apart."""
+"""Decoding of frames, cut in several ways, compared with an independent decoder."""
 
 import random
 
@@ -23,7 +23,7 @@ MOST_NAIVE_BYTES = 4096
 
 
 def make(name: str) -> Target:
-    """The target for the version that ends ``name``."""
+    """Return the target for the STOMP version at the end of ``name``."""
     rules = RULES[name.removeprefix("decoder-")]
 
     def run(data: bytes) -> None:

@@ -33,7 +33,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Version, headers and body, with 0x1f between."""
+    """Return version, headers and body, separated by 0x1f."""
     texts = (b"a", b"a:b", b"\\", b"\\n", b"\n", b"\r", b"\r\n\r\n\0", b"\0MESSAGE\n\n", b"", b" x")
     pieces = [chance.choice(texts) for _ in range(chance.randrange(9))]
     return chance.randbytes(1) + b"\x1f".join(pieces)
@@ -63,7 +63,7 @@ def encode(data: bytes) -> None:
 
 
 def read_one(wire: bytes, rules: HeaderRules, body: bytes) -> Frame:
-    """The only frame of ``wire``."""
+    """Return the only frame of ``wire``."""
     frames = read_server_frames(wire, rules)
     check_equal(len(frames), 1, "frames")
     check_equal(frames[0].command, "MESSAGE", "command")

@@ -1,4 +1,4 @@
-"""A place for the files that a target has read."""
+"""Files for targets that read them."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""HTTP heads, the upgrade to WebSocket, and which pages may ask for it."""
+"""HTTP heads, the upgrade to WebSocket, and the check of origins."""
 
 import base64
 import hashlib

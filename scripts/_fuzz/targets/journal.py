@@ -58,7 +58,7 @@ def write_base(directory: str, number: int) -> tuple[Mapping[str, bytes], Known,
 
 
 def flat(turn: Turn) -> list[object]:
-    """Records, those of an Atomic too."""
+    """Return the records, including those of an Atomic."""
     return [part for record in turn.records for part in getattr(record, "records", (record,))]
 
 

@@ -1,4 +1,4 @@
-"""The output of a NATS server: the same events however it is split, and those of a slow model."""
+"""The output of a NATS server, split in several ways, compared with a slow model."""
 
 import json
 import random
@@ -100,7 +100,7 @@ def slowly(data: bytes) -> tuple[list[Event], bool | None]:
 
 
 def generate(chance: random.Random) -> bytes:
-    """A few operations, mostly well-formed, behind the byte that says where to cut."""
+    """Return the byte that selects the cuts, and a few operations, mostly well-formed."""
     parts = [bytes((chance.randrange(256),))]
     for _ in range(chance.randint(1, 6)):
         body = pick_bytes(chance, most=40)

@@ -68,7 +68,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Tables with fields."""
+    """Return tables with fields."""
     lines = []
     for _ in range(chance.randint(1, 3)):
         lines.append(b"[%b]" % chance.choice(PATTERNS))

@@ -1,4 +1,4 @@
-"""The PROXY header, however it is cut, against the system's own reader of addresses."""
+"""The PROXY header, cut in several ways, compared with the system's parser of addresses."""
 
 import random
 import re
@@ -99,7 +99,7 @@ def read_header(data: bytes) -> None:
 
 
 def remote(found: Proxied | str | None) -> tuple[bytes, int] | str | None:
-    """Packed address and port."""
+    """Return the packed address and port."""
     if not isinstance(found, Proxied):
         return found
     if found.is_local or found.remote == "unix":

@@ -27,7 +27,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Two patterns, a glob and a text."""
+    """Return two patterns, a glob and a text."""
     one = wildcards.text(chance)
     other = wildcards.text(chance) if chance.random() < 0.6 else one + wildcards.text(chance)
     glob = b"".join(chance.choices(GLOBS, k=chance.randrange(5)))
@@ -35,7 +35,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def run(data: bytes) -> None:
-    """The first byte chooses grammars: one side may be the seed's."""
+    """Compare two patterns and a glob. The first byte selects the grammars."""
     choice = data[0] if data else 0
     lines = [*data[1:].decode(errors="replace").split("\n"), "", "", "", ""]
     check_equal(
@@ -48,7 +48,7 @@ def run(data: bytes) -> None:
     if one is None or other is None or len(one.tokens) + len(other.tokens) > 14:
         return
     for left, right in ((one, other), (other, one)):
-        # Every way to be within right, as far as left could care.
+        # All names of right that could distinguish it from left.
         within = list(islice(names(right, left), MOST_NAMES))
         if len(within) == MOST_NAMES:
             return
@@ -71,12 +71,12 @@ def compiled(text: str, is_seed: int) -> Pattern | None:
 
 
 def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
-    """Names that it matches: with new words, and with those that the other one asks for."""
+    """Yield names that a pattern matches, with new words and with words of the other pattern."""
     asked = [token for token in other.tokens if token and token not in "./"]
     if other.glued:
         asked += [part for part in split(other.glued) if part and part not in "./"]
         asked += [part + NEW for part in asked]
-    # And those that it begins with itself, where the other one takes any.
+    # Its own first words, where the other pattern takes any.
     asked += [part for part in split(pattern.glued or "") if part and part not in "./"]
     words = list(dict.fromkeys([NEW, *asked]))
     heads = product(*(words if token is ONE_WORD else [token] for token in pattern.tokens))
@@ -87,7 +87,7 @@ def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
             continue
         if pattern.rest:
             yield start
-        # The rest of the other pattern may follow, as far as there is room for it.
+        # The rest of the other pattern, if it still fits.
         base = start + (pattern.rest if pattern.rest else pattern.glued or "")
         for way in wanted(other, words):
             for size in range(len(way) + 1):

@@ -1,4 +1,4 @@
-"""Selectors: any text compiles or is refused, in bounded time, and means the same in brackets."""
+"""Selectors: each text compiles or is refused in bounded time, and means the same in brackets."""
 
 import random
 
@@ -106,7 +106,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def judge(compiler: SelectorCompiler, text: str) -> None:
-    """Compile, ask, and ask in other words."""
+    """Compile and evaluate a selector, and equivalent ones."""
     try:
         selector = compiler.compile(text)
     except ProtocolError as error:

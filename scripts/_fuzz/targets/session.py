@@ -1,4 +1,4 @@
-"""Bytes → events of a whole session, from CONNECT on, however they are cut."""
+"""Events of a whole session, from CONNECT on, for bytes cut in several ways."""
 
 import random
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ STORY = (
     *(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n\0", b"UNSUBSCRIBE\nid:s\n\n\0"),
     *(b"DISCONNECT\nreceipt:9\n\n\0", b"\n"),
 )
-"""Frames that are right after one another, more often than not."""
+"""Frames that are usually valid in this order."""
 
 
 def make(name: str) -> Target:

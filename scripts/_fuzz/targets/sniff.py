@@ -23,7 +23,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def run(data: bytes) -> None:
-    """Ask byte by byte, and compare with the rule in words (X11, X12)."""
+    """Detect the protocol byte by byte, and compare with the rules X11 and X12."""
     reported: object = None
     for size in range(len(data) + 1):
         answer = sniff(data[:size])

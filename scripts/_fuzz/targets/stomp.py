@@ -1,4 +1,4 @@
-"""STOMP frames to fuzz with: right ones, near misses, and the pieces of both."""
+"""STOMP frames for fuzzing: valid ones, nearly valid ones, and pieces of both."""
 
 import random
 

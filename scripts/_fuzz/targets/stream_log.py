@@ -63,7 +63,7 @@ def write_base(number: int) -> dict[str, bytes]:
 
 
 def append(log: StreamLog, first: int, count: int) -> None:
-    """Messages, on the disk."""
+    """Append messages, and sync them."""
     log.mark()
     bodies = [body_at(offset) for offset in range(first, first + count)]
     log.append([Append(NAME, first, HEAD, bodies, 1000 + first)])

@@ -1,4 +1,4 @@
-"""Bearer tokens: none that our key did not sign is taken, and only refusals are raised."""
+"""Bearer tokens: only those signed by our key are accepted, and only refusals are raised."""
 
 import base64
 import hashlib
@@ -63,7 +63,7 @@ JWKS = (
 
 
 def make(name: str) -> Target:
-    """The target: a token if the first byte is odd, else a file of keys."""
+    """Return the target: a token if the first byte is odd, else a file of keys."""
     import cryptography  # noqa: F401  (not installed: the target is skipped)
     import jwt  # noqa: F401
 
@@ -105,7 +105,7 @@ def generate(chance: random.Random) -> bytes:
 
 
 def encode(part: bytes) -> bytes:
-    """Base64 as in tokens."""
+    """Return a part in the Base64 of tokens."""
     return base64.urlsafe_b64encode(part).rstrip(b"=")
 
 
@@ -146,7 +146,7 @@ def judge(found: Identity, token: bytes) -> None:
 
 
 def read_keys(path: str) -> None:
-    """Both forms of a file of keys."""
+    """Read both forms of a file of keys."""
     for key_file, jwks_file in ((path, ""), ("", path)):
         try:
             verifier = TokenVerifier.load(key_file, jwks_file)

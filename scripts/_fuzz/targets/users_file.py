@@ -59,7 +59,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Lines."""
+    """Return some lines."""
     lines = []
     for _ in range(chance.randint(1, 5)):
         name = chance.choice(NAMES[: chance.choice((2, 10))])

@@ -1,4 +1,4 @@
-"""Frames of an open WebSocket, against a reader by the picture of RFC 6455 section 5.2."""
+"""Frames of an open WebSocket, compared with a reader written from RFC 6455 section 5.2."""
 
 import codecs
 import random
@@ -184,7 +184,7 @@ def run(data: bytes) -> None:
 
 
 def feed(chunks: Iterable[bytes], limit: int) -> tuple[bytes, WebSocketClose | None, bytes]:
-    """Payload, end and replies."""
+    """Return payload, end and replies."""
     codec = WebSocketCodec(max_message_bytes=limit)
     payload = replies = b""
     for chunk in chunks:

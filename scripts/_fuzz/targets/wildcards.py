@@ -1,4 +1,4 @@
-"""Patterns of destinations: the trie, one pattern alone, and a regular expression agree."""
+"""Patterns of destinations: the trie, a single pattern and a regular expression must agree."""
 
 import random
 import re
@@ -34,7 +34,7 @@ def make(name: str) -> Target:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Patterns and names, one a line."""
+    """Return patterns and names, one per line."""
     return chance.randbytes(1) + b"\n".join(text(chance) for _ in range(chance.randint(2, 8)))
 
 
@@ -74,7 +74,7 @@ def run(data: bytes) -> None:
         trie.add(pattern, each)
     check_equal(len(trie), len(patterns), "count")
     judge(texts, patterns, trie)
-    # Half of them are removed, without a trace.
+    # Half of them are removed, which must leave no trace.
     for each in list(patterns)[::2]:
         trie.remove(patterns.pop(each), each)
     judge(texts, patterns, trie)
