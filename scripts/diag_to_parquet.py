@@ -240,8 +240,14 @@ def tables(spark: "SparkSession", options: argparse.Namespace) -> None:
 
 def source_options(options: argparse.Namespace) -> dict[str, str]:
     """Return the options of the source that were given."""
-    names = ("url", "stream", "starting", "max_rows", "broker_id", "ca_file", "credentials_file")
-    values = {name: getattr(options, name) for name in (*names, "retry_s")}
+    names = ("url", "stream", "broker_id", "ca_file", "credentials_file", "retry_s")
+    values = {name: getattr(options, name) for name in names} | {
+        "startingOffsets": options.starting,
+        "startingTimestamp": options.since,
+        "maxOffsetsPerTrigger": options.max_rows,
+        # A loss is a row, here as in the statistics.
+        "failOnDataLoss": "false",
+    }
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
@@ -277,7 +283,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--checkpoint", help="directory, one for each stream (default: ROOT/checkpoint)")
     add("--url", help="stomp://host:port, or stomps:// for TLS (default: this machine)")
     add("--stream", default="/stream/DIAG")
-    add("--starting", help="for a new checkpoint: first (default), next, offset=N, timestamp=S")
+    add("--starting", help="for a new checkpoint: earliest (default), latest, or an offset")
+    add("--since", help="instead: a time in ms since 1970, or like 2026-03-09T12:00:00Z")
     add("--max-rows", type=int, help="rows of a batch (default 200000)")
     add("--retry-s", type=float, help="time limit for reconnecting (default 60)")
     add("--broker-id", help="the broker's id for rows of messages without one")

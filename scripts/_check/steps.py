@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TESTS = ROOT / "tests"
 DOCUMENTS = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 NODE_TESTS = TESTS / "js"
-PYTHON_CODE = ("trio_stomp", "scripts", "tests")
+PYTHON_CODE = ("trio_stomp", "pyspark_stomp.py", "scripts", "tests")
 RESULTS = ROOT / "build" / "check"
 """The folder of pytest's reports, one for each step: the slowest files are read from them."""
 

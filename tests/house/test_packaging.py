@@ -283,7 +283,8 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
     sources = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
     assert sources - set(names) == set()
     assert any(name.startswith("trio_stomp/web/static/") for name in names)
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"trio_stomp"}
+    top = {name.split("/")[0].split("-")[0] for name in names}
+    assert top == {"trio_stomp", "pyspark_stomp.py"}
     (about,) = (name for name in names if name.endswith("/METADATA"))
     links = re.findall(r"\]\(([^)]+)\)", archive.read(about).decode())
     assert [link for link in links if not link.startswith("https://")] == []

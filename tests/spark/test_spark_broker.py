@@ -20,10 +20,10 @@ _spark.require()
 
 import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
-from pyspark.sql.types import StructType  # noqa: E402
 
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark._source import Offset, StompStreamReader  # noqa: E402
+from trio_stomp.spark._tables import RAW, struct  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +88,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
 
 def streaming(port: int) -> StompStreamReader:
     options = {"url": f"stomp://127.0.0.1:{port}", "stream": f"/stream{TOPIC}", "retry_s": "5"}
-    return StompDataSource(options).streamReader(schema=StructType())
+    return StompDataSource(options).streamReader(schema=struct(RAW))
 
 
 def rows(reader: StompStreamReader, start: Offset, end: Offset) -> list[dict[str, Any]]:

@@ -182,15 +182,18 @@ def test_lost_messages_become_a_row_and_reach_its_table(
 
 
 def test_the_source_as_a_table(spark: "SparkSession", server: StreamServer) -> None:
-    from trio_stomp.spark import StompDataSource
-
-    spark.dataSource.register(StompDataSource)
     fill(server, 12)
+    # Spark finds it by itself.
     reader = spark.read.format("stomp").option("url", server.url)
-    table = reader.option("starting", "offset=2").load()
+    table = reader.option("startingOffsets", "2").load()
     assert table.where("kind = 'event'").count() == 10
     assert table.selectExpr("max(offset)", "min(v)", "max(ts) < now()").first() == (11, 1, True)
-    assert reader.option("starting", "next").load().count() == 0
+    assert reader.option("startingOffsets", "latest").load().count() == 0
+    chosen = "body BINARY, headers MAP<STRING, STRING>, destination STRING"
+    first = reader.option("startingOffsets", "11").schema(chosen).load().first()
+    assert first is not None
+    assert json.loads(first.body)["offset"] == 11
+    assert (first.headers, first.destination) == ({}, "DIAG/event/subscribe")
 
 
 def test_refusal_by_the_broker_is_reported_in_one_line(

@@ -15,7 +15,6 @@ _spark.require()
 
 import pyarrow as pa  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: E402
-from pyspark.sql.types import StructType  # noqa: E402
 
 from trio_stomp.diag import PREFIX, TABLES  # noqa: E402
 from trio_stomp.spark import StompDataSource, StreamAway, StreamError  # noqa: E402
@@ -28,9 +27,12 @@ from trio_stomp.spark._source import (  # noqa: E402
     StompReader,
     StompStreamReader,
 )
+from trio_stomp.spark._tables import RAW, struct  # noqa: E402
 
 ALL = ReadAllAvailable()
 AT = "2026-01-01T00:00:00+00:00"
+
+SCHEMA = struct(RAW)
 
 Row = dict[str, Any]
 
@@ -46,11 +48,11 @@ def source(server: StreamServer, **more: str) -> StompDataSource:
 
 
 def streaming(server: StreamServer, **more: str) -> StompStreamReader:
-    return source(server, **more).streamReader(schema=StructType())
+    return source(server, **more).streamReader(schema=SCHEMA)
 
 
 def batch(server: StreamServer, **more: str) -> StompReader:
-    return source(server, **more).reader(schema=StructType())
+    return source(server, **more).reader(schema=SCHEMA)
 
 
 def read(reader: StompReader | StompStreamReader, ranges: list[Range]) -> list[Row]:
@@ -149,7 +151,9 @@ def test_every_topic_has_its_kind(table) -> None:
 def test_a_gap_row_is_a_record_of_its_table(server: StreamServer) -> None:
     fill(server, 3)
     server.trim(2)
-    first, second = read(batch(server, starting="0"), batch(server, starting="0").partitions())
+    first, second = read(
+        batch(server, startingOffsets="0"), batch(server, startingOffsets="0").partitions()
+    )
     assert gap_of(first) == {
         "lo": 0,
         "hi": 2,
@@ -180,7 +184,7 @@ def test_messages_trimmed_behind_the_last_one_are_a_gap_too(server: StreamServer
 def test_every_read_of_a_range_is_the_same(server: StreamServer) -> None:
     fill(server, 50)
     server.trim(20)
-    reader = streaming(server, starting="offset=5")
+    reader = streaming(server, startingOffsets="5")
     start = reader.initialOffset()
     ranges = reader.partitions(start, reader.latestOffset(start, ALL))
     fill(server, 5)
@@ -193,7 +197,7 @@ def test_every_read_of_a_range_is_the_same(server: StreamServer) -> None:
 
 def test_micro_batches_of_at_most_max_rows(server: StreamServer) -> None:
     fill(server, 25)
-    reader = streaming(server, max_rows="10")
+    reader = streaming(server, maxOffsetsPerTrigger="10")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(10)
     start = reader.initialOffset()
@@ -211,7 +215,7 @@ def test_micro_batches_of_at_most_max_rows(server: StreamServer) -> None:
 
 def test_a_long_absence_is_one_row_and_no_reason_to_read_nothing(server: StreamServer) -> None:
     fill(server, 100)
-    reader = streaming(server, max_rows="10")
+    reader = streaming(server, maxOffsetsPerTrigger="10")
     start = reader.initialOffset()
     server.trim(90)
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -240,7 +244,7 @@ def test_available_now_ends_where_it_was_prepared(server: StreamServer) -> None:
 
 def test_lost_epoch_is_reported_and_the_new_one_read_from_its_start(server: StreamServer) -> None:
     fill(server, 30)
-    reader = streaming(server, max_rows="10")
+    reader = streaming(server, maxOffsetsPerTrigger="10")
     before = server.log.epoch
     start = reader.initialOffset()
     middle = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -284,12 +288,12 @@ def test_a_range_may_be_read_by_several(server: StreamServer) -> None:
 @pytest.mark.parametrize(
     ("starting", "ending", "expected"),
     [
-        ("first", "next", [2, 3, 4]),
-        ("3", "next", [3, 4]),
-        ("offset=3", "offset=4", [3]),
-        ("next", "next", []),
+        ("earliest", "latest", [2, 3, 4]),
+        ("3", "latest", [3, 4]),
+        ("3", "4", [3]),
+        ("latest", "latest", []),
         ("4", "3", []),
-        ("first", "99", [2, 3, 4]),
+        ("earliest", "99", [2, 3, 4]),
     ],
 )
 def test_where_a_batch_begins_and_ends(
@@ -297,14 +301,16 @@ def test_where_a_batch_begins_and_ends(
 ) -> None:
     fill(server, 5)
     server.trim(2)
-    reader = batch(server, starting=starting, ending=ending)
+    reader = batch(server, startingOffsets=starting, endingOffsets=ending)
     assert [row["offset"] for row in read(reader, reader.partitions())] == expected
 
 
 def test_a_start_by_time(server: StreamServer) -> None:
     fill(server, 5)
-    reader = streaming(server, starting=f"timestamp={server.log.times[3]!r}")
-    assert reader.initialOffset()["offset"] == 3
+    at = server.log.times[3] = server.log.times[4] = int(server.log.times[2]) + 2.0
+    assert streaming(server, startingTimestamp=f"{at * 1000:.0f}").initialOffset()["offset"] == 3
+    iso = datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat()
+    assert streaming(server, startingTimestamp=iso).initialOffset()["offset"] == 3
 
 
 def test_batches_are_of_a_bounded_size(
@@ -324,16 +330,22 @@ def test_batches_are_of_a_bounded_size(
     [
         ({"passcode": "s3cret"}, "passcode cannot be an option"),
         ({"urll": "x"}, "unknown option urll; there are: url, "),
-        ({"starting": "soon"}, "'soon' is none of first"),
-        ({"starting": "-1"}, "'-1' is none of first"),
-        ({"max_rows": "0"}, "max_rows=0 should be a number above 0"),
-        ({"timeout_s": "x"}, "timeout_s=x should be a number above 0"),
+        ({"startingOffsets": "soon"}, "startingOffsets=soon should be earliest, latest"),
+        ({"endingOffsets": "-1"}, "endingOffsets=-1 should be earliest, latest"),
+        ({"startingTimestamp": "noon"}, "startingTimestamp=noon should be in milliseconds"),
+        ({"startingOffsets": "3", "startingTimestamp": "5"}, "give one of them"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0 should be a number of at least 1"),
+        ({"timeout_s": "x"}, "timeout_s=x should be a number"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss=no should be true or false"),
+        ({"stream": "/topic/a"}, "should begin with /stream/: /stream/topic/a"),
+        ({"body": "avro"}, "body=avro should be one of binary, text, json"),
+        ({"body": "json"}, "body=json needs a schema"),
         ({"url": "127.0.0.1:1"}, "should be stomp://host:port"),
     ],
 )
 def test_wrong_options_are_reported(options: dict[str, str], message: str) -> None:
     with pytest.raises(StreamError) as caught:
-        StompDataSource(options)
+        StompDataSource(options).schema()
     assert message in str(caught.value)
     assert "s3cret" not in str(caught.value)
 

@@ -16,10 +16,6 @@ from trio_stomp.spark._client import Message
 from trio_stomp.spark._frames import header, unescaped
 from trio_stomp.spark._tables import RAW
 
-RAW_DDL = ", ".join(f"`{column.name}` {column.type}" for column in RAW)
-"""The raw table. ``epoch`` and ``offset`` are the stream's: they outlive the broker's process,
-unlike those in the body of a DIAG message."""
-
 ARROW_TYPES = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),

@@ -2,10 +2,11 @@
 
 The content of a micro-batch is decided once, as a range of offsets that Spark writes to its
 checkpoint, and read from the broker as often as Spark likes. So nothing depends on ``commit``,
-and several queries can read one stream. A row of the kind ``_gap`` stands for lost messages.
+and several queries can read one stream. The table of ``/stream/DIAG`` is ``raw``, with a row of the
+kind ``_gap`` for lost messages; that of other streams is in ``_messages``.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -20,8 +21,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import Bounds, StreamClient
-from trio_stomp.spark._rows import EPOCH, RAW_DDL, RETENTION, RowBuilder
+from trio_stomp.spark._messages import Layout, MessageBuilder, default_schema, layout_of
+from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder
 from trio_stomp.spark._source_options import Position, SourceOptions
+from trio_stomp.spark._tables import RAW, struct
 
 Offset = dict[str, str | int]
 """The position that Spark stores for a query, compared as text, so the order of keys matters.
@@ -32,6 +35,11 @@ if the epoch is lost, messages up to it are known to have existed. ``at``: the t
 
 MIN_PARTITION_ROWS = 5_000
 """A partition with fewer rows is not worth a connection."""
+
+SAMPLE_ROWS = 100
+"""Messages from whose size that of a micro-batch is estimated."""
+
+DIAG = "/stream/DIAG"
 
 
 class Range(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -45,37 +53,48 @@ class Range(InputPartition):  # type: ignore[misc, unused-ignore]
 class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
     """``spark.read`` or ``readStream`` with ``.format("stomp")`` (docs/operate/spark.md)."""
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self._checked = SourceOptions.of(options)
-
     @classmethod
     def name(cls) -> str:
         """Return the name for ``format``."""
         return "stomp"
 
-    def schema(self) -> str:
-        """Return the raw table."""
-        return RAW_DDL
+    def schema(self) -> StructType:
+        """Return the columns for readers who choose none."""
+        options = SourceOptions.of(self.options)
+        if options.stream_address.stream == DIAG and options.body == "binary":
+            return struct(RAW)
+        return default_schema(options.body)
 
-    # Spark passes ``schema`` by its name.
-    def reader(self, schema: StructType) -> "StompReader":  # noqa: ARG002
+    def reader(self, schema: StructType) -> "StompReader":
         """Return a reader of the current content of the stream."""
-        return StompReader(self._checked)
+        options = SourceOptions.of(self.options)
+        return StompReader(options, _layout(schema, options))
 
-    def streamReader(self, schema: StructType) -> "StompStreamReader":  # noqa: ARG002
+    def streamReader(self, schema: StructType) -> "StompStreamReader":
         """Return a reader that also follows new messages."""
-        return StompStreamReader(self._checked)
+        options = SourceOptions.of(self.options)
+        return StompStreamReader(options, _layout(schema, options))
+
+
+def _layout(schema: StructType, options: SourceOptions) -> Layout | None:
+    """Return the layout of a table, or None for ``raw``."""
+    if schema.names == [column.name for column in RAW]:
+        return None
+    return layout_of(schema, options.body)
 
 
 class _RangeReader:
     """The part of both readers that runs in the executors.
 
     It is pickled, so it holds no connection.
+
+    Args:
+      options: The options.
+      layout: The columns; None = those of ``raw``.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
-        self.options = options
+    def __init__(self, options: SourceOptions, layout: Layout | None) -> None:
+        self.options, self.layout = options, layout
 
     @property
     def client(self) -> StreamClient:
@@ -86,13 +105,12 @@ class _RangeReader:
         """Yield the rows of a range, in order, with a gap row for lost messages.
 
         Raises:
-          StreamError: the broker refuses.
+          StreamError: the broker refuses, or messages are lost and that is an error.
           StreamAway: the broker was away for longer than ``retry_s``.
         """
         assert isinstance(partition, Range)
         epoch, lo, hi = partition.epoch, partition.lo, partition.hi
-        stream, broker_id = self.options.stream_address.stream, self.options.broker_id
-        rows = RowBuilder(stream, epoch, lo, partition.planned_at, broker_id)
+        rows = self._builder(partition)
         replay = self.client.read(epoch, lo, hi)
         for messages in replay:
             yield from rows.add(messages)
@@ -102,13 +120,26 @@ class _RangeReader:
             rows.gap(hi, EPOCH if is_lost else RETENTION)
         yield from rows.flush()
 
+    def _builder(self, part: Range) -> RowBuilder | MessageBuilder:
+        stream = self.options.stream_address.stream
+        if self.layout is None:
+            return RowBuilder(stream, part.epoch, part.lo, part.planned_at, self.options.broker_id)
+        return MessageBuilder(
+            self.layout,
+            stream,
+            part.epoch,
+            part.lo,
+            planned_at=part.planned_at,
+            is_strict=self.options.is_strict,
+        )
+
     def locate(self, position: Position, bounds: Bounds) -> int:
         """Return the offset that ``position`` means."""
         if position.name == "timestamp":
-            return self.client.offset_at(position.value)
+            return self.client.offset_at(position.value / 1000)
         if position.name == "offset":
-            return int(position.value)
-        return bounds.first if position.name == "first" else bounds.next
+            return position.value
+        return bounds.first if position.name == "earliest" else bounds.next
 
     def divided(self, epoch: str, lo: int, hi: int, planned_at: str) -> list[Range]:
         """Divide a range into at most ``partitions`` parts of a useful size.
@@ -123,7 +154,11 @@ class _RangeReader:
 
 
 class StompReader(_RangeReader, DataSourceReader):  # type: ignore[misc, unused-ignore]
-    """A batch reader from ``starting`` to ``ending``."""
+    """A batch reader from ``starting`` to ``ending``.
+
+    It takes no filters: Spark 4.3 keeps the ranges of the first query that pushed some for all
+    later queries of the same DataFrame, which then miss rows.
+    """
 
     def partitions(self) -> list[Range]:
         """Return the ranges to read: at least one, as Spark demands."""
@@ -139,10 +174,10 @@ class StompStreamReader(
     DataSourceStreamReader,  # type: ignore[misc, unused-ignore]
     SupportsTriggerAvailableNow,  # type: ignore[misc, unused-ignore]
 ):
-    """A reader of micro-batches of at most ``max_rows``, from ``starting`` on."""
+    """A reader of micro-batches of a limited size, from ``starting`` on."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: SourceOptions, layout: Layout | None) -> None:
+        super().__init__(options, layout)
         self._target: Bounds | None = None
         self._latest: Bounds | None = None
 
@@ -152,8 +187,8 @@ class StompStreamReader(
         return _offset(bounds.epoch, self.locate(self.options.starting, bounds), bounds.next)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return ``max_rows`` as Spark's limit."""
-        return ReadMaxRows(self.options.max_rows)
+        """Return ``maxOffsetsPerTrigger`` as Spark's limit."""
+        return ReadMaxRows(self.options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the current end of the stream as the end of the query."""
@@ -173,9 +208,18 @@ class StompStreamReader(
         if isinstance(limit, ReadMaxRows):
             # Removed messages count as one row, to catch up quickly after a long absence.
             end = min(end, max(at, bounds.first) + limit.max_rows)
+        if self.options.max_bytes and end > at:
+            end = self._within(bounds, max(at, bounds.first), end)
         if same and end <= at:
             return start
         return _offset(bounds.epoch, end, bounds.next)
+
+    def _within(self, bounds: Bounds, at: int, end: int) -> int:
+        """Return the end of about ``maxBytesPerTrigger`` from ``at`` on: at least one message."""
+        sample = self.client.read(bounds.epoch, at, min(end, at + SAMPLE_ROWS))
+        sizes = [len(head) + len(body) for messages in sample for _, _, head, body in messages]
+        count = self.options.max_bytes * len(sizes) // max(1, sum(sizes))
+        return min(end, at + max(1, count)) if sizes else end
 
     def reportLatestOffset(self) -> Offset | None:
         """Return the end of the stream at the last ``latestOffset``, for progress reports."""

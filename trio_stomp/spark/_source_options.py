@@ -1,20 +1,15 @@
-"""The options of the source ``stomp``, parsed from the texts of a plan."""
+"""The options of the source and the sink ``stomp``, parsed from the texts of a plan."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from trio_stomp.spark._client import LOGIN_ENV, PASSCODE_ENV, StreamAddress, StreamError
 
 SECRETS = {"login", "user", "username", "passcode", "password"}
 
-DEFAULTS = {
+CONNECTION = {
     "url": "stomp://127.0.0.1:61613",
-    "stream": "/stream/DIAG",
-    "starting": "first",
-    "ending": "next",
-    "max_rows": "200000",
-    "partitions": "1",
-    "broker_id": "",
     "timeout_s": "30",
     "retry_s": "60",
     "ca_file": "",
@@ -22,52 +17,73 @@ DEFAULTS = {
     "login_env": LOGIN_ENV,
     "passcode_env": PASSCODE_ENV,
 }
-"""The names of all options. Spark shows values in plans and logs, so none is a secret."""
+"""The options of source and sink. Spark shows values in plans and logs, so none is a secret."""
+
+SOURCE = CONNECTION | {
+    "stream": "/stream/DIAG",
+    "body": "binary",
+    "startingOffsets": "earliest",
+    "startingTimestamp": "",
+    "endingOffsets": "latest",
+    "endingTimestamp": "",
+    "maxOffsetsPerTrigger": "200000",
+    "maxBytesPerTrigger": "0",
+    "failOnDataLoss": "true",
+    "partitions": "1",
+    "broker_id": "",
+}
+
+BODIES = ("binary", "text", "json")
+PREFIX = "/stream/"
 
 
 class Position(NamedTuple):
-    """A position in a stream: ``first``, ``next``, an ``offset``, or a ``timestamp`` in s."""
+    """A position in a stream: ``earliest``, ``latest``, an ``offset``, or a ``timestamp`` in ms."""
 
     name: str
-    value: float = 0
+    value: int = 0
 
     @classmethod
-    def of(cls, text: str) -> "Position":
-        """Parse ``first``, ``next``, ``offset=N`` or N, ``timestamp=S``.
+    def of(cls, values: Mapping[str, str], edge: str) -> "Position":
+        """Parse the options ``startingOffsets`` and ``startingTimestamp``, or ``ending…``.
 
         Raises:
-          StreamError: it has another form.
+          StreamError: the values are wrong.
         """
-        if text in ("first", "next"):
+        offsets, timestamp = f"{edge}Offsets", f"{edge}Timestamp"
+        text, time = values[offsets], values[timestamp]
+        if time and text != SOURCE[offsets]:
+            raise StreamError(f"{offsets}={text} and {timestamp}={time}: give one of them")
+        if time:
+            return cls("timestamp", milliseconds(time, timestamp))
+        if text in ("earliest", "latest"):
             return cls(text)
-        name, _, number = text.rpartition("=")
-        try:
-            if name in ("", "offset"):
-                if int(number) < 0:
-                    raise ValueError
-                return cls("offset", int(number))
-            if name == "timestamp":
-                return cls(name, float(number))
-        except ValueError:
-            pass
-        raise StreamError(f"{text!r} is none of first, next, offset=N, timestamp=SECONDS")
+        if not (text.isascii() and text.isdigit()):
+            raise StreamError(f"{offsets}={text} should be earliest, latest, or a number")
+        return cls("offset", int(text))
 
 
 class SourceOptions(NamedTuple):
-    """All options, checked.
+    """All options of the source, checked.
 
     Args:
+      body: One of ``BODIES``.
       starting: The start of a new query or a batch.
       ending: The end of a batch.
-      max_rows: The limit of one micro-batch.
+      max_offsets: The limit of one micro-batch.
+      max_bytes: The approximate size of one micro-batch; 0 = no limit.
+      is_strict: Whether lost messages are an error, instead of a row.
       partitions: The number of connections that share the reading of one micro-batch.
-      broker_id: The id for gap rows, and for messages without one.
+      broker_id: The id for gap rows of statistics, and for messages without one.
     """
 
     stream_address: StreamAddress
+    body: str
     starting: Position
     ending: Position
-    max_rows: int
+    max_offsets: int
+    max_bytes: int
+    is_strict: bool
     partitions: int
     broker_id: str
 
@@ -78,41 +94,105 @@ class SourceOptions(NamedTuple):
         Raises:
           StreamError: an option is unknown, or its value is wrong.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        for name in given.keys() - DEFAULTS.keys():
-            if name in SECRETS:
-                raise StreamError(
-                    f"{name} cannot be an option, as plans and logs show those: name a"
-                    f" credentials_file, or set {LOGIN_ENV} and {PASSCODE_ENV}"
-                )
-            raise StreamError(f"unknown option {name}; there are: {', '.join(DEFAULTS)}")
-        values = DEFAULTS | given
-        stream_address = StreamAddress(
-            values["url"],
-            stream=values["stream"],
-            ca_file=values["ca_file"],
-            credentials_file=values["credentials_file"],
-            login_env=values["login_env"],
-            passcode_env=values["passcode_env"],
-            timeout_s=_positive(values, "timeout_s"),
-            retry_s=_positive(values, "retry_s"),
-        )
-        stream_address.address()
+        values = complete(options, SOURCE)
+        stream, body = values["stream"], values["body"]
+        if not stream.startswith(PREFIX):
+            meant = PREFIX + stream.removeprefix("/")
+            raise StreamError(f"stream={stream} should begin with {PREFIX}: {meant}")
+        if body not in BODIES:
+            raise StreamError(f"body={body} should be one of {', '.join(BODIES)}")
         return cls(
-            stream_address,
-            starting=Position.of(values["starting"]),
-            ending=Position.of(values["ending"]),
-            max_rows=int(_positive(values, "max_rows")),
-            partitions=int(_positive(values, "partitions")),
+            stream_address=address_of(values)._replace(stream=stream),
+            body=body,
+            starting=Position.of(values, "starting"),
+            ending=Position.of(values, "ending"),
+            max_offsets=int(number_of(values, "maxOffsetsPerTrigger", least=1)),
+            max_bytes=int(number_of(values, "maxBytesPerTrigger", least=0)),
+            is_strict=flag_of(values, "failOnDataLoss"),
+            partitions=int(number_of(values, "partitions", least=1)),
             broker_id=values["broker_id"],
         )
 
 
-def _positive(values: Mapping[str, str], name: str) -> float:
+def complete(options: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of all options.
+
+    Raises:
+      StreamError: an option is unknown.
+    """
+    names = {name.lower(): name for name in defaults}
+    values = dict(defaults)
+    for given, value in options.items():
+        name = given.lower()
+        if name in SECRETS:
+            raise StreamError(
+                f"{name} cannot be an option, as plans and logs show those: name a"
+                f" credentials_file, or set {LOGIN_ENV} and {PASSCODE_ENV}"
+            )
+        if name not in names:
+            raise StreamError(f"unknown option {given}; there are: {', '.join(defaults)}")
+        values[names[name]] = value
+    return values
+
+
+def address_of(values: Mapping[str, str]) -> StreamAddress:
+    """Return the address of a broker.
+
+    Raises:
+      StreamError: the URL or a time is wrong.
+    """
+    found = StreamAddress(
+        values["url"],
+        ca_file=values["ca_file"],
+        credentials_file=values["credentials_file"],
+        login_env=values["login_env"],
+        passcode_env=values["passcode_env"],
+        timeout_s=number_of(values, "timeout_s", least=0.001),
+        retry_s=number_of(values, "retry_s", least=0.001),
+    )
+    found.address()
+    return found
+
+
+def number_of(values: Mapping[str, str], name: str, *, least: float) -> float:
+    """Return the value of an option as a number of at least ``least``.
+
+    Raises:
+      StreamError: it is none.
+    """
     try:
         number = float(values[name])
     except ValueError:
-        number = 0
-    if number <= 0:
-        raise StreamError(f"{name}={values[name]} should be a number above 0")
+        number = least - 1
+    if not least <= number < 1e15:
+        raise StreamError(f"{name}={values[name]} should be a number of at least {least:g}")
     return number
+
+
+def flag_of(values: Mapping[str, str], name: str) -> bool:
+    """Return the value of an option as a truth value.
+
+    Raises:
+      StreamError: it is none.
+    """
+    text = values[name].lower()
+    if text not in ("true", "false"):
+        raise StreamError(f"{name}={values[name]} should be true or false")
+    return text == "true"
+
+
+def milliseconds(text: str, name: str) -> int:
+    """Return a time in milliseconds since 1970, given as such or in ISO 8601 (UTC by default).
+
+    Raises:
+      StreamError: it has another form.
+    """
+    if text.isascii() and text.isdigit() and len(text) < 15:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise StreamError(
+            f"{name}={text} should be in milliseconds since 1970, or like 2026-03-09T12:00:00Z"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
