@@ -192,7 +192,7 @@ def test_micro_batches_of_about_so_many_bytes(server: StreamServer) -> None:
 @pytest.mark.parametrize(
     ("body", "column", "kind", "message"),
     [
-        ("binary", "boddy", StringType(), "there is no column boddy: with body=binary there are"),
+        ("binary", "bode", StringType(), "there is no column bode: with body=binary there are"),
         ("binary", "body", StringType(), "column body should be binary, not string"),
         ("text", "offset", StringType(), "column offset should be bigint, not string"),
         ("json", "tags", MapType(StringType(), StringType()), "no column tags"),
