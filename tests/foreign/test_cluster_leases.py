@@ -1,4 +1,4 @@
-"""Leases of three nodes on the real JetStream: taken, renewed, lost, handed over."""
+"""Leases of three nodes on real JetStream: taken, renewed, lost, handed over."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,7 +20,7 @@ SUBJECTS = (b"lease.0", b"lease.1")
 
 @define
 class Node:
-    """A node, with its leases of two partitions."""
+    """A node with its leases of two partitions."""
 
     name: str
     keeper: LeaseKeeper = field(init=False)
@@ -42,7 +42,7 @@ class Node:
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncGenerator[list[Node], None]:
-    """Three nodes, of which the first has taken both leases; all in less than 20 s."""
+    """Three nodes, the first of which has taken both leases, all within 20 s."""
     async with AsyncExitStack() as stack:
         stack.enter_context(trio.fail_after(20))
         (server,) = stack.enter_context(running_nats(folder))

@@ -1,4 +1,4 @@
-"""The replicated store on the real JetStream: durable there, applied here, one owner at a time."""
+"""The replicated store on real JetStream: durable there, applied here, one owner at a time."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ PLACE = "queue:/queue/a"
 
 @asynccontextmanager
 async def log_on(folder: Path, **config: object) -> AsyncGenerator[JetStreamLog, None]:
-    """Open a log on a stream of a new server. A test must take less than 20 s."""
+    """Open a log on a stream of a new server. A test may take at most 20 s."""
     with trio.fail_after(20), running_nats(folder) as (server,):
         async with open_client(NatsOptions([server.address], answer_s=0.5)) as client:
             await client.wait_until_connected()
@@ -59,7 +59,7 @@ async def test_owners_follow_one_another_and_nothing_is_missing(tmp_path: Path) 
     async with log_on(tmp_path) as log:
         former, owner = store_on(log), store_on(log)
         await trio.to_thread.run_sync(fill, former, 1500, 10)
-        await trio.to_thread.run_sync(fill, owner, 5, 50_000)  # of several entries each
+        await trio.to_thread.run_sync(fill, owner, 5, 50_000)  # each of several entries
         assert [int(body.split()[0]) for body in bodies(owner)] == list(range(1, 1506))
         with pytest.raises(StaleSequence):
             await trio.to_thread.run_sync(former.append, [Turn([])], 1500)
@@ -76,7 +76,7 @@ async def test_entry_refused_by_a_full_stream_is_not_stored(tmp_path: Path) -> N
         count = len(bodies(store))
         assert 0 < count < 10
         small = partial(store.append, [Turn([Put(PLACE, 99, b"", [b"small"])])], count)
-        assert await trio.to_thread.run_sync(small) == count + 1  # for this there is room
+        assert await trio.to_thread.run_sync(small) == count + 1  # there is room for this
 
 
 async def test_a_log_without_a_server_is_in_doubt(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ async def test_clients_of_any_node_use_one_broker(tmp_path: Path) -> None:
         await here.put(standby, b"a", b"b")
         assert await here.take(owner, 2) == [b"a", b"b"]
         assert b"200 OK" in await standby.page("/readyz")
-        assert b'"destinations"' in await standby.page("/varz")  # the broker's, wherever it is
+        assert b'"destinations"' in await standby.page("/varz")  # relayed, too
         client = await here.client(standby)
         await client.subscribe("/topic/t")
         await (await here.client(owner)).publish("/topic/t", b"news")
@@ -80,7 +80,7 @@ async def test_stored_messages_survive_their_owner(
 
 
 async def test_an_owner_that_was_overtaken_serves_nobody_any_more(tmp_path: Path) -> None:
-    """As after a pause longer than its lease, which it has not noticed yet."""
+    """Act as after a pause, not noticed yet, that was longer than the lease."""
     async with cluster(tmp_path) as here:
         owner = await here.owner()
         await here.put(owner, b"kept")
@@ -93,7 +93,7 @@ async def test_an_owner_that_was_overtaken_serves_nobody_any_more(tmp_path: Path
 
 
 async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Path) -> None:
-    """Its last deliveries may not be in the log: its successor must mark them as redelivered."""
+    """The log may lack its last deliveries, so its successor must mark them as redelivered."""
     async with cluster(tmp_path, 1) as here:
         owner = await here.owner()
         await here.put(owner, b"a")
@@ -112,7 +112,7 @@ async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Pa
 async def test_a_wall_clock_that_is_set_changes_no_owner_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Leases and waits use monotonic clocks. Only expiry and schedules use the wall clock."""
+    """Leases and waits use monotonic clocks; only expiry and schedules use the wall clock."""
     day_s, offset_s, now = 86_400.0, [0.0], time.time
     monkeypatch.setattr(time, "time", lambda: now() + offset_s[0])
     async with cluster(tmp_path) as here:
@@ -135,7 +135,7 @@ async def test_a_hand_over_on_request(tmp_path: Path) -> None:
         await here.put(owner, b"a")
         order = json.dumps({"do": "move", "to": heir.name}).encode()
         await here.engine.request(f"stomp.node.{owner.name}".encode(), order)
-        assert await here.take(owner, 1) == [b"a"]  # which relays it now
+        assert await here.take(owner, 1) == [b"a"]  # which now relays it
         assert await here.owner() is heir
         assert len(await here.roles()) == 3
 
@@ -143,7 +143,7 @@ async def test_a_hand_over_on_request(tmp_path: Path) -> None:
 async def test_without_its_engine_a_broker_stores_and_hands_out_nothing_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    """Another node may have the lease, and deliver the same messages: this one cannot know."""
+    """Another node may have the lease and deliver the same messages without this one knowing."""
     async with cluster(tmp_path, 1) as here:
         (node,) = here.nodes
         await here.put(node, b"first")
@@ -223,7 +223,7 @@ async def test_a_log_stays_small_beside_messages_that_nobody_acknowledges(
 ) -> None:
     monkeypatch.setattr("trio_stomp.cluster._node.CHECK_S", 0.02)
     monkeypatch.setattr("trio_stomp.cluster._node.LOG_BYTES", 10_000)
-    kept = [token_urlsafe(750).encode() for _ in range(60)]  # hardly to be compressed
+    kept = [token_urlsafe(750).encode() for _ in range(60)]  # hardly compressible
     sizes, firsts = [0], {0}
     async with cluster(tmp_path, most_s=300) as here, trio.open_nursery() as load:
         owner, standby = await here.owner(), await here.standby()
@@ -247,7 +247,7 @@ async def test_a_log_stays_small_beside_messages_that_nobody_acknowledges(
             frames = [await consumer.receive() for _ in range(4)]
             await consumer.send("ACK", {"id": frames[-1]["ack"], "receipt": "r"})
             assert (await consumer.receive()).command == "RECEIPT"
-            await trio.sleep(0.005)  # a snapshot takes little of the time
+            await trio.sleep(0.005)  # a snapshot takes a small part of the time
         load.cancel_scope.cancel()
     assert max(sizes) < 4 * sum(map(len, kept))
     async with cluster(tmp_path, 0) as here:
@@ -286,7 +286,7 @@ async def test_the_command_shows_nodes_and_moves_the_cluster(
 def tool(
     here: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Awaitable[tuple[int, str]]]:
-    """Return a function that runs ``trio-stomp cluster``: exit code, and what it printed."""
+    """Return a function that runs ``trio-stomp cluster``, and returns exit code and output."""
 
     async def run(command: str, *words: str) -> tuple[int, str]:
         argv = ["cluster", command, "--cluster", str(here.server.address), *words]

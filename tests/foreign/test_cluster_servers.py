@@ -1,4 +1,4 @@
-"""A server of the engine leaves: the streams of a cluster move to others."""
+"""A NATS server is retired: the streams of a cluster move to others."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -42,7 +42,7 @@ async def test_all_streams_leave_a_server_that_led_one(
             await jetstream.publish(NAMES.log_subject, b"%d" % number, headers={})
         left = (await jetstream.stream(NAMES.log)).leader
         argv = ["cluster", "vacate", left, "--cluster", urls, "--cluster-name", "orders"]
-        for _ in range(2):  # the second time, nothing is left to do
+        for _ in range(2):  # the second time there is nothing left to do
             assert await trio.to_thread.run_sync(main, [*argv, "--json"]) == 0
             found = json.loads(capsys.readouterr().out)
             assert set(found) == STREAMS

@@ -1,4 +1,4 @@
-"""The way of clients through a standby: to the owner, over real sockets."""
+"""Relaying of clients through a standby to the owner, over real sockets."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from trio_stomp.cluster import _gate as module
 
 @define
 class Owner:
-    """A node that records what is relayed to it. Each connection is the test's to answer."""
+    """A node that records relayed bytes. The test answers each connection."""
 
     contact: Contact = field(init=False)
     came: list[trio.SocketStream] = field(factory=list)
@@ -88,13 +88,13 @@ async def test_bytes_pass_both_ways_and_each_end_is_passed_on() -> None:
         client = await here.client()
         assert b"secret" in (header := await owner.read(b"CONNECT\n"))
         assert header[:4] == b"\r\n\r\n"
-        big = bytes(range(256)) * 4000  # more than any buffer on the way
+        big = bytes(range(256)) * 4000  # more than the buffers on the way
         async with trio.open_nursery() as tasks:
             tasks.start_soon(client.send_all, big + b"!")
             assert await owner.read(b"!") == big + b"!"
         await client.send_eof()
         assert await owner.came[0].receive_some() == b""
-        await owner.came[0].send_all(b"RECEIPT")  # what was processed is answered all the same
+        await owner.came[0].send_all(b"RECEIPT")  # processed frames are answered all the same
         assert await client.receive_some() == b"RECEIPT"
         await owner.came[0].aclose()
         assert await ends(client)
@@ -120,7 +120,7 @@ async def test_clients_wait_for_an_owner_and_end_with_it() -> None:
         await until(lambda: len(here.gate.relays) == 1)
         former, owner = await here.owner(), await here.owner()
         former.stop.cancel()
-        await trio.sleep(0.05)  # it refuses connections: it is dead, and none has its place yet
+        await trio.sleep(0.05)  # it is dead and refuses connections, and no node has taken over yet
         here.gate.point_to(former.contact)
         await trio.sleep(0.1)
         here.gate.point_to(owner.contact)

@@ -55,7 +55,7 @@ def test_lease_of_an_earlier_process_of_the_node_is_taken_immediately() -> None:
 def test_a_write_without_a_confirmation_extends_nothing() -> None:
     found = lease()
     found.confirm(1, Claim("a"), 100)
-    found.note(2, Claim("a"), 109)  # sent at 102, as far as anybody knows
+    found.note(2, Claim("a"), 109)  # as far as is known, it was sent at 102
     assert not found.is_held(110)
     assert found.sequence == 2
 
@@ -74,7 +74,7 @@ def test_a_lease_that_was_given_up(heir: str, due: float) -> None:
 def test_a_node_that_is_not_up_to_date_takes_no_lease_but_renews_its_own() -> None:
     found = lease()
     found.is_candidate = False
-    found.note(1, Claim("a"), 101)  # of an earlier process of this node
+    found.note(1, Claim("a"), 101)  # from an earlier process of this node
     assert found.due() > 1e9
     found.is_candidate = True
     found.confirm(2, Claim("a"), 102)
@@ -90,7 +90,7 @@ class Node:
     speed: float
     offset: float
     unread: int = 0
-    """Messages of the stream that it has not read."""
+    """The messages of the stream that it has not read yet."""
 
     def clock(self, now: float) -> float:
         return now * self.speed + self.offset
@@ -98,7 +98,7 @@ class Node:
 
 @define
 class World:
-    """Three nodes, and the stream that stores a message only after the expected one."""
+    """Three nodes, and a stream that stores a message only after the expected one."""
 
     nodes: list[Node]
     now: float = 0.0
@@ -138,7 +138,7 @@ STEPS = st.lists(
 def test_no_two_hold_a_lease_at_once_whatever_is_late(
     steps: list[tuple[int, float, int, bool, bool]], offsets: list[float]
 ) -> None:
-    """With clocks that go equally fast, and readers that may be as late as they like."""
+    """The clocks run equally fast; reads may be late by any time."""
     world = World([])
     for rank, offset in enumerate(offsets):
         world.nodes.append(Node(Lease("abc"[rank], rank, TIMES, offset), 1.0, offset))

@@ -1,4 +1,4 @@
-"""Nodes with their engine and network in memory, in virtual time: see scripts/cluster_sim.py."""
+"""Nodes with their engine and network in memory, in virtual time (scripts/cluster_sim.py)."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -18,7 +18,7 @@ SOON_S = 20.0
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
-    """Have three nodes without clients go through what a test does, without any fault."""
+    """Run a test on three nodes without clients and without any fault."""
 
     def play(script: Script) -> None:
         async def happen(faults: Faults, _until: float) -> None:
@@ -38,14 +38,14 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, but not for long."""
+    """Wait a limited time until a condition holds."""
     with trio.fail_after(SOON_S):
         for _ in iter(condition, True):
             await trio.sleep(0.05)
 
 
 async def owned(fleet: Fleet, former: Machine | None = None) -> tuple[Machine, Term]:
-    """Return the machine whose node serves clients, and its time as the owner."""
+    """Return the machine whose node serves clients, and its term as the owner."""
 
     def serves() -> bool:
         machine = fleet.owner()
@@ -85,7 +85,7 @@ def is_ready(machine: Machine, engine: Engine) -> bool:
 def test_a_standby_behind_a_purge_of_the_whole_log_is_up_to_date_soon(
     play: Callable[[Script], None],
 ) -> None:
-    """No entry comes that could tell that something is missing before it."""
+    """No later entry comes that could reveal that one before it is missing."""
 
     async def script(fleet: Fleet, engine: Engine) -> None:
         _, standby = await purged(fleet, engine)
@@ -106,7 +106,7 @@ def test_a_standby_notices_that_all_that_it_lacks_was_purged_meanwhile(
         await until(lambda: is_ready(late, engine))
         late.place.stall("down")
         await purged(fleet, engine)
-        # Its consumer was asked for messages, but has none to deliver any more.
+        # Its consumer was asked for messages, but has no more to deliver.
         for wire in late.place.wires:
             wire.down._held.clear()
         late.place.go_on()
@@ -172,7 +172,7 @@ def test_a_node_does_not_end_if_its_connection_ends_while_it_asks_for_its_double
 def test_deliveries_of_a_killed_owner_stay_doubtful_after_an_orderly_end(
     play: Callable[[Script], None],
 ) -> None:
-    """The one that ends in order cannot know what the owner before it delivered."""
+    """An owner that ends in order cannot know what its predecessor had delivered."""
 
     async def script(fleet: Fleet, engine: Engine) -> None:
         await purged(fleet, engine)

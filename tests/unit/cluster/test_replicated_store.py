@@ -45,7 +45,7 @@ from trio_stomp.store import (
 
 PLACE = "queue:/queue/a"
 LARGE = bytes(range(256)) * 4
-"""It takes six entries."""
+"""An append of six entries."""
 MANY = round(PATIENCE_S)
 
 
@@ -55,7 +55,7 @@ def put(number: int, body: bytes = b"x") -> Turn:
 
 @define
 class Owner:
-    """A recovered node: its store, and its state."""
+    """A recovered node: its store and its state."""
 
     nodes: Memories = field(factory=Memories)
     store: ReplicatedStore = field(init=False)
@@ -107,7 +107,7 @@ def test_an_append_in_doubt_ends_the_store_and_the_log_decides(fault: str, is_th
     owner.nodes.log.faults.clear()
     with pytest.raises(StoreBroken):
         owner.puts()
-    assert owner.bodies() == [b"x"]  # it was shown to nobody
+    assert owner.bodies() == [b"x"]  # no client has seen it
     assert Owner(owner.nodes).bodies() == [b"x", b"doubtful"][: 1 + is_there]
 
 
@@ -148,7 +148,7 @@ def test_deliveries_are_doubtful_unless_the_owner_ended_orderly() -> None:
     def owned(
         *, ends: bool, fails: bool = False, empties: bool = False, gives_up: bool = False
     ) -> bool:
-        """Own the log for a while. Return whether what owners before did is doubtful."""
+        """Own the log for a while. Return whether earlier owners' deliveries are in doubt."""
         store = nodes.make()
         found = store.recover(ignore)
         commit = store.append([put(found.commit + 1)], found.commit)
@@ -164,10 +164,10 @@ def test_deliveries_are_doubtful_unless_the_owner_ended_orderly() -> None:
             store.close()
         return found.is_doubtful
 
-    assert not owned(ends=True)  # the first
+    assert not owned(ends=True)  # the first owner
     assert not owned(ends=False)
     assert owned(ends=True)
-    assert owned(ends=True)  # its messages of that time are still there
+    assert owned(ends=True)  # messages of that time remain
     assert owned(ends=True, empties=True)
     assert not owned(ends=True)
     assert not owned(ends=True, fails=True)
@@ -177,7 +177,7 @@ def test_deliveries_are_doubtful_unless_the_owner_ended_orderly() -> None:
 
 
 def test_simultaneous_owners_are_distinguished() -> None:
-    """An owner finds an entry like its own where it wanted to write, and it is the other's."""
+    """An owner finds an identical entry of another owner where it tried to write."""
     nodes = Memories()
     others: list[Owner] = []
     nodes.log.faults.append(lambda: others.append(Owner(nodes)))
@@ -239,7 +239,7 @@ def test_an_append_of_several_entries_that_was_not_finished_is_void() -> None:
     owner = Owner(owner.nodes)
     assert owner.bodies() == [b"x"]
     owner.puts(b"y")
-    log.publish(second, log.last())  # by nobody who may, and without a beginning
+    log.publish(second, log.last())  # from an unknown writer, and without a beginning
     assert Owner(owner.nodes).bodies() == [b"x", b"y"]
 
 
@@ -293,7 +293,7 @@ def test_every_record_comes_back_as_it_was(max_bytes: int) -> None:
 
 
 def listed(turn: Turn) -> list[object]:
-    """A turn with lists for all sequences, to compare."""
+    """Return a turn with all sequences as lists, for comparison."""
 
     def plain(thing: object) -> object:
         if isinstance(thing, list | tuple | range):
@@ -367,7 +367,7 @@ def test_local_state_leads_up_to_the_log_or_is_made_anew(
 
 
 def test_a_former_owner_follows_the_log_from_its_open_state(tmp_path: Path) -> None:
-    """Reading its journal again would take it seconds, in which it could not take over."""
+    """Reading its journal again would take seconds in which it could not take over."""
     opened: list[bool] = []
     node = Node(tmp_path)
     store = grown(node, 2)
@@ -389,7 +389,7 @@ def test_a_node_behind_a_purge_says_so(tmp_path: Path) -> None:
     node = Node(tmp_path)
     grown(node, 3).close()
     del node.log.entries[:2]
-    store = grown(node, 1)  # what it has leads up to the log
+    store = grown(node, 1)  # its state reaches the log
     assert read(store) == [b"1", b"2", b"3", b"4"]
     store.close()
     newcomer = Node(tmp_path / "new", node.log)
@@ -419,7 +419,7 @@ def test_logged_entry_that_the_disk_refused_is_not_lost(
 
 
 class ThreeNodes(RuleBasedStateMachine):
-    """Nodes that own the log in turn, without knowing of each other, on a log that fails."""
+    """Nodes that own a failing log in turn, without knowing of each other."""
 
     def __init__(self) -> None:
         super().__init__()

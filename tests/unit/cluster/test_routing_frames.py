@@ -1,4 +1,4 @@
-"""Frames between the router and owners: cut from bytes in any pieces, and written."""
+"""Frames between the router and owners: splitting of bytes in any pieces, and encoding."""
 
 from itertools import pairwise
 
@@ -81,7 +81,7 @@ def test_the_id_of_a_receipt() -> None:
 
 
 def decoded(data: bytes, rules: HeaderRules) -> list[object]:
-    """Return what an owner reads."""
+    """Return the frames as an owner reads them."""
     decoder = FrameDecoder(FrameLimits(), HeadCache(), rules)
     runs = decoder.receive_data(data)
     assert decoder.error is None

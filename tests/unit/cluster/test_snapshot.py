@@ -1,4 +1,4 @@
-"""Snapshots: an empty node, or one behind a purge, begins with one."""
+"""Snapshots, with which an empty node or one behind a purge begins."""
 
 import shutil
 from collections.abc import Callable
@@ -46,7 +46,7 @@ PLACE = "queue:/queue/a"
 
 @define
 class Member:
-    """A node with a journal of its own, on logs that all share."""
+    """A node with its own journal, on logs that all share."""
 
     node: Node
     store: ReplicatedStore = field(init=False)
@@ -86,13 +86,13 @@ class Member:
             view.close()
 
     def purge(self, snapshot: Snapshot) -> None:
-        """Delete what a snapshot covers, as its writer does."""
+        """Delete the entries that a snapshot covers, as its writer does."""
         self.node.log.purge(snapshot.sequence + 1)
         self.node.snapshots.purge(snapshot.first)
 
 
 def filled(path: Path) -> Member:
-    """A node with messages, of which some have ended, settings and a stream."""
+    """Return a node with messages, some of them done, settings and a stream."""
     member = Member.at(path).open()
     for number in range(1, 31):
         member.puts(number)
@@ -171,7 +171,7 @@ def test_of_two_that_write_at_once_one_fails_and_none_goes_back(
     third = owner.write()
     assert third is not None
     kept.entries = [each for each in kept.entries if each.sequence != third.first]
-    assert find_snapshot(kept) == second  # the third is not whole
+    assert find_snapshot(kept) == second  # the third is incomplete
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_of_two_that_write_at_once_one_fails_and_none_goes_back(
 def test_streams_that_are_ahead_after_a_crash_are_not_appended_twice(
     tmp_path: Path, records: list[Record]
 ) -> None:
-    """A stream's part of an append is on the disk before the journal's."""
+    """A stream's part of an append reaches the disk before the journal's part."""
     owner = filled(tmp_path / "a")
     folder = owner.node.path / f"local-{owner.node._number}"
     shutil.copytree(folder / "journal", tmp_path / "before")
@@ -239,11 +239,11 @@ def test_a_stream_that_lost_its_end_is_made_anew_with_the_rest(
 
 
 def test_a_message_that_is_damaged_here_comes_from_the_log(tmp_path: Path) -> None:
-    """It is neither left out of a snapshot, nor of what the owner hands out."""
+    """It is left out neither of a snapshot nor of the owner's deliveries."""
     owner = filled(tmp_path / "a")
     owner.add(Put(PLACE, 31, b"h:1\n", [b"precious"]))
     folder = owner.node.path / f"local-{owner.node._number}"
-    owner.store.local.close()  # so that the damage is not at the end of an unfinished file
+    owner.store.local.close()  # the damage must not be at the end of an unfinished file
     owner.open()
     owner.puts(32)
     for file in sorted(folder.glob("journal/*.log"))[:1]:
@@ -317,7 +317,7 @@ async def test_equal_states_have_equal_digests_whatever_led_to_them(tmp_path: Pa
     from_snapshot = newcomer.node.make().local
     from_snapshot.renew(ignore)
     assert await digest(newcomer.node.path / "local-1", from_snapshot, local.position) == expected
-    assert await digest(path, local, local.position - 1) == ("", 0)  # it has passed
+    assert await digest(path, local, local.position - 1) == ("", 0)  # it has passed the entry
     async with trio.open_nursery() as tasks:
         found: list[tuple[str, int]] = []
 
@@ -356,7 +356,7 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
 
 
 def test_entries_that_are_deleted_while_they_are_read_are_missed(tmp_path: Path) -> None:
-    """The first was read before the log was shortened, and the others after that."""
+    """The first is read before the log is shortened, the others after it."""
     owner = filled(tmp_path / "a")
     other = Member.at(tmp_path / "b", owner)
     local = other.node.make().local

@@ -12,7 +12,7 @@ from trio_stomp.server._accepting import RETRY_S, accept_from
 
 
 class Listener(trio.abc.Listener[trio.abc.Stream]):
-    """Gives what it was given: streams, or errors; then nothing."""
+    """Returns the given streams, or raises the given errors; then waits."""
 
     def __init__(self, given: Sequence[trio.abc.Stream | OSError]) -> None:
         self.given = list(given)

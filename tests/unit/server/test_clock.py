@@ -1,4 +1,4 @@
-"""The broker's clock; whole brokers, while the wall clock is set and the machine sleeps."""
+"""The broker's clock, and whole brokers while the wall clock is set and the machine sleeps."""
 
 import logging
 import re
@@ -24,13 +24,13 @@ HOUR = 3600.0
 
 @define(eq=False)
 class Clocks:
-    """The clocks of a machine: each goes as the test says."""
+    """The clocks of a machine, which run as the test says."""
 
     ran_s: float = 500.0
     slept_s: float = 0.0
     day_s: float = 1e9
     held_up_s: float = 0.0
-    """By how much later it is at each look."""
+    """The time that passes at each look."""
     clock: Clock = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -118,7 +118,7 @@ def test_a_process_that_was_held_up_between_two_looks_believes_neither() -> None
 
 @define(eq=False)
 class Machine:
-    """Stands in for the system's clocks."""
+    """Replaces the system's clocks."""
 
     set_s: float = 0.0
     slept_s: float = 0.0
@@ -140,7 +140,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 async def test_a_quiet_broker_sends_what_is_due_since_it_knows(
     machine: Machine, hears_of: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing wakes it but its own look at the clocks."""
+    """Only its own checks of the clocks wake it."""
     day_ms = round((time.time() + HOUR) * 1000)
     headers = {"AMQ_SCHEDULED_TIME": str(day_ms)}
     async with open_dial(TCP, **QUIET) as dial:
@@ -201,7 +201,7 @@ sys.exit(main(sys.argv[1:]))
 
 @define(eq=False)
 class Child:
-    """A broker in a process of its own, whose wall clock can be set."""
+    """A broker in its own process, whose wall clock can be set."""
 
     tmp_path: Path
     data: str
@@ -213,7 +213,7 @@ class Child:
 
     @contextmanager
     def runs(self) -> Iterator[int]:
-        """Its port; it is killed at the end."""
+        """Return its port; it is killed at the end."""
         command = [sys.executable, "-c", BROKER, str(self.tmp_path / "clock"), "--port", "0"]
         data = ["--store-url" if "://" in self.data else "--data-dir", self.data]
         with subprocess.Popen(
@@ -241,13 +241,13 @@ def joined(port: int) -> Iterator[PythonPeer]:
 
 @pytest.mark.parametrize("store", ["journal", "sqlite"])
 def test_a_real_broker_whose_wall_clock_is_set(tmp_path: Path, store: str) -> None:
-    """V5: RTC wrong at boot, then NTP: stored:journal, and it never came."""
+    """With a wrong clock at boot, corrected later, a durable message was never delivered (V5)."""
     if store == "sqlite":
         pytest.importorskip("sqlalchemy")
         (tmp_path / "data").mkdir()
     data = str(tmp_path / "data")
     child = Child(tmp_path, f"sqlite:///{data}/x.db" if store == "sqlite" else data)
-    child.sets(HOUR)  # it boots an hour ahead
+    child.sets(HOUR)  # the clock is an hour ahead at boot
     with child.runs() as port, joined(port) as client:
 
         def sends(name: str, **headers: object) -> None:
@@ -268,7 +268,7 @@ def test_a_real_broker_whose_wall_clock_is_set(tmp_path: Path, store: str) -> No
             reader.subscribe("/queue/q", ack="client-individual")
             assert reader.bodies(5) == ["old ttl", "old end", "lives", "longer", "long ttl"]
             assert reader.is_quiet()
-    child.sets(900.0)  # while it was down: by what the wall says it is a quarter of an hour later
+    child.sets(900.0)  # by the wall clock, it was down for a quarter of an hour
     with child.runs() as port, joined(port) as reader:
         reader.subscribe("/queue/q", ack="client-individual")
         assert reader.bodies(3) == ["old end", "longer", "long ttl"]

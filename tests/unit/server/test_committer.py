@@ -1,6 +1,6 @@
-"""The store's task alone: what it appends when, what it answers, and what it does about failures.
+"""The committer alone: when it appends what, its answers, and how it handles failures.
 
-The host is a real log, so that commit numbers are the core's own; clients and queues are not there.
+The host is a real log, so commit numbers are the core's own; there are no clients or queues.
 """
 
 import logging
@@ -39,7 +39,7 @@ FULL = "journal: no space left on device"
 
 
 class StreamsFake:
-    """Streams of which the test says how much is to be kept."""
+    """Streams that keep as many bytes as the test says."""
 
     def __init__(self) -> None:
         self.wanted: list[Retention] = []
@@ -54,17 +54,17 @@ class StreamsFake:
 
 @define(eq=False)
 class Host:
-    """A core that has a log and nothing else, and a dispatcher that takes its turns at once."""
+    """A core that is only a log, and a dispatcher that takes its turns at once."""
 
     store: GatedStore = field(factory=GatedStore)
     log: Log = field(factory=lambda: Log("stored:memory"))
     streams: StreamsFake = field(factory=StreamsFake)
     committer: StoreCommitter = field(init=False)
     reported: list[str] = field(factory=list)
-    """In order, what the committer reported."""
+    """The committer's reports, in order."""
     wakes: int = 0
     is_held: bool = False
-    """The dispatcher is busy: answers wait."""
+    """The dispatcher is busy, so answers wait."""
     calls: list[Callable[[float], None]] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Host:
         self.reported.append(f"capacity {limit_bytes}")
 
     def call_soon(self, call: Callable[[float], None]) -> None:
-        """As the dispatcher's."""
+        """Call soon, as the dispatcher does."""
         self.wakes += 1
         self.calls.append(call)
         if not self.is_held:
@@ -107,7 +107,7 @@ class Host:
         await eventually(lambda: len(self.reported) == count)
 
     def send(self, text: str, *, must_retry: bool = False) -> None:
-        """A turn that stores something that somebody waits for."""
+        """Take a turn that stores a record which a client waits for."""
         self.log.write(Keep(text, "."), must_retry=must_retry)
         self.turn()
 
@@ -125,7 +125,7 @@ async def running(store: GatedStore) -> AsyncIterator[Host]:
 
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
-    """A host whose committer runs, over a store that works."""
+    """A host whose committer runs over a working store."""
     async with running(GatedStore()) as host:
         yield host
 
@@ -135,20 +135,20 @@ def keys(turns: Sequence[Turn]) -> list[str]:
 
 
 async def passes(clock: MockClock, seconds: float) -> None:
-    """Let time pass once all tasks wait, and let them do what is due then."""
+    """Advance the clock once all tasks wait, and let them run."""
     await wait_all_tasks_blocked()
     clock.jump(seconds)
     await wait_all_tasks_blocked()
 
 
 async def settled(host: Host) -> None:
-    """Wait until the committer has nothing to do but to wait for time."""
+    """Wait until the committer waits only for time."""
     await eventually(lambda: not host.committer._busy)
     await wait_all_tasks_blocked()
 
 
 async def hang_in_an_append(host: Host) -> None:
-    """Send something, and return while the store appends it, until it may go on."""
+    """Send a record, and return while the store is appending it, until it may continue."""
     host.store.hang()
     host.send("a")
     await eventually(lambda: host.store.asked)
@@ -307,7 +307,7 @@ async def test_hurried_append_does_not_wait(host: Host, mock_clock) -> None:
     await eventually(lambda: host.reported)
     await settled(host)
     assert host.committer.is_idle
-    host.committer.hurry()  # there is nothing
+    host.committer.hurry()  # the turn stores nothing
     await wait_all_tasks_blocked()
     assert host.store.sizes == [1]
 
@@ -361,7 +361,7 @@ async def test_failed_records_are_withdrawn_and_must_hold_ones_retried(
 async def test_it_finds_out_that_the_store_works_with_nothing_to_store_and_logs_it_once(
     host: Host, mock_clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else /readyz would stay red, and nobody would send what shows that it could be green."""
+    """Else /readyz would stay red, and no message would be sent that could make it green."""
     host.store.faults += [StoreUnavailable(FULL)] * 3
     host.send("lost")
     for count in (1, 2, 3):
@@ -380,7 +380,7 @@ async def test_it_finds_out_that_the_store_works_with_nothing_to_store_and_logs_
 
 
 async def test_records_submitted_during_a_failure_are_withdrawn_too(host: Host, mock_clock) -> None:
-    """Its numbers stand behind one that will never be."""
+    """Its commit number follows one that will never be reached."""
     host.store.faults += [StoreUnavailable(FULL)]
     await hang_in_an_append(host)
     host.send("b")
@@ -430,7 +430,7 @@ async def test_an_answer_that_is_on_its_way_comes_before_the_failure(
 
 
 async def test_waiter_for_an_answer_gets_the_failure(host: Host, mock_clock) -> None:
-    """At the end the dispatcher waits for it, and takes no turn in which to hear of it."""
+    """At the end the dispatcher waits for the committer, and takes no turn for its answer."""
     host.store.faults += [StoreUnavailable(FULL)]
     host.is_held = True
     host.send("a")
@@ -444,7 +444,7 @@ async def test_waiter_for_an_answer_gets_the_failure(host: Host, mock_clock) -> 
 
 
 def page_wanted(reported: list[str]) -> StoreRead:
-    """As of a queue."""
+    """Return the request of a queue for a page."""
 
     def take(page: Page | None, now: float) -> None:
         bodies = "nothing" if page is None else b"".join(page.runs[0].bodies).decode()
@@ -454,7 +454,7 @@ def page_wanted(reported: list[str]) -> StoreRead:
 
 
 def stream_wanted(reported: list[str]) -> StoreRead:
-    """As of a reader of a stream."""
+    """Return the request of a stream's reader."""
 
     def take(runs: Sequence[Streamed] | None, now: float) -> None:
         reported.append(f"loaded {None if runs is None else [each.first for each in runs]}")
@@ -463,7 +463,7 @@ def stream_wanted(reported: list[str]) -> StoreRead:
 
 
 async def stored(host: Host) -> None:
-    """Have the store hold two messages of a queue, and three of a stream."""
+    """Store two messages of a queue, and three of a stream."""
     host.log.put("queue:/queue/q", b"", [b"one", b"two"], level=4, received_ms=0, expires_ms=0)
     host.log.write(Begin("s", "e"))
     for offset in range(3):

@@ -1,4 +1,4 @@
-"""One connection: every way to end, slow peers, floods, and that nothing is left behind."""
+"""One connection: every way to end, slow peers, floods, and no leftovers."""
 
 import gc
 from collections.abc import Awaitable, Callable
@@ -152,7 +152,7 @@ async def test_a_websocket_is_counted_by_the_same_reasons(
 async def test_a_loss_while_writing_gives_everything_back(
     dial: Dial, autojump_clock, websocket: bool
 ) -> None:
-    """The peer is gone in the middle of a large message; more waits behind it."""
+    """The peer disappears in the middle of a large message, with more waiting behind it."""
     slow, publisher = await subscriber_and_publisher(dial, websocket=websocket)
     await publisher.publish("/t", *[b"x" * 300_000] * 5, receipt=True)
     assert dial.server.memory.used_bytes > 1_500_000
@@ -164,7 +164,7 @@ async def test_a_loss_while_writing_gives_everything_back(
 
 
 async def test_the_reason_survives_a_loss_in_the_farewell(dial: Dial, autojump_clock) -> None:
-    """Told an ERROR, the client is gone before it has read it: still the ERROR's reason counts."""
+    """A client that leaves before it has read an ERROR is counted by the ERROR's reason."""
     client = await connect_narrow(dial)
     await client.send("BOGUS")
     await wait_all_tasks_blocked()
@@ -173,7 +173,7 @@ async def test_the_reason_survives_a_loss_in_the_farewell(dial: Dial, autojump_c
 
 
 class Pest(trio.abc.Instrument):
-    """Stages a heart-beat to one connection, once, at some step of its end."""
+    """Stages a heart-beat to a connection, once, at some step of its end."""
 
     def __init__(self, connection: Connection, step: int) -> None:
         self.connection, self.step = connection, step
@@ -192,7 +192,7 @@ class Pest(trio.abc.Instrument):
 
 
 async def test_closing_connection_starts_no_writer(dial: Dial, autojump_clock) -> None:
-    """A nursery that is about to end takes no more tasks, and would raise in the dispatcher."""
+    """A nursery that is about to end accepts no tasks, and would raise in the dispatcher."""
     await dial.start()
     for step in range(1, 25):
         stream = dial.listener.connect()
@@ -230,7 +230,7 @@ async def test_a_slow_consumer_is_disconnected_and_nobody_else_suffers(
             await publisher.publish("/t", body)
             assert (await fast.receive()).body == body
         assert await publisher.fence() == []
-        # It may still read what was on its way, and why that was all.
+        # it may still read output that was on its way, and the reason of the end
         frames = await slow.read_to_end()
         assert frames[-1].command == "ERROR"
         assert frames[-1]["code"] == "slow-consumer"
@@ -245,7 +245,7 @@ async def test_a_slow_consumer_is_disconnected_and_nobody_else_suffers(
 async def test_large_bodies_in_a_row_do_not_throw_out_a_subscriber_that_reads(
     autojump_clock,
 ) -> None:
-    """Two of the largest were more than an outbox takes (S11): their producer waits instead."""
+    """Two of the largest messages exceed an outbox (S11), so their producer waits."""
     sizes = {"max_body_bytes": 300_000, "max_outbox_bytes": 600_000}
     async with open_dial(**QUIET, **sizes) as dial:
         reader, publisher = await subscriber_and_publisher(dial)
@@ -267,7 +267,7 @@ async def test_unread_messages_of_a_slow_consumer_are_freed_before_it_is_closed(
         for _ in range(60):
             await publisher.publish("/t", b"x" * 5000, receipt=True)
         await wait_all_tasks_blocked()
-        assert lost in dial.server.connections  # its peer may still read why
+        assert lost in dial.server.connections  # its peer may still read the reason
         assert dial.server.broker.fan_out.drops.slow_consumer > 10
         assert deliveries() - before <= 2  # one is half written
 
@@ -307,7 +307,7 @@ async def test_a_stalled_write_ends_the_connection(autojump_clock) -> None:
 
 
 async def test_slow_but_steady_is_no_stall(autojump_clock) -> None:
-    """Between two turns of the wheel something is always taken."""
+    """Between two turns of the wheel, the peer always reads something."""
     async with open_dial(**QUIET, write_stall_s=7.0) as dial:
         slow, publisher = await subscriber_and_publisher(dial)
         for _ in range(12):
@@ -319,7 +319,7 @@ async def test_slow_but_steady_is_no_stall(autojump_clock) -> None:
         assert got == 12
         assert await slow.fence() == []
         await trio.sleep(100)
-        assert await slow.fence() == []  # idle is no stall either
+        assert await slow.fence() == []  # an idle connection is not stalled either
 
 
 async def test_a_flood_of_pings_is_bounded_too(autojump_clock) -> None:
@@ -353,7 +353,7 @@ async def test_a_lost_websocket_owes_nothing(autojump_clock) -> None:
 async def test_slow_but_steady_reader_gets_all_waiting_data(
     autojump_clock, how: str, websocket: bool
 ) -> None:
-    """Its RECEIPT stands behind megabytes; it reads on, but needs longer than the linger."""
+    """Its RECEIPT follows megabytes, which the client reads in more time than the linger."""
     async with open_dial(**QUIET, linger_s=2.0) as dial:
         slow, publisher = await subscriber_and_publisher(dial, websocket=websocket)
         await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
@@ -384,7 +384,7 @@ async def test_a_reader_that_stops_in_its_farewell_is_given_up(autojump_clock) -
 async def test_a_reader_that_takes_next_to_nothing_in_its_farewell_is_given_up(
     autojump_clock,
 ) -> None:
-    """3 MB at 256 B/s, and the stall: whoever needs longer would be waited for for ever."""
+    """At 256 B/s, 3 MB take hours; such a client must not be waited for."""
     async with open_dial(**QUIET, write_stall_s=2000.0) as dial:
         slow, publisher = await subscriber_and_publisher(dial)
         await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
@@ -412,11 +412,11 @@ async def test_producers_wait_while_memory_is_nearly_full_until_who_holds_it_is_
             await publisher.publish("/t", b"%d" % number + b"." * 20_000)
         await trio.sleep(0.2)
         assert limit * 0.9 < dial.server.memory.used_bytes <= limit
-        assert await bystander.fence() == []  # it was already being read from
+        assert await bystander.fence() == []  # its next read had begun before
         await bystander.send("SEND", {"destination": "/other", "receipt": "r"})
         with trio.move_on_after(0.5) as waiting:
             await bystander.receive()
-        assert waiting.cancelled_caught  # no producer is read from
+        assert waiting.cancelled_caught  # no producer's bytes are read
         before = trio.current_time()
         assert (await bystander.receive())["receipt-id"] == "r"
         assert trio.current_time() - before < 1
@@ -425,7 +425,7 @@ async def test_producers_wait_while_memory_is_nearly_full_until_who_holds_it_is_
 
 
 async def test_consumer_is_read_from_when_memory_is_nearly_full(autojump_clock) -> None:
-    """Its ACKs may be what frees the memory."""
+    """Its ACKs may be what releases memory."""
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
         _, publisher = await subscriber_and_publisher(dial)
         consumer = await dial.connect()
@@ -441,7 +441,7 @@ async def test_consumer_is_read_from_when_memory_is_nearly_full(autojump_clock) 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 async def test_frames_that_never_end_do_not_take_all_memory(autojump_clock, transport: str) -> None:
-    """Each of them is within its limit; all together they are not."""
+    """Each of them is within its limit, but all together exceed the memory limit."""
     async with open_dial(transport, **QUIET, max_memory_bytes=4 << 20) as dial:
         start = frame_bytes("SEND", {"destination": "/t", "content-length": "450000"})[:-1]
         clients = [await dial.connect() for _ in range(8)]
@@ -493,7 +493,7 @@ async def test_a_producer_is_braked_while_a_subscriber_is_strained(autojump_cloc
 async def test_a_late_subscriber_gets_all_in_order_at_its_own_pace(
     autojump_clock, size: int, limit: int
 ) -> None:
-    """More is parked than the outbox takes; what is published meanwhile comes behind it."""
+    """More messages wait than the outbox takes; later ones are sent after them."""
     options = {**QUIET, "ttl_ms": 3_600_000, "max_outbox_bytes": limit}
     async with open_dial(**options, max_backlog_bytes=1 << 26) as dial:
         publisher = await dial.connect()
@@ -532,7 +532,7 @@ async def test_a_late_subscriber_gets_all_in_order_at_its_own_pace(
 async def test_a_late_subscriber_whose_backlog_expires_still_gets_what_is_new(
     autojump_clock,
 ) -> None:
-    """All that waits for it expires while it does not read; then it is as good as any other."""
+    """All its waiting messages expire while it does not read; then it counts as fast again."""
     async with open_dial(**QUIET, ttl_ms=5000, write_stall_s=1000.0) as dial:
         publisher = await dial.connect()
         late = await connect_narrow(dial)
@@ -583,11 +583,11 @@ async def test_a_late_subscriber_that_leaves_leaves_the_rest_to_the_next(autojum
 
 
 class FaultyStream(trio.abc.HalfCloseableStream):
-    """A stream that breaks its contract where the test says."""
+    """A stream that breaks its contract at a call chosen by the test."""
 
     def __init__(self, inner: trio.abc.HalfCloseableStream, fault: str, after: int) -> None:
         self.inner, self.fault, self.after = inner, fault, after
-        self.transport_stream = inner  # and so the broker knows where it comes from
+        self.transport_stream = inner  # so the broker knows the peer's address
 
     def _maybe_fail(self, name: str) -> None:
         if name == self.fault:
@@ -657,7 +657,7 @@ async def test_internal_error_is_reported_without_details(dial: Dial, autojump_c
 
 
 async def test_a_reader_lets_others_run_between_two_reads() -> None:
-    """A socket that always has bytes never makes its reader wait: it must give way by itself."""
+    """A socket that always has bytes never blocks its reader, so the reader must yield itself."""
     async with open_dial(TCP, **QUIET) as dial:
         flooder = await dial.connect()
         steps = 0
@@ -676,13 +676,13 @@ async def test_a_reader_lets_others_run_between_two_reads() -> None:
             await flooder.send_bytes(b"\n" * 3_000_000)
             await until(lambda: connection.bytes_in == before + 3_000_000)
             done = True
-        # 46 reads of 65,536 bytes at least; the last ones may share a step with the check above.
-        # A reader that keeps the loop for itself leaves two or three.
+        # At least 46 reads of 65,536 bytes; the last may share a step with the check above.
+        # A reader that never yields would leave two or three.
         assert steps >= 3_000_000 / 65536 / 2
 
 
 async def send_all(client: Client, connection: Connection, data: bytes) -> None:
-    """Send, and wait until the broker has read it."""
+    """Send bytes, and wait until the broker has read them."""
     before = connection.bytes_in
     await client.send_bytes(data)
     await until(lambda: connection.bytes_in == before + len(data))
@@ -713,7 +713,7 @@ def unsubscribing(numbers: range) -> bytes:
 
 
 async def test_client_with_thousands_of_subscribes_is_read_in_small_pieces() -> None:
-    """1,500 SUBSCRIBEs in one read held everybody else up for 50 ms."""
+    """1,500 SUBSCRIBEs in one read held up all clients for 50 ms."""
     async with open_dial(TCP, **QUIET) as dial:
         client = await dial.connect()
         connection, dispatcher = connection_of(dial), dial.server.dispatcher
@@ -748,7 +748,7 @@ async def test_the_first_full_read_tells_how_much_to_read(data: bytes, following
         client = await dial.connect()
         connection = connection_of(dial)
         await send_all(client, connection, data[: FIRST_BYTES - 1])
-        assert connection.reader.read_bytes == FIRST_BYTES  # that was no full one
+        assert connection.reader.read_bytes == FIRST_BYTES  # the batch was not full
         client = await dial.connect()
         connection = connection_of(dial)
         data = data[:FIRST_BYTES].ljust(FIRST_BYTES, b"\n")
@@ -792,7 +792,7 @@ async def test_clients_with_many_subscriptions_do_not_all_end_in_one_turn() -> N
         for each in crowd:
             each.abort()
         await until(lambda: not dial.server.connections)
-        # Each is more than MAX_TURN_FRAMES; and others have their turns in between.
+        # Each has more than MAX_TURN_FRAMES, and others have their turns in between.
         assert dial.server.dispatcher.turns - before >= 10
 
 
@@ -849,7 +849,7 @@ def test_a_refused_connection_counts_for_nothing_but_itself() -> None:
 
 
 async def test_many_refusals_do_not_lock_out_those_who_may_come(dial: Dial, autojump_clock) -> None:
-    """One address over its limit lets its refused connections hang; the others must not suffer."""
+    """One address over its limit leaves its refused connections open; others must not suffer."""
     await dial.start()
     admission = dial.server.admission
     admission.limits = ServerLimits(max_connections_per_address=1)

@@ -1,4 +1,4 @@
-"""When a connection is looked at: each deadline once, whatever floats make of it."""
+"""The times at which a connection is checked: each deadline once, despite rounding of floats."""
 
 import math
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The end of a broker that others take over from: not ready first, then one after another."""
+"""The end of a broker that hands over to others: not ready first, then client after client."""
 
 import pytest
 import trio
@@ -11,7 +11,7 @@ FAREWELLS = pytest.mark.parametrize("farewell", ["close", "error"])
 
 
 async def expect_farewell(client: Client, farewell: str) -> None:
-    """The client is sent away as the option says; closed by the broker, nothing else."""
+    """The client gets the chosen farewell and nothing else."""
     answers = [(frame.command, frame["code"]) for frame in await client.read_to_end()]
     assert answers == ([("ERROR", "shutting-down")] if farewell == "error" else [])
 

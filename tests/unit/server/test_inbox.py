@@ -81,7 +81,7 @@ async def test_items_come_out_in_order() -> None:
 )
 async def test_the_bounds(limits: dict[str, int], first: Batch, second: Batch, fits: bool) -> None:
     inbox = inbox_of(**limits)
-    await inbox.put_batch(first)  # the first always fits, whatever its size
+    await inbox.put_batch(first)  # the first batch always fits, whatever its size
     done: list[float] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(puts, inbox, second, done)
@@ -122,7 +122,7 @@ async def test_a_large_batch_is_not_overtaken_for_ever_by_small_ones() -> None:
         for number in range(2, 30):
             nursery.start_soon(puts, inbox, batch(1, mark=number), done)
         await wait_all_tasks_blocked()
-        assert done == []  # they would fit, but stand behind it
+        assert done == []  # they would fit, but are behind it
         assert (await inbox.take()).received_at == 0  # type: ignore[union-attr]
         await wait_all_tasks_blocked()
         assert done[0] == 1
@@ -214,7 +214,7 @@ async def test_dropping_if_the_operator_chose_so() -> None:
     events: list[Event] = [sends(3), left, sends(4)]
     with trio.fail_after(1):
         await inbox.put_batch(Batch(NOBODY, events, 8, 100, 0.0))
-    assert inbox.dropped == 7  # the DISCONNECT is no message, and is not lost
+    assert inbox.dropped == 7  # the DISCONNECT is not a message, so it is not dropped
     taken = take_all(inbox)
     assert len(taken) == 2
     assert list(taken[1].events) == [left]

@@ -1,4 +1,4 @@
-"""The end of a connection: who found what first, and what is fixed when the broker learns of it."""
+"""The end of a connection: the first cause counts, and is fixed once the broker knows it."""
 
 import pytest
 
@@ -12,7 +12,7 @@ REFUSED = ProtocolError("tls-required", "no", reason=CloseReason.AUTHENTICATION_
 def test_end_found_by_the_reader_does_not_replace_the_first_error() -> None:
     lifecycle = Lifecycle()
     lifecycle.abort(TIMEOUT)
-    lifecycle.fail(REFUSED)  # from bytes that it had read before
+    lifecycle.fail(REFUSED)  # caused by bytes that it had read before
     assert lifecycle.pending_error is TIMEOUT
     assert lifecycle.reading.cancel_called
 
@@ -22,7 +22,7 @@ async def test_the_reason_is_fixed_when_the_broker_learns_of_the_end() -> None:
     lifecycle.end(CloseReason.WEBSOCKET_ERROR)
     assert not lifecycle.reading.cancel_called
     lifecycle.disconnect(TIMEOUT)
-    lifecycle.on_close(CloseReason.CONNECTION_LOST)  # the farewell's socket
+    lifecycle.on_close(CloseReason.CONNECTION_LOST)  # caused by the socket of the farewell
     assert lifecycle.reason is CloseReason.CONNECT_TIMEOUT
 
 

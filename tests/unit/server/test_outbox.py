@@ -55,7 +55,7 @@ def framing_of(name: str) -> Framing | None:
 
 @define(eq=False)
 class GatedWire:
-    """A wire that takes as many bytes as the test allows, and remembers them."""
+    """A wire that accepts as many bytes as the test allows, and records them."""
 
     allowed: float = 0
     taken: bytearray = field(factory=bytearray)
@@ -69,7 +69,7 @@ class GatedWire:
     _gate: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
 
     def allow(self, count: float) -> None:
-        """Take ``count`` bytes more."""
+        """Accept ``count`` bytes more."""
         self.allowed += count
         self._gate.unpark_all()
 
@@ -115,7 +115,7 @@ class GatedWire:
 
 @define(eq=False)
 class Rig:
-    """An outbox with all that it needs, and what it told."""
+    """An outbox with its surroundings, and its reports."""
 
     wire: GatedWire
     shared: OutboxShared
@@ -170,12 +170,12 @@ class Rig:
             outbox.publish(trio.current_time())
 
     async def flush(self, count: float = math.inf) -> None:
-        """Let the wire take bytes until nothing moves."""
+        """Let the wire accept bytes until nothing moves."""
         self.wire.allow(count)
         await wait_all_tasks_blocked()
 
     def assert_settled(self) -> None:
-        """Nothing waits, and nothing is charged."""
+        """Check that nothing waits, and nothing is charged."""
         assert self.outbox.waiting_bytes == 0
         assert self.used == 0
         assert self.outbox.waiting_messages == 0
@@ -204,7 +204,7 @@ async def open_rig(
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
-    """In the end all is settled: what was charged is given back."""
+    """At the end all charges are released."""
     async with open_rig() as rig:
         yield rig
         rig.assert_settled()
@@ -303,7 +303,7 @@ async def test_large_messages_that_expire_while_they_wait_are_not_sent(
     [
         pytest.param(True, [b"x" * BIG_TAIL_BYTES] * BULK_TAILS, id="in pieces"),
         pytest.param(False, [b"x" * (INLINE_BYTES + 1)], id="in one piece"),
-        # TLS would make a record of its own for each piece.
+        # TLS would make a record for each piece.
         pytest.param(False, [b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES], id="joined"),
     ],
 )
@@ -350,7 +350,7 @@ async def test_a_big_message_is_not_copied_for_each_subscriber(rig: Rig) -> None
     held = next(iter(rig.outbox._parts))
     assert isinstance(held, memoryview)
     assert held.obj is tail
-    assert rig.used == delivery.size + 3 * 2  # charged until all of it is out
+    assert rig.used == delivery.size + 3 * 2  # charged until all of it is sent
     await rig.flush()
     assert bytes(rig.wire.taken) == b"P:smallP:" + tail + b"P:end"
 
@@ -394,7 +394,7 @@ async def test_runs_of_every_size_arrive_whole(
 async def test_over_the_limit_nothing_is_kept() -> None:
     async with open_rig(limit=1000) as rig:
         assert rig.stage(b"x" * 997)
-        assert rig.stage(b"y" * 5000)  # behind less than the limit one run fits, however large
+        assert rig.stage(b"y" * 5000)  # after less than the limit, one run fits, however large
         assert not rig.stage(b"z")
         assert rig.used == rig.outbox.waiting_bytes == 999 + 5002
         await rig.flush()
@@ -406,7 +406,7 @@ async def test_over_the_limit_nothing_is_kept() -> None:
 
 
 async def test_one_run_always_fits_while_there_is_room() -> None:
-    """However large: else a late subscriber's first parked message could make it a slow one."""
+    """Even a large one; otherwise the first stored message could make a late subscriber slow."""
     async with open_rig(limit=1000) as rig:
         assert rig.stage(b"x" * 5000)
         assert not rig.stage(b"y")
@@ -447,7 +447,7 @@ async def test_strain_is_counted_from_three_quarters_on() -> None:
         assert rig.shared.strained == 0
         rig.stage(b"x" * 60)
         assert rig.shared.strained == 1
-        rig.stage(b"x" * 900)  # refused, but a strain all the same
+        rig.stage(b"x" * 900)  # refused, but still a strain
         assert rig.shared.strained == 2
 
 
@@ -495,7 +495,7 @@ async def test_room_is_offered_when_the_rest_has_expired(rig: Rig, autojump_cloc
     await rig.flush(10)
     await trio.sleep(6)
     await rig.flush(300_000)
-    assert rig.shared.expired == 7  # one had been begun before
+    assert rig.shared.expired == 7  # one write had begun before
     assert rig.rooms == 1
 
 
@@ -505,9 +505,9 @@ async def test_a_closed_outbox_has_no_room_and_takes_nothing(rig: Rig) -> None:
     rig.outbox.close(CloseReason.SLOW_CONSUMER)
     assert rig.closed == [CloseReason.PROTOCOL_ERROR]
     assert not rig.outbox.has_room()
-    assert rig.stage(b"b")  # no slow consumer: it just gets nothing more
+    assert rig.stage(b"b")  # it is not a slow consumer, it only gets nothing more
     rig.outbox.stage_frame(b"c")
-    rig.outbox.stage_bytes(b"d")  # the transport has the last word
+    rig.outbox.stage_bytes(b"d")  # the transport's ending comes last
     rig.publish()
     await rig.flush()
     assert rig.wire.taken == b"P:ad"
@@ -564,7 +564,7 @@ async def test_discard_before_anything_is_written(rig: Rig) -> None:
 
 @pytest.mark.parametrize("how", ["discard", "break_off"])
 async def test_discarded_messages_are_freed_in_pieces(how: str) -> None:
-    """8 MiB at once would hold everybody up for milliseconds."""
+    """8 MiB in one write would hold up all clients for milliseconds."""
     async with open_rig() as rig:
         rig.publish(b"half written")
         tail = bytes(bytearray(100))
@@ -585,11 +585,11 @@ async def test_discarded_messages_are_freed_in_pieces(how: str) -> None:
         freed = {earlier - later for earlier, later in itertools.pairwise(held)}
         assert held[0] == 3 * CLEARED_AT_ONCE + 1
         assert held[-1] == 0
-        assert max(freed) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
+        assert max(freed) <= 2 * CLEARED_AT_ONCE  # two steps may pass between two checks
 
 
 async def test_messages_of_many_lost_connections_are_counted_in_pieces(rig: Rig) -> None:
-    """16 that were lost at once, with 64,000 runs each, held everybody up for 100 ms."""
+    """16 connections lost at once, with 64,000 runs each, held up all clients for 100 ms."""
     rig.publish(b"half written")
     for _ in range(2 * COUNTED_AT_ONCE):
         rig.stage(b"x")
@@ -606,7 +606,7 @@ async def test_messages_of_many_lost_connections_are_counted_in_pieces(rig: Rig)
     steps = {later - earlier for earlier, later in itertools.pairwise(counted)}
     assert counted[0] == 1
     assert counted[-1] == 2 * COUNTED_AT_ONCE + 1
-    assert max(steps) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
+    assert max(steps) <= 2 * CLEARED_AT_ONCE  # two steps may pass between two checks
 
 
 async def test_nothing_thrown_away_is_nothing_to_wait_for(rig: Rig) -> None:
@@ -660,7 +660,7 @@ async def test_message_that_expires_within_the_turn_is_not_sent_inline(
 
 
 async def test_sending_nothing_is_no_sign_of_life(autojump_clock) -> None:
-    """Heart-beats are due when nothing was sent, whatever expired meanwhile."""
+    """A heart-beat is due when nothing was sent, whatever has expired meanwhile."""
     await trio.sleep(1)
     async with open_rig() as rig:
         rig.wire.allow(math.inf)
@@ -714,7 +714,7 @@ async def test_breaking_off_gives_everything_back(rig: Rig) -> None:
     rig.outbox.break_off()
     rig.assert_settled()
     rig.publish()
-    await rig.flush()  # the writer comes back from the wire
+    await rig.flush()  # the writer returns from the wire
     rig.assert_settled()
     rig.outbox.break_off()
 
@@ -830,13 +830,13 @@ class Story:
 
     rig: Rig
     items: list[tuple[bytes, bool]] = field(factory=list)
-    """Wire bytes of each item taken, and whether it may be dropped."""
+    """The wire bytes of each accepted item, and whether it may be dropped."""
     counts: list[int] = field(factory=list)
     dropped: int = 0
     was_discarded: bool = False
 
     def unique(self, size: int) -> bytes:
-        """Bytes that no other item holds."""
+        """Bytes that no other item contains."""
         mark = b"<%d>" % len(self.items)
         return mark + b"." * max(0, size - len(mark)) + b"|"
 
@@ -876,7 +876,7 @@ class Story:
 
     def do_discard(self) -> None:
         self.rig.outbox.discard()
-        self.was_discarded = True  # which does not tell how many
+        self.was_discarded = True  # which does not say how many
 
     def do_publish(self) -> None:
         self.rig.publish()
@@ -888,7 +888,7 @@ class Story:
         self.rig.outbox.has_room()
 
     def check(self) -> None:
-        """Each item is on the wire whole and in its place, or was dropped or expired, counted."""
+        """Each item is on the wire, whole and in order, or was counted as dropped or expired."""
         wire = bytes(self.rig.wire.taken)
         missing = 0
         for (data, may_drop), count in zip(self.items, self.counts, strict=True):
@@ -1007,7 +1007,7 @@ async def test_refused_source_is_notified_when_a_turn_is_written(rig: Rig) -> No
     rig.publish()
     assert rig.rooms == 1
     rig.publish(b"b")
-    assert rig.rooms == 1  # nobody was turned away meanwhile
+    assert rig.rooms == 1  # no client was refused meanwhile
 
 
 async def test_paced_messages_are_accepted_with_a_spent_budget() -> None:

@@ -1,11 +1,11 @@
-"""Real sockets that go quiet and come back, and frames that come one segment at a time.
+"""Real sockets that pause and continue, and frames that arrive one segment at a time.
 
-Three faults were found by torture (``scripts/torture.py``) that no test with streams in memory had
-seen, since there bytes come whenever a test says so. Each has a regression here:
+``scripts/torture.py`` found three faults that no test with streams in memory could find, since
+there bytes arrive when the test says so. Each has a regression test here:
 
-- frames of one connection overtook each other, while another task put something into the input;
-- TLS lost ciphertext, when a connection had been quiet and then sent much;
-- a WebSocket's Close, or what breaks RFC 6455, was not answered after some seconds of quiet.
+- frames of one connection overtook each other while another task put items into the input queue;
+- TLS lost ciphertext when a connection sent much after a pause;
+- after some seconds of pause, a WebSocket's Close or a violation of RFC 6455 was not answered.
 """
 
 import socket
@@ -75,7 +75,7 @@ class Gate:
 async def test_frames_in_segments_of_their_own_are_carried_out_in_order(
     who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever else puts something into the broker's input, and however long that takes."""
+    """Another task that puts items into the broker's input and is held there."""
     gate = Gate(monkeypatch)
     ticks_s = 0.05 if who == "a timer" else 0.0
     async with open_dial(TCP, diag_interval_s=ticks_s) as dial:
@@ -110,7 +110,7 @@ def _told(frame: Received) -> str:
 
 
 def open_link(port: int, first: bytes) -> socket.socket:
-    """A connected socket that has said its first bytes."""
+    """Return a connected socket that has sent its first bytes."""
     link = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.sendall(first)
@@ -127,7 +127,7 @@ def read_until(link: socket.socket, word: bytes) -> bytes:
 
 
 def say_much_after_quiet(port: int, quiet_s: float) -> str:
-    """Six small frames over TLS 20 ms apart, quiet, one large frame; what was answered to that."""
+    """Send six small frames over TLS 20 ms apart, pause, send a large one; return its answer."""
     plain = open_link(port, b"")
     with authority().client_context().wrap_socket(plain, server_hostname="127.0.0.1") as link:
         link.sendall(HELLO)
@@ -148,7 +148,7 @@ def say_much_after_quiet(port: int, quiet_s: float) -> str:
 
 
 def break_off_after_quiet(port: int, frame: bytes) -> int:
-    """Open a WebSocket and a session, be quiet, send ``frame``; the code of the answered Close."""
+    """Open a WebSocket and a session, pause, send ``frame``; return the code of the Close."""
     with open_link(port, request()) as link:
         read_until(link, b"\r\n\r\n")
         link.sendall(ws(TEXT, HELLO))

@@ -18,7 +18,7 @@ def send(destination: str, headers: str = "", body: str = "x") -> bytes:
 
 
 def wildcards() -> tuple[bytes, bytes]:
-    """Queues; and wildcards over all of them that come and go (F2)."""
+    """Queues, and wildcards over all of them that come and go (F2)."""
     frames = [
         f"SUBSCRIBE\nid:{number}\nack:client\ndestination:/queue/z*\n\n\0"
         f"UNSUBSCRIBE\nid:{number}\n\n\0".encode()
@@ -28,7 +28,7 @@ def wildcards() -> tuple[bytes, bytes]:
 
 
 def selectors() -> tuple[bytes, bytes]:
-    """Subscriptions with a selector each; and messages that all of them are asked about (F3)."""
+    """Subscriptions with a selector each, and messages for which all of them are evaluated (F3)."""
     frames = [
         f"SUBSCRIBE\nid:{number}\ndestination:/topic/s\nselector:k = '{number}'\n\n\0"
         for number in range(SELECTORS)

@@ -1,7 +1,7 @@
-"""Real sockets of clients that say DISCONNECT and read what is still to come slowly.
+"""Real sockets of clients that send DISCONNECT and read the remaining output slowly.
 
-What streams in memory cannot show: the kernel takes megabytes before the client has read one, and
-a socket that is closed while something unread lies in it (a heart-beat, say) eats all of them.
+Streams in memory cannot show this: the kernel buffers megabytes before the client has read one, and
+drops all of them if the socket is closed with unread bytes in it, such as a heart-beat.
 """
 
 import socket
@@ -17,9 +17,9 @@ from tests.support.tls import authority
 from trio_stomp.testing import threaded_broker
 
 LINGER_S, STALL_S = 0.2, 1.5
-"""Short, so that whoever needs longer than both needs seconds, not a minute."""
+"""Short, so that a client that needs longer than both takes seconds, not a minute."""
 BODY_BYTES, MESSAGES = 1_000_000, 8
-"""More than a kernel keeps (4 MiB, where nobody chose otherwise)."""
+"""More than a kernel buffers (4 MiB by default)."""
 READ_BYTES, READ_GAP_S = 16 * 1024, 0.008
 """2 MB/s."""
 BEAT_EVERY_S = 0.05
@@ -28,7 +28,7 @@ TEXT = 1
 
 
 class SlowClient:
-    """A blocking client with small buffers, which subscribes, waits and parts.
+    """A blocking client with small buffers, which subscribes, waits and disconnects.
 
     Args:
       transport: ``tcp``, ``tls``, ``ws`` or ``wss``.
@@ -64,7 +64,7 @@ class SlowClient:
             received += self._link.recv(1)
 
     def read_slowly(self, *, beats: bool) -> tuple[int, bytes]:
-        """Read to the end; how many bytes came, and what came last."""
+        """Read to the end; return the number of bytes, and the last ones."""
         count, last, beat_at = 0, b"", time.monotonic()
         with self._link as link:
             while data := link.recv(READ_BYTES):
@@ -78,7 +78,7 @@ class SlowClient:
 
 
 def part_slowly(port: int, transport: str, receipt: str, *, beats: bool) -> tuple[int, bytes]:
-    """Let much wait for a client, which then says DISCONNECT; what it hears to the end."""
+    """Let much output wait for a client, send DISCONNECT, and return what the client reads."""
     topic = f"/topic/{transport}-{receipt}-{beats}"
     client = SlowClient(port, transport, topic)
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as publisher:
@@ -103,7 +103,7 @@ PARTINGS = {
     "ws with heart-beats": ("ws", "bye", True),
     "wss with heart-beats": ("wss", "bye", True),
 }
-"""Transport, the receipt that DISCONNECT asks for, and whether heart-beats come behind it."""
+"""Transport, the receipt that DISCONNECT requests, and whether heart-beats follow it."""
 Farewell = dict[str, Future[tuple[int, bytes]]]
 
 

@@ -1,4 +1,4 @@
-"""The wheel of deadlines: who is looked at, when, and how often."""
+"""The wheel of deadlines: which connections are checked, when, and how often."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from trio_stomp.server._watchdog import MAX_LOOKS, Watchdog
 
 @define(eq=False)
 class Suspect:
-    """Is looked at, and says when to be looked at next."""
+    """Is checked, and returns when to be checked next."""
 
     answers: list[float] = field(factory=list)
     looks: list[float] = field(factory=list)
@@ -45,7 +45,7 @@ async def test_a_nearer_deadline_shortens_the_sleep(autojump_clock, nursery: tri
     watchdog.watch(suspect, 100.0)
     await trio.sleep(1)
     watchdog.watch(suspect, 5.0)
-    watchdog.watch(suspect, 50.0)  # later than what it is watched for anyway
+    watchdog.watch(suspect, 50.0)  # later than its other deadline
     await trio.sleep(200)
     assert suspect.looks == [5.0]
 
@@ -73,7 +73,7 @@ async def test_ended_connection_is_ignored(autojump_clock, nursery: trio.Nursery
 
 
 async def test_looking_may_ask_to_be_watched(autojump_clock, nursery: trio.Nursery) -> None:
-    """A heart-beat that blocks makes the outbox ask for a look at its stall."""
+    """A heart-beat that blocks makes the outbox request a check of its stall."""
     watchdog = Watchdog()
 
     @define(eq=False)
@@ -134,7 +134,7 @@ async def test_thousands_due_at_once_are_looked_at_between_other_tasks(
     while seen[-1] < 1000:
         await trio.lowlevel.checkpoint()
         seen.append(sum(len(suspect.looks) for suspect in suspects))
-    # Tasks of one round run in any order, so that two turns may lie between ours.
+    # Tasks of one round run in any order, so two turns may come between two of this test.
     assert max(after - before for before, after in itertools.pairwise(seen)) <= 2 * MAX_LOOKS
     assert all(suspect.looks == [10.0] for suspect in suspects)
 
@@ -142,7 +142,7 @@ async def test_thousands_due_at_once_are_looked_at_between_other_tasks(
 async def test_those_who_came_and_went_are_not_remembered(
     autojump_clock, nursery: trio.Nursery
 ) -> None:
-    """Thousands connect and leave within the ten seconds they are watched for."""
+    """Thousands connect and leave within the ten seconds until their first check."""
     watchdog = Watchdog()
     nursery.start_soon(watchdog.run)
     staying = Suspect()
@@ -159,7 +159,7 @@ async def test_those_who_came_and_went_are_not_remembered(
 async def test_no_connection_is_checked_twice_at_a_time(
     autojump_clock, nursery: trio.Nursery
 ) -> None:
-    # Else an answer of "now", as of a sum that was rounded down, would stop the broker for good.
+    # Otherwise an answer of "now", as after rounding down, would stop the broker for good.
     watchdog = Watchdog()
     suspect = Suspect([10.0, 10.0, 9.0, 11.0])
     watchdog.watch(suspect, 10.0)

@@ -1,7 +1,7 @@
-"""A broker on PostgreSQL that is killed at each step of a COMMIT: all of it is there, or nothing.
+"""A broker on PostgreSQL, killed at each step of a COMMIT, has all of it or nothing.
 
-The COMMIT has what the journal once tore (V3): the ACK of a stored message, a SEND to a queue, and
-one to a stream.
+The COMMIT has the parts that the journal once tore (V3): the ACK of a stored message, a SEND to a
+queue, and one to a stream.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 WORK, OUT, STREAM = "/queue/work", "/queue/out", "/topic/s"
 PATIENCE_S, MOST_STEPS = 20.0, 60
 
-# A broker that dies at step N of what it does with the database once a file is there: before a
+# A broker that ends at the Nth step of its work with the database once a file exists: before a
 # statement, in the middle of a COPY, before and after a commit.
 CHILD = """
 import os, signal, sys
@@ -63,7 +63,7 @@ sys.exit(main(sys.argv[3:]))
 
 @contextmanager
 def broker(place: Schema, directory: Path, step: int) -> Iterator[int]:
-    """The port of one that dies at a step after ``directory/armed`` is there."""
+    """Return the port of a broker that ends at a step after ``directory/armed`` was created."""
     policies = directory / "policies.toml"
     policies.write_text(f'["{STREAM}"]\nstream = true\n')
     command = [sys.executable, "-c", CHILD, str(directory / "armed"), str(step), "--port", "0"]
@@ -89,7 +89,7 @@ def replies(link: Any, count: int) -> list[Any]:
 
 
 def commits(link: Any, armed: Path) -> bool:
-    """Do the work: take a message, and tell of it in one transaction; whether a RECEIPT came."""
+    """Take a message, and report it in one transaction. Return whether a RECEIPT came."""
     link.send(f"SUBSCRIBE\nid:w\ndestination:{WORK}\nack:client-individual\n\n\0")
     (message,) = replies(link, 1)
     armed.touch()

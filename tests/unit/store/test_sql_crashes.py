@@ -1,4 +1,4 @@
-"""SQLite when the process dies, the file is cut, and the disk fails: what was promised is there."""
+"""SQLite keeps its promises when the process dies, the file is truncated or the disk fails."""
 
 import random
 import shutil
@@ -62,7 +62,7 @@ def torn_of(path: Path, receipted: int) -> bool:
 
 @pytest.mark.parametrize("how", ["whole", "in two"])
 def test_a_commit_with_a_send_to_a_stream_is_one_unit(tmp_path: Path, how: str) -> None:
-    """V3 for SQL: killed at any moment, the queue, the ACK and the stream agree."""
+    """Killed at any moment, the queue, the ACK and the stream agree (V3)."""
     chance, path = random.Random(3), tmp_path / "broker.db"
     found = False
     for _ in range(3 if how == "whole" else 20):
@@ -115,7 +115,7 @@ def test_a_wal_that_is_cut_anywhere_holds_what_was_synced_before(tmp_path: Path)
 
 # --- a disk that fails beneath a whole broker -----------------------------------------------------
 
-# Stands before the C library: what is written to the database's files fails as a file says.
+# Preloaded before the C library: writes to the database's files fail as a control file says.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -186,7 +186,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @define(eq=False)
 class Frail:
-    """A broker in a process of its own, on a disk that fails when told."""
+    """A broker in its own process, on a disk that fails when told."""
 
     shim: Path
     place: Path
@@ -198,7 +198,7 @@ class Frail:
 
     @contextmanager
     def runs(self) -> Iterator["subprocess.Popen[str]"]:
-        """It is killed at the end."""
+        """Run it, and kill it at the end."""
         url = f"sqlite:///{self.place}/broker.db"
         command = ["env", f"LD_PRELOAD={self.shim}", f"FAULT_FILE={self.place}/fault"]
         command += [sys.executable, "-m", "trio_stomp", "--port", "0", "--store-url", url]
@@ -225,7 +225,7 @@ def saved(opened, name: str) -> str:
 
 
 def browsed(opened) -> list[str]:
-    """The bodies that wait."""
+    """Return the bodies that wait."""
     bodies: list[str] = []
     with opened as link:
         link.send("SUBSCRIBE\nid:q\ndestination:/queue/a\nbrowser:true\n\n\0")
@@ -261,7 +261,7 @@ def test_failing_disk_is_reported_and_the_broker_continues(
                 assert time.monotonic() < until
         frail.fails(how)
         saved(closing(Link(frail.port)), "perhaps")
-    frail.fails("well")  # it was killed while the disk failed
+    frail.fails("well")  # the broker was killed while the disk failed
     with closing(sqlite3.connect(tmp_path / "broker.db")) as other:
         assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     with frail.runs():

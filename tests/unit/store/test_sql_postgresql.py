@@ -110,7 +110,7 @@ def test_a_server_that_is_away_is_waited_for(opened: Opened, place: Schema) -> N
 def test_a_connection_that_is_cut_in_the_middle(
     opened: Opened, place: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """COPY is the driver's own: its errors are ours all the same."""
+    """COPY uses the driver directly, but its errors become store errors all the same."""
     import psycopg
 
     copy = psycopg.Cursor.copy
@@ -129,7 +129,7 @@ def test_a_connection_that_is_cut_in_the_middle(
 
 
 def cut_at_commit(place: Schema, monkeypatch: pytest.MonkeyPatch, is_done: bool, then) -> None:
-    """Have the next commit's connection cut, before or after the server has done it."""
+    """Cut the connection of the next commit, before or after the server has done it."""
     from sqlalchemy.engine.default import DefaultDialect
 
     commit = DefaultDialect.do_commit

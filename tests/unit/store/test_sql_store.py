@@ -52,7 +52,7 @@ def opened(file: Path) -> Iterator[Opened]:
 
 
 def ask(file: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    """Do what another application would do."""
+    """Execute a statement as another application would."""
     connection = sqlite3.connect(file)
     try:
         with connection:
@@ -272,7 +272,7 @@ def test_a_newer_schema_is_not_touched(opened: Opened, file: Path) -> None:
 
 @pytest.mark.parametrize("mask", [0o000, 0o022])
 def test_its_files_are_its_owners_alone(file: Path, mask: int) -> None:
-    """F12: with the usual umask everybody read the bodies in the file, its -wal and its -shm."""
+    """Under the usual umask anyone could read the file, its -wal and its -shm (F12)."""
     before = os.umask(mask)
     try:
         opened = Opened(Directory(file.parent, "sqlite"))
@@ -286,7 +286,7 @@ def test_its_files_are_its_owners_alone(file: Path, mask: int) -> None:
 
 
 def test_a_file_that_others_may_read_stays_so(file: Path) -> None:
-    """Its owner has let other applications in, as docs/operate/sql.md says."""
+    """The owner has given other applications access, as docs/operate/sql.md describes."""
     file.touch()
     file.chmod(0o640)
     opened = Opened(Directory(file.parent, "sqlite"))
@@ -387,12 +387,12 @@ def test_deleted_rows_of_the_state_are_missed(opened: Opened, file: Path) -> Non
         opened.append(put(1, b"1"))
 
 
-# Commits whose end is not known
+# Commits with an unknown outcome
 
 
 @pytest.fixture
 def fail_commit(monkeypatch: pytest.MonkeyPatch):
-    """Have the next commit fail, before or after it is done; then, perhaps, all connections."""
+    """Let the next commit fail, before or after it is done; then, perhaps, all connections."""
     from sqlalchemy.engine.default import DefaultDialect
 
     def fail(is_done: bool, then=lambda: None) -> None:
@@ -463,7 +463,7 @@ def test_the_last_write_may_fail_too(opened: Opened, file: Path) -> None:
 
 @pytest.fixture
 def lose_connection(monkeypatch: pytest.MonkeyPatch):
-    """Have the next statement that starts so find its connection closed."""
+    """Close the connection of the next statement that begins with a text."""
 
     def lose(start: str, times: int = 1) -> None:
         left = [times]

@@ -284,7 +284,7 @@ def test_a_store_may_be_closed_twice(opened: Opened) -> None:
 
 
 def test_many_messages(opened: Opened) -> None:
-    """A hundred thousand, in and out; quadratic work would take 100,000 bare loops."""
+    """For a hundred thousand messages, quadratic work would take 100,000 bare loops."""
     assert bare_loops(lambda: _many_messages(opened), rounds=1) < 40_000
 
 
@@ -305,7 +305,7 @@ def _many_messages(opened: Opened) -> None:
 
 
 def test_others_read_while_one_appends(opened: Opened) -> None:
-    """In each round one appends while three read; what was there before the round is seen."""
+    """In each round one thread appends while three read; they see all earlier records."""
     rounds, readers, each = 10, 3, 5
     opened.append(Begin("s", "e"))
     barrier = threading.Barrier(readers + 1, timeout=60)
@@ -373,7 +373,7 @@ def test_charged_users_of_live_messages_are_reported(opened: Opened, how: str) -
     recovered = end(opened, how)
     cost = {head: stored_cost(len(head), 1, 0) for head in heads}
     alice = 3 * 150 - 50 + 5 * cost[heads[0]] + 3 * 150 + 6 * cost[heads[3]]
-    # Which messages of a stretch have gone is not looked at one by one by every store.
+    # Some stores do not check message by message which ones of a page are done.
     found = charges(recovered)
     assert found == {ALICE: pytest.approx(alice, rel=0.02), BOB: 2 * 150 + 4 * cost[heads[1]]}
     assert charges(recovered, "queue:/queue/b") == {BOB: 1 + cost[heads[1]]}

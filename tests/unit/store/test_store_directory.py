@@ -1,4 +1,4 @@
-"""The directory of a journal: on the disk with all its names, and one broker's alone."""
+"""The directory of a journal: all names are on the disk, and one broker owns it."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def opened(directory: Path, segment_bytes: int = 1 << 20) -> tuple[JournalStore,
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_the_name_of_each_directory_is_on_the_disk(tmp_path: Path, monkeypatch, is_new) -> None:
-    """Also if whoever made them was killed before they were."""
+    """Even if the process that created them was killed before the sync."""
     data = tmp_path / "a" / "b"
     if not is_new:
         for part in ("journal", "streams"):
@@ -58,7 +58,7 @@ def test_the_lock_file_is_its_owners_alone_and_names_him(tmp_path: Path) -> None
     store, _ = opened(tmp_path)
     store.close()
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "lock").write_text("1234567890\n")  # of a broker before
+    (tmp_path / "lock").write_text("1234567890\n")  # left by an earlier broker
     store, _ = opened(tmp_path)
     assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
     store.close()
@@ -85,7 +85,7 @@ def test_removing_the_lock_file_lets_nobody_in(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_was_replaced_is_not_written_to(tmp_path: Path) -> None:
-    """Moved away, and another broker began anew at its path: its files are that one's."""
+    """After it was moved, another broker began at its path, and owns the new files."""
     data = tmp_path / "data"
     store, recovered = opened(data, 4096)
     commit = store.append([Turn([Put("a", 1, b"", [bytes(5000)])])], recovered.commit)

@@ -1,4 +1,4 @@
-"""The set of ids against Python's own, and the extents against a list."""
+"""The set of ids compared with Python's set, and the extents with a list."""
 
 from hypothesis import given
 from hypothesis import strategies as st

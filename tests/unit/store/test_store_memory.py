@@ -1,4 +1,4 @@
-"""The store in memory, beyond the contract: what it costs."""
+"""The store in memory: its costs, beyond the contract."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""A store that moves by export and import, or is compacted: names of messages, and what failed."""
+"""Moving a store by export and import, and compacting it, keeps the names of messages."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def bench_on(target: str) -> DurableBench:
 
 
 def named(actor: Actor) -> dict[str, str | None]:
-    """Bodies and message-ids of what came."""
+    """Return the bodies and message-ids of received messages."""
     return {each.text: each.get("message-id") for each in actor.reads()}
 
 
@@ -65,6 +65,6 @@ def test_moved_messages_keep_their_names_and_failures(tmp_path: Path, way: str) 
     failed, waits = sorted(frames, key=lambda each: each.text)
     actor.nacks(failed, waits)
     moved.turn()
-    assert set(named(actor)) == {"waits"}  # the other has failed twice
+    assert set(named(actor)) == {"waits"}  # the other message has failed twice
     assert moved.waiting("/queue/DLQ.q") == ["once failed"]
     moved.store.close()

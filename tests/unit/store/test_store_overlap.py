@@ -1,4 +1,4 @@
-"""Copies of old messages beside new ones: nothing is lost, passed over or told twice (journal)."""
+"""Copies of old messages beside new ones: none is lost, skipped or returned twice (journal)."""
 
 import random
 from pathlib import Path
@@ -17,7 +17,7 @@ PLACES = ("queue:fast", "queue:slow", "queue:deep")
 
 
 def ids_in(store: JournalStore, place: str) -> list[int]:
-    """Return the ids that are read of a place, page by page."""
+    """Return the ids of a place, read page by page."""
     return list(read_place(store, place, limit_bytes=2000))
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_lost_when_segments_are_cleaned(seed: int, tmp_path: Path) ->
 
 
 def test_copies_among_new_messages_are_not_passed_over(tmp_path: Path) -> None:
-    """A deep queue's survivors are copied, a few at a time, to where its new messages come."""
+    """The remaining messages of a deep queue are copied, a few at a time, between its new ones."""
     store = JournalStore(str(tmp_path), options=JournalOptions(segment_bytes=4096))
     commit = store.recover(ignore).commit
     deep: list[int] = []
@@ -95,7 +95,7 @@ def test_damage_among_what_is_mixed_costs_what_it_hits(tmp_path: Path) -> None:
     puts = {id: Put(PLACES[2], id, b"h", [bodies[id]]) for id in range(1, 8)}
     commit = store.recover(ignore).commit
     commit = store.append([Turn([puts[1]])], commit)
-    # 3 and 7 first; between them stands what is damaged.
+    # 3 and 7 first; the damaged message is between them.
     late = Atomic([puts[2], puts[4], puts[6], Done([9])])
     store.append([Turn([puts[3], puts[5], puts[7], late])], commit)
     store.close()
@@ -116,7 +116,7 @@ def test_damage_among_what_is_mixed_costs_what_it_hits(tmp_path: Path) -> None:
 
 def test_no_two_extents_overlap() -> None:
     extents = Extents()
-    # Copies of older messages, whose originals are gone: between them there may be others still.
+    # Copies of older messages, whose originals are gone; others may still be between them.
     for ids, start in (((20, 25), 0), ((50, 60), 100), ((30, 40), 200)):
         extents.add(extent_of(ids, 7, start, start + 100, 10, is_copy=True), 8)
     extents.add(extent_of((90, 91), 7, 300, 400, 10), 8)
@@ -128,7 +128,7 @@ def test_no_two_extents_overlap() -> None:
 
 def test_an_extent_is_never_read_out_of_order() -> None:
     extents = Extents()
-    # Two old messages were copied, and each time a new one came behind them.
+    # Two old messages were copied, and each time a new one was written after them.
     for id, start, is_copy in ((1, 0, True), (8, 100, False), (3, 200, True), (9, 300, False)):
         extents.add(extent_of((id,), 7, start, start + 100, 10, is_copy=is_copy), 8)
     extents.coalesce(8)

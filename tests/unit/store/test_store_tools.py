@@ -1,4 +1,4 @@
-"""The tools beside the broker: verify, inspect, export, import, compact."""
+"""The offline tools: verify, inspect, export, import, compact."""
 
 import io
 import json
@@ -36,7 +36,7 @@ from trio_stomp.store import (
 
 @pytest.fixture
 def journal(tmp_path: Path) -> str:
-    """A directory with everything in it, closed."""
+    """A closed directory with records of every kind."""
     target = str(tmp_path / "data")
     store = JournalStore(target)
     fill(store)
@@ -123,7 +123,7 @@ def test_an_empty_stream_goes_on_with_its_next_offset(tmp_path: Path) -> None:
 
 
 def lines_with(*changes: tuple[int, str | None]) -> Iterator[str]:
-    """A small export, with some lines changed or left out."""
+    """Return a small export, with some lines changed or left out."""
     lines: list[str | None] = [
         '{"type":"trio_stomp","version":1,"store":"journal","commit":1,"next_id":2}',
         '{"type":"setting","key":"k","text":"t"}',
@@ -180,7 +180,7 @@ def data_files(target: str, part: str) -> list[Path]:
 
 
 def damaged(target: str, part: str, needle: bytes) -> tuple[Path, bytes]:
-    """Change one bit of the file with ``needle`` in it. Return the file, and its content now."""
+    """Change one bit of the file with ``needle`` in it. Return the file and its new content."""
     (file,) = [path for path in Path(target, part).rglob("*.log") if needle in path.read_bytes()]
     data = bytearray(file.read_bytes())
     data[data.rindex(needle)] ^= 1
@@ -198,7 +198,7 @@ def test_verify_names_the_file_and_the_offset_of_damage(
     output = capsys.readouterr().out
     assert str(file) in output
     assert "1 damaged" in output
-    # Nothing was changed, not even a copy of it put aside.
+    # Nothing was changed, and no copy was put aside.
     assert sorted(str(path) for path in Path(journal).rglob("*")) == before
     assert file.read_bytes() == data
 
@@ -224,7 +224,7 @@ def test_the_tools_run_beside_a_broker(tmp_path: Path) -> None:
             compact(target, ignore)
         with pytest.raises(StoreLocked):
             import_to(target, [])
-        # A record that is only half written is none yet.
+        # A half written record does not count.
         (file,) = data_files(target, "journal")
         with file.open("ab") as growing:
             growing.write(file.read_bytes()[60:100])
@@ -304,7 +304,7 @@ def test_closed_output_ends_the_command(journal: str, words: tuple[str, ...]) ->
     with os.fdopen(write, "w") as closed:
         ran = subprocess.run(
             [sys.executable, "-m", "trio_stomp", "store", *words, journal],
-            # Else so little would be printed at the end only.
+            # Otherwise a small amount would be printed only at the end.
             env=environment(PYTHONUNBUFFERED="1"),
             stdout=closed,
             stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A transaction or composite SEND with streams in it: one unit, though the disk fails in it."""
+"""A transaction or composite SEND with streams is one unit, even if the disk fails in it."""
 
 import errno
 import random
@@ -32,7 +32,7 @@ def begun(directory: str) -> tuple[JournalStore, Disk, int]:
 
 
 def begun_and_failing(directory: str) -> tuple[JournalStore, Disk, int]:
-    """The journal's next sync fails; those of the streams, before it, do not."""
+    """Make the journal's next sync fail, but not those of the streams before it."""
     store, disk, commit = begun(directory)
     disk.fail("sync", 0, 0, errno.EIO)
     return store, disk, commit
@@ -79,7 +79,7 @@ def test_records_possibly_in_a_broken_journal_stay_in_the_streams(
     disk.fail("forget_cached", errno.EIO)
     with pytest.raises(StoreBroken):
         store.append([Turn([unit()])], commit)
-    # Nobody sees what may not hold.
+    # Nobody sees a unit that may not hold.
     assert store.read_stream(NAMES[0], 0, 1 << 20) == []
     after = killed(disk) if is_written else without_power(disk)
     assert held_after(directory, store, after) == (AFTER if is_written else BEFORE)
@@ -94,7 +94,7 @@ def test_records_missing_in_a_failed_journal_are_undone(directory: str) -> None:
 
 
 def test_a_unit_is_on_the_disk_though_nobody_waits_for_it(directory: str) -> None:
-    """Its streams are; so a reader may see it, and what holds with it must not be lost."""
+    """A reader may have seen its streams, so the rest of the unit must not be lost."""
     store, disk, commit = begun(directory)
     store.append([Turn([unit()], is_urgent=False)], commit)
     assert held_after(directory, store, without_power(disk)) == AFTER
@@ -110,7 +110,7 @@ def test_streams_alone_cost_no_wait_for_the_journal(directory: str) -> None:
 
 
 def test_later_records_prove_that_a_unit_held(directory: str) -> None:
-    """A journal that was lost takes no more of a stream than its end."""
+    """A lost journal costs no more of a stream than its end."""
     store, disk, commit = begun(directory)
     commit = store.append([Turn([unit()])], commit)
     store.append([Turn([Append(NAMES[0], 2, b"", [b"behind"], 2)])], commit)

@@ -1,9 +1,9 @@
-"""A data directory that the first format's program left behind, killed: nothing of it is lost.
+"""A data directory of the first format, left by a killed broker, is read without loss.
 
 ``tests/data/store_format_1`` was written by a broker of version 0.1.0 before the format changed:
 queues with priorities, dead letters, schedules, a last value, ids of duplicates, a durable
 subscription, messages handed out before, copies made by compaction, streams (one of them with
-compressed files). ``export.jsonl`` is what that broker's ``store export`` told of it.
+compressed files). ``export.jsonl`` is the output of that broker's ``store export``.
 """
 
 import shutil
@@ -62,7 +62,7 @@ def test_nothing_is_lost_when_it_is_opened(old: str, torn: bytes | str) -> None:
 
 
 def test_verify_notices_a_stream_cut_short_since_the_store_was_closed(old: str) -> None:
-    """Within a record; at its end, nothing tells how many there were."""
+    """Within a record; at its end, the number of messages would be unknown."""
     store = JournalStore(old)
     recovered = store.recover(ignore)
     first = recovered.streams["/stream/topic/prices"].next
@@ -75,6 +75,6 @@ def test_verify_notices_a_stream_cut_short_since_the_store_was_closed(old: str) 
     (line,) = verify(old, ignore).damage
     assert path.name in line
     store = JournalStore(old)
-    # The offset may have been seen: it is not used again.
+    # A reader may have seen the offset, so it is not used again.
     assert store.recover(ignore).streams["/stream/topic/prices"].next > first
     store.close()

@@ -106,7 +106,7 @@ async def test_more_links_than_anybody_accepts_are_refused(
     monkeypatch.setattr("trio_stomp.testing._broker.MAX_WAITING_LINKS", 2)
     async with open_test_broker(diag_interval_s=0) as broker:
         await trio.testing.wait_all_tasks_blocked()
-        for _ in range(3):  # one of them is waited for
+        for _ in range(3):  # one of them is awaited
             broker._listener.offer(ends()[0])
         with pytest.raises(ConnectionRefusedError):
             broker._listener.offer(ends()[0])
@@ -137,7 +137,7 @@ async def test_a_heart_beat_of_a_minute_takes_no_time(
     assert len(beats) >= 2
     assert set(beats) == set(b"\n")
     assert b"\ncode:heart-beat-timeout\n" in error
-    # The clock jumped, or the minutes would have passed.
+    # The clock jumped; otherwise the minutes would have passed.
     assert time.perf_counter() - begun < trio.current_time() - start
 
 
@@ -186,7 +186,7 @@ async def test_exception_of_the_block_is_not_wrapped() -> None:
 
 
 class Handle:
-    """A handle whose broker nobody can stop."""
+    """A handle whose broker cannot be stopped."""
 
     addresses = ("127.0.0.1:1",)
 
@@ -223,11 +223,11 @@ async def test_a_cancelled_block_ends_the_broker_at_once(autojump_clock) -> None
 async def test_the_end_needs_no_time_even_with_clients_about(
     mock_clock: trio.testing.MockClock,
 ) -> None:
-    """The clock stands still: nothing may wait for a deadline."""
+    """The clock stands still, so nothing may wait for a deadline."""
     async with open_test_broker(diag_interval_s=0) as broker:
         for name in ("a", "a", "b"):
             await connected(await broker.connect(name))
-    assert 0 < trio.current_time() < 0.01  # no broker of the real world begins at 0
+    assert 0 < trio.current_time() < 0.01  # no real broker begins at 0
 
 
 def test_names_are_looked_up_when_they_are_used() -> None:
@@ -282,7 +282,7 @@ def released() -> Iterator[threading.Event]:
 
 
 def serving_until(released: threading.Event, *, starts: bool) -> Serving:
-    """A broker that does not listen to anybody who wants to stop it."""
+    """A broker that ignores all requests to stop."""
 
     async def serve(_: object, task_status: trio.TaskStatus[object]) -> None:
         if starts:
@@ -316,7 +316,7 @@ def test_broken_broker_is_reported_at_the_end(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(_threaded, "serve", serve)
     with pytest.raises(KeyError, match="bug"), threaded_broker() as broker:
         broker._runner._thread.join()
-    broker.stop()  # it was told once
+    broker.stop()  # it was asked once
 
 
 def test_both_errors_of_a_broker_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""trio_stomp.testing: what a link does, and what its faults do."""
+"""trio_stomp.testing: the behaviour of a link and of its faults."""
 
 import math
 from functools import partial
@@ -16,7 +16,7 @@ from trio_stomp.testing import Faults, Link
 
 CUT = "the link was cut"
 SILENT_S = 3600.0
-"""Nothing that a link does takes so long."""
+"""No operation of a link takes this long."""
 
 
 async def is_silent(stream: trio.abc.ReceiveStream) -> bool:
@@ -79,7 +79,7 @@ async def test_the_directions_are_counted_apart_and_anew_for_new_faults() -> Non
     await one.send_all(b"abc")
     await other.send_all(b"def")
     assert link.bytes_passed == 6
-    link.faults = link.faults  # three more in each direction would be too many for the old ones
+    link.faults = link.faults  # three more in each direction would exceed the old ones
     await one.send_all(b"abc")
     await other.send_all(b"def")
     assert link.faults == Faults(drop_after_bytes=4)
@@ -118,7 +118,7 @@ async def test_bytes_are_late_and_in_order(autojump_clock) -> None:
     start = trio.current_time()
     await one.send_all(b"a")
     link.faults = Faults()
-    await one.send_all(b"b")  # due before, and yet behind
+    await one.send_all(b"b")  # due earlier, but sent later
     assert await other.receive_some() == b"a"
     assert trio.current_time() - start == 2.5
     assert await other.receive_some() == b"b"
@@ -166,7 +166,7 @@ async def test_half_open_hides_the_end_until_it_is_whole_again(autojump_clock) -
     one, other = link.ends()
     await one.aclose()
     assert await is_silent(other)
-    await other.send_all(b"x")  # nobody has told it
+    await other.send_all(b"x")  # no event has reached it
     link.faults = Faults()
     assert await other.receive_some() == b""
     with pytest.raises(trio.BrokenResourceError, match=CUT):

@@ -1,4 +1,4 @@
-"""trio_stomp.testing: the fixtures, in a project of somebody else."""
+"""trio_stomp.testing: the fixtures in another project."""
 
 import pytest
 

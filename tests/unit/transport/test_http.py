@@ -19,7 +19,7 @@ from trio_stomp.transport.http._http import (
     encode_response,
 )
 
-# RFC 6455 section 1.3: the key and its answer.
+# The key and its answer from RFC 6455 section 1.3.
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
@@ -39,7 +39,7 @@ def head(line: str, headers: list[tuple[str, str]]) -> bytes:
 def handshake(
     *more: tuple[str, str], line: str = "GET /ws HTTP/1.1", **changes: str | None
 ) -> HttpRequest:
-    """A good handshake, but for ``changes``: header names with ``_``; None leaves one out."""
+    """Return a good handshake with ``changes``: header names with ``_``; None leaves one out."""
     changed = {name.replace("_", "-"): content for name, content in changes.items()}
     every = {**HANDSHAKE, **changed}
     headers = [(name, content) for name, content in every.items() if content is not None]
@@ -49,7 +49,7 @@ def handshake(
 
 
 def answer(data: bytes, method: str = "GET") -> tuple[int, dict[bytes, bytes], bytes]:
-    """Read an answer as a client does; fail if it is not whole or says more than it should."""
+    """Read an answer as a client does; fail if it is incomplete or too long."""
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
     client.send(h11.EndOfMessage())

@@ -1,4 +1,4 @@
-"""Whose web pages may connect."""
+"""The origins of web pages that may connect."""
 
 from contextlib import nullcontext
 
@@ -60,7 +60,7 @@ def test_other_pages_are_refused_with_the_remedy(origin: str, host: str, allowed
         ("http://broker.example", "broker.example:80", False, "", True),
         ("https://broker.example:443", "broker.example", True, "", True),
         ("http://[::1]:61613", "[::1]:61613", False, "", True),
-        # Another port, another scheme, another spelling of this machine: another origin.
+        # Another port, another scheme or another spelling of this machine is another origin.
         ("http://broker.example:8080", "broker.example:61613", False, "", False),
         ("http://broker.example", "broker.example:61613", False, "", False),
         ("http://broker.example:61613", "broker.example:61613", True, "", False),
@@ -91,7 +91,7 @@ def test_welcome_pages_connect_and_those_of_the_same_scheme_host_and_port_are_be
 def test_where_nobody_logs_in_a_name_proves_nothing(
     origin: str, host: str, is_welcome: bool
 ) -> None:
-    """DNS rebinding: the name of a page may have been made to mean this machine."""
+    """DNS rebinding: a page's name may resolve to this machine."""
     with nullcontext() if is_welcome else pytest.raises(HttpError, match="allowed-origins"):
         check_origin(request(origin, host), "", local_only=True)
 

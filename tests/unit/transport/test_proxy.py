@@ -1,4 +1,4 @@
-"""The PROXY protocol: who a proxy speaks for, and who is believed."""
+"""The PROXY protocol: the client that a proxy names, and the proxies that are trusted."""
 
 import struct
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -54,14 +54,14 @@ def parsed(header: bytes) -> Proxied:
 
 
 def refusal(data: bytes) -> str:
-    """Why ``data`` is refused, whole and byte by byte alike."""
+    """Return why ``data`` is refused, at once and byte by byte alike."""
     with pytest.raises(ProxyError) as caught:
         parse_proxy(data)
     is_refused = False
     for length in range(len(data)):
         try:
             assert parse_proxy(data[:length]) is None
-            assert not is_refused  # no second thoughts
+            assert not is_refused  # later bytes change nothing
         except ProxyError:
             is_refused = True
     return caught.value.message
@@ -220,7 +220,7 @@ HEADERS = st.sampled_from(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A header with one byte changed, and often cut."""
+    """A header with one byte changed, often truncated."""
     header = bytearray(draw(HEADERS))
     header[draw(st.integers(0, len(header) - 1))] = draw(st.integers(0, 255))
     return bytes(header[: draw(st.integers(0, 80))])

@@ -59,7 +59,7 @@ async def test_the_owner_sees_the_client_as_the_node_does(
         (TOO_LARGE, "at most 65536 bytes"),
         (b"PROXY TCP4 127.0.0.1 127.0.0.1 5 5\r\n", "only other nodes"),
         (b"CONNECT\n\n\0", "only other nodes"),
-        # Version 2 without an address: whoever speaks is the node itself, which has no need to.
+        # Version 2 without an address means that the node itself speaks, which has no need to.
         (b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00", "lacks this node's secret"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Certificates of clients that were taken back: what is read of lists, and what a broker does."""
+"""Revoked certificates of clients: parsing of the lists, and the broker's refusals."""
 
 import ssl
 from contextlib import AbstractAsyncContextManager
@@ -49,7 +49,7 @@ class Employee:
 
 
 def revocation_list(ca: trustme.CA, *revoked: Employee, until: datetime = NOW + 7 * DAY) -> bytes:
-    """A list, in PEM."""
+    """A revocation list, in PEM."""
     signer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
     key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -85,7 +85,7 @@ def test_lists_say_who_was_revoked_by_whom(ca: trustme.CA, crl: Path) -> None:
     crl.write_bytes(b"words\n" + revocation_list(ca, gone, goes) + revocation_list(other, foreign))
     assert read_revoked(str(crl)) == {gone.key, goes.key, foreign.key}
     assert stays.key not in read_revoked(str(crl))
-    # The same number of somebody else's is another certificate.
+    # The same serial number of another authority is another certificate.
     crl.write_bytes(revocation_list(other, gone))
     assert gone.key not in read_revoked(str(crl))
 
@@ -149,7 +149,7 @@ async def refuses(broker: Served, who: Employee) -> None:
 
 
 def guarded(crl: Path | None, way: str = "required") -> AbstractAsyncContextManager[Served]:
-    """A broker that wants certificates."""
+    """A broker that requires certificates."""
     return served(
         tls_cert=authority().certificate,
         tls_client_ca=authority().file,
@@ -162,7 +162,7 @@ def guarded(crl: Path | None, way: str = "required") -> AbstractAsyncContextMana
 async def test_a_revoked_certificate_is_refused_and_its_connections_end_at_sighup(
     ca: trustme.CA, crl: Path, way: str
 ) -> None:
-    """F17: who had lost his certificate to somebody could take it back in no way."""
+    """A client whose certificate was stolen had no way to revoke it (F17)."""
     thief, owner, later = (Employee.of(name, ca) for name in ("thief", "owner", "later"))
     put(crl, revocation_list(ca, thief))
     async with guarded(crl, way) as door:

@@ -1,4 +1,4 @@
-"""Sockets that wait together, and how few of them go on at once."""
+"""Sockets that wait together, and the small number of them that continue in one slice."""
 
 import select
 import socket
@@ -26,7 +26,7 @@ def polled_of(wire: SocketWire) -> PolledSocket:
 
 
 class Room:
-    """Wires over a poll, and who is at their other ends; ``read`` is what their readers read."""
+    """Wires over a poll, and their peers; ``read`` has the bytes that their readers got."""
 
     def __init__(self, poll: SlicedPoll, nursery: trio.Nursery, stack: ExitStack) -> None:
         self.poll = poll
@@ -49,7 +49,7 @@ class Room:
         return wire, theirs
 
     async def fill(self, count: int, *, known: bool = True) -> None:
-        """Have readers wait, of peers that were heard before, or not."""
+        """Make readers wait for peers that were heard before, or not."""
         for _ in range(count):
             wire, peer = self.add()
             if known:
@@ -164,7 +164,7 @@ async def test_waiting_can_be_cancelled_and_nothing_is_lost(room: Room) -> None:
         nursery.cancel_scope.cancel()
     assert polled_of(wire).task is None
     peer.send(b"kept")
-    await wait_all_tasks_blocked()  # the kernel tells of it, and nobody is there
+    await wait_all_tasks_blocked()  # the kernel reports it, and no reader waits
     assert await wire.receive_some(100) == b"kept"
 
 
@@ -211,7 +211,7 @@ async def test_closing_who_is_in_the_line_already(room: Room) -> None:
 
 
 async def test_data_that_arrive_meanwhile_are_read(room: Room, nursery: trio.Nursery) -> None:
-    """Its writer waits with Trio, for the same descriptor."""
+    """Its writer waits with Trio, on the same descriptor."""
     await room.fill(1)
     wire, peer = room.wires[0], room.peers[0]
     while wire.send_nowait(b"x" * 65536):
@@ -233,7 +233,7 @@ async def test_data_that_arrive_meanwhile_are_read(room: Room, nursery: trio.Nur
 
 
 async def test_socket_that_is_not_read_is_not_reported_repeatedly(room: Room) -> None:
-    """Neither data nor an end may keep the poll awake while nobody waits for them."""
+    """Neither data nor an end may keep the poll busy while no reader waits for them."""
     _, data = room.add()
     _, end = room.add()
     data.send(b"x")

@@ -14,7 +14,7 @@ def decided_by(data: bytes) -> tuple[Speech, int]:
         speech = sniff(data[:length])
         if speech is not None:
             for longer in range(length, len(data) + 1):
-                assert sniff(data[:longer]) is speech  # no second thoughts
+                assert sniff(data[:longer]) is speech  # later bytes change nothing
             return speech, length
     raise AssertionError(f"{data!r} is never decided")
 

@@ -61,7 +61,7 @@ BMP_AND_BEYOND = st.text(st.characters(exclude_categories=()), max_size=8)  # su
 
 
 def meant(text: str) -> bytes:
-    """UTF-8 of what a JavaScript string says."""
+    """Return the UTF-8 of a JavaScript string."""
     units = text.encode("utf-16-le", "surrogatepass")
     return units.decode("utf-16-le", "replace").encode()
 
@@ -76,13 +76,13 @@ def read_pieces(strings: JsonStrings, text: str, cuts: Sequence[int] = ()) -> by
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[str, str]:
-    """A message as some client writes it, and what it says."""
+    """A message as some client may encode it, and its text."""
     texts = draw(st.lists(BMP_AND_BEYOND, max_size=4))
     found: list[str] | str = texts[0] if len(texts) == 1 and draw(st.booleans()) else texts
     has_surrogates = any("\ud800" <= letter <= "\udfff" for text in texts for letter in text)
     written = json.dumps(
         found,
-        ensure_ascii=has_surrogates or draw(st.booleans()),  # a lone one can only be escaped
+        ensure_ascii=has_surrogates or draw(st.booleans()),  # a lone surrogate can only be escaped
         separators=draw(st.sampled_from([(",", ":"), (" ,\n", ":")])),
     )
     space = draw(st.sampled_from(["", " ", "\r\n\t"]))
@@ -97,7 +97,7 @@ def test_messages_in_any_pieces_say_what_their_strings_say(
     found = b"".join(read_pieces(strings, text, cuts) for text, _ in written)
     whole = "".join(text for _, text in written)
     if "\ud800" <= whole[-1:] <= "\udbff":
-        whole = whole[:-1]  # kept, for its other half may come
+        whole = whole[:-1]  # kept, for its other half may follow
     assert found == meant(whole)
 
 
@@ -132,7 +132,7 @@ def test_address_refused_by_the_standard_library_is_refused(text: str, cuts: lis
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"it is neither|too soon|a string has"):
         JsonStrings().feed(text, is_end=True)
-    assert JsonStrings().feed("\n", is_end=True) == b""  # space says nothing
+    assert JsonStrings().feed("\n", is_end=True) == b""  # white space has no content
 
 
 def test_nothing_but_a_cut_escape_is_kept() -> None:
@@ -261,7 +261,7 @@ def test_pages_that_may_connect_may_read_info(origin: bytes, allowed: str) -> No
         (b"https://evil.example", "", False),
         (b"https://evil.example", "https://shop.example", False),
         (b"null", "", False),
-        (b"https://broker.example", "", True),  # a name may be made to mean this machine
+        (b"https://broker.example", "", True),  # a name may resolve to this machine
     ],
 )
 def test_pages_of_foreign_origins_get_no_information(
@@ -295,7 +295,7 @@ def client_side() -> Frames:
 
 
 def texts_in(data: bytes) -> list[str | int | None]:
-    """The text messages in what the broker sent, and the code of a Close."""
+    """Return the text messages in the broker's bytes, and the code of a Close."""
     connection = client_side()
     connection.receive_data(data)
     found: list[str | int | None] = []
@@ -321,7 +321,7 @@ def wrapped(*texts: str) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, 65536])
 def test_frames_in_any_pieces(size: int) -> None:
-    long = "é" * 9000  # larger than what waits until it is whole
+    long = "é" * 9000  # larger than the part that is held until it is complete
     data = wrapped('["a","b\\u0000"]', "", '"c"', json.dumps([long]), "[]", '["d"]')
     subject = codec()
     events = b"".join(
@@ -457,7 +457,7 @@ def test_the_quoted_bytes_are_gone_with_what_was_quoted() -> None:
 
 
 def make_outbox() -> tuple[SockJsOutbox, MemoryBudget, list[RemoteError]]:
-    """An outbox of SockJS that nothing takes from, what it charges, and errors that it reports."""
+    """An outbox of SockJS that nothing reads from, its charges, and the errors that it reports."""
     memory = MemoryBudget(10**6)
     reported: list[RemoteError] = []
     wire = StreamWire("peer", True, trio.testing.memory_stream_pair()[0])
@@ -488,7 +488,7 @@ async def test_after_what_cannot_be_said_nothing_is() -> None:
     assert "/t is not UTF-8" in error.message
     assert bad.publication.destination.dropped == 2
     assert outbox.shared.unsent == 3
-    outbox.stage_frame(b"ERROR\n\n\0")  # that is still said
+    outbox.stage_frame(b"ERROR\n\n\0")  # this is still sent
     assert outbox.waiting_bytes
     outbox.end()
     assert memory.used_bytes == 0
@@ -516,7 +516,7 @@ class SockJsPipe:
     """STOMP bytes in the strings of SockJS, as its clients see them.
 
     Args:
-      frames: Every SockJS frame that came.
+      frames: All received SockJS frames.
     """
 
     inner: WebSocketPipe
@@ -562,7 +562,7 @@ class SockJsPipe:
 
 
 async def open_client(dial: Dial, path: str = PATH, offers: Sequence[str] = ()) -> Client:
-    """A client that speaks SockJS, and has not sent CONNECT."""
+    """Return a client that speaks SockJS and has not sent CONNECT."""
     inner = WebSocketPipe(await dial.stream())
     await inner.shake_hands(offers, path)
     assert inner.subprotocol is None
@@ -662,7 +662,7 @@ async def test_the_end_is_said_in_sockjs_too(
 @pytest.mark.covers("X14")
 @pytest.mark.parametrize("text", ['["a', '[["a"]]', "CONNECT\n\n\0"])
 async def test_broken_json_ends_the_connection(dial: Dial, text: str) -> None:
-    dial.use(linger_s=0.05)  # the client here waits for the end of the stream
+    dial.use(linger_s=0.05)  # this client waits for the end of the stream
     client = await connect(dial)
     await client.subscribe("/t")
     await client.publish("/t", b"before")
@@ -713,7 +713,7 @@ async def test_unsent_messages_to_acknowledge_are_returned(dial: Dial) -> None:
 
 
 async def test_an_error_may_quote_what_is_not_text(dial: Dial) -> None:
-    """The quotation of a frame may end within a character; its length must be right."""
+    """The quoted form of a frame may end within a character; its length must be right."""
     client = await connect(dial)
     await client.send("SEND", [("x", "é" * 600)])
     error = await client.expect_error("header-missing")
@@ -862,7 +862,7 @@ async def test_an_ended_connection_is_gone(is_unfit: bool) -> None:
     async with open_dial(WS_MEMORY, diag_interval_s=0) as dial:
         other = await dial.connect()
         gc.collect()
-        gc.disable()  # it would hide what keeps itself alive
+        gc.disable()  # it would hide objects that keep themselves alive
         known: list[weakref.ref[Connection]] = []
         try:
             for _ in range(5):
@@ -875,8 +875,8 @@ async def test_an_ended_connection_is_gone(is_unfit: bool) -> None:
                 await client.aclose()
             await until(lambda: len(dial.server.connections) == 1)
             await other.fence()
-            dial.server.watchdog._wheel.clear()  # it forgets them when their deadline comes
-            # The other, and one that may still be in somebody's frame.
+            dial.server.watchdog._wheel.clear()  # it forgets them at their deadline
+            # The other client, and one that a frame may still refer to.
             assert len({id(each()) for each in known if each() is not None}) <= 2
         finally:
             gc.enable()

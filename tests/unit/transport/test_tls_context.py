@@ -26,7 +26,7 @@ DAY_S = 24 * 3600.0
 
 @frozen
 class Files:
-    """A certificate authority, and a pair of files that it made."""
+    """A certificate authority, and a pair of files made by it."""
 
     ca: trustme.CA
     certificate: str
@@ -90,7 +90,7 @@ def private_pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def talk(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Shake hands in memory; the server's end, and the client's."""
+    """Shake hands in memory; return the server's end and the client's."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = server.wrap_bio(to_server, to_client, server_side=True)
     theirs = client.wrap_bio(to_client, to_server, server_hostname="localhost")
@@ -139,7 +139,7 @@ def test_a_client_gets_in(files: Files, version: ssl.TLSVersion) -> None:
     assert theirs.selected_alpn_protocol() == "http/1.1"
     assert ours.compression() is None
     assert ours.getpeercert() is None
-    # Nothing is kept of it: neither a ticket of TLS 1.3 on its way, nor a session here.
+    # No session is kept: neither a ticket of TLS 1.3 on its way, nor a session here.
     assert context.session_stats()["number"] == 0
     with pytest.raises(ssl.SSLWantReadError):
         theirs.read(1)
@@ -201,7 +201,7 @@ def mistakes(files: Files, ca: trustme.CA) -> None:
         ({"certificate": "folder"}, "folder (tls_cert) cannot be read: is a directory"),
         ({"certificate": "a\0b"}, "a\0b (tls_cert) cannot be read: embedded null"),
         ({"certificate": "der"}, "der (tls_cert) holds no certificate in PEM"),
-        # The certificate where the key should be, and the other way round.
+        # The certificate in place of the key, and the other way round.
         ({"key": "broker.crt"}, "broker.crt (tls_key) holds no private key"),
         ({"certificate": "broker.key"}, "broker.key (tls_cert) holds no certificate"),
         ({"client_ca": "broker.key"}, "broker.key (tls_client_ca) holds no certificate"),
@@ -357,7 +357,7 @@ def test_a_key_that_others_can_read_or_write(files: Files, mode: int) -> None:
 
 @pytest.mark.parametrize("year", [1999, 2026, 2049, 2050, 9999])
 def test_when_a_certificate_ends(files: Files, year: int) -> None:
-    # Before 2050 the date has two digits of the year, from then on four (RFC 5280 4.1.2.5).
+    # Before 2050 the date has a year of two digits, from then on of four (RFC 5280 4.1.2.5).
     end = datetime(year, 12, 30, 23, 59, 58, tzinfo=UTC)
     begin = datetime(1950, 1, 1, tzinfo=UTC)
     certificate, _ = self_signed(begin, end)
@@ -435,7 +435,7 @@ def subject(*rdns: tuple[tuple[str, str], ...]) -> dict[str, object]:
             subject((("commonName", "one"),), (("commonName", "two"),)),
             ("CN=two,CN=one", "CN=one", "CN=two"),
         ),
-        # One value must not look like two.
+        # One value must not be taken for two.
         (subject((("commonName", "admin,O=Bank"),)), ("CN=admin\\,O=Bank",)),
         (subject((("commonName", 'a+b"c\\d<e>f;g=h'),)), ('CN=a\\+b\\"c\\\\d\\<e\\>f\\;g=h',)),
         (subject((("commonName", " a b "),)), ("CN=\\ a b\\ ",)),

@@ -1,4 +1,4 @@
-"""TLS over a wire: what is sent and when it counts as sent, what is read, how it ends."""
+"""TLS over a wire: sending and when bytes count as sent, reading, and ending."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -39,7 +39,7 @@ REQUIRED = {"client_certificates": "required"}
 
 @frozen
 class Contexts:
-    """A broker's side, and its clients'."""
+    """The contexts of a broker and of its clients."""
 
     authority: Authority
     server: ssl.SSLContext
@@ -63,7 +63,7 @@ def contexts() -> Contexts:
 
 
 class Client:
-    """OpenSSL's client, which does nothing by itself."""
+    """OpenSSL's client, which sends and receives only when told to."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -71,7 +71,7 @@ class Client:
         self.is_ready = False
 
     def shake(self, received: bytes = b"") -> bytes:
-        """Go on with the handshake; what is to be sent."""
+        """Continue the handshake; return the bytes to send."""
         self.incoming.write(received)
         if not self.is_ready:
             try:
@@ -103,7 +103,7 @@ class Client:
 
 @define(eq=False)
 class Line:
-    """A wire whose other end is the test: it takes as much as there is room."""
+    """A wire whose other end is the test: it accepts bytes while there is room."""
 
     remote: str = "192.0.2.1:5"
     is_loopback: bool = False
@@ -185,7 +185,7 @@ async def connected(
     server: ssl.SSLContext | None = None,
     client: ssl.SSLContext | None = None,
 ) -> tuple[TlsWire, Line, Client]:
-    """A wire after its handshake over a line; nothing of that is left on the line."""
+    """A wire after its handshake over a line, which has no rest of it."""
     peer = Client(client or contexts.client(version))
     line = Line(answers=peer.shake)
     wire = TlsWire(line, server or contexts.server)
@@ -197,12 +197,12 @@ async def connected(
 
 
 def play(wire: TlsWire, tls: Any) -> None:
-    """Put ``tls`` in the place of OpenSSL."""
+    """Replace OpenSSL by ``tls``."""
     wire._ssl = tls
 
 
 async def expect_broken(wire: TlsWire, match: str | None = None) -> None:
-    """Neither sending nor reading is possible."""
+    """Check that neither sending nor reading is possible."""
     with pytest.raises(trio.BrokenResourceError):
         wire.send_nowait(b"x")
     with pytest.raises(trio.BrokenResourceError):
@@ -292,7 +292,7 @@ async def test_data_that_is_not_tls_is_reported_as_such(contexts: Contexts, garb
     with pytest.raises(TlsError) as caught:
         await wire.handshake()
     failed(caught)
-    # OpenSSL tells by an alert what spoke TLS so far; to anything else that would be noise.
+    # OpenSSL answers a peer that spoke TLS with an alert; to any other it would be noise.
     assert bytes(line.out[:1]) == (b"\x15" if garbage[0] in (0x16, 0x80) else b"")
     assert "Host" not in caught.value.message
     await expect_broken(wire, "handshake failed")
@@ -403,7 +403,7 @@ async def test_names_that_are_no_text_are_no_names(contexts: Contexts) -> None:
     assert wire.certificate_names() == ()
 
 
-# A handshake that does not end well.
+# Failed handshakes.
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -438,7 +438,7 @@ async def test_a_peer_that_leaves_at_any_point(
 
 
 async def test_a_handshake_that_never_ends_is_cut_off(contexts: Contexts) -> None:
-    # A ClientHello of 100 KB, in records of 1 KB: OpenSSL alone would take it.
+    # A ClientHello of 100 KB, in records of 1 KB, which OpenSSL alone would accept.
     line = Line()
     message = b"\x01" + (100_000).to_bytes(3, "big") + b"\x03\x03" + b"\0" * 100_000
     for at in range(0, len(message), 1000):
@@ -481,7 +481,7 @@ async def test_a_peer_that_is_lost_before_its_alert(contexts: Contexts) -> None:
         await TlsWire(line, contexts.server).handshake()
 
 
-# Sending: what was not reported is presented again.
+# Sending: bytes that were not reported as sent are presented again.
 
 
 async def send_all(wire: Wire, data: bytes) -> None:
@@ -502,7 +502,7 @@ async def test_every_size(contexts: Contexts, version: ssl.TLSVersion, size: int
     data = data[:size]
     line.sends = 0
     assert wire.send_nowait(data) == size
-    # As few calls of the system as there are chunks.
+    # One system call for each chunk, and no more.
     assert line.sends == -(-size // CHUNK_BYTES)
     assert peer.decrypt(line.take()) == data
 
@@ -528,7 +528,7 @@ async def test_sent_is_what_the_peer_can_read(
         out += len(cipher)
         got += peer.decrypt(cipher)
         waiting = wire._waiting_bytes()
-        # Never more than the peer can have; and never all of it while some waits here.
+        # Nothing counts as sent before it is out, and never all of it while some bytes wait here.
         assert done <= out
         if waiting:
             assert done < end
@@ -552,7 +552,7 @@ async def test_a_slow_peer_shows_progress(contexts: Contexts, step: int) -> None
         line.room = step
         sent = wire.send_nowait(data[done:])
         done += sent
-        # A record says nothing of the first bytes of its overhead; then each counts.
+        # The first bytes of a record are overhead, which is no progress; later each byte counts.
         barren = 0 if sent else barren + step
         assert barren <= 4 * 32
         got += peer.decrypt(line.take())
@@ -605,7 +605,7 @@ async def test_one_wait_is_followed_by_a_burst_and_not_by_all(contexts: Contexts
 
 
 async def test_small_progress_is_waited_for(contexts: Contexts) -> None:
-    # The overhead of the record is no progress of the data.
+    # The overhead of a record is no progress of the data.
     wire, line, peer = await connected(contexts)
     line.room = 0
     results: list[int] = []
@@ -737,7 +737,7 @@ async def test_the_end(contexts: Contexts, version: ssl.TLSVersion, polite: bool
     assert await wire.receive_some(100) == b"last"
     assert await wire.receive_some(100) == b""
     assert await wire.receive_some(100) == b""
-    # Half of it is still open.
+    # One direction is still open.
     assert wire.send_nowait(b"still there") == 11
     assert peer.decrypt(line.take()) == b"still there"
 
@@ -768,7 +768,7 @@ async def test_a_forged_record_ends_it_and_what_came_before_counts(
     with pytest.raises(trio.BrokenResourceError, match=r"TLS broke: [a-z ]*bad"):
         await wire.receive_some(100)
     await expect_broken(wire)
-    # It was told by an alert.
+    # The peer sent an alert.
     peer.incoming.write(line.take())
     with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
         peer.tls.read(1)
@@ -791,7 +791,7 @@ async def test_a_flood_without_data_is_cut_off(contexts: Contexts) -> None:
         await wire.receive_some(100)
     assert scope.cancelled_caught
     assert line.inbox == []
-    # A byte of data, and it may begin anew.
+    # After a byte of data, the count begins anew.
     wire._ssl = real
     line.give(peer.encrypt(b"x"))
     assert await wire.receive_some(100) == b"x"
@@ -803,9 +803,9 @@ async def test_a_flood_without_data_is_cut_off(contexts: Contexts) -> None:
 
 
 class Hungry:
-    """OpenSSL with a peer that sends key updates: they are eaten, and nothing comes of them.
+    """OpenSSL with a peer that sends key updates, which are consumed without any data.
 
-    Python's client cannot send any, so this is played.
+    Python's client cannot send any, so this class simulates one.
     """
 
     def __init__(self, real: ssl.SSLObject, incoming: ssl.MemoryBIO) -> None:
@@ -820,7 +820,7 @@ class Hungry:
 
 
 class Answering:
-    """OpenSSL with a peer that makes it say something at each read, by key updates, say."""
+    """OpenSSL with a peer whose bytes need an answer at each read, such as key updates."""
 
     def __init__(self, real: ssl.SSLObject, outgoing: ssl.MemoryBIO, answer: bytes) -> None:
         self.real, self.outgoing, self.answer = real, outgoing, answer
@@ -851,7 +851,7 @@ async def test_answers_go_out_at_once_if_they_can(contexts: Contexts) -> None:
 
 @pytest.mark.parametrize("waiting", [b"", bytes(CHUNK_BYTES)], ids=["nothing", "data"])
 async def test_answers_that_nobody_reads_end_it(contexts: Contexts, waiting: bytes) -> None:
-    """Data that waits to be sent is no unread answer: the bound is the same with it."""
+    """Data that waits to be sent is not an unread answer, so the bound stays the same."""
     wire, line, peer, _ = await updating(contexts, b"a" * 1000)
     line.room = 0
     assert wire.send_nowait(waiting) == 0
@@ -873,7 +873,7 @@ async def test_answers_wait_for_data_that_is_under_way(contexts: Contexts, size:
         await wait_all_tasks_blocked()
         updates.answer = b"<answer>"
         line.inbox.append(peer.encrypt(b"data"))
-        line.room = 10_000  # the writer does not know yet
+        line.room = 10_000  # the writer does not know it yet
         assert await wire.receive_some(100) == b"data"
         assert line.out == b""
         line.change()
@@ -908,7 +908,7 @@ async def test_the_reader_sends_along_what_waited(contexts: Contexts) -> None:
     line.give(peer.encrypt(b"x"))
     assert await wire.receive_some(100) == b"x"
     assert line.out.endswith(b"<answer>")
-    # All is out, and is now reported, by whichever way it is asked for.
+    # All bytes are sent, and now reported by either way to ask.
     with assert_checkpoints():
         assert await wire.wait_sent(b"data") == 4
     assert peer.decrypt(line.take()[: -len(b"<answer>")]) == b"data"
@@ -923,13 +923,13 @@ async def test_answers_on_a_lost_wire(contexts: Contexts) -> None:
         await wire.receive_some(100)
 
 
-# The end of what we send.
+# The end of our output.
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_half_close(contexts: Contexts, version: ssl.TLSVersion) -> None:
     wire, line, peer = await connected(contexts, version)
-    # Data of the peer lies about in all stages: it must survive that OpenSSL looks for an end.
+    # Data of the peer waits in all stages, and must survive OpenSSL's search for an end.
     big = peer.encrypt(b"b" * 50_000)
     line.give(big[:-5])
     assert await wire.receive_some(10) == b"b" * 10
@@ -977,7 +977,7 @@ async def test_half_close_sends_what_is_encrypted_first(contexts: Contexts) -> N
     assert peer.decrypt(line.take()) == b"x" * 100
 
 
-# Real sockets, streams, and clients that we did not write.
+# Real sockets and streams, and foreign clients.
 
 
 @asynccontextmanager
@@ -1051,10 +1051,10 @@ async def test_trios_own_tls_over_a_memory_stream(contexts: Contexts) -> None:
     assert got == data
 
 
-# The words for the log.
+# The texts for the log.
 
 
 def test_reasons_without_a_reason() -> None:
     error: Any = ssl.SSLError(1, "boom")
-    error.reason = None  # as OpenSSL leaves it for what is an error of its error handling
+    error.reason = None  # as OpenSSL does for failures of its own error handling
     assert explain(error) == "OpenSSL gives no reason"

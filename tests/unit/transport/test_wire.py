@@ -172,7 +172,7 @@ async def test_loopback_is_recognised(host: str) -> None:
 
 
 class FarSocket(trio.socket.SocketType):
-    """A connected socket whose peer is where the test says."""
+    """A connected socket whose peer has an address chosen by the test."""
 
     type = socket.SOCK_STREAM
 
@@ -180,7 +180,7 @@ class FarSocket(trio.socket.SocketType):
         self.peer = peer
 
     def setsockopt(self, *_: object) -> None:
-        """Take any option."""
+        """Accept any option."""
 
     def getpeername(self) -> object:
         if isinstance(self.peer, OSError):
@@ -208,7 +208,7 @@ class Plain(trio.abc.Stream):
 
 
 class Around(Plain):
-    """A stream around something, of which it tells nothing but what it is around."""
+    """A stream around another one, with no other attribute."""
 
     def __init__(self, inner: object) -> None:
         super().__init__()

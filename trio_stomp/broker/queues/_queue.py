@@ -76,8 +76,9 @@ class Queue:
     last_served: Consumer | None = None
     """The consumer served last. Round-robin continues after it."""
     _sweep_at: float = NEVER
+    """When the next sweep for expired messages is due, in seconds of the broker's clock."""
     _sweep_day_s: float = NEVER
-    """As ``_sweep_at``, by the time of day."""
+    """The time of day at which it is due, for messages that expire by the wall clock."""
 
     def __attrs_post_init__(self) -> None:
         self.groups = Groups(self.host.memory)

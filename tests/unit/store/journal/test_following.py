@@ -1,4 +1,4 @@
-"""A journal that follows another store knows at any time what it would find after a restart."""
+"""A journal that follows another store knows at any time what a restart would recover."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -84,7 +84,7 @@ def test_damage_to_a_copy_takes_nothing_from_its_original(directory: str) -> Non
 def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(
     disk: Disk, directory: str, is_synced
 ) -> None:
-    """Unless it is known to have been on the disk: then it is damage, and costs no more than it."""
+    """An end known to have been on the disk is damage, and only the damaged record is lost."""
     store, _ = open_store(directory, disk, BIG)
     store.append([Turn([Put("a", 1, b"", [b"one"]), Keep("k", "1")])], 0)
     (path,) = segments(disk)
@@ -106,7 +106,7 @@ def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(
             assert recovered.notes == []
             assert found[5] == b"five"
             assert len(found.keys() - {1, 2, 3, 4, 5}) == 0
-            # One record is hit: the transaction, or a message, or a setting, or none.
+            # One record is damaged: the transaction, or a message, or a setting, or none.
             assert len({2, 3, 4} - found.keys()) <= 2
         else:
             assert found == {1: b"one"}
@@ -118,7 +118,7 @@ def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(
 
 
 def test_a_failed_write_that_lies_behind_the_end_is_nothing(disk: Disk, directory: str) -> None:
-    """A longer batch failed, a shorter one followed, and the cut between them never came."""
+    """A longer batch failed, a shorter one followed, and the truncation between them was lost."""
     store, _ = open_store(directory, disk, BIG)
     commit = store.append([Turn([Put("a", 1, b"", [b"one"])])], 0)
     disk.fail("write", errno.ENOSPC)
@@ -156,7 +156,7 @@ def test_a_store_that_was_closed_says_so_and_its_last_batch_is_no_less_than_othe
 
 
 def test_many_segments_that_die_at_once_hold_nobody_up(disk: Disk, directory: str) -> None:
-    """Each deletion waits for the disk: with an append come two, whatever there is to delete."""
+    """Each deletion waits for the disk, so one append makes two, however many are due."""
     store, _ = open_store(directory, disk, 4096)
     commit, count = 0, 60
     for id in range(1, count + 1):
@@ -175,12 +175,12 @@ def test_many_segments_that_die_at_once_hold_nobody_up(disk: Disk, directory: st
 
 
 def test_a_start_that_fails_forgets_no_number(disk: Disk, directory: str) -> None:
-    """A journal of one empty file: only its header knows the last commit and id."""
+    """In a journal of one empty file, only the header has the last commit and id."""
     store, _ = open_store(directory, disk, 4096)
     commit = store.append([Turn([Put("a", 1, b"", [bytes(5000)])])], 0)
     commit = store.append([Turn([Done([1])])], commit)
     store.close()
-    for _ in range(2):  # as many starts as it takes to free what is dead
+    for _ in range(2):  # the number of starts that free all dead records
         store, recovered = open_store(directory, disk, 4096)
         commit = store.append([Turn([Done([1])])], recovered.commit)
         store.close()

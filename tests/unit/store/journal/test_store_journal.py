@@ -1,4 +1,4 @@
-"""The journal where the disk fails, is full, or shall not be filled for ever."""
+"""The journal when the disk fails or is full, and when it must not grow for ever."""
 
 import errno
 import random
@@ -49,7 +49,7 @@ def turn(*records: object, urgent: bool = True) -> Turn:
 
 
 def reopen(directory: str, disk: Disk, store: JournalStore) -> list[int]:
-    """The ids of place a, after a restart."""
+    """Return the ids of place a after a restart."""
     store.close()
     assert not disk.open_files
     store, recovered = open_store(directory, disk)
@@ -117,7 +117,7 @@ def test_a_failed_sync_loses_only_what_was_refused(disk: Disk, directory: str) -
 
 
 def test_stream_messages_are_not_also_in_memory(store: JournalStore) -> None:
-    # A broker that nobody uses writes its statistics, which nobody waits for, day and night.
+    # An idle broker writes its statistics, which nobody waits for, day and night.
     store.append([turn(Begin("s", "e"))], 0)
     bodies = [bytes([number]) * 99 for number in range(9)]
     before = [sys.getrefcount(body) for body in bodies]
@@ -360,7 +360,7 @@ def test_failure_during_compaction_is_harmless(
 
 def test_reader_finds_records_moved_meanwhile(store: JournalStore, disk: Disk) -> None:
     commit = store.append([turn(put(1))], 0)
-    # The segment goes between the look into the index and the opening of the file.
+    # The segment is deleted between the look into the index and the opening of the file.
     before = {name: file for name, file in disk.files.items() if "/journal/" in name}
     opened = disk.open
 

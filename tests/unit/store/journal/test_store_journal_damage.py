@@ -1,4 +1,4 @@
-"""Damage: files that are too short, bits that flipped, files that are missing or not ours."""
+"""Damage: truncated files, flipped bits, missing files, files of others."""
 
 import random
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from trio_stomp.store.journal._shared import Shared
 
 
 def write_journal(directory: str, turns: Sequence[Turn], segment_bytes: int = BIG) -> Disk:
-    """A journal's files, with one batch a turn."""
+    """Return a journal's files, with one batch for each turn."""
     disk = Disk()
     store, recovered = open_store(directory, disk, segment_bytes)
     for commit, turn in enumerate(turns, recovered.commit):
@@ -100,7 +100,7 @@ def test_any_flipped_bit_harms_only_what_it_hits(directory: str) -> None:
         lines, found = look_at(broken, path) if bit % 5 else open_and_look(directory, broken)
         assert lines, bit
         assert any("/damaged/" in name for name in broken.files)
-        # 2 was finished with: if the record that says so was hit, it is back, as it was.
+        # 2 was done: if the record that says so is damaged, it is back, unchanged.
         found.pop(2, None)
         assert whole.items() >= found.items()
         lost = whole.keys() - found.keys()
@@ -210,7 +210,7 @@ def test_damage_in_the_middle_is_set_aside_once_or_reported(directory: str) -> N
 
 @pytest.fixture
 def four_files(directory: str) -> Disk:
-    """A journal of four files, with eleven batches."""
+    """Return a journal of four files, with eleven batches."""
     turns = [Turn([Put("a", id, b"", [bytes(1500)])]) for id in range(1, 12)]
     disk = write_journal(directory, turns, 4096)
     assert len(segments(disk)) == 4
@@ -322,7 +322,7 @@ def test_reported_and_set_aside_damage_is_bounded(directory: str) -> None:
 def test_a_copy_of_what_is_damaged_stays_out_where_its_neighbours_are_whole(
     store: JournalStore, disk: Disk, directory: str
 ) -> None:
-    """The copying was cut off by a crash; the original segment is still there, and damaged."""
+    """A crash interrupted the copying; the original segment is still there, and damaged."""
     bodies = [b"%d" % id * 50 for id in range(1, 6)]
     commit = store.append([Turn([Put("a", 1, b"", bodies)])], 0)
     (first,) = segments(disk)

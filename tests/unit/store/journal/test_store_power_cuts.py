@@ -1,4 +1,4 @@
-"""A journal with streams after a power cut: what was promised is there, and units are whole."""
+"""A journal with streams after a power cut: promises are kept, and units are whole."""
 
 import copy
 import random
@@ -67,7 +67,7 @@ def killed_disks(directory: str, seed: int, share: float) -> Iterator[Disk]:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_records_visible_after_a_kill_survive_a_power_cut(directory: str, seed: int) -> None:
-    """Recovery shows what was written, though nobody had waited for the disk."""
+    """Recovery returns what was written, though nothing had waited for the disk."""
     chance, unsynced = random.Random(seed), 0
     for disk in killed_disks(directory, seed, 0.1):
         unsynced += any(f.changes for p, f in disk.files.items() if "/streams/" in p)
@@ -135,7 +135,7 @@ def test_settings_that_were_promised_survive_a_power_cut(directory: str, seed: i
 
 
 def test_nothing_comes_back_when_old_files_are_deleted(directory: str) -> None:
-    """A file's removal may be lost; then what finished with its messages must still be there."""
+    """The removal of a file may be lost; the records that ended its messages must remain."""
     chance, disk = random.Random(7), Disk()
     cuts: list[tuple[Disk, set[int]]] = []
     finished: set[int] = set()

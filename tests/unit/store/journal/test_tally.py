@@ -57,7 +57,7 @@ def test_ids_of_copies_are_distinguished() -> None:
 
 
 def test_copies_of_what_still_lives_are_charged_as_before(tmp_path: Path) -> None:
-    """The cleaner writes what lives in an old segment into a new one, without its neighbours."""
+    """The cleaner copies the live records of an old segment into a new one."""
     options = JournalOptions(segment_bytes=4096)
     store = JournalStore(str(tmp_path), options=options)
     commit = store.recover(lambda done, size: None).commit

@@ -1,4 +1,4 @@
-"""A stream whose disk fails or crashes at any step: what was promised is there."""
+"""A stream whose disk fails or crashes at any step keeps its promises."""
 
 from itertools import count, product
 
@@ -45,7 +45,7 @@ class Life:
     failed: int = 0
 
     def live(self) -> None:
-        """Everything that can be done to a log, several times."""
+        """Do every operation of a log, several times."""
         log = make_log(self.disk)
         self.is_begun = True
         for turn in range(14):
@@ -62,7 +62,7 @@ class Life:
         assert read_all(log) == expected(log.state().first, self.committed)
 
     def commit(self, log: StreamLog, turn: int) -> None:
-        """Until it succeeds; what was undone must not come back."""
+        """Retry until it succeeds; undone content must not come back."""
         body = b"undone %d"
         while True:
             log.mark()
@@ -91,7 +91,7 @@ class Life:
 
 
 def check_promises(life: Life, after: DiskFake) -> None:
-    """After a crash all that was promised is there, and nothing that was undone."""
+    """Check that after a crash everything promised is there, and nothing undone."""
     log = StreamLog.open(DIRECTORY, after, 400) if DIRECTORY in after.directories else None
     if log is None:
         assert not life.is_begun

@@ -1,4 +1,4 @@
-"""A stream whose files are torn or altered: nothing altered is served, and no more is lost."""
+"""A stream with torn or altered files serves nothing altered, and loses nothing else."""
 
 from collections.abc import Iterator
 
@@ -81,7 +81,7 @@ def test_an_end_that_was_never_written_is_cut(disk: DiskFake, log: StreamLog, si
 
 
 def check_damaged(disk: DiskFake, lost: set[int], next: int) -> None:
-    """Open, read, and go on: all that was not hit is there, and no offset comes twice."""
+    """Open, read, and append: undamaged messages are there, and no offset is used twice."""
     log = open_log(disk)
     state = log.state()
     found = read_all(log)

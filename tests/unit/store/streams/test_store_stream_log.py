@@ -1,4 +1,4 @@
-"""A stream's files: what comes back from where, what is dropped, compressed, undone and found."""
+"""A stream's files: reading, trimming, compressing, undoing and finding."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_an_offset_that_is_not_the_next_is_refused(disk: DiskFake, log: StreamLo
 
 
 def test_a_body_cannot_pass_for_a_record(disk: DiskFake) -> None:
-    """A record of another file has another marker: nobody knows that of this one."""
+    """A record copied from another file has the wrong marker, and is ignored."""
     other = make_log(disk)
     commit(other, 3)
     record = bytes(disk.files[disk.paths(".log")[0]].durable)
@@ -284,7 +284,7 @@ def test_a_file_that_is_gone_is_an_error(disk: DiskFake, log: StreamLog) -> None
 
 
 def test_all_goes_on_at_once(tmp_path: Path) -> None:
-    """One appends, one compresses, one trims what was read; two read from the beginning."""
+    """One thread appends, one compresses, one trims, and two read from the beginning."""
     log = StreamLog.create(f"{tmp_path}/x", OsFiles(), NAME, EPOCH, 2000)
     total, failures = 3000, []
 

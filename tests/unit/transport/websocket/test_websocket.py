@@ -22,7 +22,7 @@ steady = settings(derandomize=True, deadline=None, max_examples=150)
 
 
 def client_frame(first: int, payload: bytes = b"", *, mask: bytes | None = MASK) -> bytes:
-    """A frame by its first byte, right or wrong."""
+    """Return a frame with a first byte, valid or not."""
     return ws(first & 15, payload, fin=first > 127, rsv=first >> 4 & 7, mask=mask)
 
 
@@ -161,7 +161,7 @@ def test_small_whole_messages_do_without_wsproto(frame: bytes, fast: bool) -> No
 
 @pytest.mark.covers("W20", "X04")
 def test_text_is_checked_message_by_message_among_binary_ones() -> None:
-    # Binary that is no UTF-8, in all header forms, before and behind the text at fault.
+    # Binary data that is not UTF-8, in all header forms, before and after the faulty text.
     before = client_frame(0x82, b"\xff" * 200) + client_frame(0x81, "é".encode() * 100)
     behind = client_frame(0x82, b"\xff")
     codec = make_codec()
@@ -248,7 +248,7 @@ def test_message_limit_counts_all_fragments() -> None:
     codec = make_codec(10)
     begin = client_frame(0x02, b"12345")
     assert codec.receive_data(begin + client_frame(0x00, b"67890")) == b"1234567890"
-    # Control frames are no part of the message, and the next message starts from nothing.
+    # Control frames are not part of the message, and the next message starts afresh.
     codec.receive_data(client_frame(0x89, b"x" * 100) + client_frame(0x80))
     assert codec.receive_data(begin + client_frame(0x00, b"6789")) == b"123456789"
     assert codec.closed is None
@@ -301,7 +301,7 @@ def test_our_close_is_sent_once_and_ends_with_the_answer() -> None:
     codec.receive_data(client_frame(0x89, b"before"))
     farewell = codec.close(1008, "slow-consumer")
     assert server_events(farewell) == [CloseConnection(code=1008, reason="slow-consumer")]
-    assert codec.take_replies() == b""  # nothing follows a Close, the pong neither
+    assert codec.take_replies() == b""  # nothing follows a Close, not even a Pong
     assert codec.close(1008, "slow-consumer") == b""
     assert codec.ping(b"") == b""
     assert codec.closed is None
@@ -352,7 +352,7 @@ cut_lists = st.lists(st.integers(0, 1 << 20), max_size=12)
 
 
 def encoded(messages: list[tuple[Sequence[bytes | str], list[Ping | Pong]]]) -> Iterator[bytes]:
-    """Each message in its fragments, the control frames after the first of them."""
+    """Return the fragments of each message, with the control frames after the first one."""
     client = Connection(ConnectionType.CLIENT)
     for parts, between in messages:
         for number, part in enumerate(parts, 1):
@@ -442,7 +442,7 @@ def test_right_and_wrong_frames_end_as_wsproto_says(frames: list[bytes], cuts: l
 
 
 def calls_made(data: bytes, step: int) -> int:
-    """Count the calls, Python's and C's, that it takes to feed ``data`` in steps."""
+    """Count the calls, Python's and C's, for feeding ``data`` in steps."""
     codec = make_codec()
     calls = 0
 
@@ -479,7 +479,7 @@ def test_work_is_linear_whatever_the_chunks(make: Callable[[int], bytes]) -> Non
 
 
 def test_buffer_never_exceeds_one_small_frame() -> None:
-    # With this bound, and a bytearray that grows in place, no byte is copied again and again.
+    # With this bound and a bytearray that grows in place, no byte is copied repeatedly.
     codec = make_codec()
     data = client_frame(0x82, b"x" * MAX_WHOLE_BYTES) + client_frame(0x82, b"x" * 40_000)
     held = None
@@ -495,5 +495,5 @@ def test_buffer_never_exceeds_one_small_frame() -> None:
 def test_unmasking_is_once_for_all_frames_of_a_read() -> None:
     frames = [client_frame(0x82, b"%d" % n) for n in range(1000)]
     one, thousand = calls_made(frames[0], 1 << 20), calls_made(b"".join(frames), 1 << 20)
-    # Two appends for each frame, and nothing else that is a call.
+    # Two appends for each frame, and no other call.
     assert thousand - one <= 2 * 2 * 1000

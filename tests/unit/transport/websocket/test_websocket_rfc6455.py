@@ -1,6 +1,6 @@
 """RFC 6455, case by case: framing, pings, reserved bits, opcodes, fragments, masks.
 
-The sections are those of the Autobahn test suite, of which these are our own re-statement:
+The sections are those of the Autobahn test suite, restated here:
 1 framing, 2 pings and pongs, 3 reserved bits, 4 opcodes, 5 fragmentation, and masking, which that
 suite leaves to its own client. UTF-8 (6) is in ``test_websocket_rfc6455_text``, closing (7) in
 ``..._close``, limits (9, 10) and compression (12, 13) in ``..._limits``. STOMP rides inside: data
@@ -66,13 +66,13 @@ class Case:
 
 
 A, B, RAW = send(b"first"), send(b"second"), send(b"\xfe\xff")
-PING_BEHIND = ws(PING, b"behind")  # whose pong would tell that reading went on
+PING_BEHIND = ws(PING, b"behind")  # a Pong would show that reading continued
 
 
 def dead(name: str, covers: str, *frames: bytes) -> list[Case]:
-    """Frames that end the connection: alone, and between data that gets through and what must not.
+    """Return cases of frames that end the connection, alone and between other frames.
 
-    Autobahn asks for both: the message before is echoed, the ping behind is not answered.
+    Autobahn checks both: the message before is echoed, the ping after is not answered.
     """
     return [
         Case(f"{name}-alone", covers, frames, code=1002),
@@ -227,7 +227,7 @@ PARAMETERS = [
 
 
 def check_pongs(pongs: tuple[bytes, ...], case: Case, *, is_read_for_itself: bool) -> None:
-    """All are answered; of several in one read the last, perhaps alone (section 5.5.3)."""
+    """All are answered; of several in one read perhaps only the last (section 5.5.3)."""
     if is_read_for_itself:
         assert pongs == case.pongs
         return
@@ -258,7 +258,7 @@ def test_ids_of_cases_are_unique() -> None:
 
 @pytest.mark.parametrize("case", PARAMETERS)
 async def test_case_on_a_connection(autojump_clock, case: Case) -> None:
-    """The whole broker: what got through is echoed, what broke a rule ends in Close and EOF."""
+    """A whole broker echoes valid data, and ends with Close and EOF after a broken rule."""
     whole = b"".join(case.frames)
     small = pieces(whole, 1 if len(whole) < 300 else 5000)
     async with open_dial(**QUIET) as dial:
@@ -268,7 +268,7 @@ async def test_case_on_a_connection(autojump_clock, case: Case) -> None:
             if case.code is None:
                 await socket.send(ws(PING, b"the end"))
                 await socket.until(lambda it: it.pongs[-1:] == (b"the end",))
-                expected = len(sent_bodies(case.data))  # a pong may overtake what is dispatched
+                expected = len(sent_bodies(case.data))  # a Pong may overtake dispatched data
                 await socket.until(lambda it: len(it.bodies) >= expected)  # noqa: B023
                 pongs = socket.pongs[:-1]
             else:
@@ -285,7 +285,7 @@ async def test_case_on_a_connection(autojump_clock, case: Case) -> None:
 
 @pytest.mark.parametrize("case", [each for each in PARAMETERS if each.id in REPRESENTATIVE])
 async def test_representative_cases_over_real_sockets(case: Case) -> None:
-    """Here a farewell could be lost to a reset: the broker closes with bytes unread."""
+    """A reset could destroy the farewell here, since the broker closes with unread bytes."""
     async with open_dial(TCP, **QUIET) as dial:
         for chunks in (case.frames, [b"".join(case.frames) + ws(PING, b"x" * 100) * 500]):
             if case.code is None and len(chunks) == 1:

@@ -29,7 +29,7 @@ from trio_stomp.transport import WebSocketCodec
 KOSME = "κόσμε".encode()
 A = send(b"first")
 
-# 7.7 and 7.9; 1012 and 1013 are IANA's, and what this broker itself says.
+# 7.7 and 7.9; 1012 and 1013 are registered with IANA, and used by this broker.
 _BY_PROTOCOL = (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013)
 MAY_BE_SENT = (*_BY_PROTOCOL, 3000, 3001, 3999, 4000, 4999)
 MUST_NOT_BE_SENT = (0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535)
@@ -120,7 +120,7 @@ def test_incomplete_frame_is_not_awaited() -> None:
 @pytest.mark.covers("W17", "W21", "X10")
 @pytest.mark.parametrize("reason", CloseReason, ids=lambda reason: reason.text)
 def test_each_close_of_ours_is_one_that_a_peer_may_answer_in_kind(reason: CloseReason) -> None:
-    """Many answer a Close with its own code: then that must not be an error of theirs."""
+    """Many peers answer a Close with its own code, which must not be an error of theirs."""
     codec = WebSocketCodec(max_message_bytes=1000)
     ((first, payload),) = server_frames(codec.close(reason.websocket_code, reason.text))
     assert (first, payload) == (0x88, close_body(reason.websocket_code, reason.text.encode()))
@@ -179,7 +179,7 @@ async def test_a_close_is_answered_and_then_the_broker_ends_the_stream(
 async def test_a_frame_that_a_close_cuts_in_half_is_no_frame(
     autojump_clock, dial: Dial, cut: int
 ) -> None:
-    """7.1.5: the rest of a fragmented message behind the Close does not count."""
+    """The rest of a fragmented message after the Close does not count (7.1.5)."""
     watcher, socket = await open_session(dial), await open_session(dial)
     first, rest = ws(TEXT, A[:cut], fin=False), ws(CONTINUATION, A[cut:])
     await socket.send(first + ws(CLOSE, close_body(1000)) + rest)
@@ -213,7 +213,7 @@ async def test_our_close_waits_for_its_answer_in_bounds_whatever_comes(
         assert waited < 0.2 if answer == "close" else waited < 3.3
         assert (answer == "close") == (waited < 0.2)
         with trio.move_on_after(1):
-            await socket.until_end()  # fails if anything came behind our Close
+            await socket.until_end()  # fails if anything followed our Close
 
 
 @pytest.mark.covers("W17")
@@ -233,7 +233,7 @@ async def test_a_half_frame_and_a_hang_up_harm_nobody(
 
 @pytest.mark.covers("W17", "W18")
 async def test_a_close_over_a_real_socket_is_answered_though_more_comes() -> None:
-    """The kernel would send a reset, and eat our Close, if unread bytes were there at the end."""
+    """With unread bytes at the end, the kernel would send a reset and drop our Close."""
     async with open_dial(TCP, **QUIET) as dial:
         for _ in range(5):
             socket = await open_session(dial)

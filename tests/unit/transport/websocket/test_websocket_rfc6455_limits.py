@@ -1,8 +1,8 @@
 """RFC 6455 section 10.4 and RFC 7692, case by case: large, many, too large, and compressed.
 
-Sections 9 and 10 (limits, performance), 12 and 13 (compression) of the Autobahn suite. Where that
-measures time, this counts calls; compression is never agreed to, so its cases come down to that,
-and to a reserved bit that nobody may set. There is nothing to inflate, hence no bomb.
+Sections 9 and 10 (limits, performance), 12 and 13 (compression) of the Autobahn suite. It measures
+time; these tests count calls. The broker never agrees to compression, so its cases check only that,
+and that the reserved bit is refused. Nothing is inflated, so there can be no zip bomb.
 """
 
 import zlib
@@ -99,7 +99,7 @@ def test_9_7_a_thousand_messages(opcode: int, filler: bytes, size: int) -> None:
     ],
 )
 def test_meaningless_frames_cost_in_proportion(unit: bytes) -> None:
-    """A flood of the smallest frames there are: work in proportion to the bytes, never more."""
+    """In a flood of the smallest frames, the work is in proportion to the bytes."""
 
     def work(count: int) -> int:
         chunks = pieces(unit * count, 1460)
@@ -109,7 +109,7 @@ def test_meaningless_frames_cost_in_proportion(unit: bytes) -> None:
 
 
 def test_an_endless_message_of_empty_fragments_is_of_no_use() -> None:
-    """No byte of payload, so no limit is ever passed: but nothing piles up either."""
+    """Without payload no limit is ever exceeded, but nothing accumulates either."""
     codec = WebSocketCodec(max_message_bytes=1000)
     codec.receive_data(ws(TEXT, fin=False))
     empty = ws(CONTINUATION, fin=False) * 1000
@@ -151,7 +151,7 @@ def test_the_limit_of_a_message(opcode: int, filler: bytes, limit: int, how: str
 
 @pytest.mark.covers("W22")
 async def test_the_limit_of_a_message_on_a_connection(autojump_clock) -> None:
-    """It is the largest frame that STOMP may have; the next byte is refused unread."""
+    """It is the largest frame that STOMP allows; the next byte is refused unread."""
     limits = {"max_body_bytes": 1000, "max_header_block_bytes": 1000}
     async with open_dial(**QUIET, **limits) as dial:
         for size in (3000, 3001):
@@ -216,7 +216,7 @@ async def test_no_compression_is_ever_agreed_to(autojump_clock, dial: Dial, offe
 
 
 def deflated(data: bytes) -> bytes:
-    """As a client of RFC 7692 would send it."""
+    """Deflate data as a client of RFC 7692 would."""
     packer = zlib.compressobj(9, wbits=-15)
     return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)[:-4]
 

@@ -1,8 +1,8 @@
 """RFC 6455 section 8.1, case by case: text is UTF-8 as a whole (section 6 of the Autobahn suite).
 
-Data that is handed on at once may be wrong only further on, so a WebSocket fails as early as a
-frame can be judged: a fragment when it has come, a large frame as it comes. A small frame is judged
-when it is whole, which that suite calls "non-strict"; the RFC asks for no more.
+Text may become invalid only after valid parts were passed on, so a WebSocket fails as early as a
+frame can be checked: a fragment when it is complete, a large frame as it arrives. A small frame is
+checked when it is complete, which that suite calls "non-strict"; the RFC requires no more.
 """
 
 from itertools import pairwise
@@ -99,13 +99,13 @@ def by_id(texts: dict[str, bytes]) -> list[object]:
 
 
 def all_ways(text: bytes) -> list[list[bytes]]:
-    """One frame; a fragment for each octet; two fragments, cut at every place."""
+    """Yield one frame; a fragment for each octet; two fragments, split at every octet."""
     ways = [[ws(TEXT, text)], fragments(TEXT, [*octets(text), b""])]
     return ways + [fragments(TEXT, [text[:cut], text[cut:]]) for cut in range(len(text) + 1)]
 
 
 def test_the_table_is_what_python_says_too() -> None:
-    """A typing error here would test nothing."""
+    """A typing error here would make the tests pass without testing anything."""
     for text in VALID.values():
         text.decode()
     for text in INVALID.values():
@@ -179,7 +179,7 @@ def test_a_control_frame_between_two_halves_of_a_character_harms_nothing() -> No
 
 BAD_STARTS = {
     "beyond": b"\xf4\x90",
-    "surrogate": SURROGATE,  # Python judges it by its third octet
+    "surrogate": SURROGATE,  # Python decides at the third octet
     "overlong": b"\xe0\x80",
     "continuation": b"\x80",
     "impossible": b"\xff",
@@ -189,7 +189,7 @@ BAD_STARTS = {
 @pytest.mark.covers("W20")
 @pytest.mark.parametrize("bad", by_id(BAD_STARTS))
 def test_6_4_1_fragments_fail_with_the_one_that_is_wrong(bad: bytes) -> None:
-    """Not with the end of the message, which may never come."""
+    """It fails at once, not at the end of the message, which may never come."""
     codec = WebSocketCodec(max_message_bytes=1000)
     assert codec.receive_data(ws(TEXT, KOSME, fin=False)) == KOSME
     assert codec.closed is None
