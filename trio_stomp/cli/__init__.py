@@ -1,8 +1,8 @@
 """The command line: ``python -m trio_stomp``, or ``trio-stomp``.
 
-Handles: commands and their help; a broker's options, generated from ``config``; the options of the
-seeds' command lines; logging, signals, and the set-up of a broker's process; tools that use and
-operate a running broker.
+Handles: commands and their help; a broker's options, generated from ``config``; the options of
+stompserver's and stompica's command lines; logging, signals, and the set-up of a broker's process;
+tools that use and operate a running broker.
 
 Does not handle: the broker itself (``server``), or the meaning of options (their own floors).
 """

@@ -1,4 +1,4 @@
-"""Parsing a command line into ``Arguments``: options, aliases, and the words of the seeds."""
+"""Parsing a command line into ``Arguments``: options, aliases, and stompica's words."""
 
 import argparse
 import os
@@ -29,7 +29,7 @@ from trio_stomp.config import (
 PROGRAM = "trio-stomp"
 OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
 
-# Short flags of stompserver, and names that users of the seeds know.
+# Short flags of stompserver, and names of stompica.
 ALIASES = {
     "host": ("-b",),
     "port": ("-p",),

@@ -44,7 +44,7 @@ def snippet(address: str, login: str = "", scheme: str = "stomp") -> str:
     """Return a command that sends a message, without quotes, which a JSON log would escape.
 
     Args:
-      address: Where the broker listens.
+      address: The broker's address.
       login: The login options of the command; "" = none are needed.
       scheme: The scheme of the URL.
     """

@@ -108,7 +108,7 @@ MODULES = {
 }
 """The modules of commands that are not named after their command."""
 SHARED = ("_messages._send", "_manage._commands")
-"""Modules of several commands, which they are told."""
+"""Modules of several commands, whose functions take the command's name."""
 VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\

@@ -13,8 +13,8 @@ def time_of(text: str) -> float:
     """Return the seconds since 1970 of a time.
 
     Args:
-      text: ``@`` and seconds since 1970; a span such as ``10m``, so long ago; or ISO 8601, where
-        a time without a zone is local time.
+      text: ``@`` and seconds since 1970; a span before now, such as ``10m``; or ISO 8601, where a
+        time without a zone is local time.
 
     Raises:
       ValueError: it is none of these.
@@ -28,5 +28,5 @@ def time_of(text: str) -> float:
     except ValueError:
         raise ValueError(
             f"{text[:80]!r} is no time; write one like 2026-11-21T12:00:00Z, @SECONDS since 1970, "
-            "or a span such as 10m: so long ago"
+            "or a span before now, such as 10m"
         ) from None

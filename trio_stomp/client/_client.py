@@ -156,7 +156,7 @@ class Client:
             client is connected.
           offset: The start in a stream: a number, ``first``, ``last``, ``next`` or
             ``timestamp=S``.
-          on_stale: What ACK and NACK do for a message of an earlier connection: raise or ignore.
+          on_stale: The effect of ACK and NACK for a message of an earlier connection.
 
         Raises:
           OptionError: an argument is wrong.

@@ -53,7 +53,7 @@ class ClientEvent:
       kind: ``connected``; ``disconnected``; ``reconnecting``: the next attempt follows after
         ``delay_s``.
       attempt: The number of successive failures, from 1; 0 = none failed.
-      error: Why the connection ended or the attempt failed.
+      error: The cause of the end or the failure.
       headers: The headers of CONNECTED.
     """
 
@@ -108,7 +108,7 @@ class Core:
     _scope: Scope = field(init=False)
     is_leaving: bool = False
     _was_refused: bool = False
-    """Whether the ERROR that ended the connection was raised at the sender of its frame."""
+    """Whether the ERROR that ended the connection was raised to the sender of the refused frame."""
 
     def __attrs_post_init__(self) -> None:
         loop = self.loop

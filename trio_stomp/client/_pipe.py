@@ -86,7 +86,7 @@ class Pipe(Protocol):
     """
 
     on_reply: Callable[[], None]
-    """Called when the transport has bytes of its own to send, which the next ``send`` takes along.
+    """Called when the transport has control data, which the next ``send`` sends along.
     """
 
     async def send(self, data: bytes) -> None:

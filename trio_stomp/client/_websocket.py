@@ -61,7 +61,7 @@ class WebSocketPipe:
         return data
 
     def _contents(self) -> bytes:
-        """Return what the messages hold that have arrived, and note what else has."""
+        """Return the contents of received messages, and process control frames."""
         contents: list[bytes] = []
         for event in () if self._is_closed else self._protocol.events():
             if isinstance(event, BytesMessage):

@@ -38,7 +38,7 @@ def _content(path: str) -> str:
     try:
         return Path(path).read_text(encoding="latin-1") if path else ""
     except OSError:
-        return ""  # its option says so
+        return ""  # as its option documents
 
 
 def _digest(*parts: object) -> str:

@@ -1,4 +1,4 @@
-"""Pages and operations of a node with partitions: the owners of partitions answer.
+"""Pages and operations of a node with partitions, answered by the owners of partitions.
 
 A request is for the partition of its parameter ``partition``, else of the destination or message
 that it names, else for the first.
@@ -26,18 +26,18 @@ _NAMING = ("queue", "destination", "source")
 _NOT_PASSED_ON = frozenset(
     {b"origin", b"connection", b"authorization", b"cookie", b"content-length", b"expect"}
 )
-"""This node has checked who asks, and has read the body."""
+"""This node has authenticated the user, and has read the body."""
 
 
 def ask_owners(
     site: Site, placement: Placement, gates: Sequence[Gate], max_body_bytes: int
 ) -> None:
-    """Have the owners of partitions answer what concerns their figures and destinations.
+    """Have the owners of partitions answer requests about their figures and destinations.
 
     Args:
       site: The pages of the router.
-      placement: Which partition has a destination.
-      gates: The ways to the owners.
+      placement: The partition of each destination.
+      gates: The connections to the owners.
       max_body_bytes: The largest body of a request.
     """
     ask = partial(OwnersPage.of, placement, gates, max_body_bytes)

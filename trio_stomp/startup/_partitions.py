@@ -50,10 +50,10 @@ from trio_stomp.web import Site
 logger = logging.getLogger("trio_stomp")
 
 BALANCE_S = 3.0
-"""Interval at which a node looks whether it owns more partitions than others."""
+"""Interval at which a node compares the number of its partitions with others'."""
 ANSWERS_S = 0.5
 FLUSH_S = 2.0
-"""How long owners may take to read what clients sent to a node that stops."""
+"""Time limit for owners to read the frames of a stopping node's clients."""
 
 
 async def serve_partitions(
@@ -149,7 +149,7 @@ def _layout(settings: Settings) -> Layout:
 
 
 def _warn(address: str) -> None:
-    """Say that nodes pass messages on in the clear, if others can read them."""
+    """Warn if others can read the messages that nodes relay."""
     host = address.rpartition(":")[0].strip("[]")
     if not is_loopback(host):
         logger.warning(
@@ -167,7 +167,7 @@ class Front:
       settings: Of the node.
       embedding: With the entrances for clients.
       nodes: Those of the partitions, in order.
-      placement: Which partition has a destination.
+      placement: The partition of each destination.
     """
 
     settings: Settings
@@ -224,7 +224,7 @@ class Front:
 
 
 def front_settings(settings: Settings) -> Settings:
-    """Return the settings of the router: it stores nothing, and has no statistics of its own."""
+    """Return the settings of the router, which has neither a store nor statistics."""
     return evolve(
         settings,
         store=StoreOptions(),

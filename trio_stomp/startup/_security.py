@@ -23,7 +23,7 @@ class ListenAddress:
 
     Args:
       is_loopback: Whether only this machine can reach it.
-      is_secret: Whether it is encrypted already: a program's own TLS listener.
+      is_secret: Whether it is encrypted already, as a program's own TLS listener.
     """
 
     address: str

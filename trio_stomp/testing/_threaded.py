@@ -1,4 +1,4 @@
-"""A broker in a thread of its own, on a local port, for clients that do not use Trio."""
+"""A broker in a separate thread, on a local port, for clients that do not use Trio."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator

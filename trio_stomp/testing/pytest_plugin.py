@@ -68,7 +68,7 @@ async def stomp_broker(request: pytest.FixtureRequest) -> "AsyncIterator[TestBro
 
 @pytest.fixture
 def stomp_broker_port(request: pytest.FixtureRequest) -> "Iterator[ThreadedBroker]":
-    """Run a broker in a thread, on a port of its own, for clients that do not use Trio."""
+    """Run a broker in a thread, on a free port, for clients that do not use Trio."""
     from trio_stomp.testing import threaded_broker
 
     with threaded_broker(**options_of(request)) as broker:

@@ -18,7 +18,7 @@ _BOOT = "btime "
 
 
 def process_figures(open_files: int) -> Iterator[Metric]:
-    """Yield the kernel's figures of the process, or nothing if there are none."""
+    """Yield the kernel's figures of the process, or nothing without ``/proc``."""
     try:
         fields = _STAT.read_text().rpartition(")")[2].split()
         lines = _SYSTEM.read_text().splitlines()

@@ -32,7 +32,7 @@ class Parameter:
       name: Its name.
       help: Its meaning, for an error and the description of the interface.
       is_required: Whether it must be given.
-      most_times: How often it may be given.
+      most_times: The limit of repetitions.
     """
 
     name: str

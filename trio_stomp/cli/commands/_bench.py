@@ -37,7 +37,7 @@ MAX_SUBSCRIBERS, MAX_SIZE = 10_000, 16 * 1024 * 1024
 BATCH = 50
 """Messages between two RECEIPTs."""
 AHEAD = 500
-"""How many messages the slowest subscriber may lag. More would measure only how long a queue
+"""Limit of messages that the slowest subscriber lags. More would measure only how long a queue
 the broker can hold."""
 PATIENCE_S = 30.0
 STAMP = struct.Struct("!d")
@@ -234,7 +234,7 @@ async def _receive(
     opened: Callable[[], AbstractAsyncContextManager[Client]],
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Receive messages over a connection of its own."""
+    """Receive messages over a separate connection."""
     async with (
         opened() as client,
         client.subscribe(run.destination, prefetch=2 * AHEAD) as messages,

@@ -49,7 +49,7 @@ something is wrong or failed, 2 for a bad option.
 ON_THE_COMMAND_LINE = (
     "an unexpected argument or unknown option (not shown: it may be a passcode). A passcode is "
     "never taken from the command line, which every user of the machine and the shell's history "
-    "see: leave it out to be asked, or use --stdin; for the options see --help"
+    "see: omit it to be prompted, or use --stdin; for the options see --help"
 )
 SHOWN_USERS = 3
 

@@ -21,15 +21,15 @@ from trio_stomp.client.loops._loop import AsyncioConnector, Connector, Receiver,
 
 
 class WouldBlock(asyncio.QueueEmpty, asyncio.QueueFull):
-    """There is nothing to take, or no room."""
+    """The channel is empty or full."""
 
 
 @define(eq=False)
 class _Scope:
-    """Cancels the task that is in the block.
+    """Cancels the task within the block.
 
-    The cancellation is always delivered by the event loop, never by the task itself: so it reaches
-    the task within the block, or not at all.
+    The cancellation is always delivered by the event loop, never by the task itself, so it reaches
+    the task within the block or not at all.
     """
 
     _deadline: float = math.inf
@@ -41,7 +41,7 @@ class _Scope:
 
     @property
     def deadline(self) -> float:
-        """The time of the loop at which the block is cancelled."""
+        """The time of the event loop at which the block is cancelled."""
         return self._deadline
 
     @deadline.setter
@@ -188,7 +188,7 @@ class _Stream:
     _writer: asyncio.StreamWriter
 
     def __attrs_post_init__(self) -> None:
-        # ``drain`` then waits until the system has all bytes: how much may wait is for the client.
+        # ``drain`` then waits until the system has all bytes. The client limits unsent bytes.
         self._writer.transport.set_write_buffer_limits(0)
 
     async def send_all(self, data: bytes) -> None:
@@ -247,7 +247,7 @@ class AsyncioLoop:
         await asyncio.sleep(0)
 
     async def checkpoint_if_cancelled(self) -> None:
-        """Do nothing: a task that runs has no cancellation waiting, except one by itself."""
+        """Do nothing: a running task has no pending cancellation, except by itself."""
 
     async def connect(self, host: str, port: int, context: ssl.SSLContext | None) -> Stream:
         """Implement ``Loop.connect``."""

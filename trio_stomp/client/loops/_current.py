@@ -1,4 +1,4 @@
-"""Finds out which async library runs the caller, and imports no other."""
+"""Detection of the async library that runs the caller. No other is imported."""
 
 import sys
 

@@ -23,10 +23,10 @@ Item_contra = TypeVar("Item_contra", contravariant=True)
 
 
 class Event(Protocol):
-    """Something that happens once."""
+    """A flag that is set once, and wakes the tasks that wait for it."""
 
     def set(self) -> object:
-        """Wake all tasks that wait."""
+        """Set the flag, and wake all waiting tasks."""
 
     async def wait(self) -> object:
         """Wait until it is set."""
@@ -44,7 +44,7 @@ class ParkingLot(Protocol):
         """Wake the task that has waited longest, if any."""
 
     def unpark_all(self) -> object:
-        """Wake all."""
+        """Wake all waiting tasks."""
 
 
 class Scope(Protocol):
@@ -128,7 +128,7 @@ class Loop(Protocol):
 
     @property
     def would_block(self) -> type[Exception]:
-        """The error of something that would have to wait."""
+        """The error of a ``…_nowait`` method that would have to wait."""
 
     def event(self) -> Event:
         """Return a new event."""
@@ -161,13 +161,13 @@ class Loop(Protocol):
         """Let the other tasks run."""
 
     async def checkpoint_if_cancelled(self) -> object:
-        """Raise the cancellation that waits to be raised here, if any."""
+        """Raise a pending cancellation, if any."""
 
     async def connect(self, host: str, port: int, context: ssl.SSLContext | None) -> Stream:
         """Connect over TCP, or over TLS if there is a context."""
 
     async def call(self, connector: Connector | AsyncioConnector) -> Stream:
-        """Open a stream by a function of the application."""
+        """Open a stream with a function of the application."""
 
     async def close(self, stream: Stream, /) -> None:
         """Close a stream at once."""

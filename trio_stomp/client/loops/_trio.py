@@ -1,4 +1,4 @@
-"""Trio's functions, as they are."""
+"""The functions of ``Loop`` on Trio."""
 
 import ssl
 from typing import Any, cast

@@ -65,7 +65,7 @@ class Access:
         yield Endpoint(
             name="whoami",
             summary="Show who asks, and the rights at a destination.",
-            right="none, but a login where one is needed",
+            right="none, except for a login if one is needed",
             parameters=(WHERE,),
             answer={
                 **dict.fromkeys(("user", "login", "destination", "rules"), TEXT),

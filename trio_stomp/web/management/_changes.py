@@ -35,7 +35,7 @@ class Change:
     Args:
       rights: The rights that it requires.
       do: Does it, in a turn.
-      result: What the client gets.
+      result: The answer to the client.
       event: The name of the event about it.
       queue: The name of the queue, for the event.
       detail: The detail of the event.

@@ -62,8 +62,8 @@ class Definitions:
         yield Endpoint(
             name="definitions",
             summary="Import definitions: create the queues, and show which policies and durable"
-            " subscriptions differ. Policies are those of the settings files, and durable"
-            " subscriptions their subscribers' to make.",
+            " subscriptions differ. Policies belong in the settings files, and durable"
+            " subscriptions are made by their subscribers.",
             rights=ADMIN,
             parameters=(DRY_RUN,),
             answer={

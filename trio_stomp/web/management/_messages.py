@@ -24,7 +24,7 @@ MAX_SHOWN_BYTES = 16 * 1024 * 1024
 
 SHOWN = Number("limit", "the most to show", default=50, least=1, most=1_000)
 SHOWN_BYTES = Number(
-    "bytes", "the most bytes of a body to show", default=16 * 1024, most=MAX_SHOWN_BYTES
+    "bytes", "the maximum bytes of a body to show", default=16 * 1024, most=MAX_SHOWN_BYTES
 )
 BODY: Schema = {"oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}]}
 MESSAGE: Schema = {
@@ -49,8 +49,8 @@ class MessageList:
     """Makes records of messages.
 
     Args:
-      offset: How many messages to skip first.
-      shown_bytes: How many bytes of a body to show.
+      offset: The number of messages to skip.
+      shown_bytes: The limit of bytes to show of a body.
     """
 
     manager: "Manager"
@@ -90,7 +90,7 @@ class Bodies:
     """The bodies in an answer. After ``MAX_SHOWN_BYTES`` in all, they are left out.
 
     Args:
-      shown_bytes: How many bytes of a body to show.
+      shown_bytes: The limit of bytes to show of a body.
     """
 
     shown_bytes: int

@@ -42,8 +42,10 @@ SINCE = Number("since", "the earliest time of arrival, in ms since 1970", most=A
 UNTIL = Number("until", "the time before which they arrived, in ms since 1970", most=ALL)
 ID = Parameter("id", "the id of a message", most_times=MOST_IDS)
 CONDITIONS = (SELECTOR, BODY, SINCE, UNTIL, ID)
-COUNTED = Number("count", "the most messages, oldest first", default=ALL, least=1, most=ALL)
-INSTEAD = optional(TO, "a destination of all, instead of where each came from")
+COUNTED = Number(
+    "count", "the maximum number of messages, oldest first", default=ALL, least=1, most=ALL
+)
+INSTEAD = optional(TO, "the destination of all, instead of each message's original one")
 ORIGIN = Parameter("origin", "an original destination of dead letters", most_times=MOST_IDS)
 HOLDER = optional(SESSION, "the session that has them; without it, all sessions")
 CHOICES = (*OF_QUEUES, "invalid-selector")
@@ -116,7 +118,7 @@ class MessageOperations:
         )
         yield post(
             name="retry",
-            summary="Send dead letters of a queue to where they came from.",
+            summary="Send dead letters of a queue to their original destinations.",
             right="receive at the queue, send to each destination",
             parameters=(QUEUE, INSTEAD, ORIGIN, *CONDITIONS, COUNTED),
             answer={"queue": TEXT, "sent": COUNT, "left": COUNTS},
@@ -183,7 +185,7 @@ class MessageOperations:
         )
 
     def retry(self, query: Query) -> Stepwise[Operation]:
-        """Send dead letters of a queue to where they came from."""
+        """Send dead letters of a queue to their original destinations."""
         choice = choice_of(self.manager, query, query.number(COUNTED))
         to = destination_of(self.manager, query, INSTEAD) if query.text(INSTEAD) else ""
         began: list[Retry] = []

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 STREAM = Parameter("stream", "a stream, as stream=/stream/topic/log", is_required=True)
 AT = Number("offset", "the offset of the first record", most=2**53)
-TIME = Number("time", "instead of offset, the first time, in ms since 1970", most=2**53)
+TIME = Number(
+    "time", "the time of the first record, in ms since 1970, instead of offset", most=2**53
+)
 TOPIC = Parameter("topic", "a topic to which records were sent", most_times=16)
 STREAM_FIELDS = {
     "stream": TEXT,
@@ -102,8 +104,7 @@ class StreamRequests:
         )
         yield Endpoint(
             name="records",
-            summary="Show records of a stream. It examines up to 10,000; next_offset is where to"
-            " go on.",
+            summary="Show records of a stream. It examines up to 10,000. Continue at next_offset.",
             right="receive at the stream",
             parameters=(STREAM, AT, TIME, TOPIC, SHOWN, SHOWN_BYTES),
             answer={

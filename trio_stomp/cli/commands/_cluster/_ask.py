@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trio_stomp.store.tools import View
 
 ANSWERS_S = 0.5
-"""How long nodes may take to answer; all of them are asked at once."""
+"""Time limit for the answers of all nodes, which are asked at once."""
 MOVE_S = 10.0
 ENGINE_S = 10.0
 LOOK_S = 0.05
@@ -63,7 +63,7 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
 
 
 async def _nodes(names: "ClusterNames", jetstream: "JetStream") -> list[Row]:
-    """Return what each node says of itself, by name."""
+    """Return the report of each node, by name."""
     from trio_stomp.cluster import ask_nodes
 
     return await ask_nodes(jetstream.client, names, {}, ANSWERS_S)
@@ -142,7 +142,7 @@ async def _owned(
 async def _settled(
     names: "ClusterNames", jetstream: "JetStream", node: str
 ) -> tuple[str, dict[str, Row]]:
-    """Return what ``_owned`` does, once no node reads its state any more, or that takes long."""
+    """Wait until all nodes have read their state, or for a limited time. Return as ``_owned``."""
     owner, nodes = await _owned(names, jetstream, node)
     with trio.move_on_after(MOVE_S):
         while any(row["role"] == "reading" for row in nodes.values()):
@@ -237,7 +237,7 @@ async def move_in(given: argparse.Namespace, names: "ClusterNames", jetstream: "
 
     Raises:
       OptionError: The cluster was used, or the servers do not fit.
-      StoreError: The store cannot be read, or the servers not be written to.
+      StoreError: The store cannot be read, or the servers cannot store the records.
       NatsError: There is no answer.
     """
     from trio_stomp.cluster import move_in, open_engine

@@ -42,11 +42,11 @@ CONNECT_S = 5.0
 
 EPILOG = """\
 It asks the nodes through the servers of NATS, so it needs --cluster with the same addresses and
-credentials as a node. move makes another node the owner, with less than half a second of silence.
+credentials as a node. move makes another node the owner, with less than half a second of downtime.
 drain does so, too, and keeps the node from becoming the owner until it is started again; then stop
 it with SIGTERM. verify compares the nodes' copies. vacate moves the streams from one server of
 NATS to others, so that it can be stopped for good. import fills a new cluster, before its nodes
-start, with the directory or database of a broker that was alone and is stopped.
+start, with the directory or database of a stopped single broker.
 docs/operate/cluster.md describes clusters.
 """
 
@@ -75,8 +75,8 @@ def make_parser() -> Parser:
         "move": "make another node the owner",
         "drain": "keep a node from being the owner, before work on its machine",
         "verify": "compare the states of all nodes",
-        "vacate": "move all streams away from a server of NATS that leaves",
-        "import": "fill a new cluster from the store of a broker that was alone",
+        "vacate": "move all streams away from a server of NATS, to remove it",
+        "import": "fill a new cluster from the store of a single broker",
     }
     for name, command in add_commands(parser, texts).items():
         add = command.add_argument
@@ -85,14 +85,10 @@ def make_parser() -> Parser:
         elif name == "drain":
             add("node", help="the node")
         elif name == "verify":
-            add(
-                "--timeout", type=float, default=60.0, metavar="S", help="longest wait for a digest"
-            )
+            add("--timeout", type=float, default=60.0, metavar="S", help="time limit for a digest")
         elif name == "vacate":
             add("server", help="its server_name")
-            add(
-                "--timeout", type=float, default=60.0, metavar="S", help="longest wait for a stream"
-            )
+            add("--timeout", type=float, default=60.0, metavar="S", help="time limit for a stream")
         elif name == "import":
             add("source", metavar="DIR|URL", help="its --data-dir or --store-url")
             add("--cluster-replicas", type=int, default=3, metavar="N", help="as for the nodes")
@@ -176,7 +172,7 @@ def _verify(given: argparse.Namespace) -> int:
     else:
         print(
             f"the nodes differ {at}: stop a node that is wrong, delete its directory, and start it;"
-            " it is made anew from the log"
+            " it is rebuilt from the log"
         )
     return WELL if are_equal else CANNOT
 

@@ -15,7 +15,7 @@ class Argument:
 
     Args:
       flags: Its name or its options.
-      is_local: Whether it is for the command alone, and no parameter of the request.
+      is_local: Whether it is for the command only, and not a parameter of the request.
       options: As of ``ArgumentParser.add_argument``.
     """
 
@@ -53,7 +53,7 @@ EXACT = Argument(
     "--exact", action="store_true", is_local=True, help="QUEUE is the dead-letter queue itself"
 )
 TO = Argument("to", metavar="TO", help="the destination to move them to")
-OTHER = Argument("--to", metavar="TO", help="instead of each message's original destination")
+OTHER = Argument("--to", metavar="TO", help="send to TO, not to the original destinations")
 SELECTOR = Argument(
     "--selector", metavar="S", help="only messages whose headers match, as in kind = 'apple'"
 )
@@ -62,10 +62,10 @@ SINCE = Argument(
     "--since",
     type=time_ms,
     metavar="TIME",
-    help="only messages that came then or later; a time, or a span: 10m means 10 minutes ago",
+    help="only messages that arrived then or later: a time, or a span before now, such as 10m",
 )
-UNTIL = Argument("--until", type=time_ms, metavar="TIME", help="only messages that came earlier")
-ID = Argument("--id", action="append", metavar="ID", help="only this message; may be repeated")
+UNTIL = Argument("--until", type=time_ms, metavar="TIME", help="only messages that arrived earlier")
+ID = Argument("--id", action="append", metavar="ID", help="only this message; repeatable")
 COUNT = Argument("--count", type=count, metavar="N", help="at most N messages, oldest first")
 CHOICE = (SELECTOR, BODY, SINCE, UNTIL, ID)
 """The options that choose messages of a queue."""
@@ -77,7 +77,7 @@ ORIGIN = Argument(
 STREAM = Argument("stream", metavar="STREAM", help="its name, from: trio-stomp ls streams")
 FIRST = Argument("--offset", type=size_in_bytes, metavar="N", help="keep from this record on")
 FIRST_TIME = Argument(
-    "--time", type=time_ms, metavar="TIME", help="instead of --offset: keep those of then or later"
+    "--time", type=time_ms, metavar="TIME", help="keep from this time on, instead of --offset"
 )
 USER = Argument("--user", metavar="USER", help="only those of this user")
 DURABLE = Argument("name", metavar="NAME", help="from: trio-stomp ls durables")

@@ -18,10 +18,10 @@ ARGUMENTS = (
 
 
 def cancel(given: argparse.Namespace) -> int:
-    """Cancel the schedules, after a question, and print how many messages are not sent.
+    """Cancel the schedules, after a question, and print the number of messages not sent.
 
     Raises:
-      OptionError: it is not clear which are meant, or nobody can be asked.
+      OptionError: not exactly one selection was given, or there is no terminal to ask at.
       CannotDo: the broker cannot be reached, or refuses.
     """
     if bool(given.id) + (given.user is not None) + given.all != 1:

@@ -24,7 +24,7 @@ class Change:
       verb: The last part of the request's address.
       arguments: The arguments, most of which are parameters of the request.
       done: Returns what is printed, given the answer.
-      question: Is asked first, with fields of the command line; "" = nothing is.
+      question: The question to confirm first, with fields of the command line; "" = none.
       is_long: Whether the broker reports progress.
       missing: The figures that mean nothing was done, if no such queue exists; {} = an error.
       epilog: The end of the help.
@@ -48,7 +48,7 @@ class Change:
         """Send the request, and print the result.
 
         Raises:
-          OptionError: an option is wrong, or nobody can be asked.
+          OptionError: an option is wrong, or there is no terminal to ask at.
           CannotDo: the broker cannot be reached, or refuses.
         """
         query = {**dict(parameters(given, self.arguments)), **queue_of(given)}

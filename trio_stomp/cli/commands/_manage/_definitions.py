@@ -27,7 +27,7 @@ exported: see `store export`.
 """
 IMPORT_EPILOG = """\
 Queues that are missing are created; nothing is removed. Policies are those of the settings files,
-and durable subscriptions their subscribers' to make: those that differ are listed, not changed. It
+and durable subscriptions are made by their subscribers: differences are listed, not changed. It
 needs the right admin at DIAG.
 """
 

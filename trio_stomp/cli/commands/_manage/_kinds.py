@@ -35,7 +35,7 @@ class Kind:
     Args:
       columns: The titles of the table, with the field of each; the first one names the thing.
       path: The request that lists them; "" = nothing does.
-      is_named: Whether the list can be chosen from by a name.
+      is_named: Whether the list can be filtered by name.
       one: The request that shows one, and the parameter that names it; "" = it is found in the
         list by its name.
       parts: The field with the parts of one, and the columns of their table.
@@ -179,7 +179,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "setting": Kind({"name": "name", "value": "value", "from": "source"}, path="settings"),
     }
 )
-"""By the word for one; the word for many is its path."""
+"""The kinds by their singular word. The plural word is the path."""
 PLURALS: Mapping[str, Kind] = MappingProxyType(
     {each.path: each for each in KINDS.values() if each.path}
 )
@@ -190,7 +190,9 @@ NAMES = Argument(
 LIST = (
     Argument("what", metavar="WHAT", choices=list(PLURALS), help=", ".join(PLURALS)),
     Argument("--name", metavar="NAME", help="only those whose name contains this, or matches a*b"),
-    Argument("--sort", metavar="FIELD", help="order, greatest first; a wrong one is answered"),
+    Argument(
+        "--sort", metavar="FIELD", help="sort order, greatest first; an error names the choices"
+    ),
     Argument("--count", type=count, metavar="N", help="at most N"),
     NAMES,
 )

@@ -41,7 +41,7 @@ printed; with --ack auto the broker considers it done once it is sent. Messages 
 printed return to the broker.
 
 --from reads a stream (docs/use/streams.md): first, last or next message, a number = that offset,
-@SECONDS since 1970, a time like 2026-11-21T12:00:00Z, or a span like 10m: so long ago. --browse
+@SECONDS since 1970, a time like 2026-11-21T12:00:00Z, or a span before now like 10m. --browse
 lists a queue's messages without consuming them.
 
 With --reconnect it goes on after a restart of the broker: queues and durable subscriptions deliver

@@ -43,7 +43,7 @@ class Endpoint:
 
     Args:
       name: The end of its address.
-      summary: What it does.
+      summary: A sentence on its effect.
       answer: The fields of its answer.
       parameters: The parameters that it accepts.
       errors: The codes of its errors, beside those of all requests.

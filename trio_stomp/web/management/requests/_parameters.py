@@ -33,7 +33,7 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "no-such-session": (404, "the connection has ended, or has no part in the queue"),
         "no-such-subscription": (404, "there is no such durable subscription"),
         "unknown-stream": (404, "the topic has no stream"),
-        "invalid-schedule": (400, "the id is no number, and no range of numbers as 17-20"),
+        "invalid-schedule": (400, "the id is not a number or a range such as 17-20"),
         "method-not-allowed": (405, "GET instead of POST, or the reverse"),
         "queue-full": (409, "the target of a move is full; `moved` messages were moved"),
         "no-subscriber": (409, "the target of a move is a topic without subscribers"),
@@ -67,7 +67,7 @@ SESSION = Parameter("session", "the id of a session (GET /connz lists them)", is
 
 
 def optional(parameter: Parameter, help: str = "") -> Parameter:
-    """Return a parameter that may be left out, with another help if given."""
+    """Return an optional parameter, with another help text if given."""
     return evolve(parameter, is_required=False, help=help or parameter.help)
 
 

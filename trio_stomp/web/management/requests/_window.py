@@ -1,4 +1,4 @@
-"""Lists in pages: which part is wanted, in which order, and of which names."""
+"""Lists in pages: the part of a list, its order, and the filter by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
