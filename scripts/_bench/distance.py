@@ -22,7 +22,7 @@ from _bench.spread import Row, Spread, spread_row
 LIMIT_S = 120.0
 FLOOR, PATIENT, BROKER = SIDES = ("floor", "patient", "broker")
 RESTS_US = {FLOOR: 0, PATIENT: 300}
-"""How long the loop in C waits before it works, in microseconds."""
+"""The time that the loop in C waits before it works, in microseconds."""
 
 
 class Cost(NamedTuple):

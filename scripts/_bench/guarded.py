@@ -56,7 +56,7 @@ def settings_in(directory: Path, users: int) -> tuple[Settings, ...]:
     """Create users, rules and certificates. Return the settings to compare, the bare one first.
 
     Args:
-      users: How many there are beside publisher and subscriber.
+      users: The number of users besides publisher and subscriber.
 
     Raises:
       BenchError: something is missing that they are made with.

@@ -99,7 +99,7 @@ def held_idle(
     """Open connections, ``at_once`` at a time, and keep all of them. Yield their cost.
 
     Args:
-      visitors: Their logins, in turn; without TLS.
+      visitors: The logins of connections, used in turn, without TLS.
 
     Raises:
       BenchError: one was refused, or they were not open within ``limit_s``.

@@ -69,14 +69,14 @@ class Latencies(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How latency is measured.
+    """The parameters of a measurement of latency.
 
     Args:
       program: The floor.
-      options: Of every broker.
+      options: The options of every broker.
       pairs: Rounds.
-      seconds: How long each run counts.
-      connections: That are idle beside the load.
+      seconds: The duration of each run that counts.
+      connections: The number of idle connections beside the load.
     """
 
     program: Path

@@ -19,12 +19,12 @@ class Shape(NamedTuple):
 
     Args:
       groups: Publishers, each with a destination and subscribers of its own.
-      subscribers: Of each group.
-      messages: Of each publisher in one run.
+      subscribers: The subscribers of each group.
+      messages: The messages of each publisher in one run.
       receipt_every: Messages in one write of a publisher, which requests a receipt for the last
         one.
-      window: Most messages of a publisher that no receipt covers yet.
-      lag: Most messages of a publisher that its subscribers, on average, have not received yet.
+      window: The limit of a publisher's messages without a RECEIPT.
+      lag: The limit of a publisher's messages that its subscribers, on average, have not received.
       rate: Messages per second, sent one by one, in place of the windows; 0 = as the windows allow.
     """
 
@@ -144,7 +144,7 @@ class Load:
 
     Args:
       broker: Clients are spread over its ports.
-      topics: How the destinations begin; a number follows.
+      topics: The prefix of destinations, followed by a number.
     """
 
     def __init__(

@@ -52,8 +52,8 @@ class OtherBroker(NamedTuple):
     """A running broker. ``LOGIN`` with ``PASSCODE`` has all rights.
 
     Args:
-      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = it has none.
-      pid: Of its first process; others may descend from that.
+      web_port: The port of STOMP over WebSocket, at ``/ws``; 0 = none.
+      pid: The id of its first process, which may have descendants.
     """
 
     name: str
@@ -69,8 +69,8 @@ def rabbitmq(
     """Run RabbitMQ with rabbitmq_stomp and rabbitmq_web_stomp.
 
     Args:
-      login: Who may do everything.
-      passcode: Theirs.
+      login: The user with all rights.
+      passcode: The passcode of that user.
       anonymous: Clients that do not log in are that user.
 
     Raises:
@@ -151,11 +151,11 @@ def activemq(
     """Run ActiveMQ. Debian's has no WebSocket transport.
 
     Args:
-      login: Who may do everything.
-      passcode: Theirs.
+      login: The user with all rights.
+      passcode: The passcode of that user.
       persistent: It keeps messages in KahaDB, its default; else in memory.
       anonymous: Clients that do not log in may do everything too.
-      port: Where it listens; 0 = on any free port.
+      port: The port of the listener; 0 = any free port.
 
     Raises:
       NotInstalledError: it is not there.
@@ -230,7 +230,7 @@ class _Child:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Return the id of its process."""
         return self._process.pid
 
     def _read(self) -> None:

@@ -36,7 +36,7 @@ class Phase(NamedTuple):
     Args:
       collections: Garbage collections of each generation.
       paused: Time in all of them.
-      longest: Of them.
+      longest: The longest of them.
       turn: The longest turn of the dispatcher.
     """
 
@@ -127,7 +127,7 @@ def measure_pauses(
 
     Args:
       options: Options of the broker, which override OPTIONS.
-      seconds: How long the connections are held during a fan-out.
+      seconds: The time for which connections are held during a fan-out.
 
     Raises:
       BenchError: a connection was refused, or a message was lost.

@@ -93,7 +93,7 @@ def peers_of(options: Sequence[str], running: Sequence[Running]) -> list[Peer]:
     """Return our broker, those of Debian, and the running ones.
 
     Args:
-      options: Of our broker.
+      options: The options of our broker.
 
     Raises:
       BenchError: a broker that should be running cannot be found.

@@ -87,7 +87,7 @@ def peers_table(
 
     Args:
       peers: All brokers of the comparison, ours first.
-      machine: Its description.
+      machine: A description of the machine.
     """
     there = [OURS, *(each for each in peers if each not in (OURS, *report.absent))]
     text = [*_table(list(lines(report.runs, scenarios)), there)]

@@ -41,7 +41,7 @@ class QueueShape(NamedTuple):
     """The producers and consumers of a load on one queue.
 
     Args:
-      messages: Of each producer in one run.
+      messages: The messages of each producer in one run.
       ack: ``auto`` or ``client-individual``; the second answers each MESSAGE by an ACK.
       prefetch: The limit of unacknowledged messages; 0 = the broker's default.
       at_once: SENDs that a producer writes together, with a receipt for the last one.
@@ -97,7 +97,7 @@ class Producer:
     """A producer, limited by the windows.
 
     Args:
-      number: Its place among the producers.
+      number: Its index among the producers.
     """
 
     def __init__(

@@ -262,7 +262,7 @@ class Walk:
         self._passer_by = Connection.open(load.broker.port, websocket=False)
 
     def run(self, limit_s: float) -> Run:
-        """As that of the load."""
+        """Run the load, as ``Load.run``."""
         self._passer_by.subscribe("/topic/passing/*")
         self._passer_by.ask(b"UNSUBSCRIBE\nid:1\nreceipt:u\n\n\0", b"RECEIPT\n")
         return self._load.run(limit_s)
@@ -279,8 +279,8 @@ class DeepQueue(Fill):
     Every message must come, in order, over all runs.
 
     Args:
-      messages: Of one run; the consumer acknowledges each, and may have 100 (the default) that it
-        has not.
+      messages: The messages of one run. The consumer acknowledges each, and has the default limit
+        of 100 unacknowledged messages.
     """
 
     def __init__(self, broker: Broker, messages: int) -> None:

@@ -81,9 +81,9 @@ def measure_costs(
     """Measure fan-outs of small and large bodies ``pairs`` times, and logins once.
 
     Args:
-      directory: For users, rules and certificate.
-      options: Of every broker.
-      seconds: How long each run is, at least.
+      directory: The directory for users, rules and certificate.
+      options: The options of every broker.
+      seconds: The minimum duration of a run.
 
     Raises:
       BenchError: a run was wrong, or something is missing for it.

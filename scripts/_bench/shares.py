@@ -38,9 +38,9 @@ class Shares(NamedTuple):
     Args:
       million_s: Processor time for a million deliveries; the samples add a few percent.
       kernel: The kernel's part of it, 0 to 1.
-      parts: Of all samples, by column, 0 to 1.
+      parts: The shares of all samples by column, 0 to 1.
       hottest: The functions of ours outside ``transport`` that have most, and their parts.
-      samples: How many there were.
+      samples: The number of samples.
     """
 
     scenario: Scenario

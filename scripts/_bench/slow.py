@@ -18,7 +18,7 @@ CONSUMERS = 10
 BODY_BYTES = 4096
 AT_ONCE = 16
 PAUSE_S = 0.005
-"""Between writes of AT_ONCE messages: 13 MB/s, which fills the default outbox in three seconds."""
+"""Interval between writes of AT_ONCE messages: 13 MB/s, so the outbox is full in three seconds."""
 WINDOW_BYTES = 4096
 ANSWER_S = 60.0
 

@@ -46,9 +46,9 @@ class Amount(NamedTuple):
     """The content of the stream, and how it is drained.
 
     Args:
-      messages: Of the stream.
-      body_bytes: Of each message; JSON, filled up to this length.
-      max_rows: Of a micro-batch.
+      messages: The number of messages.
+      body_bytes: The size of each message: JSON, padded to this length.
+      max_rows: The maximum rows of a micro-batch.
     """
 
     messages: int = 600_000

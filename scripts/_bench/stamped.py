@@ -36,7 +36,7 @@ class StampedSocket(socket.socket):
         self.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     def recv_into(self, buffer: bytearray, _nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
-        """As a socket's."""
+        """Receive like a socket, and note the kernel's time."""
         size, control, _, _ = self.recvmsg_into([buffer], CONTROL_BYTES, flags)
         self.arrived = 0.0
         for level, kind, data in control:

@@ -104,7 +104,7 @@ class TlsSocket:
         return held
 
     def sendall(self, data: bytes) -> None:
-        """As a blocking socket's."""
+        """Send all data like a blocking socket."""
         view = memoryview(data)
         while view:
             view = view[self.send(view) :]

@@ -62,7 +62,7 @@ class Visitor(NamedTuple):
 
     @property
     def connect(self) -> bytes:
-        """Its CONNECT."""
+        """Return its CONNECT."""
         proof = f"login:{self.login}\npasscode:{self.passcode}\n" if self.login else ""
         return f"{HELLO}{self.host}\n{proof}\n\0".encode()
 
@@ -237,8 +237,8 @@ class Sends:
     """Makes the SENDs of one publisher. Their common parts are made once.
 
     Args:
-      destination: Where they go.
-      body_bytes: How long each body is.
+      destination: The destination of the messages.
+      body_bytes: The length of each body.
     """
 
     def __init__(self, destination: str, body_bytes: int, *, websocket: bool) -> None:

@@ -14,7 +14,7 @@ PRODUCERS, CONSUMERS = 3, 2
 PAUSE_S = 0.02, 0.2
 RETRY_S = 0.05
 PATIENCE_S = 2.0
-"""How long a client waits for an answer before it connects again."""
+"""The time that a client waits for an answer before it reconnects."""
 LARGE_BYTES = 6000
 """Messages of this size take several entries of the log."""
 BACKLOG = 150

@@ -89,7 +89,7 @@ class Term:
     ledger: Ledger
     may_hand_out: Callable[[], bool]
     requests: list[Request] = field(factory=list)
-    """Those that have no answer."""
+    """Requests without an answer."""
     is_open: bool = False
     opened_at: float = 0.0
     _commit: int = 0

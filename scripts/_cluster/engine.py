@@ -19,7 +19,7 @@ from trio_stomp.nats import parse_headers
 MAX_PAYLOAD = 4096
 """Small, so that large appends have several entries."""
 SYNC_S = 0.001, 0.004
-"""How long a majority takes to have a message on disk."""
+"""The time that a majority takes to write a message to disk."""
 SERVERS = ("s0", "s1", "s2")
 _INFO = {"server_id": "sim", "version": "2.12.0", "headers": True, "max_payload": MAX_PAYLOAD}
 _API = b"$JS.API."
@@ -127,7 +127,7 @@ class Engine:
     """Implements ``Server`` for all servers of a cluster.
 
     Args:
-      counts: How often each kind of failure happened to a request.
+      counts: The number of failed requests by kind.
     """
 
     network: Network

@@ -14,7 +14,7 @@ TTL_S = 1.2
 TAKEOVER_S = 0.5
 ANSWER_S = 2 * TTL_S
 """Limit of a node's wait for an answer, as in ``nats_options``."""
-"""How long a takeover may last after the lease has run out."""
+"""Time limit for a takeover after the lease has expired."""
 RENEWED_S = 0.3
 """Entries that are older should have been applied everywhere."""
 
@@ -24,7 +24,7 @@ class Faults:
     """Lets faults happen, and ends them.
 
     Args:
-      counts: How often each kind happened.
+      counts: The number of faults of each kind.
       active: Faults that have not ended.
     """
 
@@ -35,7 +35,7 @@ class Faults:
     active: int = 0
     _number: int = 0
     _over_at: float = 0.0
-    """When a fault ended last. Requests that it destroyed are waited for since."""
+    """The time when the last fault ended, from which the waits for lost requests count."""
 
     @property
     def kinds(self) -> Mapping[str, tuple[int, Callable[[], str]]]:

@@ -81,13 +81,13 @@ class Ledger:
     kept: int = 0
     trimmed: int = 0
     handed: dict[int, object] = field(factory=dict)
-    """By id, the owner's term in which a message was handed out last."""
+    """The owner's term in which each message was last delivered, by id."""
     confirmed: int = 0
     unleased: int = 0
     """Appends that an owner confirmed after the end of its lease, before another node had it."""
     takeovers: int = 0
     taken_at: float = 0.0
-    """When a node began to serve clients last."""
+    """The time when a node last began to serve clients."""
     rebuilt: int = 0
     """Nodes that began with a snapshot, as the log had been shortened."""
     silences: list[float] = field(factory=list)
@@ -95,9 +95,9 @@ class Ledger:
     was up to date."""
     redelivered: int = 0
     _confirmers: dict[int, object] = field(factory=dict)
-    """By sequence of an entry, the term in which it was confirmed."""
+    """The term in which each entry was confirmed, by sequence."""
     _last_of: dict[bytes, tuple[int, int]] = field(factory=dict)
-    """By producer, the number and the sequence of its last confirmed message."""
+    """The number and sequence of the last confirmed message, by producer."""
     _owners: list[int] = field(factory=lambda: [0])
     """The writer that began an epoch, by its sequence in the log."""
 

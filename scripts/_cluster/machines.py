@@ -54,12 +54,12 @@ class Machine:
 
     @property
     def runs(self) -> bool:
-        """Whether the process is running."""
+        """Return whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its process, once it was started."""
+        """Return the id of its process."""
         assert self._process is not None
         return self._process.pid
 
@@ -80,10 +80,10 @@ class Cluster:
     """Servers of NATS, nodes, and the state that each reports.
 
     Args:
-      folder: For all data and logs.
+      folder: The directory of all data and logs.
       count: Servers, and nodes.
-      options: Of each node.
-      placement: Of destinations in partitions.
+      options: The options of each node.
+      placement: The partition of each destination.
     """
 
     def __init__(

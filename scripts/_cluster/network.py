@@ -29,7 +29,7 @@ class Server(Protocol):
 
 @define(eq=False)
 class Place:
-    """Where a machine is in the network.
+    """A machine's place in the network.
 
     Args:
       is_cut: No connection is possible.

@@ -39,8 +39,8 @@ class Machine:
     """A machine: its disk, its clock, its way to the engine, and the node that runs there.
 
     Args:
-      speed: Of its clock; 1 = that of the simulation.
-      journal_s: How long its node takes to read its journal.
+      speed: The speed of its clock; 1 = that of the simulation.
+      journal_s: The time that its node takes to read its journal.
       life: The process of its node; None = it does not run.
     """
 
@@ -53,7 +53,7 @@ class Machine:
     place: Place = field(factory=Place)
     life: "Life | None" = None
     is_wanted: bool = True
-    """Whether to restart its node when it has ended."""
+    """Whether to restart its node after it has ended."""
     generation: int = 0
 
     @property

@@ -13,7 +13,7 @@ class Pulse(threading.Thread):
     """Sends stored messages one after the other, to any node that answers.
 
     Args:
-      ports: Of nodes, tried in turn.
+      ports: The ports of nodes, tried in turn.
     """
 
     def __init__(self, ports: list[int]) -> None:

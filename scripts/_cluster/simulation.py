@@ -25,14 +25,14 @@ from trio_stomp.cluster._entries import Batch, BatchReader
 from trio_stomp.store import MemoryStore, Recovered, Store, Turn
 
 DURATION_S = 14.0
-"""How long faults happen."""
+"""The duration of faults."""
 SETTLE_S = 40.0
-"""How long everything may take to be in order afterwards."""
+"""Time limit for the recovery afterwards."""
 QUIET_S = 1.0
 AFTERMATH_S = 0.5
 """Time that a run continues after its first violation."""
 MEMORY = Path("/dev/shm")
-"""Where directories are if it is there: the disk is simulated, and need not be waited for."""
+"""The place of directories, if it exists. The disk is simulated, so it need not be a real one."""
 
 
 FENCE, LEASE, FORGET = "fence", "lease", "forget"

@@ -29,7 +29,7 @@ class Field(NamedTuple):
     """The default comes from a factory, which makes a new one for each object."""
     is_argument: bool
     said: str = ""
-    """Its part of an f-string, for ``__repr__``."""
+    """The field's part of an f-string, for ``__repr__``."""
 
     @property
     def is_set_later(self) -> bool:

@@ -13,7 +13,7 @@ MAX_BODY = 2000
 WINDOW = 200
 MAX_GROUP = 8
 SETTLE_S = 10.0
-"""How long a client that stops waits for RECEIPTs."""
+"""The time that a stopping client waits for RECEIPTs."""
 HELD = 0.1
 """Share of the reads after which a consumer delays its ACKs."""
 

@@ -59,7 +59,7 @@ def replay(path: Path, name: str) -> int:
     """Run the input in ``path``. A finding is raised.
 
     Args:
-      name: Of the target; empty = as the file's name begins.
+      name: The target's name; empty = that at the beginning of the file's name.
     """
     target = make_target(name or path.stem.rpartition("-")[0])
     data = path.read_bytes()

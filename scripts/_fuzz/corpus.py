@@ -16,7 +16,7 @@ DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
 MOST_BYTES = 2000
 """Maximum length of an input that is stored because of its lines."""
 MOST_KEPT_BYTES = 10_000
-"""For all of a target, roughly."""
+"""The approximate limit of all inputs of a target."""
 
 
 def load(name: str) -> list[bytes]:

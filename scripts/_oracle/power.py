@@ -43,7 +43,7 @@ WRITTEN = (0.0, 0.2, 0.5, 0.8, 0.95, 1.0)
 STATES_OF_A_LIFE = 60
 
 Bodies = Mapping[str, Sequence[bytes]]
-"""By queue or topic, in order."""
+"""Bodies in order, by queue or topic."""
 
 
 @frozen
@@ -82,7 +82,7 @@ def states(seed: int, count: int, *, segment_bytes: int = 4096) -> Iterator[Stat
     """Yield states of several lives. The same seed yields the same states.
 
     Args:
-      segment_bytes: Of the journal; a stream's files have half of it.
+      segment_bytes: The size of the journal's segments, and twice that of a stream's files.
     """
     left = count
     for life in numbers():

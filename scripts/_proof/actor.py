@@ -14,8 +14,8 @@ class Actor:
     """Connects, and chooses at random.
 
     Args:
-      port: Of the broker, on the loopback interface.
-      dice: Decides.
+      port: The broker's port on the loopback interface.
+      dice: The source of random choices.
     """
 
     def __init__(self, port: int, dice: random.Random) -> None:

@@ -97,9 +97,9 @@ class Assault(NamedTuple):
     """An attack, and the broker that it is for.
 
     Args:
-      limit_bytes: Its ``max_memory_bytes``.
-      options: Its other options.
-      rules: Its ``--acl-file``; "" = none.
+      limit_bytes: The broker's ``max_memory_bytes``.
+      options: The broker's other options.
+      rules: The content of its ``--acl-file``; "" = none.
     """
 
     name: str

@@ -151,7 +151,7 @@ class Producer:
 
     Args:
       port: The broker's port.
-      destination: Their destination.
+      destination: The destination of the messages.
       number: The producer's number, 0-9.
       rate: Messages per second.
       body_bytes: The length of each body.

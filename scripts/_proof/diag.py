@@ -87,7 +87,7 @@ class Diag(Reports):
     """One subscriber.
 
     Args:
-      port: Of the broker, on the loopback interface.
+      port: The broker's port on the loopback interface.
       topics: The topics to subscribe to.
     """
 

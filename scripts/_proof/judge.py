@@ -21,7 +21,7 @@ with time; this overhead does not."""
 
 
 class Verdict(NamedTuple):
-    """Whether one promise holds, with the figures."""
+    """The result of checking one promise, with the figures."""
 
     promise: str
     holds: bool

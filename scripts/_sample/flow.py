@@ -81,7 +81,7 @@ class Flow:
     Args:
       rate: Messages a second at the busiest time of an ordinary day.
       size: Bytes of a body.
-      median_ms: How long a message is usually on its way.
+      median_ms: The median of its latencies.
     """
 
     name: str

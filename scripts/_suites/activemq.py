@@ -37,7 +37,7 @@ CLASSES = (
     "StompMissingMessageTest",
     "StompSubscriptionRemoveTest",
 )
-"""Those that look at frames. The others configure the broker in their process (limits, timeouts,
+"""The classes that check frames. Others configure the broker in their process (limits, timeouts,
 transports, plugins, virtual topics), or have no broker at all."""
 
 # In Debian: activemq, libactivemq-java and what they need, junit4, libhamcrest-java,

@@ -9,7 +9,7 @@ from _suites.outcomes import Outcomes
 from _suites.sides import LOGIN, PASSCODE, Side
 
 PATIENCE_S = 120
-"""For one setting, which takes 15 s, and for one long test, which takes 65 s."""
+"""Time limit of a setting, which takes 15 s, and of a long test, which takes 65 s."""
 
 LONG = tuple(
     f"test_conn_1p_{number}" for number in ("0080", "0090", "0100", "0130", "0135", "0140")

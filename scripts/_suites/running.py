@@ -13,7 +13,7 @@ from _suites.outcomes import Outcomes
 # A suite that hangs is killed; its output until then counts.
 PATIENCE_S = 1500
 TEST_PATIENCE_S = 90
-"""For one test, where its runner can end it."""
+"""Time limit of a test, if its runner can end it."""
 
 
 def run(

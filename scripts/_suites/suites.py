@@ -25,7 +25,7 @@ class Suite:
     Args:
       name: As on the command line.
       title: As in the documents.
-      folder: Of its checkout, in the folder of sources.
+      folder: The folder of its checkout, within the folder of sources.
       origin: The source of that checkout.
       needs: Programs, and paths of files.
       ours: Starts our broker.

@@ -15,8 +15,8 @@ class Sub:
     Args:
       is_own: Whether it is to the connection's own queue, which no other client uses.
       is_there: Whether its RECEIPT has arrived.
-      born: Of a topic: the number of lanes at that time. All messages of later lanes must arrive.
-      base: Of a topic: for each earlier lane, the first number that must arrive.
+      born: For a topic, the number of lanes at that time. All messages of later lanes must arrive.
+      base: For a topic, the first number of each earlier lane that must arrive.
       unacked: Unacknowledged deliveries, in order of arrival.
     """
 
@@ -32,7 +32,7 @@ class Sub:
     last: dict[str, int] = field(default_factory=dict)
     unacked: dict[str, Place] = field(default_factory=dict)
     owed: dict[str, int] = field(default_factory=dict)
-    """By lane, the last that must have come when the subscription, or the browsing, has ended."""
+    """The last message of each lane that must have arrived at the end of the subscription."""
 
     @property
     def is_topic(self) -> bool:

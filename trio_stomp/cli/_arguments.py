@@ -102,7 +102,7 @@ class Arguments:
 
     Args:
       new_directory: A directory to create before the start; "" = none.
-      configuration: Where each setting comes from.
+      configuration: The source of each setting.
       reload: Reads the files again (for SIGHUP) and returns the new settings. It raises
         as ``parse`` does, and changes nothing.
     """

@@ -164,7 +164,7 @@ class Front:
     """The router of a node, and its server.
 
     Args:
-      settings: Of the node.
+      settings: The settings of the node.
       embedding: With the entrances for clients.
       nodes: Those of the partitions, in order.
       placement: The partition of each destination.

@@ -57,7 +57,7 @@ class Finding:
 
     Args:
       status: ``ok``, ``warn`` or ``fail``.
-      remedy: How to mend it; "" = not needed.
+      remedy: A remedy; "" = not needed.
     """
 
     status: str

@@ -48,7 +48,7 @@ class Answering:
         """Send the result. In lines, the status was sent before. Checkpoint: always.
 
         Args:
-          record: Its fields.
+          record: The fields of the result.
           status: The status.
           items: A list behind them: its name, and its items as JSON.
         """
