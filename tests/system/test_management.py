@@ -164,7 +164,7 @@ async def test_each_operation_requires_its_right(tmp_path: Path) -> None:
             for method, each in methods.items()
         }
         for (method, name), text in described.items():
-            if "admin at DIAG" in text:
+            if text == "Required right: admin at DIAG.":
                 needed = {
                     "queue": Q,
                     "session": "1",
@@ -221,6 +221,65 @@ async def test_user_can_list_their_rights(tmp_path: Path) -> None:
             "users": ["bob"],
             "groups": [],
         }
+
+
+OWN = """
+[[rule]]
+user = ["alice", "bob"]
+allow = ["receive", "send", "create"]
+to = "/topic/**"
+
+[[rule]]
+user = "carol"
+allow = ["admin", "monitor"]
+to = "DIAG"
+"""
+
+
+async def test_users_list_and_end_what_is_theirs_only(tmp_path: Path) -> None:
+    users = save(tmp_path / "users", "alice:wonder-land\nbob:builder\ncarol:singer\n")
+    async with served(passwd_file=users, acl_file=save(tmp_path / "acl.toml", OWN)) as broker:
+        interface = Interface(broker)
+        bob, carol = basic("bob", "builder"), basic("carol", "singer")
+        for name, passcode in (("alice", "wonder-land"), ("bob", "builder")):
+            client = await broker.connect({"login": name, "passcode": passcode})
+            durable = {"activemq.subscriptionName": "d", "durable": "true", "ack": "client"}
+            await client.subscribe("/topic/t", "1", durable)
+            retained = {"retain": "set"}
+            await client.publish(f"/topic/{name}", b"x", headers=retained, receipt=True)
+            later = {"AMQ_SCHEDULED_DELAY": "900000"}
+            await client.publish("/topic/t", b"x", headers=later, receipt=True)
+
+        async def ask(method: str, target: str, user: tuple[str, str]) -> Any:
+            reply = await interface.ask(method, target, user)
+            return reply.json if reply.status == 200 else json.loads(reply.body)["code"]
+
+        for user, seen in ((ALICE, ["alice"]), (bob, ["bob"]), (carol, ["alice", "bob"])):
+            durables = (await ask("GET", "durables", user))["durables"]
+            schedules = (await ask("GET", "schedules", user))["schedules"]
+            values = (await ask("GET", "last-values", user))["last_values"]
+            assert [each["owner"] for each in durables] == seen
+            assert [each["user"] for each in schedules] == seen
+            assert [each["user"] for each in values] == seen
+        assert (await interface.ask("GET", "durables")).status == 401
+
+        alices, bobs = (each["id"] for each in schedules)
+        assert await ask("POST", f"cancel?id={bobs}", ALICE) == {"cancelled": 0}
+        assert await ask("POST", f"cancel?id={alices}&id={bobs}", ALICE) == {"cancelled": 1}
+        assert await ask("POST", f"cancel?id={bobs}", carol) == {"cancelled": 1}
+
+        assert await ask("POST", "end?name=d&owner=bob", ALICE) == "not-authorized"
+        assert await ask("POST", "end?name=d", ALICE) == {"name": "d", "ended": 1}
+        assert await ask("POST", "end?name=d", ALICE) == "not-authorized"
+        assert await ask("POST", "end?name=d", carol) == {"name": "d", "ended": 1}
+        assert await ask("POST", "end?name=d", ALICE) == "no-such-subscription"
+
+        cleared = {"destination": "/topic/bob", "cleared": 1}
+        assert await ask("POST", "clear?destination=/topic/bob", carol) == "not-authorized"
+        assert await ask("POST", "clear?destination=/topic/bob", ALICE) == cleared
+        (left,) = (await ask("GET", "last-values", carol))["last_values"]
+        assert (left["destination"], left["bytes"], left["stored"]) == ("/topic/alice", 1, False)
+        assert left["set_ms"] > 10**12
 
 
 async def test_without_users_everybody_on_the_machine_has_all_rights() -> None:

@@ -64,4 +64,5 @@ from trio_stomp.broker.streams import Retention as Retention
 from trio_stomp.broker.streams import Stream as Stream
 from trio_stomp.broker.streams import StreamReader as StreamReader
 from trio_stomp.broker.topics import Binding as Binding
+from trio_stomp.broker.topics import LastValueOwner as LastValueOwner
 from trio_stomp.broker.topics import ParkedDestination as ParkedDestination

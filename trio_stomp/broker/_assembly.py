@@ -27,7 +27,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
-from trio_stomp.broker.managing import Manager, StreamManager
+from trio_stomp.broker.managing import LeftManager, Manager, StreamManager
 from trio_stomp.broker.names import DIAG_STREAM, MONITOR
 from trio_stomp.broker.queues import (
     AckCounters,
@@ -153,9 +153,9 @@ class BrokerAssembly:
             selectors=self.subscriptions.selectors,
             authorizer=self.authorizer,
             acknowledger=self.acknowledger,
-            scheduler=self.scheduler,
-            bindings=self.bindings,
-            leftovers=self.leftovers,
+            left=LeftManager(
+                self.leftovers, self.bindings, self.authorizer, turns=self.turns, log=self.log
+            ),
             streams=StreamManager(self.streams, self.destinations.open, self.turns),
         )
 

@@ -90,6 +90,7 @@ OPTIONS = {
     "-f": "that is --file here",
     "-l": "that is --lines here",
     **dict.fromkeys(("-r", "--retain"), "the last value of a topic is -H retain:set here"),
+    "--remove-retained": "trio-stomp clear removes the last value of a topic",
     **dict.fromkeys(("-q", "--qos"), "that is --persistent here, or --ack for a subscriber"),
     **dict.fromkeys(("-c", "-i", "--id", "--stream", "--consumer"), "that is --durable here"),
     **dict.fromkeys(("--all", "--deliver"), "that is --from first here"),

@@ -176,7 +176,7 @@ class Site:
         while most is None or len(found) < most:
             limit = LISTED if most is None else min(LISTED, most - len(found))
             query = {**parameters, "offset": len(found), "limit": limit}
-            part: list[Record] = self.operate("GET", name, query)[name]
+            part: list[Record] = self.operate("GET", name, query)[name.replace("-", "_")]
             found += part
             if len(part) < limit:
                 break

@@ -67,6 +67,7 @@ GROUPS = (
             ("resume", "continue the hand-out of a queue"),
             ("close", "close a connection"),
             ("trim", "remove the beginning of a stream for good"),
+            ("clear", "remove the last value of a topic"),
             ("cancel", "cancel scheduled messages"),
             ("export", "print the created queues, policies and durable subscriptions"),
             ("import", "create the queues of an export, and show what else differs"),
@@ -100,8 +101,8 @@ MODULES = {
     **dict.fromkeys(
         (
             *("ls", "show", "create", "delete", "peek", "purge", "move", "redeliver", "pause"),
-            *("resume", "close", "trim", "cancel", "export", "import", "explain", "dlq", "subs"),
-            *("schedules", "reload"),
+            *("resume", "close", "trim", "clear", "cancel", "export", "import", "explain"),
+            *("dlq", "subs", "schedules", "reload"),
         ),
         "_manage._commands",
     ),

@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import (
 )
 
 from trio_stomp._version import __version__
-from trio_stomp.base import LOOKS, Pieces
+from trio_stomp.base import ANONYMOUS, LOOKS, Identity, Pieces
 from trio_stomp.broker import BOUNDS_MS, Histogram, queue_of
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web._process_metrics import process_figures
@@ -383,7 +383,7 @@ class Metrics:
 
     collector: BrokerCollector
 
-    def answer(self, request: HttpRequest) -> Pieces[Answer]:
+    def answer(self, request: HttpRequest, _identity: Identity = ANONYMOUS) -> Pieces[Answer]:
         """All metrics, in the format that the request accepts."""
         Query.of(request, ())
         accepted = b",".join(request.values(b"accept"))[:MAX_ACCEPT_BYTES].decode("latin-1")

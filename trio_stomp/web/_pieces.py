@@ -7,16 +7,16 @@ It covers the items that existed at its start, and reads each item once, at some
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from trio_stomp.base import LOOKS, Pieces, slices
+from trio_stomp.base import LOOKS, Identity, Pieces, slices
 from trio_stomp.transport import HttpRequest
 
 T = TypeVar("T")
 
 
-def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], Pieces[T]]:
-    """Return a generator function for an answer made in one piece."""
+def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest, Identity], Pieces[T]]:
+    """Return a generator function for an answer made in one piece, the same for all users."""
 
-    def make(request: HttpRequest) -> Pieces[T]:
+    def make(request: HttpRequest, _identity: Identity) -> Pieces[T]:
         yield from ()
         return answer(request)
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from attrs import frozen
 
-from trio_stomp.base import RECORDS, Pieces
+from trio_stomp.base import ANONYMOUS, RECORDS, Identity, Pieces
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web._site import WATCH, Page, Rights
 
@@ -103,13 +103,20 @@ class Query:
     Args:
       request: The request.
       values: The decoded values by name.
+      identity: The user who asks for a page. Operations get the user later.
     """
 
     request: HttpRequest
     values: Mapping[str, Sequence[str]]
+    identity: Identity = ANONYMOUS
 
     @classmethod
-    def of(cls, request: HttpRequest, accepted: Sequence[Parameter]) -> "Query":
+    def of(
+        cls,
+        request: HttpRequest,
+        accepted: Sequence[Parameter],
+        identity: Identity = ANONYMOUS,
+    ) -> "Query":
         """Parse the query of a request, given the parameters that the page knows.
 
         Raises:
@@ -140,7 +147,7 @@ class Query:
         for each in accepted:
             if each.is_required and not any(values.get(each.name, ())):
                 raise HttpError(400, f"{each.name} is missing; give {each.help}")
-        return cls(request, values)
+        return cls(request, values, identity)
 
     def number(self, parameter: Number) -> int:
         """Return a whole number, or its default."""
@@ -171,22 +178,22 @@ Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 
 
 def page(
-    build: Callable[[HttpRequest], Pieces[Answer]],
+    build: Callable[[HttpRequest, Identity], Pieces[Answer]],
     *,
     in_json: bool = False,
-    rights: Rights | None = WATCH,
+    rights: Rights | Callable[[], Rights] | None = WATCH,
 ) -> Page:
     """Return a page that may raise ``HttpError``, and that omits the body of a HEAD.
 
     Args:
       build: Makes the answer.
       in_json: Errors are JSON with a code, too.
-      rights: The rights that it requires; None = it is public.
+      rights: As of a page.
     """
 
-    def answer(request: HttpRequest) -> Pieces[bytes]:
+    def answer(request: HttpRequest, identity: Identity) -> Pieces[bytes]:
         try:
-            status, headers, body = yield from build(request)
+            status, headers, body = yield from build(request, identity)
         except HttpError as error:
             if in_json:
                 error.code = error.code or BAD_REQUEST

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
-from trio_stomp.base import Pieces
+from trio_stomp.base import ANONYMOUS, Identity, Pieces
 from trio_stomp.broker import Action
 from trio_stomp.server import API
 from trio_stomp.transport import HttpError, HttpRequest
@@ -29,12 +29,12 @@ class Page:
     """A page.
 
     Args:
-      answer: Makes the answer to a GET or HEAD, in pieces.
-      rights: The rights that it requires; None = it is public.
+      answer: Makes the answer to a GET or HEAD of a user, in pieces.
+      rights: The rights that it requires, or a function that returns them; None = it is public.
     """
 
-    answer: Callable[[HttpRequest], Pieces[bytes]]
-    rights: Rights | None = WATCH
+    answer: Callable[[HttpRequest, Identity], Pieces[bytes]]
+    rights: Rights | Callable[[], Rights] | None = WATCH
 
 
 @define(eq=False, repr=False)
@@ -63,7 +63,8 @@ class Site:
     def rights(self, request: HttpRequest) -> Rights | None:
         """Return the rights that the requested page requires; None = it is public."""
         page = self.pages.get(request.path)
-        return None if page is None else page.rights
+        rights = None if page is None else page.rights
+        return rights() if callable(rights) else rights
 
     def operation(self, request: HttpRequest) -> "WebOperation | None":
         """Return the requested operation, or None.
@@ -89,11 +90,11 @@ class Site:
             "method-not-allowed",
         )
 
-    def respond(self, request: HttpRequest) -> Pieces[bytes]:
+    def respond(self, request: HttpRequest, identity: Identity = ANONYMOUS) -> Pieces[bytes]:
         """Make the answer in pieces. The caller has checked the right to see it."""
         page = self.pages.get(request.path)
         if page is None:
             return respond(request, unready=self.why_unready())
         if request.method not in PAGE_METHODS:
             return refuse_method(request)
-        return (yield from page.answer(request))
+        return (yield from page.answer(request, identity))

@@ -267,3 +267,12 @@ def test_times_of_the_command_line() -> None:
     assert abs(time.time() * 1000 - 600_000 - time_ms("10m")) < 60_000
     with pytest.raises(argparse.ArgumentTypeError, match="'10x' is no time; write one like"):
         time_ms("10x")
+
+
+def test_last_values_are_listed_and_cleared(output_of: OutputOf, url: str) -> None:
+    topic = "/topic/rates"
+    output_of("send", topic, "1.1", "-H", "retain:set")
+    assert output_of("ls", "last-values", "--names") == f"{topic}\n"
+    assert output_of("ls", "last-values").split()[:5] == ["topic", "user", "bytes", "set", "stored"]
+    assert output_of("clear", topic, "--yes") == f"{topic}: cleared\n"
+    assert output_of("clear", topic, "--yes") == f"{topic}: had no last value\n"

@@ -131,6 +131,10 @@ class Authorizer:
             return True
         return all(rights.allows(Action.ADMIN, name) for name in names)
 
+    def allows_at_diag(self, identity: Identity, action: Action) -> bool:
+        """Return whether a user has a right at DIAG, and so at what all users own."""
+        return self.rules is None or self.rules.rights(identity).allows(action, QUESTIONS)
+
     def check_subscribe(
         self, client: Client, targets: Iterable["Target"], kind: Kind, *, browses: bool, lasts: bool
     ) -> None:

@@ -9,6 +9,7 @@ from trio_stomp.broker.managing._choice import Choice as Choice
 from trio_stomp.broker.managing._declaring import DECLARED as DECLARED
 from trio_stomp.broker.managing._declaring import Deletion as Deletion
 from trio_stomp.broker.managing._declaring import restore as restore
+from trio_stomp.broker.managing._left import LeftManager as LeftManager
 from trio_stomp.broker.managing._manager import Manager as Manager
 from trio_stomp.broker.managing._operation import Operation as Operation
 from trio_stomp.broker.managing._operation import Step as Step

@@ -8,9 +8,10 @@ from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.delivery import LossReason
-from trio_stomp.broker.headers import make_plan, removal_of
+from trio_stomp.broker.headers import make_plan
 from trio_stomp.broker.managing._choice import Choice
 from trio_stomp.broker.managing._declaring import Deletion, check_declarable, declare
+from trio_stomp.broker.managing._left import LeftManager
 from trio_stomp.broker.managing._mover import Mover
 from trio_stomp.broker.managing._operation import Act, Operation
 from trio_stomp.broker.managing._removal import note_end, remove
@@ -29,15 +30,10 @@ if TYPE_CHECKING:
     from trio_stomp.base import Identity
     from trio_stomp.broker.delivery import Client
     from trio_stomp.broker.durability import Log
-    from trio_stomp.broker.headers import Removal
     from trio_stomp.broker.managing._sending import AppliesFrames
     from trio_stomp.broker.queues import Consumer, Message
-    from trio_stomp.broker.sending import LeftoverRequests, Publisher, Scheduled, Scheduler
-    from trio_stomp.broker.topics import Binding, Bindings
+    from trio_stomp.broker.sending import Publisher
     from trio_stomp.frames import FrameRun
-
-SHOWN = 5
-"""Limit of subscriptions in an error."""
 
 
 @define(eq=False, repr=False)
@@ -50,9 +46,7 @@ class Manager:
       selectors: Compiles selectors.
       authorizer: Has the access rules and the dialect of names.
       acknowledger: Returns messages from consumers.
-      scheduler: Keeps scheduled messages.
-      bindings: Keeps durable subscriptions.
-      leftovers: Describes scheduled messages.
+      left: Lists and ends what clients leave in the broker.
       streams: Reads and trims streams.
     """
 
@@ -61,9 +55,7 @@ class Manager:
     selectors: SelectorCompiler
     authorizer: Authorizer
     acknowledger: Acknowledger
-    scheduler: "Scheduler"
-    bindings: "Bindings"
-    leftovers: "LeftoverRequests"
+    left: LeftManager
     streams: StreamManager
     core: "AppliesFrames" = field(init=False)
     """The broker, set by itself."""
@@ -226,69 +218,9 @@ class Manager:
                     done += 1
                     yield done
 
-    def scheduled(self) -> "list[Scheduled]":
-        """Return the scheduled messages, those of one SEND together, in the order of SENDs."""
-        return [each for each in self.scheduler.jobs.beginning_at(0) if each.timer]
-
-    def cancel(self, ids: "Sequence[str]") -> Task:
-        """Begin to cancel scheduled messages.
-
-        Args:
-          ids: Their numbers, or ranges as 17-20.
-
-        Raises:
-          ProtocolError: An id is no number and no range.
-        """
-        return Task(self.queues.turns, self._log, self._cancelling(list(map(removal_of, ids))))
-
-    def _cancelling(self, removals: "list[Removal]") -> "Iterator[int]":
-        done = 0
-        for removal in removals:
-            count = 0
-            for count in self.scheduler.cancelling(removal, lambda _item: True):
-                yield done + count
-            done += count
-
     @property
     def _log(self) -> "Log | None":
         return None if self.queues.storage is None else self.queues.storage.log
-
-    def end_durable(self, name: str, client_id: str, owner: str, destination: str) -> Task:
-        """Begin to end a durable subscription with its messages.
-
-        Args:
-          name: Its name.
-          client_id: The client id of its subscriber; "" = none.
-          owner: The user who created it; "" = any.
-          destination: Its destination; "" = any.
-
-        Raises:
-          ProtocolError: There is none, or there are several.
-        """
-        found = [
-            each
-            for each in self.bindings.durables.meant(f"{client_id}\0{name}")
-            if owner in ("", each.owner) and destination in ("", _targets(each))
-        ]
-        if len(found) > 1:
-            listed = ", ".join(f"{_targets(each)[:80]} of {each.owner!r}" for each in found[:SHOWN])
-            raise ProtocolError(
-                "ambiguous-subscription",
-                f"several durable subscriptions are called {name[:80]!r}: to {listed}; name the"
-                " destination and the owner, too",
-            )
-        if not found:
-            raise ProtocolError(
-                "no-such-subscription",
-                f"there is no durable subscription {name[:80]!r} of client id {client_id[:80]!r};"
-                " GET durables lists them",
-            )
-        return Task(self.queues.turns, self._log, self._ending(found[0]), 1)
-
-    def _ending(self, binding: "Binding") -> "Iterator[int]":
-        if binding.durable:  # nobody has ended it meanwhile
-            self.bindings.end_durable(binding, self.queues.turns.now)
-            yield 1
 
     def send(self, run: "FrameRun", identity: "Identity") -> Sending:
         """Begin to send a message as a client of a user does.
@@ -406,7 +338,3 @@ class Manager:
             conditions=choice.conditions(self.selectors, fan_out.names, self.publisher.wall),
             limit=choice.most,
         )
-
-
-def _targets(binding: "Binding") -> str:
-    return ",".join(name for name, _ in binding.targets)

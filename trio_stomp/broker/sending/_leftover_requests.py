@@ -11,7 +11,7 @@ from trio_stomp.base import ANONYMOUS_NAME, Identity, ProtocolError
 from trio_stomp.broker.headers import MAX_NUMBER
 from trio_stomp.broker.routing import Destinations, Quotas
 from trio_stomp.broker.sending._scheduler import Scheduler
-from trio_stomp.broker.topics import LastValues
+from trio_stomp.broker.topics import LastValueOwner, LastValues
 
 if TYPE_CHECKING:
     from trio_stomp.broker.sending._scheduled import Scheduled
@@ -84,19 +84,20 @@ class LeftoverRequests:
 
     def _last_values(self, after: int) -> Iterator[tuple[int, Row]]:
         found = islice(self.last_values.owners.items(), after, None)
-        for index, (name, keeper) in enumerate(found, after + 1):
-            destination = self.destinations.find(name)
-            assert destination is not None
-            assert destination.retained is not None
-            yield (
-                index,
-                {
-                    "user": _name(keeper.owner),
-                    "destination": name,
-                    "bytes": len(destination.retained.bodies[-1]),
-                    "stored": bool(destination.retained_id),
-                },
-            )
+        for index, (name, owner) in enumerate(found, after + 1):
+            yield index, self.last_value(name, owner)
+
+    def last_value(self, name: str, owner: LastValueOwner) -> Row:
+        """Return the row of the last value of a topic, without figures if it has none any more."""
+        destination = self.destinations.find(name)
+        value = None if destination is None else destination.retained
+        return {
+            "user": _name(owner.owner),
+            "destination": name,
+            "bytes": 0 if value is None else len(value.bodies[-1]),
+            "set_ms": 0 if value is None else self.scheduler.wall.ms(value.received_at),
+            "stored": destination is not None and bool(destination.retained_id),
+        }
 
 
 def _name(owner: Identity | None) -> str | None:

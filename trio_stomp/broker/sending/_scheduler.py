@@ -246,7 +246,7 @@ class Scheduler:
         count = 0
 
         def may_end(item: Scheduled) -> bool:
-            return self.authorizer.may_end(client, item.owner, self._names(item))
+            return self.authorizer.may_end(client, item.owner, self.names(item))
 
         for done in self.cancelling(removal, may_end):
             count = done
@@ -277,7 +277,8 @@ class Scheduler:
                     self._end_some(item, begin, end)
             yield count
 
-    def _names(self, item: Scheduled) -> tuple[str, ...]:
+    def names(self, item: Scheduled) -> tuple[str, ...]:
+        """Return the destinations of scheduled messages."""
         try:
             return self._plan(item).names
         except ProtocolError:

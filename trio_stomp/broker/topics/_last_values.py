@@ -162,6 +162,15 @@ class LastValues:
             self._end(destination, keeper)
         return is_good
 
+    def clear(self, name: str) -> bool:
+        """Remove the last value of a topic, and return whether it had one."""
+        keeper = self.owners.get(name)
+        destination = self.destinations.find(name)
+        if keeper is None or destination is None:
+            return False
+        self._end(destination, keeper)
+        return True
+
     def may_reach(self, targets: Sequence[Target]) -> bool:
         """Return whether a subscription to ``targets`` may get last values."""
         if not self.owners:

@@ -28,6 +28,7 @@ NAMES = {
     "TO": "destinations",
     "QUEUE": "queues",
     "STREAM": "streams",
+    "TOPIC": "last-values",
     "SESSION": "connections",
 }
 """The kind of things whose names the shell offers, by the name of an argument."""

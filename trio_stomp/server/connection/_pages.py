@@ -43,9 +43,8 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
         )
     pages = link.shared.pages
     rights = pages.rights(request)
-    if rights is not None:
-        await admit(link, request, rights)
-    return await _made(pages.respond(request), link.shared.one_page)
+    identity = ANONYMOUS if rights is None else await admit(link, request, rights)
+    return await _made(pages.respond(request, identity), link.shared.one_page)
 
 
 async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:

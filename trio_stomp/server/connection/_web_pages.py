@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from trio_stomp.base import ANONYMOUS, Identity
 from trio_stomp.transport import HttpRequest
 
 if TYPE_CHECKING:
-    from trio_stomp.base import Identity
     from trio_stomp.broker import Action
 
 API = "/api/v1/"
@@ -26,7 +26,7 @@ class WebOperation(Protocol):
     def max_body_bytes(self) -> int:
         """Return the largest body of the request; 0 = it has none."""
 
-    async def run(self, identity: "Identity", send: Send, body: bytes) -> None:
+    async def run(self, identity: Identity, send: Send, body: bytes) -> None:
         """Carry it out for a user, and send the whole answer.
 
         Checkpoint: always. Cancel: it ends at its current step, because the client has gone.
@@ -49,5 +49,7 @@ class Pages(Protocol):
           HttpError: its parameters are wrong.
         """
 
-    def respond(self, request: HttpRequest) -> Generator[None, None, bytes]:
-        """Build the whole answer, in steps of about 0.1 ms."""
+    def respond(
+        self, request: HttpRequest, identity: Identity = ANONYMOUS
+    ) -> Generator[None, None, bytes]:
+        """Build the whole answer for a user, in steps of about 0.1 ms."""

@@ -142,7 +142,7 @@ class Definitions:
             differences["policies"] = sorted(
                 name for name in {**mine, **policies} if mine.get(name) != policies.get(name)
             )
-            known = {json.dumps(self._durable(each)) for each in manager.bindings.durables}
+            known = {json.dumps(self._durable(each)) for each in manager.left.bindings.durables}
             differences["durables"] = sorted(
                 f"{each.get('name')}" for each in durables if json.dumps(each) not in known
             )

@@ -9,11 +9,11 @@ from trio_stomp.web.management._access import Access
 from trio_stomp.web.management._changes import Changes
 from trio_stomp.web.management._core import Core
 from trio_stomp.web.management._definitions import Definitions
+from trio_stomp.web.management._leftovers import Leftovers
 from trio_stomp.web.management._lists import Lists
 from trio_stomp.web.management._operations import MessageOperations
 from trio_stomp.web.management._overview import Overview
 from trio_stomp.web.management._queues import QueueRequests
-from trio_stomp.web.management._schedules import Leftovers
 from trio_stomp.web.management._settings import SettingRequests
 from trio_stomp.web.management._streams import StreamRequests
 from trio_stomp.web.management._subscriptions import SubscriptionLists

@@ -1,6 +1,6 @@
 """Lists of subscriptions and durable subscriptions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,9 @@ from trio_stomp.web.management.requests import (
     COUNT,
     FLAG,
     LIMIT,
-    NAME,
     OFFSET,
     TEXT,
     Endpoint,
-    Listing,
     Window,
     http_error,
     listed,
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from trio_stomp.server import Server
 
 ANY, CONNECTED, AWAY, DURABLE = "any", "connected", "away", "durable"
-OLDEST = "start"
 
 OF_SESSION = Parameter("session", "only those of one session")
 STATE = Word(
@@ -80,14 +77,6 @@ class SubscriptionLists:
             answer=answer,
             build=self.subscriptions,
         )
-        yield Endpoint(
-            name="durables",
-            summary="List durable subscriptions, the oldest first. Each is named by its name, its"
-            " client id, its owner and its destination.",
-            parameters=(NAME, LIMIT, OFFSET),
-            answer=listed("durables", SUBSCRIPTION),
-            build=self.durables,
-        )
 
     def subscriptions(self, query: Query) -> Pieces[Answer]:
         """Answer with subscriptions, client by client, then durable ones without a client."""
@@ -119,17 +108,6 @@ class SubscriptionLists:
             "destinations": len(statistics.destinations),
         }
         return (yield from as_list(fields, "subscriptions", part, self.figures.subscription))
-
-    def durables(self, query: Query) -> Pieces[Answer]:
-        """Answer with the durable subscriptions."""
-        yield
-        durables = list(self.server.broker.statistics().durables)
-        listing = Listing("durables", self._names, self.figures.subscription, {OLDEST: None})
-        return (yield from listing.page(query, durables, OLDEST, self.figures.head()))
-
-    def _names(self, binding: Binding) -> Sequence[str]:
-        fields = self.figures.subscription(binding)
-        return [f"{fields[each]}" for each in ("name", "client_id", "owner", "destination")]
 
     def _durables(self, state: str) -> Pieces[list[Binding]]:
         """Return the durable subscriptions without a connected consumer, oldest first."""

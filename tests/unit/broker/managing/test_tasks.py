@@ -5,8 +5,10 @@ import pytest
 from tests.support.core import Actor, Bench
 from tests.support.durable_fakes import DurableBench
 from tests.support.managing import drive
-from trio_stomp.base import ProtocolError
-from trio_stomp.broker.managing import Step
+from tests.support.owners import ALICE, BOB, T, enters, judged
+from trio_stomp.base import ANONYMOUS, ProtocolError
+from trio_stomp.broker import AccessRules, Action, Rule
+from trio_stomp.broker.managing import Step, Task
 
 Q = "/queue/q"
 
@@ -77,17 +79,17 @@ def test_scheduled_messages_are_cancelled(core: Bench) -> None:
         core.actor().sends(Q, body, persistent="true", AMQ_SCHEDULED_DELAY="1000")
         core.turn()
     manager = core.broker.manager
-    ids = [manager.leftovers.schedule(each)["id"] for each in manager.scheduled()]
+    ids = [manager.left.requests.schedule(each)["id"] for each in manager.left.schedules()]
     assert len(ids) == 3
-    task = manager.cancel([f"{ids[0]}", f"{ids[2]}-{ids[2]}", "99999"])
+    task = manager.left.cancel([f"{ids[0]}", f"{ids[2]}-{ids[2]}", "99999"], ANONYMOUS)
     drive(core, task)
     assert task.done == 2
     again = core.restarts() if isinstance(core, DurableBench) else core
-    left = again.broker.manager.scheduled()
+    left = again.broker.manager.left.schedules()
     assert [each.bodies for each in left] == [[b"b"]]
     with pytest.raises(ProtocolError, match="must be the number"):
-        manager.cancel(["first"])
-    drive(again, again.broker.manager.cancel([f"{ids[1]}"]))
+        manager.left.cancel(["first"], ANONYMOUS)
+    drive(again, again.broker.manager.left.cancel([f"{ids[1]}"], ANONYMOUS))
 
 
 def durable(core: Bench, destination: str, user: str = "") -> Actor:
@@ -96,12 +98,18 @@ def durable(core: Bench, destination: str, user: str = "") -> Actor:
     return actor
 
 
+def end(core: Bench, name: str = "d", *, owner: str = "", destination: str = "") -> Task:
+    return core.broker.manager.left.end_durable(
+        name, "", owner=owner, destination=destination, identity=ANONYMOUS
+    )
+
+
 def test_a_durable_subscription_is_ended_with_its_messages(core: Bench) -> None:
     durable(core, "/topic/a").is_gone()
     core.actor().sends("/topic/a", "x", persistent="true")
     core.turn()
-    task = core.broker.manager.end_durable("d", "", "", "")
-    twice = core.broker.manager.end_durable("d", "", "", "")
+    task = end(core)
+    twice = end(core)
     drive(core, task)
     drive(core, twice)
     assert (task.done, twice.done) == (1, 0)
@@ -112,11 +120,52 @@ def test_a_durable_subscription_is_ended_with_its_messages(core: Bench) -> None:
 def test_of_several_durable_subscriptions_the_one_must_be_named(bench: Bench) -> None:
     for destination in ("/topic/a", "/topic/b"):
         durable(bench, destination)
-    manager = bench.broker.manager
     with pytest.raises(ProtocolError, match=r"/topic/a of '', /topic/b of ''"):
-        manager.end_durable("d", "", "", "")
-    for text in ("e", "nobody"):
-        with pytest.raises(ProtocolError, match="there is no durable subscription"):
-            manager.end_durable(*(("e", "", "", "") if text == "e" else ("d", "", text, "")))
-    drive(bench, manager.end_durable("d", "", "", "/topic/b"))
-    drive(bench, manager.end_durable("d", "", "", ""))
+        end(bench)
+    with pytest.raises(ProtocolError, match="there is no durable subscription"):
+        end(bench, "e")
+    with pytest.raises(ProtocolError, match="there is no durable subscription"):
+        end(bench, owner="nobody")
+    drive(bench, end(bench, destination="/topic/b"))
+    drive(bench, end(bench))
+
+
+def test_a_last_value_is_cleared_without_a_message_also_in_the_store(core: Bench) -> None:
+    for topic in ("/topic/a", "/topic/b"):
+        core.actor().sends(topic, "x", persistent="true", retain="set")
+    core.turn()
+    present = core.reader("/topic/a")
+    assert len(present.reads()) == 1
+    left = core.broker.manager.left
+    names = [name for name, _ in left.last_values()]
+    assert names == ["/topic/a", "/topic/b"]
+    owner = dict(left.last_values())["/topic/a"]
+    assert left.requests.last_value("/topic/a", owner)["bytes"] == 1
+    task, twice = left.clear("/topic/a"), left.clear("/topic/a")
+    drive(core, task)
+    drive(core, twice)
+    assert (task.done, twice.done) == (1, 0)
+    # Those of a list that is being made may have gone.
+    for topic in ("/topic/a", "/topic/nobody"):
+        assert left.requests.last_value(topic, owner)["bytes"] == 0
+    assert present.reads() == []
+    again = core.restarts() if isinstance(core, DurableBench) else core
+    assert [name for name, _ in again.broker.manager.left.last_values()] == ["/topic/b"]
+    assert again.reader("/topic/a").reads() == []
+
+
+def test_users_end_their_own_durable_subscription_among_several_of_a_name() -> None:
+    core = DurableBench()
+    judged(core, AccessRules((Rule(True, frozenset(Action), ("/topic/**",), ()),)))
+    for user in (ALICE, BOB):
+        enters(core, user).subscribes(T, durable_subscription_name="d", ack="client")
+    left = core.broker.manager.left
+    judged(core, AccessRules((Rule(True, frozenset((Action.RECEIVE,)), ("/topic/**",), ()),)))
+
+    def begin(owner: str) -> Task:
+        return left.end_durable("d", "", owner=owner, destination="", identity=ALICE)
+
+    with pytest.raises(ProtocolError, match="alice may not admin /topic/t"):
+        begin("bob")
+    drive(core, begin(""))
+    assert [each.owner for each in left.bindings.durables] == ["bob"]

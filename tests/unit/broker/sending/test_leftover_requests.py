@@ -338,6 +338,8 @@ def test_last_values_are_listed_too() -> None:
     enters(core, ANONYMOUS).sends("/topic/u", "d", retain="set")
     core.turn()
     rows = left(core, what="last-values")
+    now_ms = core.broker.wall.ms(core.now)
+    assert all(now_ms - 1000 <= row.pop("set_ms") <= now_ms for row in rows)
     assert sorted(rows, key=lambda row: str(row["destination"])) == [
         {"user": "alice", "destination": T, "bytes": 3, "stored": True},
         {"user": "anonymous", "destination": "/topic/u", "bytes": 1, "stored": False},

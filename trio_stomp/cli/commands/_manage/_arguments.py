@@ -79,6 +79,7 @@ FIRST = Argument("--offset", type=size_in_bytes, metavar="N", help="keep from th
 FIRST_TIME = Argument(
     "--time", type=time_ms, metavar="TIME", help="keep from this time on, instead of --offset"
 )
+TOPIC = Argument("destination", metavar="TOPIC", help="its name, such as /topic/rates")
 USER = Argument("--user", metavar="USER", help="only those of this user")
 DURABLE = Argument("name", metavar="NAME", help="from: trio-stomp ls durables")
 CLIENT_ID = Argument("--client-id", metavar="ID", help="the client id of its subscriber")

@@ -29,6 +29,7 @@ from trio_stomp.cli.commands._manage._arguments import (
     SESSION,
     STREAM,
     TO,
+    TOPIC,
     USER,
     Argument,
     add_arguments,
@@ -41,6 +42,9 @@ from trio_stomp.cli.commands._manage._explain import explain
 from trio_stomp.cli.commands._manage._messages import Look, of_dead_letter, of_message
 
 OF_ADMIN = "It needs the right admin at DIAG.\n"
+OF_OWNER = """\
+Users list and end their own; for those of others it needs the rights monitor and admin at DIAG.
+"""
 STAYS = """\
 Unacknowledged messages, those that wait for their redelivery, and those that arrive meanwhile
 stay. Ctrl-C ends it; what was done before stays done.
@@ -85,15 +89,20 @@ dead-letter queue at the same moment, so no message is lost or duplicated. Heade
 those about the dead letter. Messages that fail again while it runs stay, and so do those that have
 no original destination, no room there, or no right to be sent there by you.
 """
+CLEAR = "had no last value"
+CLEARED = """\
+New subscribers do not get the last value any more; subscribers get no message. It needs the right
+to send to TOPIC, as SEND with retain:remove does.
+"""
 SUBS = f"""\
 A durable subscription stores a topic's messages while its subscriber is away
 (docs/use/durable-subscriptions.md). NAME is the name from SUBSCRIBE. If several have it, name the
 client id, the owner or the destination as well. rm ends it permanently and drops its stored
-messages; a connected subscriber continues until it leaves. {OF_ADMIN}"""
+messages; a connected subscriber continues until it leaves. {OF_OWNER}"""
 SCHEDULED = f"""\
 Messages sent with AMQ_SCHEDULED_DELAY and similar headers wait in the broker, even when their
 sender has left (docs/use/scheduling.md). An ID is shown by ls and by the RECEIPT of the SEND
-(scheduledJobId): 17, or 17-20. {OF_ADMIN}"""
+(scheduledJobId): 17, or 17-20. {OF_OWNER}"""
 
 
 class Command(Protocol):
@@ -132,7 +141,7 @@ def _retried(result: Record) -> str:
     return "\n".join([f"{result['queue']}: {result['sent']:,} sent again", *left])
 
 
-CANCEL = View(_cancel.ARGUMENTS, _cancel.cancel, OF_ADMIN)
+CANCEL = View(_cancel.ARGUMENTS, _cancel.cancel, OF_OWNER)
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "ls": View(_kinds.LIST, _kinds.list_things),
@@ -202,6 +211,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "{stream}: {trimmed:,} removed, the first is {first:,}".format_map,
             "Remove records of {stream} for good?",
             epilog=OF_ADMIN,
+        ),
+        "clear": Change(
+            "clear",
+            (TOPIC,),
+            lambda found: f"{found['destination']}: {'cleared' if found['cleared'] else CLEAR}",
+            "Remove the last value of {destination}?",
+            epilog=CLEARED,
         ),
         "cancel": CANCEL,
         "export": View(

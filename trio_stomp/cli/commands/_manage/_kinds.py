@@ -17,6 +17,10 @@ Columns = Mapping[str, str]
 HEAD = ("broker_id", "boot", "ts", "total", "offset", "limit", "count", "sort")
 """Fields of an answer that say nothing about the thing itself."""
 
+OF_PROGRAMS = ("le_ms", "bucket_counts")
+"""Fields for programs: histograms."""
+HIDDEN = (*HEAD, *OF_PROGRAMS)
+
 OF_SUBSCRIPTION = {
     "destination": "destination",
     "session": "session_id",
@@ -160,6 +164,16 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             path="schedules",
             is_named=False,
         ),
+        "last-value": Kind(
+            {
+                "topic": "destination",
+                "user": "user",
+                "bytes": "bytes",
+                "set": "set_ms",
+                "stored": "stored",
+            },
+            path="last-values",
+        ),
         "user": Kind(
             {"user": "name", "groups": "groups", "connections": "connections"}, path="users"
         ),
@@ -272,7 +286,7 @@ def _lines(record: Record, prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _lines(value, f"{prefix}{name}.")
-        elif value not in (None, "", []) and (prefix or name not in HEAD):
+        elif value not in (None, "", []) and name not in (OF_PROGRAMS if prefix else HIDDEN):
             yield prefix + name, cell(record, name)
 
 

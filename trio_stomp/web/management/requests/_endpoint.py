@@ -34,7 +34,7 @@ _TYPES = {
     schema.TIMESTAMP: "string",
     schema.BOOLEAN: "boolean",
 }
-_RIGHTS = {WATCH: "monitor at DIAG", ADMIN: "admin at DIAG", None: "none"}
+_RIGHTS = ((WATCH, "monitor at DIAG"), (ADMIN, "admin at DIAG"), (None, "none"))
 
 
 @frozen(eq=False, kw_only=True)
@@ -64,7 +64,7 @@ class Endpoint:
     errors: Sequence[str] = ()
     right: str = ""
     build: Callable[[Query], Pieces[Answer]] | None = None
-    rights: Rights | None = WATCH
+    rights: Rights | Callable[[], Rights] | None = WATCH
     method: str = "GET"
     operate: Callable[[Query], WebOperation] | None = None
     as_send: bool = False
@@ -74,14 +74,14 @@ class Endpoint:
     @property
     def needs(self) -> str:
         """Return the right that it requires, for people."""
-        return self.right or _RIGHTS[self.rights]
+        return self.right or next(text for rights, text in _RIGHTS if rights is self.rights)
 
     def page(self, *, in_json: bool = True) -> Page:
         """Return its page. Errors at other addresses than its own may be plain text."""
         build = self.build
         assert build is not None
         return page(
-            lambda request: build(Query.of(request, self.parameters)),
+            lambda request, identity: build(Query.of(request, self.parameters, identity)),
             in_json=in_json,
             rights=self.rights,
         )

@@ -1,0 +1,243 @@
+"""Scheduled messages, durable subscriptions and last values: their lists, and the end of some.
+
+Users without the right to monitor list their own; those without the right ``admin`` end their own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import define
+
+from trio_stomp.base import Pieces
+from trio_stomp.broker import Action, Binding, LastValueOwner, Scheduled, Task
+from trio_stomp.web._pieces import chosen
+from trio_stomp.web._query import Answer, Parameter, Query, Record, as_list
+from trio_stomp.web._site import ADMIN, WATCH, Rights
+from trio_stomp.web.management._subscriptions import SUBSCRIPTION
+from trio_stomp.web.management.requests import (
+    BY_NAME,
+    COUNT,
+    FLAG,
+    LIMIT,
+    NAME,
+    OF_DESTINATIONS,
+    OFFSET,
+    TEXT,
+    Endpoint,
+    Listing,
+    Stepwise,
+    Window,
+    destination_of,
+    listed,
+    maybe,
+    record,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import Manager
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server
+
+T = TypeVar("T")
+
+OWN = "a login; monitor at DIAG for those of other users"
+OWNER_OR_ADMIN = "a login; admin at DIAG, or at the destination, for those of other users"
+OLDEST = "start"
+TOPIC = Parameter("destination", "a topic, as destination=/topic/rates", is_required=True)
+USER = Parameter("user", "only those of one user")
+IDS = Parameter("id", "the id of scheduled messages, as in the list", True, 1_000)
+DURABLE = Parameter("name", "the name of a durable subscription", is_required=True)
+CLIENT_ID = Parameter("client_id", "the client id of its subscriber, if it has one")
+OWNER = Parameter("owner", "the user who created it, if several have the name")
+DESTINATION = Parameter("destination", "its destination, if several have the name")
+SCHEDULE = record(
+    {
+        "id": TEXT,
+        "user": maybe(TEXT),
+        "destination": TEXT,
+        "messages": COUNT,
+        "bytes": COUNT,
+        "due_ms": COUNT,
+        "sent": COUNT,
+        "repeats": FLAG,
+        "stored": FLAG,
+    }
+)
+LAST_VALUE = record(
+    {"destination": TEXT, "user": maybe(TEXT), "bytes": COUNT, "set_ms": COUNT, "stored": FLAG}
+)
+
+
+@define(eq=False, repr=False)
+class Leftovers:
+    """The requests about what clients leave in the broker."""
+
+    server: "Server"
+    manager: "Manager"
+    figures: "Figures"
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        """Yield the requests."""
+        lists = partial(Endpoint, right=OWN, rights=self._listing)
+        answer = listed("schedules", SCHEDULE)
+        yield lists(
+            name="schedules",
+            summary="List scheduled messages, those of one SEND together, in the order of SENDs.",
+            parameters=(USER, LIMIT, OFFSET),
+            answer={name: answer[name] for name in answer if name != "sort"},
+            build=self.schedules,
+        )
+        yield lists(
+            name="durables",
+            summary="List durable subscriptions, the oldest first. Each is named by its name, its"
+            " client id, its owner and its destination.",
+            parameters=(NAME, LIMIT, OFFSET),
+            answer=listed("durables", SUBSCRIPTION),
+            build=self.durables,
+        )
+        yield lists(
+            name="last-values",
+            summary="List the topics with a last value, which new subscribers get.",
+            parameters=(NAME, LIMIT, OFFSET),
+            answer=listed("last_values", LAST_VALUE),
+            build=self.last_values,
+        )
+        yield Endpoint(
+            name="cancel",
+            summary="Cancel scheduled messages.",
+            right=OWNER_OR_ADMIN,
+            parameters=(IDS,),
+            answer={"cancelled": COUNT},
+            errors=("invalid-schedule",),
+            method="POST",
+            operate=self.cancel,
+        )
+        yield Endpoint(
+            name="end",
+            summary="End a durable subscription with its messages.",
+            right=OWNER_OR_ADMIN,
+            parameters=(DURABLE, CLIENT_ID, OWNER, DESTINATION),
+            answer={"name": TEXT, "ended": COUNT},
+            errors=("no-such-subscription", "ambiguous-subscription"),
+            method="POST",
+            operate=self.end,
+        )
+        yield Endpoint(
+            name="clear",
+            summary="Remove the last value of a topic. Its subscribers get no message.",
+            right="send at the topic",
+            parameters=(TOPIC,),
+            answer={"destination": TEXT, "cleared": COUNT},
+            errors=OF_DESTINATIONS,
+            method="POST",
+            operate=self.clear,
+        )
+
+    def _listing(self) -> Rights:
+        """Return the right to list things, of which users see their own: a login."""
+        return WATCH if self.manager.authorizer.rules is None else ()
+
+    def _ending(self) -> Rights:
+        """Return the right to end things. The core knows whose they are."""
+        return ADMIN if self.manager.authorizer.rules is None else ()
+
+    def _seen(
+        self, query: Query, things: Sequence[T], owner: Callable[[T], str]
+    ) -> Pieces[Sequence[T]]:
+        """Return the things that a user sees: all, or those with the user as the owner."""
+        identity = query.identity
+        if self.manager.authorizer.allows_at_diag(identity, Action.MONITOR):
+            return things
+        return (yield from chosen(things, lambda each: owner(each) == identity.name != ""))
+
+    def schedules(self, query: Query) -> Pieces[Answer]:
+        """Answer with scheduled messages."""
+        window, user = Window.of(query), query.text(USER)
+        yield
+        found = yield from self._seen(query, self.manager.left.schedules(), _scheduled_by)
+        describe = self.manager.left.requests.schedule
+        if user:
+            found = yield from chosen(found, lambda each: describe(each)["user"] == user)
+        part = window.cut(found)
+        fields: Record = {**self.figures.head(), **window.record(len(found), len(part))}
+        return (yield from as_list(fields, "schedules", part, describe))
+
+    def durables(self, query: Query) -> Pieces[Answer]:
+        """Answer with the durable subscriptions."""
+        yield
+        everything = list(self.server.broker.statistics().durables)
+        durables = yield from self._seen(query, everything, lambda each: each.owner)
+        listing = Listing("durables", self._names, self.figures.subscription, {OLDEST: None})
+        return (yield from listing.page(query, durables, OLDEST, self.figures.head()))
+
+    def _names(self, binding: Binding) -> Sequence[str]:
+        fields = self.figures.subscription(binding)
+        return [f"{fields[each]}" for each in ("name", "client_id", "owner", "destination")]
+
+    def last_values(self, query: Query) -> Pieces[Answer]:
+        """Answer with the topics that have a last value."""
+        left = self.manager.left
+        yield
+        found = yield from self._seen(query, left.last_values(), _set_by)
+        listing = Listing[tuple[str, LastValueOwner]](
+            "last_values", lambda each: each[:1], lambda each: left.requests.last_value(*each), {}
+        )
+        return (yield from listing.page(query, found, BY_NAME, self.figures.head()))
+
+    def cancel(self, query: Query) -> Stepwise[Task]:
+        """Cancel scheduled messages."""
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=self._ending(),
+            begin=lambda identity, _body: self.manager.left.cancel(query.texts(IDS), identity),
+            result=lambda task: {"cancelled": task.done},
+            event="cancel",
+        )
+
+    def end(self, query: Query) -> Stepwise[Task]:
+        """End a durable subscription."""
+        name = query.text(DURABLE)
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=self._ending(),
+            begin=lambda identity, _body: self.manager.left.end_durable(
+                name,
+                query.text(CLIENT_ID),
+                owner=query.text(OWNER),
+                destination=query.text(DESTINATION),
+                identity=identity,
+            ),
+            result=lambda task: {"name": name, "ended": task.done},
+            event="end",
+            place=query.text(DESTINATION),
+            detail=lambda _count: name,
+        )
+
+    def clear(self, query: Query) -> Stepwise[Task]:
+        """Remove the last value of a topic."""
+        topic = destination_of(self.manager, query, TOPIC)
+        return Stepwise(
+            server=self.server,
+            manager=self.manager,
+            query=query,
+            rights=[(Action.SEND, topic)],
+            begin=lambda _identity, _body: self.manager.left.clear(topic),
+            result=lambda task: {"destination": topic, "cleared": task.done},
+            event="clear",
+            place=topic,
+            detail=lambda _count: "",
+        )
+
+
+def _scheduled_by(each: Scheduled) -> str:
+    return "" if each.owner is None else each.owner.name
+
+
+def _set_by(each: tuple[str, LastValueOwner]) -> str:
+    owner = each[1].owner
+    return "" if owner is None else owner.name
