@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs Debian's STOMP clients for tests/foreign/test_interop.py, if this is Debian and we are root.
-# Never fails: what is missing is said loudly, and the tests that need it are skipped.
+# Never fails: missing clients are reported loudly, and their tests are skipped.
 set -uo pipefail
 
 readonly LINE='!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!'
-# Groups, so that one that cannot be had does not keep the others away.
+# Groups of packages: one that is not available does not affect the others.
 readonly GROUPS_OF_PACKAGES=(
     'ruby ruby-stomp'
     'perl libnet-stomp-perl libio-socket-ssl-perl'
@@ -37,7 +37,7 @@ for group in "${GROUPS_OF_PACKAGES[@]}"; do
         is_there "$package" || { wanted+=("$group"); break; }
     done
 done
-# Its program is compiled when it is run; any JDK will do.
+# Its program is compiled when it runs, by any JDK.
 command -v javac >/dev/null || wanted+=('default-jdk-headless')
 if ((${#wanted[@]} == 0)); then
     exit 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Install the brokers that tests/foreign/test_client_brokers.py runs the client with: Debian's RabbitMQ and
-# ActiveMQ. Never fails: what cannot be installed is told loudly, and its tests are skipped.
-# The services that the packages start are stopped and disabled: the tests start brokers of their
-# own. An instance that was there before is left as it is.
+# ActiveMQ. Never fails: missing brokers are reported loudly, and their tests are skipped.
+# The services that the packages start are stopped and disabled, because the tests start their own
+# brokers. An instance that existed before is left alone.
 set -uo pipefail
 
 LINE=$(printf '!%.0s' {1..78})
@@ -30,7 +30,7 @@ quiet() { # SERVICE: not running now, and not started with the machine
         systemctl disable --now "$1" >/dev/null 2>&1
         return 0
     fi
-    # Asked without need, RabbitMQ's script would start a port mapper that stays.
+    # Run needlessly, RabbitMQ's script would leave a port mapper behind.
     if runs_as "${1%-server}"; then "/etc/init.d/$1" stop >/dev/null 2>&1; fi
     update-rc.d "$1" disable >/dev/null 2>&1
     return 0
@@ -62,7 +62,7 @@ for package in "${wanted[@]}"; do
         quiet "$package"
     fi
 done
-# Erlang's port mapper listens on every address, and nobody but RabbitMQ had asked for it.
+# Erlang's port mapper listens on every address, and is only there for RabbitMQ.
 if [ -z "$had_erlang" ] && installed erlang-base; then
     if [ -d /run/systemd/system ]; then
         systemctl disable --now epmd.socket epmd.service >/dev/null 2>&1

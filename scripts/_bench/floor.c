@@ -1,18 +1,18 @@
 /*
- * The floor: what a fan-out costs when nothing but the bytes is left of a broker.
+ * The floor: a bare loop that moves the bytes of a fan-out, as the minimal cost of a broker.
  *
- * One thread, epoll, non-blocking sockets with TCP_NODELAY. It speaks as much STOMP 1.2 as the
- * load generator needs, and trusts it: CONNECT, SUBSCRIBE, SEND to subscribers, receipts; and SEND
- * to a queue, whose messages its consumers get in turn, as many as they have acknowledged.
+ * One thread, epoll, non-blocking sockets with TCP_NODELAY. It supports the STOMP 1.2 of the load
+ * generator, without checks: CONNECT, SUBSCRIBE, SEND to subscribers, receipts; and SEND to a
+ * queue, whose consumers get messages in turn, as many as they have acknowledged.
  *
- * It does what is cheapest for these loads: all SENDs that one read brought are encoded once, and
- * the same bytes go to every subscriber with the same id by one send(2) each; what a socket does
- * not take is copied into that subscriber's buffer, which grows by doubling, and EPOLLOUT tells
- * when to go on. Nothing is allocated for a message. MESSAGE and RECEIPT are the broker's to the
- * byte, but for the broker's name for its boot, of the same length, within message-id.
+ * It does what is cheapest for these loads. All SENDs of one read are encoded once, and the same
+ * bytes go to every subscriber with the same id by one send(2) each. Bytes that a socket does not
+ * take are copied into that subscriber's buffer, which grows by doubling, until EPOLLOUT. Nothing
+ * is allocated for a message. MESSAGE and RECEIPT equal the broker's, except for the broker's boot
+ * id, of the same length, within message-id.
  *
- * Its argument is a rest in microseconds between something to do and doing it, 0 without it.
- * It prints the port that it listens on at 127.0.0.1, and runs until it is killed.
+ * Its argument is a rest in microseconds before each round of work; the default is 0.
+ * It prints its port on 127.0.0.1, and runs until it is killed.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -28,14 +28,14 @@
 #include <unistd.h>
 
 enum {
-    READ_BYTES = 256 * 1024,             /* a read of the broker asks for as much */
-    RUN = 8192,                          /* SENDs that are encoded together */
-    WIRE_BYTES = READ_BYTES + RUN * 512, /* such a run as MESSAGEs: a header block is shorter */
+    READ_BYTES = 256 * 1024,             /* as in the broker */
+    RUN = 8192,                          /* SENDs encoded together */
+    WIRE_BYTES = READ_BYTES + RUN * 512, /* a run as MESSAGEs: a header block is shorter */
     NAME_BYTES = 128,
     DESTINATIONS = 1024,
     EVENTS = 512,
 };
-static const size_t MOST_BEHIND = 256u << 20; /* no window of the generator comes near */
+static const size_t MOST_BEHIND = 256u << 20; /* more than any window of the generator */
 
 struct text {
     const char *at;
@@ -44,14 +44,14 @@ struct text {
 
 struct connection {
     int file, is_broken, is_blocked;
-    char id[NAME_BYTES]; /* of its one subscription */
+    char id[NAME_BYTES]; /* of its only subscription */
     size_t id_size;
-    struct destination *queue; /* that it consumes from, if it does */
+    struct destination *queue; /* the queue that it consumes from, or NULL */
     int acks;
-    size_t credit; /* messages that the queue may give it */
-    size_t have; /* of in: a frame of which only a part has come, or nothing */
+    size_t credit; /* messages that it may receive from the queue */
+    size_t have; /* bytes of an incomplete frame in in */
     char *in;
-    size_t start, end, room; /* of out: what its socket did not take */
+    size_t start, end, room; /* the unsent part of out */
     char *out;
 };
 
@@ -61,8 +61,8 @@ struct destination {
     struct connection **subscribers;
     size_t count, room;
     int is_queue;
-    size_t next;              /* of subscribers: whose turn it is */
-    size_t first, last, size; /* of bodies: sizes and bytes of what waits */
+    size_t next;              /* index of the next consumer in subscribers */
+    size_t first, last, size; /* of bodies: sizes and bytes of waiting messages */
     char *bodies;
 };
 
@@ -76,11 +76,11 @@ static struct destination destinations[DESTINATIONS];
 static size_t destination_count;
 static unsigned long long message_id;
 
-static struct destination *run_to; /* whom the collected SENDs are for */
+static struct destination *run_to; /* the destination of the collected SENDs */
 static struct text run[RUN];
 static size_t run_count;
 static char wire[WIRE_BYTES];
-static char answers[READ_BYTES]; /* to frames of the connection that is being heard */
+static char answers[READ_BYTES]; /* to frames of the connection being read */
 static size_t answers_size;
 
 static int same(struct text text, const char *other, size_t size)
@@ -108,7 +108,7 @@ static void watch(struct connection *c, int operation, unsigned events)
         err(1, "epoll_ctl");
 }
 
-/* Send what the socket takes; how many bytes that were. A broken one takes all: epoll will tell. */
+/* Send as much as possible, and return the number of bytes. A broken socket takes all of them. */
 static size_t put(struct connection *c, const char *data, size_t size)
 {
     ssize_t sent = c->is_broken ? (ssize_t)size : send(c->file, data, size, MSG_NOSIGNAL);
@@ -118,7 +118,7 @@ static size_t put(struct connection *c, const char *data, size_t size)
     return c->is_broken ? size : (size_t)sent;
 }
 
-/* Make room for so many bytes behind what waits. */
+/* Make room for more bytes behind the unsent ones. */
 static char *space(struct connection *c, size_t size)
 {
     if (c->end + size > c->room) {
@@ -140,7 +140,7 @@ static void keep(struct connection *c, const char *data, size_t size)
     c->end += size;
 }
 
-/* Have EPOLLOUT tell when more can be sent, or not any more. */
+/* Turn EPOLLOUT on or off. */
 static void block(struct connection *c, int is_blocked)
 {
     if (is_blocked != c->is_blocked)
@@ -152,7 +152,7 @@ static void say(struct connection *c, const char *data, size_t size)
 {
     if (!size)
         return;
-    /* Behind what waits, if anything does. */
+    /* Behind the unsent bytes, if any. */
     size_t sent = c->end ? 0 : put(c, data, size);
     if (sent < size) {
         keep(c, data + sent, size - sent);
@@ -186,7 +186,7 @@ static char *add_number(char *to, unsigned long long number)
     return add(to, digits + at, sizeof digits - at);
 }
 
-/* The collected SENDs as MESSAGEs of a subscription, in wire; their size. */
+/* Encode the collected SENDs as MESSAGEs of a subscription into wire, and return their size. */
 static size_t encode(const struct connection *c)
 {
     char *to = wire;
@@ -226,7 +226,7 @@ static void enqueue(struct destination *d)
     run_count = 0;
 }
 
-/* Who takes the next message, or nobody. */
+/* Return the consumer of the next message, or NULL. */
 static struct connection *taker(struct destination *d)
 {
     for (size_t tried = 0; tried < d->count; tried++) {
@@ -237,7 +237,7 @@ static struct connection *taker(struct destination *d)
     return NULL;
 }
 
-/* Give the consumers, one each in turn, what waits and they may have. */
+/* Deliver waiting messages to the consumers in turn, as their credit allows. */
 static void hand_out(struct destination *d)
 {
     struct connection *c;
@@ -271,7 +271,7 @@ static void hand_out(struct destination *d)
             flush(d->subscribers[i]);
 }
 
-/* Give the collected SENDs to all subscribers. */
+/* Send the collected SENDs to all subscribers. */
 static void fan_out(void)
 {
     const struct connection *encoded = NULL;
@@ -331,7 +331,7 @@ static void collect(const struct frame *f)
     run[run_count++] = f->body;
 }
 
-/* Say what was promised behind the SENDs: a RECEIPT says that they were done. */
+/* Send the RECEIPTs, after the effects of the SENDs. */
 static void settle(struct connection *c)
 {
     fan_out();
@@ -341,7 +341,7 @@ static void settle(struct connection *c)
     answers_size = 0;
 }
 
-/* Do what a frame asks for. */
+/* Execute a frame. */
 static void obey(struct connection *c, const struct frame *f)
 {
     char *to = answers + answers_size;
@@ -373,7 +373,7 @@ static void obey(struct connection *c, const struct frame *f)
         settle(c);
 }
 
-/* Take one frame apart; its size, or 0 while it is not complete. */
+/* Parse one frame, and return its size, or 0 while it is incomplete. */
 static size_t parse(const char *data, size_t size, struct frame *f)
 {
     const char *end = data + size, *at = data;
@@ -449,7 +449,7 @@ static void welcome(int listener)
     while ((file = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
         setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         struct connection *c = grown(NULL, sizeof *c);
-        /* Pages of the buffer that nobody writes to take no memory. */
+        /* Pages of the buffer that are never written take no memory. */
         *c = (struct connection){.file = file, .in = grown(NULL, READ_BYTES)};
         watch(c, EPOLL_CTL_ADD, EPOLLIN);
     }
@@ -485,12 +485,12 @@ int main(int words, char **arguments)
     watch(&door, EPOLL_CTL_ADD, EPOLLIN);
     for (;;) {
         int count = epoll_wait(poller, events, EVENTS, -1);
-        if (rest && count > 0) { /* let more come meanwhile */
+        if (rest && count > 0) { /* let more data arrive */
             usleep(rest);
             count = epoll_wait(poller, events, EVENTS, -1);
         }
         for (int i = 0; i < count; i++) {
-            /* It is still there: only its own events end it, and it comes once in a batch. */
+            /* It still exists: only its own events end it, and it is once in a batch. */
             struct connection *c = events[i].data.ptr;
             if (c != &door && events[i].events & EPOLLOUT)
                 flush(c);

@@ -9,7 +9,7 @@ import java.util.Base64;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 
-/** What trio_stomp tells of itself as JSON, where the tests would ask ActiveMQ's beans. */
+/** The figures of trio_stomp as JSON, in place of ActiveMQ's beans. */
 final class Figures {
     private final int port;
 
@@ -17,7 +17,7 @@ final class Figures {
         this.port = port;
     }
 
-    /** How many messages a queue holds, those that are delivered and not acknowledged too. */
+    /** The number of messages of a queue, including unacknowledged ones. */
     long depth(String queue) throws IOException {
         for (JsonNode each : queues()) {
             if (each.path("destination").asText().equals("/queue/" + queue)) {
@@ -44,7 +44,7 @@ final class Figures {
         return count;
     }
 
-    /** Subscriptions to destinations of that beginning by sessions that are there. */
+    /** Subscriptions of connected sessions to destinations with this prefix. */
     int subscriptions(String beginning) throws IOException {
         int count = 0;
         for (JsonNode each : page("/subsz?limit=1000&state=connected").path("subscriptions")) {

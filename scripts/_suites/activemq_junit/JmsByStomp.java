@@ -30,8 +30,8 @@ import org.apache.activemq.command.ActiveMQTextMessage;
 import org.apache.activemq.command.ActiveMQTopic;
 
 /**
- * The little of JMS that the tests use beside STOMP, spoken in STOMP: texts and bytes are sent, and
- * received from a queue. Each connection, and each consumer, has a connection of STOMP of its own.
+ * The part of JMS that the tests use, implemented in STOMP: texts and bytes are sent, and received
+ * from a queue. Each connection and each consumer has its own STOMP connection.
  */
 final class JmsByStomp {
     private final int port;
@@ -51,7 +51,7 @@ final class JmsByStomp {
         };
     }
 
-    /** How many consumers are there. */
+    /** The number of consumers. */
     int consumers() {
         int open = 0;
         for (Socket each : consumers) {
@@ -127,7 +127,7 @@ final class JmsByStomp {
         });
     }
 
-    /** Send and wait for the RECEIPT: a producer of JMS, too, comes back when the broker has it. */
+    /** Send, and wait for the RECEIPT, as a JMS producer waits for the broker. */
     private static void send(StompConnection stomp, Destination to, Message message)
             throws Exception {
         Map<String, String> headers = new HashMap<String, String>();
@@ -154,7 +154,7 @@ final class JmsByStomp {
             head.append(escaped(each.getKey())).append(':');
             head.append(escaped(each.getValue())).append('\n');
         }
-        // One byte more than the body: the NUL behind it.
+        // One byte more than the body, for the NUL.
         stomp.sendFrame(head.append('\n').toString(), Arrays.copyOf(body, body.length + 1));
         expect(stomp, "RECEIPT");
     }
@@ -186,7 +186,7 @@ final class JmsByStomp {
         });
     }
 
-    /** The next message as JMS has it; null if none comes in time. */
+    /** The next message in the form of JMS, or null if none arrives in time. */
     private static Message received(StompConnection stomp, long timeout) throws Exception {
         StompFrame frame;
         try {

@@ -2,7 +2,7 @@ package org.apache.activemq.transport.stomp;
 
 import org.junit.AssumptionViolatedException;
 
-/** A test asks for what no client of STOMP can do or see: it is left out, and says why. */
+/** Thrown by a test that needs more than a STOMP client can do. The test is skipped. */
 final class NotByStomp extends AssumptionViolatedException {
     private static final long serialVersionUID = 1;
 

@@ -16,7 +16,7 @@ import org.apache.activemq.broker.jmx.BrokerView;
 import org.apache.activemq.broker.jmx.ManagementContext;
 import org.apache.activemq.usage.SystemUsage;
 
-/** Stands for the broker in the tests: what it tells of itself, and nothing else. */
+/** A substitute for the broker in the tests, with its figures only. */
 final class OutsideBroker extends BrokerService {
     private final int port;
     private final Figures figures;
@@ -28,7 +28,7 @@ final class OutsideBroker extends BrokerService {
         figures = new Figures(port);
     }
 
-    /** A bean of the broker, or of a queue, that answers what there are figures for. */
+    /** A bean of the broker or of a queue, limited to available figures. */
     <T> T view(Class<T> bean, String queue) {
         Object made = Proxy.newProxyInstance(bean.getClassLoader(), new Class<?>[] {bean},
             (self, method, given) -> answer(method.getName(), queue));
@@ -54,7 +54,7 @@ final class OutsideBroker extends BrokerService {
         }
     }
 
-    /** A consumer of JMS has no connection of its own there, as it has here. */
+    /** The number of clients, without JMS consumers, which have their own connections only here. */
     private int clients() throws IOException {
         return figures.sessions() - jms.consumers();
     }

@@ -8,7 +8,7 @@ import org.junit.runner.JUnitCore;
 import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
-/** Runs test classes; prints a line of JSON behind the word SPEC for each test that is over. */
+/** Runs test classes, and prints the word SPEC and a line of JSON after each test. */
 public final class RunTests extends RunListener {
     private final Map<String, String> found = new HashMap<String, String>();
 
@@ -18,7 +18,7 @@ public final class RunTests extends RunListener {
         for (String each : classes) {
             core.run(Class.forName("org.apache.activemq.transport.stomp." + each));
         }
-        // Threads of theirs that go on do not keep the run.
+        // Do not wait for the tests' remaining threads.
         System.exit(0);
     }
 

@@ -1,5 +1,5 @@
-// What ActiveMQ's STOMP tests stand on, written anew: theirs starts a broker in the same process,
-// this one leads to a broker that runs elsewhere. Names are those that the tests use.
+// A replacement for the base class of ActiveMQ's STOMP tests, which starts a broker in the same
+// process. This one connects to a broker outside. The tests determine the names.
 package org.apache.activemq.transport.stomp;
 
 import java.io.IOException;
@@ -60,7 +60,7 @@ public class StompTestSupport {
         sockets.clear();
     }
 
-    /** Take away what other tests left: theirs begin with a broker that has nothing. */
+    /** Remove durable subscriptions and messages of other tests: each expects an empty broker. */
     private void drain() throws Exception {
         for (JsonNode each : new Figures(OUTSIDE).durables()) {
             StompConnection leaver = new StompConnection();
@@ -139,7 +139,7 @@ public class StompTestSupport {
         return outside.view(TopicViewMBean.class, topic);
     }
 
-    // What some of the tests configure their broker with; the one outside is configured already.
+    // Settings of some tests, without effect: the outside broker is configured already.
 
     protected void applyBrokerPolicies() throws Exception {}
 
