@@ -24,8 +24,8 @@ def command(name: str) -> list[str]:
     return [sys.executable, "-m", "pip_audit", *values, "--requirement", name]
 
 
-def holes(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each known hole."""
+def vulnerabilities(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each known vulnerability."""
     for package in packages:
         for found in package.get("vulns", ()):
             fixed = ", ".join(found.get("fix_versions", ())) or "nothing yet"
@@ -48,7 +48,7 @@ def judged(name: str, printed: str) -> tuple[list[str], str]:
         why = (
             f"{len(skipped)} of {len(packages)} packages of {name} were NOT AUDITED: unknown there"
         )
-    return list(holes(packages)), why
+    return list(vulnerabilities(packages)), why
 
 
 def main() -> int:
@@ -73,7 +73,7 @@ def main() -> int:
             line = "!" * 78
             print(f"{line}\n{why}\n{line}")
         elif not holed:
-            print(f"{name}: no known hole")
+            print(f"{name}: no known vulnerability")
     print("".join(f"{line}\n" for line in found), end="")
     return 1 if found else 0
 

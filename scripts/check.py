@@ -58,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     passed = (tier in ("core", "fast") or runner.run([tuple(node_steps())])) and runner.run(
         [*lanes(tier)]
     )
-    say("\nslowest files of tests:")
+    say("\nslowest test files:")
     for line in slowest_files(RESULTS):
         say(line)
     say("\nsteps:")
     for step in runner.took:
         failed = "" if step.code == 0 else "  FAILED"
-        say(f"{step.took_s:7.1f} s, {step.processor_s:6.1f} of processor  {step.name}{failed}")
+        say(f"{step.took_s:7.1f} s, CPU {step.processor_s:6.1f} s  {step.name}{failed}")
     result = "all checks passed" if passed else "checks FAILED"
     say(f"\n{result} in {time.monotonic() - start:.1f} s")
     return 0 if passed else 1

@@ -158,7 +158,7 @@ class Harness:
                 break
         for client in clients:
             if not client.is_alive():
-                self.ledger.wrong(f"{type(client).__name__} was let go by a broker that runs")
+                self.ledger.wrong(f"{type(client).__name__} was disconnected by a running broker")
         stop.set()
         self._join(clients)
         if (code := broker.stop()) != 0:

@@ -147,7 +147,7 @@ def run(root: Path, seconds: float) -> str:
         say(f"a broker on port {broker.port}, and clients for {seconds:g} s")
         with busy_clients(broker.port):
             time.sleep(seconds)
-            say("they go on; the stream of its statistics -> Parquet -> tables")
+            say("clients continue; stream of statistics -> Parquet -> tables")
             day = datetime.now(UTC).date().isoformat()
             url = f"stomp://127.0.0.1:{broker.port}"
             tables = ("--once", "--compact", day, "--root", str(root), "--url", url)

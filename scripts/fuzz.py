@@ -108,7 +108,7 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
             process = subprocess.run(words, stderr=errors, timeout=patience, env=env, check=False)
             end = f"ended with {process.returncode}"
         except subprocess.TimeoutExpired:
-            end = f"hangs: still there after {patience:g} s"
+            end = f"hangs: still running after {patience:g} s"
         errors.seek(0)
         outcome = errors.read()
     current = args.findings / f"current-{name}"

@@ -213,7 +213,7 @@ def wait_for(what: str, condition: Callable[[], bool], process: Process | None =
         if process is not None:
             process.check()
         if time.monotonic() > deadline:
-            raise HarnessError(f"in vain for {START_LIMIT_S:g} s: {what}")
+            raise HarnessError(f"waited more than {START_LIMIT_S:g} s: {what}")
         time.sleep(0.05)
 
 

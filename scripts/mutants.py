@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(summary(results.values()))
     lost = compare(before, results) if before else []
     for name in lost:
-        print(f"noticed before, and no more: {name}")
+        print(f"killed before, survived now: {name}")
     return 1 if lost else 0
 
 

@@ -43,13 +43,13 @@ def violations(directory: str, state: State) -> list[str]:
         lines = broken_promises(state, *found) + [f"damage: {line}" for line in recovered.damage]
         store.append([Turn([Keep("after", "x")])], recovered.commit)
     except AssertionError as error:
-        return [f"does not agree with itself: {error}"]
+        return [f"the contents contradict each other: {error}"]
     finally:
         store.close()
     store, recovered = open_store(directory, disk)
     try:
         if found_in(store, recovered) != found or recovered.damage:
-            lines.append("opened once more, it holds something else")
+            lines.append("reopened, the store has other contents")
     finally:
         store.close()
     return lines

@@ -61,7 +61,7 @@ def _extract(revision: str, directory: Path) -> Path:
     try:
         archive = subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        raise BenchError(f"{revision} is no directory, and no revision that git knows") from None
+        raise BenchError(f"{revision} is neither a directory nor a git revision") from None
     directory.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(directory, filter="data")

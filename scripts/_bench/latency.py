@@ -128,8 +128,8 @@ def _run(plan: Plan, name: str, side: str) -> Latencies:
             load.close()
     if side == SLOW and not ended and not plan.quick:
         raise BenchError(
-            f"no slow consumer was ended within {plan.seconds:g} s; give --seconds more, "
-            "or the broker smaller outboxes"
+            f"no slow consumer was ended within {plan.seconds:g} s; increase --seconds, "
+            "or reduce the broker's outboxes"
         )
     read, between = _shares(run.latencies), _shares(load.between)
     return Latencies(name, side, 0, 0, len(run.latencies), ended, read, between)

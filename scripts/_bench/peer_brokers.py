@@ -84,7 +84,7 @@ class Running(NamedTuple):
                 f"{found['host']} is not this machine, whose processor time counts; use {HOST}"
             )
         if found["name"] in (OURS, *STARTED):
-            raise argparse.ArgumentTypeError(f"{found['name']} is there already; name it otherwise")
+            raise argparse.ArgumentTypeError(f"{found['name']} is in use; choose another name")
         visitor = Visitor(found["login"], found["passcode"]) if found["login"] else STRANGER
         return cls(found["name"], int(found["port"]), int(found["pid"] or 0), visitor)
 
@@ -169,7 +169,7 @@ def listener(port: int) -> int:
     """
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     if not sockets:
-        raise BenchError(f"nobody listens at port {port}")
+        raise BenchError(f"no process listens on port {port}")
     holders = set()
     for path in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):  # closed meanwhile, or not ours to see
@@ -178,7 +178,7 @@ def listener(port: int) -> int:
     younger = {child for pid in holders for child in family(pid)[1:]}
     eldest = sorted(holders - younger)
     if not eldest:
-        raise BenchError(f"whose port {port} is cannot be seen; add /PID, or be its user, or root")
+        raise BenchError(f"the owner of port {port} is hidden; add /PID, or run as it or root")
     if len(eldest) > 1:
         raise BenchError(f"processes {eldest} all listen at port {port}; add /PID of one for all")
     return eldest[0]

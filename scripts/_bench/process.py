@@ -142,7 +142,7 @@ def running_broker(
             line = process.stderr.readline()
             found = LISTENING.search(line)
             if found is None:
-                raise BenchError(f"the broker did not start: {line.strip() or 'it said nothing'}")
+                raise BenchError(f"the broker did not start: {line.strip() or 'no output'}")
             # A full pipe would stop the broker, so the rest of its log is read and discarded.
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield Broker(int(found[1]), process.pid)

@@ -219,9 +219,9 @@ def dimensions(connections: int) -> Iterator[Dimension]:
     yield Dimension("connections", "idle TCP connections", sizes, quick, _connections)
     what = "subscriptions to other topics, 10 connections"
     yield Dimension("subscriptions", what, thousands, quick, _subscriptions)
-    what = "subscriptions, ten to a pattern; the probe's is one, but for 0"
+    what = "subscriptions, ten per pattern; except at 0, the probe uses a pattern, too"
     yield Dimension("patterns", what, thousands, quick, _patterns, MEMORY, MATCHED)
-    what = "the same; each message to another topic, looked for in them"
+    what = "the same; each message to another topic, matched against them"
     yield Dimension("patterns-walk", what, thousands, quick, _walk, MEMORY)
     sizes = [0, 100, *thousands[1:]]
     yield Dimension("destinations", "other topics in use", sizes, quick, _destinations)

@@ -84,7 +84,7 @@ class StampedLoad(Load):
         run = super().run(limit_s)
         # All but the first moments of a machine that never stamped: the kernel begins late.
         if len(self.between) < len(run.latencies) / 2:
-            raise BenchError("this kernel does not tell when messages arrive (SO_TIMESTAMPNS)")
+            raise BenchError("this kernel does not time-stamp received data (SO_TIMESTAMPNS)")
         return run
 
     def _publish(self, start: float) -> float:

@@ -74,7 +74,7 @@ class Runner:
         with self._printing:
             self.took.append(Took(step.name, took, worked, code))
             say(f"\n=== {step.name}: {' '.join(step.command)}\n{shortened(text)}")
-            say(f"=== {step.name}: {result} in {took:.1f} s, {worked:.1f} s of processor\n")
+            say(f"=== {step.name}: {result} in {took:.1f} s, CPU {worked:.1f} s\n")
         return code == 0
 
 

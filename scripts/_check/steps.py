@@ -236,6 +236,6 @@ def lanes(tier: str) -> Iterator[Lane]:
 def absent() -> Iterator[str]:
     """Yield a warning for each check that this machine cannot run."""
     if not has_compiler():
-        yield "no C compiler is there: the compiled variant is NOT tested"
+        yield "there is no C compiler: the compiled variant is NOT tested"
     if shutil.which("npm") is None or shutil.which("node") is None:
-        yield "node or npm is not there: the tests with stompjs are SKIPPED"
+        yield "node or npm is missing: the tests with stompjs are SKIPPED"

@@ -60,7 +60,7 @@ class Broker:
                 Link(self.port).close()
                 return time.monotonic() - self._started
             time.sleep(0.01)
-        raise NotReady("the broker takes no CONNECT")
+        raise NotReady("the broker does not accept a CONNECT")
 
     def kill(self) -> None:
         """Kill the process, as a power cut would."""

@@ -99,15 +99,15 @@ class Ledger:
         """
         track = self.tracks[name]
         if number >= len(track.seen):
-            self.wrong(f"{name} {number} came, which was never sent")
+            self.wrong(f"{name} {number} arrived, but was never sent")
             return
         if track.acked[number]:
-            self.wrong(f"{name} {number} came after the RECEIPT of its ACK")
+            self.wrong(f"{name} {number} arrived after the RECEIPT of its ACK")
         is_again = bool(track.seen[number])
         if is_again:
             self._again(track, number)
             if self.must_mark and not is_marked:
-                self.wrong(f"{name} {number} came again without redelivered:true")
+                self.wrong(f"{name} {number} arrived again without redelivered:true")
         with self._lock:
             self.deliveries += 1
             self.duplicates += is_again
@@ -119,11 +119,13 @@ class Ledger:
     def _again(self, track: Track, number: int) -> None:
         before = track.life[number]
         if before == self.life and not (self.must_mark and self.life in self.killed_at):
-            self.wrong(f"{track.name} {number} came twice, with no kill between")
+            self.wrong(f"{track.name} {number} arrived twice, without a kill in between")
         elif not track.is_sure:
             age = self.killed_at.get(before, 0.0) - track.when[number]
             if age > self.lazy_s:
-                self.wrong(f"{track.name} {number}, ack:auto, came again; {age:.1f} s before kill")
+                self.wrong(
+                    f"{track.name} {number}, ack:auto, arrived again; {age:.1f} s before kill"
+                )
 
     def look(self, name: str, numbers: list[int]) -> None:
         """Compare the messages of a track in the store, of which none was delivered yet."""
@@ -132,7 +134,7 @@ class Ledger:
         held = set(numbers)
         for number, receipted in enumerate(self.tracks[name].receipted):
             if receipted and number not in held:
-                self.wrong(f"{name} {number} had its RECEIPT, and is not in the store")
+                self.wrong(f"{name} {number} had a RECEIPT, but is not in the store")
 
     def is_drained(self) -> bool:
         """Return whether all messages that must arrive have arrived."""
@@ -145,7 +147,7 @@ class Ledger:
             if not track.is_sure:
                 missing = [number for number in missing if not self._was_on_its_way(track, number)]
             for number in missing:
-                self.wrong(f"{track.name} {number} had its RECEIPT, and is lost")
+                self.wrong(f"{track.name} {number} had a RECEIPT, but is lost")
             self._judge_groups(track)
         self._judge_hops()
 
@@ -175,7 +177,7 @@ class Ledger:
             elif came not in (0, group.count):
                 self.wrong(f"{track.name}: {came} of {group.count} of a transaction came")
             elif group.state == COMMITTED and not came:
-                self.wrong(f"{track.name}: a transaction had its RECEIPT, and is lost")
+                self.wrong(f"{track.name}: a transaction had a RECEIPT, but is lost")
 
     def _judge_hops(self) -> None:
         """Check that each message of ``hop`` was moved once, as its ACK and SEND are one."""

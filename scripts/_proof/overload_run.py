@@ -158,7 +158,7 @@ def _receive(pipe: Pipe, limit_s: float) -> Any:  # noqa: ANN401
     try:
         return pipe.recv()
     except EOFError:
-        raise ProofError("the generator died; its traceback stands above") from None
+        raise ProofError("the generator died; see its traceback above") from None
 
 
 def _tell(pipe: Pipe) -> None:

@@ -50,7 +50,7 @@ def _ran(suite: Suite, name: str, start: Start, sources: Path) -> Outcomes | Non
     except BenchError as problem:
         if name == OURS:
             raise
-        print(f"{suite.title}: beside nothing: {problem}", flush=True)
+        print(f"{suite.title}: not compared: {problem}", flush=True)
         return None
     print(f"{suite.title}: {side.name}: {report.figure(found)}", file=sys.stderr, flush=True)
     return found

@@ -97,7 +97,10 @@ def _free(port: int) -> int:
         try:
             tried.bind(("127.0.0.1", port))
         except OSError:
-            print(f"port {port} is taken; another serves, unless a suite insists", file=sys.stderr)
+            print(
+                f"port {port} is in use; using another, which some tests do not accept",
+                file=sys.stderr,
+            )
             return 0
     return port
 

@@ -17,17 +17,17 @@ MAX_VIOLATIONS = 10
 MAX_DELIVERIES = 255
 
 KINDS = {
-    "order": "frames of one connection were carried out in another order than they were sent",
-    "lost": "a message that the broker took never came",
-    "double": "a message came again without redelivered, or after it was acknowledged",
-    "transaction": "what was aborted came",
-    "error": "an ERROR that nothing called for",
-    "tls": "TLS broke, stood still or ended by itself",
-    "close": "an end (Close, DISCONNECT, a broken rule, a half close) was not answered in time",
-    "silence": "a RECEIPT did not come in time",
-    "ended": "the broker ended a connection that did nothing wrong",
-    "client": "the client itself failed, which says nothing of the broker",
-    "log": "the broker's log has what it should not have",
+    "order": "frames of one connection were processed out of order",
+    "lost": "an accepted message never arrived",
+    "double": "a message was redelivered without redelivered:true, or after its ACK",
+    "transaction": "an aborted message arrived",
+    "error": "an unexpected ERROR",
+    "tls": "TLS broke, stalled or ended unexpectedly",
+    "close": "an end (Close, DISCONNECT, a violation, a half close) was not answered in time",
+    "silence": "a RECEIPT did not arrive in time",
+    "ended": "the broker ended a connection without a violation",
+    "client": "the client itself failed, without a result about the broker",
+    "log": "the broker's log has unexpected lines",
 }
 
 
@@ -157,11 +157,11 @@ class World:
             lane.seen[number] = 1
         name = f"{lane.name} {number}, delivery {delivery},"
         if lane.state[number] == ABORTED:
-            return "transaction", f"{name} came, whose transaction was aborted"
+            return "transaction", f"{name} arrived, but its transaction was aborted"
         if 0 < lane.acked[number] < delivery:
-            return "double", f"{name} came, but delivery {lane.acked[number]} was acknowledged"
+            return "double", f"{name} arrived, but delivery {lane.acked[number]} was acknowledged"
         if is_again and delivery < MAX_DELIVERIES:
-            return "double", f"{name} came twice, and not as redelivered"
+            return "double", f"{name} arrived twice, without redelivered:true"
         return None
 
     def judge(self) -> None:

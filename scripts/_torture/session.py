@@ -116,20 +116,20 @@ class Session:
         elif reply.command == "ERROR":
             self._error(reply)
         else:
-            raise self.wrong("error", f"{reply.command} came, which nothing called for")
+            raise self.wrong("error", f"an unexpected {reply.command} arrived")
 
     def _receipt(self, receipt: str) -> None:
         """Process a RECEIPT, which confirms all frames before it, too."""
         while self.pending:
             result = self.pending.popleft()
             if result.receipt and result.receipt != receipt:
-                raise self.wrong("order", f"RECEIPT {receipt} came before {result.receipt}")
+                raise self.wrong("order", f"RECEIPT {receipt} arrived before {result.receipt}")
             if result.effect is not None:
                 result.effect()
             if result.receipt:
                 self.world.add("RECEIPTs")
                 return
-        raise self.wrong("order", f"RECEIPT {receipt} came, which nothing asked for")
+        raise self.wrong("order", f"RECEIPT {receipt} arrived, but was not requested")
 
     def _error(self, reply: Reply) -> None:
         code = reply.headers.get("code", "?")
@@ -147,20 +147,20 @@ class Session:
         """
         left = [reported.receipt for reported in self.pending if reported.receipt]
         if left:
-            raise self.wrong("order", f"{what} came before RECEIPT {left[0]}")
+            raise self.wrong("order", f"{what} arrived before RECEIPT {left[0]}")
 
     def _message(self, reply: Reply) -> None:
         sub = self.subs.get(reply.headers["subscription"])
         if sub is None:
-            raise self.wrong("order", "a MESSAGE came for a subscription that is not there")
+            raise self.wrong("order", "a MESSAGE arrived for an unknown subscription")
         if not sub.is_there:
-            raise self.wrong("order", "a MESSAGE came before the RECEIPT of its SUBSCRIBE")
+            raise self.wrong("order", "a MESSAGE arrived before the RECEIPT of its SUBSCRIBE")
         if sub.is_browser and reply.headers.get("browser") == "end":
             self._settle(sub)
             return
         place = self.world.place(reply.body, delivery_of(reply))
         if place is None or not sub.reaches(place.lane.destination):
-            raise self.wrong("error", f"nobody sent this there: {reply.body[:80]}")
+            raise self.wrong("error", f"this was never sent there: {reply.body[:80]}")
         if sub.is_topic:
             self._from_topic(sub, place)
         elif sub.is_browser:
@@ -183,9 +183,9 @@ class Session:
         lane, number, _ = place
         before = sub.last.get(lane.name, -1)
         if number <= before:
-            raise self.wrong("order", f"{lane.name} {number} came behind {before}")
+            raise self.wrong("order", f"{lane.name} {number} arrived after {before}")
         if lane.state[number] == ABORTED:
-            raise self.wrong("transaction", f"{lane.name} {number} came, which was aborted")
+            raise self.wrong("transaction", f"{lane.name} {number} arrived, but was aborted")
         sub.last[lane.name] = number
 
     def _from_topic(self, sub: Sub, place: Place) -> None:
@@ -197,7 +197,7 @@ class Session:
         self._in_order(sub, place)
         missing = [n for n in range(first, number) if lane.state[n] != ABORTED]
         if missing:
-            raise self.wrong("lost", f"{lane.name} {missing[0]} did not come, but {number} did")
+            raise self.wrong("lost", f"{lane.name} {missing[0]} is missing before {number}")
         self.world.add("from topics")
 
     def oldest(self) -> float | None:

@@ -117,7 +117,7 @@ def test_two_revisions_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "expected"),
     [
-        ("no-such-revision", "no-such-revision is no directory, and no revision that git knows"),
+        ("no-such-revision", "no-such-revision is neither a directory nor a git revision"),
         ("docs", "docs has no trio_stomp; name a commit, a tag or a checkout"),
     ],
 )

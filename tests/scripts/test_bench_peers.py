@@ -114,7 +114,7 @@ def test_a_peer_that_does_not_run_ends_it_at_once(tmp_path: Path) -> None:
         port = server.getsockname()[1]
     result = run("--peer", f"gone=127.0.0.1:{port}", path=tmp_path)
     assert result.returncode == 1
-    assert f"nobody listens at port {port}" in result.stderr
+    assert f"no process listens on port {port}" in result.stderr
     result = run("--peer", f"gone=127.0.0.1:{port}/4194305", path=tmp_path)
     assert result.returncode == 1
     assert "gone: there is no process 4194305" in result.stderr
@@ -191,7 +191,7 @@ def test_a_peer_is_named_with_its_port(text: str, expected: tuple[str, int, int,
         ("a=me:hush@127.0.0.1:65536", "is no NAME="),
         ("a=me:hush@127.0.0.1", "is no NAME="),
         ("a=me:hush@192.0.2.1:61613", "192.0.2.1 is not this machine"),
-        ("rabbitmq=me:hush@127.0.0.1:61613", "rabbitmq is there already"),
+        ("rabbitmq=me:hush@127.0.0.1:61613", "rabbitmq is in use"),
         (f"{OURS}=127.0.0.1:61613", f"{OURS} is there already"),
         ("=127.0.0.1:61613", "is no NAME="),
         ("a=127.0.0.1:61613/", "is no NAME="),

@@ -64,7 +64,7 @@ class TestTheLedger:
     def test_a_loss(self, ledger) -> None:
         self.send(ledger, "a", 1)
         assert not ledger.is_drained()
-        assert "a 0 had its RECEIPT, and is lost" in self.found(ledger)
+        assert "a 0 had a RECEIPT, but is lost" in self.found(ledger)
 
     def test_a_message_after_the_receipt_of_its_ack(self, ledger) -> None:
         self.send(ledger, "a", 1)
@@ -72,13 +72,13 @@ class TestTheLedger:
         ledger.tracks["a"].acked[0] = 1
         ledger.life = 2
         ledger.deliver("a", 0, is_marked=True)
-        assert "a 0 came after the RECEIPT of its ACK" in self.found(ledger)
+        assert "a 0 arrived after the RECEIPT of its ACK" in self.found(ledger)
 
     def test_a_message_twice_without_a_kill(self, ledger) -> None:
         self.send(ledger, "a", 1)
         ledger.deliver("a", 0, is_marked=False)
         ledger.deliver("a", 0, is_marked=False)
-        assert "a 0 came twice" in self.found(ledger)
+        assert "a 0 arrived twice" in self.found(ledger)
 
     def test_a_message_that_was_never_sent(self, ledger) -> None:
         ledger.deliver("a", 0, is_marked=False)
@@ -89,7 +89,7 @@ class TestTheLedger:
         [
             ([0, 1, 2], ""),
             ([0, 1, 2, 3], ""),  # whose RECEIPT did not arrive
-            ([0, 2], "a 1 had its RECEIPT, and is not in the store"),
+            ([0, 2], "a 1 had a RECEIPT, but is not in the store"),
             ([0, 2, 1], "a is in the store twice, or out of order"),
             ([0, 1, 1, 2], "a is in the store twice, or out of order"),
         ],
@@ -106,7 +106,7 @@ class TestTheLedger:
         ledger.life = 2
         ledger.deliver("auto", 2, is_marked=False)
         ledger.deliver("auto", 4, is_marked=False)
-        assert self.found(ledger) == "life 2: auto 3 had its RECEIPT, and is lost"
+        assert self.found(ledger) == "life 2: auto 3 had a RECEIPT, but is lost"
         assert ledger.auto_lost == 1
 
     def test_auto_may_lose_the_last_at_the_last_kill(self, ledger) -> None:
@@ -121,7 +121,7 @@ class TestTheLedger:
         ledger.deliver("auto", 0, is_marked=False)
         ledger.life = 2
         ledger.deliver("auto", 1, is_marked=False)
-        assert self.found(ledger) == "life 2: auto 2 had its RECEIPT, and is lost"
+        assert self.found(ledger) == "life 2: auto 2 had a RECEIPT, but is lost"
 
     def test_auto_may_lose_nothing_before_the_first_kill(self, ledger) -> None:
         self.send(ledger, "auto", 3)
@@ -133,7 +133,7 @@ class TestTheLedger:
     @pytest.mark.parametrize(
         ("state", "came", "text"),
         [
-            ("committed", 0, "a transaction had its RECEIPT, and is lost"),
+            ("committed", 0, "a transaction had a RECEIPT, but is lost"),
             ("committed", 1, "1 of 2 of a transaction came"),
             ("committing", 1, "1 of 2 of a transaction came"),
             ("aborted", 2, "2 of a transaction aborted came"),

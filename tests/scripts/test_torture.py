@@ -106,22 +106,22 @@ class TestAConnection:
         history.send(receipt="1")
         history.session.expects_error = True
         history.hear("ERROR", code="unknown-command")
-        assert history.found == "order: the ERROR came before RECEIPT 1"
+        assert history.found == "order: the ERROR arrived before RECEIPT 1"
 
     def test_a_frame_that_nothing_called_for(self, history: History) -> None:
         history.hear("CONNECTED")
         history.hear("CONNECTED")
-        assert history.found.startswith("error: CONNECTED came")
+        assert history.found.startswith("error: an unexpected CONNECTED")
 
     def test_a_message_before_its_subscription(self, history: History) -> None:
         history.message(history.subscribe(answer=False), history.send())
-        assert history.found.startswith("order: a MESSAGE came before the RECEIPT")
+        assert history.found.startswith("order: a MESSAGE arrived before the RECEIPT")
 
     def test_a_message_behind_its_subscription(self, history: History) -> None:
         sub = history.subscribe()
         history.unsubscribe(sub)
         history.message(sub, history.send())
-        assert history.found.startswith("order: a MESSAGE came for a subscription that is not")
+        assert history.found.startswith("order: a MESSAGE arrived for an unknown")
 
     def test_a_message_that_nobody_sent(self, history: History) -> None:
         sub = history.subscribe()
@@ -136,7 +136,7 @@ class TestAConnection:
         history.message(sub, first, 2)
         assert history.found == ""
         history.message(sub, first)
-        assert history.found.startswith("order: c1.1>/queue/a>p 0 came behind 1")
+        assert history.found.startswith("order: c1.1>/queue/a>p 0 arrived after 1")
 
     def test_a_browser_must_see_all_of_an_own_queue(self, history: History) -> None:
         places = [history.send() for _ in range(3)]
@@ -149,7 +149,7 @@ class TestAConnection:
 
     @pytest.mark.parametrize(
         ("asked", "came", "text"),
-        [(["1", "", "3"], "3", "3 came before 1"), ([], "1", "1 came, which nothing")],
+        [(["1", "", "3"], "3", "3 arrived before 1"), ([], "1", "1 arrived, but was not")],
         ids=["overtakes", "of-nothing"],
     )
     def test_wrong_receipt_is_reported_with_the_frames_before(
@@ -174,7 +174,7 @@ class TestATopic:
         history.message(sub, history.send(TOPIC))
         assert history.found == ""
 
-    @pytest.mark.parametrize(("came", "text"), [((1,), "0 did not come"), ((0, 2), "1 did not")])
+    @pytest.mark.parametrize(("came", "text"), [((1,), "0 is missing"), ((0, 2), "1 is missing")])
     def test_a_hole(self, history: History, came: tuple[int, ...], text: str) -> None:
         sub = history.subscribe(TOPIC)
         places = [history.send(TOPIC) for _ in range(3)]
@@ -225,7 +225,7 @@ class TestAQueue:
         place = history.send()
         history.message(history.subscribe(ack="client"), place)
         history.message(history.subscribe(ack="client"), place)
-        assert history.found.endswith("delivery 1, came twice, and not as redelivered")
+        assert history.found.endswith("delivery 1, arrived twice, without redelivered:true")
 
     def test_late_reader_may_get_an_earlier_delivery(self, history: History) -> None:
         place = history.send()

@@ -127,7 +127,7 @@ def judge_error(error: HttpError) -> None:
     result = error.response()
     head, blank, body = result.partition(b"\r\n\r\n")
     check(bool(blank), "answer: it has no end")
-    check(b"content-length: %d" % len(body) in head.lower(), "answer: its length is not told")
+    check(b"content-length: %d" % len(body) in head.lower(), "answer: without its length")
     check(body.count(b"\n") == 1, f"answer: lines in {body!r:.200}")
 
 

@@ -90,7 +90,7 @@ def judge(files: Mapping[str, bytes]) -> None:
     log.close()
     check_equal(disk.open_files, [], "open files")
     again = open_log(disk)
-    check(again is not None, "gone: it was there before")
+    check(again is not None, "gone: was there before")
     if again is not None:
         check_equal(read_all(again), found | new, "opened again")
         again.close()
