@@ -21,15 +21,16 @@ OF_PROGRAMS = ("le_ms", "bucket_counts")
 """Fields for programs: histograms."""
 HIDDEN = (*HEAD, *OF_PROGRAMS)
 
-OF_SUBSCRIPTION = {
-    "destination": "destination",
-    "session": "session_id",
-    "id": "subscription_id",
-    "name": "name",
-    "ack": "ack",
-    "waiting": "waiting",
-    "unacked": "unacked",
-}
+
+def _columns(text: str) -> Columns:
+    """Return columns from words such as ``bytes`` or, if title and field differ, ``bytes=size``."""
+    pairs = (word.partition("=") for word in text.split())
+    return {title: field or title for title, _, field in pairs}
+
+
+OF_SUBSCRIPTION = _columns(
+    "destination session=session_id id=subscription_id name ack waiting unacked"
+)
 
 
 @frozen
@@ -58,40 +59,25 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "overview": Kind({}, one="overview"),
         "queue": Kind(
-            {
-                "queue": "destination",
-                "messages": "input_depth",
-                "unacked": "ack_depth",
-                "consumers": "consumers",
-                "bytes": "input_bytes",
-                "redelivered": "redelivered_total",
-                "oldest-s": "oldest_input_age_s",
-                "paused": "paused",
-            },
+            _columns(
+                "queue=destination messages=input_depth unacked=ack_depth consumers "
+                "bytes=input_bytes redelivered=redelivered_total oldest-s=oldest_input_age_s "
+                "paused"
+            ),
             path="queues",
             one="queue",
             parameter="queue",
             parts="consumers",
-            part_columns={
-                "consumer": "session_id",
-                "user": "user",
-                "id": "subscription_id",
-                "ack": "ack",
-                "prefetch": "prefetch",
-                "unacked": "unacked",
-                "oldest-s": "oldest_unacked_age_s",
-            },
+            part_columns=_columns(
+                "consumer=session_id user id=subscription_id ack prefetch unacked "
+                "oldest-s=oldest_unacked_age_s"
+            ),
         ),
         "connection": Kind(
-            {
-                "session": "session_id",
-                "user": "user",
-                "remote": "remote",
-                "transport": "transport",
-                "subscriptions": "subscriptions",
-                "bytes-in": "bytes_in_total",
-                "bytes-out": "bytes_out_total",
-            },
+            _columns(
+                "session=session_id user remote transport subscriptions bytes-in=bytes_in_total "
+                "bytes-out=bytes_out_total"
+            ),
             path="connections",
             one="connection",
             parameter="session",
@@ -100,16 +86,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         ),
         "subscription": Kind(OF_SUBSCRIPTION, path="subscriptions", is_named=False),
         "destination": Kind(
-            {
-                "destination": "destination",
-                "type": "type",
-                "subscribers": "subscribers",
-                "in": "enqueued_total",
-                "out": "delivered_total",
-                "dropped": "dropped_total",
-                "waiting": "depth",
-                "unacked": "unacked",
-            },
+            _columns(
+                "destination type subscribers in=enqueued_total out=delivered_total "
+                "dropped=dropped_total waiting=depth unacked"
+            ),
             path="destinations",
             one="destination",
             parameter="destination",
@@ -117,80 +97,34 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             part_columns=OF_SUBSCRIPTION,
         ),
         "durable": Kind(
-            {
-                "name": "name",
-                "client-id": "client_id",
-                "destination": "destination",
-                "owner": "owner",
-                "state": "state",
-                "waiting": "waiting",
-                "unacked": "unacked",
-            },
+            _columns("name client-id=client_id destination owner state waiting unacked"),
             path="durables",
         ),
         "stream": Kind(
-            {
-                "stream": "stream",
-                "first": "first",
-                "next": "next",
-                "messages": "messages",
-                "bytes": "bytes",
-                "newest": "newest_ms",
-                "stored": "stored",
-            },
+            _columns("stream first next messages bytes newest=newest_ms stored"),
             path="streams",
             one="stream",
             parameter="stream",
             parts="readers",
-            part_columns={
-                "reader": "session_id",
-                "user": "user",
-                "id": "subscription_id",
-                "offset": "offset",
-            },
+            part_columns=_columns("reader=session_id user id=subscription_id offset"),
         ),
         "schedule": Kind(
-            {
-                "id": "id",
-                "user": "user",
-                "destination": "destination",
-                "messages": "messages",
-                "bytes": "bytes",
-                "due": "due_ms",
-                "repeats": "repeats",
-                "sent": "sent",
-                "stored": "stored",
-            },
+            _columns("id user destination messages bytes due=due_ms repeats sent stored"),
             path="schedules",
             is_named=False,
         ),
         "last-value": Kind(
-            {
-                "topic": "destination",
-                "user": "user",
-                "bytes": "bytes",
-                "set": "set_ms",
-                "stored": "stored",
-            },
+            _columns("topic=destination user bytes set=set_ms stored"),
             path="last-values",
         ),
-        "user": Kind(
-            {"user": "name", "groups": "groups", "connections": "connections"}, path="users"
-        ),
+        "user": Kind(_columns("user=name groups connections"), path="users"),
         "rule": Kind(
-            {
-                "allowed": "allow",
-                "actions": "actions",
-                "to": "to",
-                "users": "users",
-                "groups": "groups",
-                "from": "location",
-            },
+            _columns("allowed=allow actions to users groups from=location"),
             path="rules",
             is_named=False,
         ),
-        "policy": Kind({"pattern": "pattern", "from": "source"}, path="policies"),
-        "setting": Kind({"name": "name", "value": "value", "from": "source"}, path="settings"),
+        "policy": Kind(_columns("pattern from=source"), path="policies"),
+        "setting": Kind(_columns("name value from=source"), path="settings"),
     }
 )
 """The kinds by their singular word. The plural word is the path."""
