@@ -16,7 +16,9 @@ from tests.support.dashboard import (
     OFTEN,
     VIEWS,
     anonymous,
+    confirm,
     dead_letter,
+    in_row,
     live,
     log_in,
     open_queue,
@@ -220,7 +222,7 @@ def test_a_queue_is_browsed_and_purged(page: Page, port: int) -> None:
     page.click("#confirm-no")
     page.until("!document.getElementById('confirm').open")
     press(page, "queue", "Purge …")
-    page.click("#confirm-yes")
+    confirm(page)
     shows(page, "#queue .result", "120 messages deleted")
     shows(page, "#queue .tile strong", "0")
     peer.subscribe("/queue/full")
@@ -238,12 +240,9 @@ def test_scheduled_messages_are_listed_and_cancelled(page: Page, port: int) -> N
     page.click("#schedules-again")  # the first look may have come before
     shows(page, "#schedules-table", "/queue/later")
     shows(page, "#schedules-count", "2")
-    page.js(
-        "[...document.querySelectorAll('#schedules-table tr')]"
-        ".find((row) => row.innerText.includes('/queue/soon')).querySelector('button').click()"
-    )
+    in_row(page, "schedules", "/queue/soon", "button")
     shows(page, "#confirm-text", "anonymous has scheduled for /queue/soon")
-    page.click("#confirm-yes")
+    confirm(page)
     shows(page, "#schedules-count", "1")
     page.click("#schedules-again")
     shows(page, "#schedules-count", "1")
@@ -269,17 +268,16 @@ def test_dead_letters_are_tried_again_one_by_one(page: Page, port: int) -> None:
         tick(page, body)
     press(page, "queue", "Retry …")
     shows(page, "#confirm-choices", "2 to /queue/jobs")
-    page.click("#confirm-yes")
+    confirm(page)
     shows(page, "#queue .messages-result", "Retry: 2 messages.")
     tick(page, "four")
     press(page, "queue", "Drop …")
     shows(page, "#confirm", "Drop 1 message?")
-    page.click("#confirm-yes")
+    confirm(page)
     shows(page, "#queue .messages-result", "Drop: 1 message.")
     tick(page, "five")
     press(page, "queue", "Move …")
-    page.fill("#confirm-choices input", "/queue/other")
-    page.click("#confirm-yes")
+    confirm(page, "/queue/other")
     shows(page, "#queue .messages-result", "Move to /queue/other: 1 message.")
     shows(page, "#queue .messages", "two")
     assert page.js("document.querySelectorAll('#queue .messages li').length") == 1
@@ -310,7 +308,7 @@ def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> Non
     ticked = page.js("[...document.querySelectorAll('#confirm input')].map((each) => each.checked)")
     assert ticked == [False, False, False, False]
     page.click("#confirm input")
-    page.click("#confirm-yes")
+    confirm(page)
     shows(page, "#queue .messages-result", "Retry: 1 message.")
     peer.subscribe(dead_letters)
     letters = [peer.get() for _ in range(3)]
@@ -770,7 +768,7 @@ def test_forbidden_action_is_reported_and_changes_nothing(chromium: Chromium, gu
         live(page)
         open_queue(page, "/queue/full")
         press(page, "queue", "Purge …")
-        page.click("#confirm-yes")
+        confirm(page)
         shows(page, "#queue .result", "not-authorized")
         live(page)
         shows(page, "#queue .tile strong", "1")

@@ -8,7 +8,9 @@ from tests.support.chromium import Chromium, Page
 from tests.support.dashboard import (
     OFTEN,
     anonymous,
+    confirm,
     dead_letter,
+    in_row,
     live,
     log_in,
     open_queue,
@@ -21,25 +23,6 @@ from tests.support.dashboard import (
 from tests.support.foreign import PythonPeer, running_broker
 
 pytestmark = pytest.mark.foreign
-
-
-def in_row(page: Page, view: str, text: str, selector: str) -> None:
-    """Click something in the row that contains a text."""
-    found = (
-        f"[...document.querySelectorAll('#{view} tbody tr')]"
-        f".find((row) => row.innerText.includes({text!r}))?.querySelector({selector!r})"
-    )
-    page.until(found)
-    page.js(f"{found}.click()")
-
-
-def confirm(page: Page, *values: str) -> None:
-    """Fill the fields of the question, and agree."""
-    page.until("document.getElementById('confirm').open")
-    for value in values:
-        page.fill("#confirm-choices input", value)
-    page.click("#confirm-yes")
-    page.until("!document.getElementById('confirm').open")
 
 
 def test_a_queue_is_created_filled_searched_moved_and_deleted(page: Page, port: int) -> None:

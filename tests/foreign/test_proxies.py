@@ -157,54 +157,52 @@ def nginx(directory: Path, text: str) -> list[str]:
     return [program("nginx"), "-p", str(directory), "-c", str(file)]
 
 
-def check_tcp_proxy(at_end: int, passing: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Talk through both ports: STOMP and WebSocket, and the broker knows where from."""
+def tcp_proxy(directory: Path, name: str, *ports: int) -> list[str]:
+    """Return the command that runs nginx or HAProxy with the page's proxy of TCP.
+
+    Args:
+      directory: Where its files are.
+      name: The proxy.
+      ports: Those at which it ends TLS and passes it, and those of the brokers behind them.
+    """
+    at_end, passing, ends, passes = ports
+    own = authority().certificate
+    brokers = {"127.0.0.1:61613": f"127.0.0.1:{ends}", "127.0.0.1:61623": f"127.0.0.1:{passes}"}
+    if name == "nginx":
+        places = {
+            "listen 443": f"listen 127.0.0.1:{at_end}",
+            "listen 61614": f"listen 127.0.0.1:{passing}",
+            "/etc/ssl/broker.pem": own,
+            "/etc/ssl/broker.key": own,
+        }
+        return nginx(directory, mapped(block("nginx-stream.conf"), places | brokers))
+    places = {
+        "bind :443": f"bind 127.0.0.1:{at_end}",
+        "bind :61614": f"bind 127.0.0.1:{passing}",
+        "/etc/haproxy/broker.pem": own,
+    }
+    file = directory / "haproxy.cfg"
+    file.write_text(mapped(block("haproxy.cfg"), places | brokers))
+    return [program("haproxy"), "-db", "-f", str(file)]
+
+
+@pytest.mark.parametrize("name", ["nginx", "haproxy"])
+def test_a_tcp_proxy_ends_tls_or_passes_it_and_reports_the_address(
+    name: str,
+    tmp_path: Path,
+    ends: ThreadedBroker,
+    passes: ThreadedBroker,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "trio_stomp")
-    for port in (at_end, passing):
-        caplog.clear()
-        assert talk(over_tls(port), login="alice") == "through"
-        assert any(f" {ELSEWHERE}:" in record.getMessage() for record in caplog.records)
-        assert talk(f"wss://localhost:{port}/", login="alice") == "through"
-
-
-def test_nginx_ends_tls_or_passes_it_and_tells_the_address(
-    tmp_path: Path,
-    ends: ThreadedBroker,
-    passes: ThreadedBroker,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    one, other = free_port(), free_port()
-    places = {
-        "listen 443": f"listen 127.0.0.1:{one}",
-        "listen 61614": f"listen 127.0.0.1:{other}",
-        "/etc/ssl/broker.pem": authority().certificate,
-        "/etc/ssl/broker.key": authority().certificate,
-        "127.0.0.1:61613": f"127.0.0.1:{ends.port}",
-        "127.0.0.1:61623": f"127.0.0.1:{passes.port}",
-    }
-    command = nginx(tmp_path, mapped(block("nginx-stream.conf"), places))
-    with in_front(command, tmp_path, one, other):
-        check_tcp_proxy(one, other, caplog)
-
-
-def test_haproxy_ends_tls_or_passes_it_and_tells_the_address(
-    tmp_path: Path,
-    ends: ThreadedBroker,
-    passes: ThreadedBroker,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    one, other = free_port(), free_port()
-    places = {
-        "bind :443": f"bind 127.0.0.1:{one}",
-        "bind :61614": f"bind 127.0.0.1:{other}",
-        "/etc/haproxy/broker.pem": authority().certificate,
-        "127.0.0.1:61613": f"127.0.0.1:{ends.port}",
-        "127.0.0.1:61623": f"127.0.0.1:{passes.port}",
-    }
-    file = tmp_path / "haproxy.cfg"
-    file.write_text(mapped(block("haproxy.cfg"), places))
-    with in_front([program("haproxy"), "-db", "-f", str(file)], tmp_path, one, other):
-        check_tcp_proxy(one, other, caplog)
+    ports = free_port(), free_port()
+    command = tcp_proxy(tmp_path, name, *ports, ends.port, passes.port)
+    with in_front(command, tmp_path, *ports):
+        for port in ports:
+            caplog.clear()
+            assert talk(over_tls(port), login="alice") == "through"
+            assert any(f" {ELSEWHERE}:" in record.getMessage() for record in caplog.records)
+            assert talk(f"wss://localhost:{port}/", login="alice") == "through"
 
 
 def site(directory: Path, name: str, port: int, broker: int) -> list[str]:

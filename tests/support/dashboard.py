@@ -116,6 +116,25 @@ def tick(page: Page, text: str) -> None:
     )
 
 
+def in_row(page: Page, view: str, text: str, selector: str) -> None:
+    """Click something in the row that contains a text."""
+    found = (
+        f"[...document.querySelectorAll('#{view} tbody tr')]"
+        f".find((row) => row.innerText.includes({text!r}))?.querySelector({selector!r})"
+    )
+    page.until(found)
+    page.js(f"{found}.click()")
+
+
+def confirm(page: Page, *values: str) -> None:
+    """Fill the fields of the dialog, and confirm it."""
+    page.until("document.getElementById('confirm').open")
+    for value in values:
+        page.fill("#confirm-choices input", value)
+    page.click("#confirm-yes")
+    page.until("!document.getElementById('confirm').open")
+
+
 def dead_letter(
     port: int, queue: str, *bodies: str, requeue: str = "false", **headers: str
 ) -> None:
