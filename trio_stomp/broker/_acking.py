@@ -7,7 +7,7 @@ from attrs import define
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker.delivery import Client, EventHistory, Work
 from trio_stomp.broker.durability import Log
-from trio_stomp.broker.headers import excerpt_of, receipt_of
+from trio_stomp.broker.headers import add_origin
 from trio_stomp.broker.queues import Acknowledger, Settlement, claim_all
 from trio_stomp.frames import encode_receipt
 from trio_stomp.protocol import Acked, Event, Refused
@@ -38,7 +38,7 @@ class Acking:
         """
         claims, error = claim_all(self.acknowledger, client, (event,))
         if error is not None:
-            error.receipt_id, error.excerpt = receipt_of(event), excerpt_of(event)
+            add_origin(error, event)
             later = [Refused(error.without_traceback())]
         return self._settling(client, event, claims, now, is_whole=error is None), later
 

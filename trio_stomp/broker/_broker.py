@@ -30,7 +30,7 @@ from trio_stomp.broker.delivery import (
     Work,
 )
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
-from trio_stomp.broker.headers import error_frame, excerpt_of, receipt_of
+from trio_stomp.broker.headers import add_origin, error_frame, receipt_of
 from trio_stomp.broker.queues import Consumer, QueueFull
 from trio_stomp.broker.routing import Begun, Giving, ManyCopies, PolicyBook
 from trio_stomp.broker.subscribing import LOST
@@ -177,10 +177,7 @@ class Broker(BrokerAssembly):
                 return
             except RemoteError as error:
                 self.destinations.forget_new()
-                if error.receipt_id is None:
-                    error.receipt_id = receipt_of(event)
-                if not error.excerpt:
-                    error.excerpt = excerpt_of(event)
+                add_origin(error, event)
                 if client.awaited and self.durability.is_awaited(client):
                     # Earlier replies must come first: nothing follows an ERROR.
                     self.durability.hold(client, [Refused(error.without_traceback())], received_at)

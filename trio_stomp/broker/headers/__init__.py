@@ -4,6 +4,7 @@ Handles: dialects, options, schedules, forged headers, RECEIPT headers, ERROR fr
 Does not handle: carrying out the requests.
 """
 
+from trio_stomp.broker.headers._blame import add_origin as add_origin
 from trio_stomp.broker.headers._blame import excerpt_of as excerpt_of
 from trio_stomp.broker.headers._blame import receipt_of as receipt_of
 from trio_stomp.broker.headers._dialect import ARTEMIS as ARTEMIS

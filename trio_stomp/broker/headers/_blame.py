@@ -1,8 +1,17 @@
 """The excerpt and receipt of the frame that caused an ERROR."""
 
+from trio_stomp.base import RemoteError
 from trio_stomp.broker.headers._error_frame import quote
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Acked, Committed, Disconnected, Event, Subscribed, Unsubscribed
+
+
+def add_origin(error: RemoteError, event: Event) -> None:
+    """Add the receipt and the excerpt of the event's frame to an error, unless it has them."""
+    if error.receipt_id is None:
+        error.receipt_id = receipt_of(event)
+    if not error.excerpt:
+        error.excerpt = excerpt_of(event)
 
 
 def excerpt_of(event: Event) -> bytes:

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, RemoteError, noop
 from trio_stomp.broker import Broker, Client
-from trio_stomp.broker.headers import excerpt_of, receipt_of
+from trio_stomp.broker.headers import add_origin
 from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster.routing._frames import (
     Piece,
@@ -84,10 +84,7 @@ class Router(Broker):
                     self._await(route, events[index:], received_at)
                     return
             except RemoteError as error:
-                if error.receipt_id is None:
-                    error.receipt_id = receipt_of(event)
-                if not error.excerpt:
-                    error.excerpt = excerpt_of(event)
+                add_origin(error, event)
                 if route is not None and route.receipts:
                     # Earlier RECEIPTs must come first: nothing follows an ERROR.
                     self._await(route, [Refused(error.without_traceback())], received_at)
