@@ -21,6 +21,7 @@ from tests.support.diag_bodies import START, message  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from tests.support.diag_tables import sent, tables  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
+from trio_stomp.base import rounded_size  # noqa: E402
 from trio_stomp.spark._analysis import (  # noqa: E402
     Thresholds,
     bucket_counts,
@@ -30,10 +31,10 @@ from trio_stomp.spark._analysis import (  # noqa: E402
     rates,
     traffic,
 )
-from trio_stomp.spark._histogram import percentile, percentiles  # noqa: E402
+from trio_stomp.spark._histogram import percentiles  # noqa: E402
 from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
 from trio_stomp.spark._trouble import consumers, episodes, slow_subscribers  # noqa: E402
-from trio_stomp.spark._units import clock, each, lasting, nice_step, short, size, time_step  # noqa: E402
+from trio_stomp.spark._units import clock, each, lasting, nice_step, short, time_step  # noqa: E402
 from trio_stomp.spark.reporting._chart import Frame, Scale, Series, lines, pieces, thinned  # noqa: E402
 from trio_stomp.spark.reporting._findings import findings, holes  # noqa: E402
 from trio_stomp.spark.reporting._report import report  # noqa: E402
@@ -49,16 +50,6 @@ Row = Mapping[str, object]
 
 
 # --- without Spark --------------------------------------------------------------------------------
-
-
-def test_percentiles_lie_between_their_buckets_bounds() -> None:
-    assert percentile([1, 2, 4], [0, 100, 0, 0], 0.5) == pytest.approx(1.5)
-    assert percentile([1, 2, 4], [50, 50, 0, 0], 0.5) == pytest.approx(1.0)
-    assert percentile([1, 2, 4], [0, 0, 0, 7], 0.5) == 4
-    assert percentile([1, 2, 4], [0, 0, 0, 0], 0.99) == 0
-    assert percentile([1, 2, 4], [0, 0, 10, 0], 0.0) == pytest.approx(2.0)
-    with pytest.raises(ValueError, match="3 counts for 3 bounds"):
-        percentile([1, 2, 4], [1, 2, 3], 0.5)
 
 
 def test_percentiles_of_a_sum_are_those_of_all_observations() -> None:
@@ -85,7 +76,6 @@ def test_figures_are_short() -> None:
         "1.23 k",
         "10.5 M",
     ]
-    assert [size(n) for n in (12, 2048, 5 << 20)] == ["12 B", "2 KiB", "5 MiB"]
     assert [lasting(n) for n in (12, 780, 16_080, 7200, 300_000)] == [
         "12 s", "13 min", "4 h 28 min", "2 h", "3 d 11 h",
     ]  # fmt: skip
@@ -114,7 +104,7 @@ def test_peaks_survive_thinning_and_lines_break() -> None:
 def test_axes_are_round() -> None:
     frame = Frame(START, START + timedelta(hours=1))
     assert Scale.of(frame, 4612.0).top == pytest.approx(6000)
-    assert Scale.of(frame, 202 * 2**20, size).top == 300 * 2**20
+    assert Scale.of(frame, 202 * 2**20, rounded_size).top == 300 * 2**20
     assert Scale.of(frame, 0.0).top > 0
     picture = lines(frame, [Series("<a>", [(START, 1.0)])], label="a & b")
     assert "<a>" not in picture.replace("&lt;a&gt;", "")

@@ -40,7 +40,6 @@ from trio_stomp.client import ConnectFailed, open_client
 from trio_stomp.peer import frames
 from trio_stomp.server import EventFeed
 from trio_stomp.server._handle import check_session_id
-from trio_stomp.startup._entrances import is_loopback
 from trio_stomp.startup._log_switch import OURS, TARGET
 
 ROOT = Path(__file__).parents[2]
@@ -330,14 +329,6 @@ async def test_a_unix_socket_is_of_this_machine(tmp_path: Path) -> None:
             async with open_peer(await trio.open_unix_socket(tmp_path / "s")) as peer:
                 await peer.send.send(frames.connect())
                 assert (await peer.receive.receive()).command == "CONNECTED"
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.9", True), ("::1", True), ("fe80::1%eth0", False), ("3", False), ("", False)],
-)
-def test_addresses_that_count_as_loopback(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected
 
 
 # --- connections in memory ------------------------------------------------------------------------

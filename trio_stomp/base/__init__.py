@@ -18,6 +18,7 @@ from trio_stomp.base._groups import sole as sole
 from trio_stomp.base._identity import ANONYMOUS as ANONYMOUS
 from trio_stomp.base._identity import ANONYMOUS_NAME as ANONYMOUS_NAME
 from trio_stomp.base._identity import Identity as Identity
+from trio_stomp.base._loopback import is_loopback as is_loopback
 from trio_stomp.base._memory import UNBOUNDED as UNBOUNDED
 from trio_stomp.base._memory import MemoryBudget as MemoryBudget
 from trio_stomp.base._memory import Quota as Quota
@@ -28,6 +29,7 @@ from trio_stomp.base._option import HELP as HELP
 from trio_stomp.base._option import LIVE as LIVE
 from trio_stomp.base._option import MINIMUM as MINIMUM
 from trio_stomp.base._option import option as option
+from trio_stomp.base._percentile import percentile as percentile
 from trio_stomp.base._pieces import LOOKS as LOOKS
 from trio_stomp.base._pieces import RECORDS as RECORDS
 from trio_stomp.base._pieces import Greatest as Greatest
@@ -35,6 +37,7 @@ from trio_stomp.base._pieces import Pieces as Pieces
 from trio_stomp.base._pieces import first_by_name as first_by_name
 from trio_stomp.base._pieces import greatest as greatest
 from trio_stomp.base._pieces import slices as slices
+from trio_stomp.base._size import rounded_size as rounded_size
 from trio_stomp.base._value import value as value
 from trio_stomp.base.schema import PAGE as PAGE
 from trio_stomp.base.schema import PREFIX as PREFIX

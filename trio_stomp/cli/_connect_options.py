@@ -217,16 +217,6 @@ def read_access(given: argparse.Namespace) -> Access:
     return Access(login, ask_passcode(login) if passcode is None else passcode)
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback address."""
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def remedy_of(error: BaseException | None) -> str:
     """Return a remedy for a failed connection."""
     import ssl

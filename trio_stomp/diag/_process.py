@@ -12,6 +12,7 @@ from pathlib import Path
 import trio
 from attrs import define
 
+from trio_stomp.base import percentile
 from trio_stomp.broker import BOUNDS_MS, Histogram
 from trio_stomp.diag._stream import Record
 from trio_stomp.store import StoreStatistics
@@ -136,6 +137,7 @@ def process_record(
     """
     rss, vms, threads = _memory()
     user_s, system_s = _processor_time()
+    longest_ms = turns.max_s * 1000
     return {
         "pid": os.getpid(),
         "rss_bytes": rss,
@@ -145,9 +147,9 @@ def process_record(
         "fds": open_files(),
         "threads": threads,
         "trio_tasks": tasks,
-        "loop_lag_ms_p50": percentile_ms(turns, 0.50),
-        "loop_lag_ms_p99": percentile_ms(turns, 0.99),
-        "loop_lag_ms_max": turns.max_s * 1000,
+        "loop_lag_ms_p50": percentile(BOUNDS_MS, turns.buckets, 0.50, longest_ms),
+        "loop_lag_ms_p99": percentile(BOUNDS_MS, turns.buckets, 0.99, longest_ms),
+        "loop_lag_ms_max": longest_ms,
         "gc_collections_total": [generation["collections"] for generation in gc.get_stats()],
         "gc_pause_ms_total": pauses.total_s * 1000,
         "gc_pause_ms_max": pauses.longest_s * 1000,
@@ -158,19 +160,6 @@ def process_record(
         "store_sync_s_total": store.sync_s if store is not None else None,
         "store_damaged_total": store.damaged if store is not None else None,
     }
-
-
-def percentile_ms(histogram: Histogram, share: float) -> float:
-    """Return the time below which ``share`` of the observations fall, interpolated."""
-    rank = histogram.count * share
-    longest = histogram.max_s * 1000
-    seen, low = 0, 0.0
-    for high, count in zip((*BOUNDS_MS, longest), histogram.buckets, strict=True):
-        if count and seen + count >= rank:
-            return min(low + (high - low) * (rank - seen) / count, longest)
-        seen += count
-        low = high
-    return 0.0
 
 
 def _memory() -> tuple[int, int, int]:

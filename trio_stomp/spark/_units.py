@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def short(value: float) -> str:
@@ -17,14 +16,6 @@ def short(value: float) -> str:
 def count(value: float) -> str:
     """Format a whole number with all digits."""
     return f"{value:,.0f}"
-
-
-def size(value: float) -> str:
-    """Format a number of bytes."""
-    for scale, name in _BYTES:
-        if abs(value) >= scale:
-            return f"{value / scale:.3g} {name}"
-    return f"{value:.0f} B"
 
 
 def ms(value: float) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from ipaddress import ip_address
 
 import trio
 
+from trio_stomp.base import is_loopback
 from trio_stomp.config import Settings
 from trio_stomp.server import Entrance, EventFeed, ServerHandle
 from trio_stomp.startup._security import ListenAddress, Security
@@ -65,14 +65,6 @@ def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.Sock
             return inner.socket
         inner = getattr(inner, "transport_listener", None)
     return None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is reached from this machine only."""
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False  # not an Internet address: AF_VSOCK, for example, is another machine
 
 
 async def open_entrances(

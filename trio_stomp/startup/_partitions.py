@@ -13,7 +13,7 @@ from functools import partial
 import trio
 from attrs import define, evolve, field
 
-from trio_stomp.base import ClusterFigures, OptionError, innermost
+from trio_stomp.base import ClusterFigures, OptionError, innermost, is_loopback
 from trio_stomp.broker import dialect
 from trio_stomp.cluster import (
     ClusterNames,
@@ -32,7 +32,7 @@ from trio_stomp.nats import JetStream, NatsError, open_client
 from trio_stomp.server import EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
-from trio_stomp.startup._entrances import Listeners, handle_of, is_loopback
+from trio_stomp.startup._entrances import Listeners, handle_of
 from trio_stomp.startup._node import (
     ENGINE_S,
     Host,

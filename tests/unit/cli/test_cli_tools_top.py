@@ -7,15 +7,15 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, environment, run, running, started
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.cli.commands._top import _top
-from trio_stomp.cli.commands._top._frame import Growth, Record, Snapshot, frame, percentile
-from trio_stomp.cli.commands._top._screen import _time, size
+from trio_stomp.cli.commands._top._frame import Growth, Record, Snapshot, frame
+from trio_stomp.cli.commands._top._screen import _time
 from trio_stomp.testing import ThreadedBroker, threaded_broker
 
 rich = pytest.importorskip("rich", reason="pip install 'trio-stomp[cli]'")
@@ -89,32 +89,6 @@ def test_latencies_are_of_the_interval() -> None:
     assert second["latency_ms"] == {"p50": None, "p99": None}
 
 
-@pytest.mark.parametrize(
-    ("counts", "share", "value"),
-    [
-        ([4, 0, 0, 0], 0.5, 0.5),
-        ([0, 0, 4, 0], 1.0, 4.0),
-        ([0, 0, 0, 4], 0.5, 4.0),
-        ([1, 0, 1, 0], 0.5, 1.0),
-        ([0, 0, 0, 0], 0.5, None),
-        ([1], 0.5, None),
-        ([], 0.5, None),
-    ],
-)
-def test_percentiles(counts: list[float], share: float, value: float | None) -> None:
-    assert percentile(LE_MS, counts, share) == value
-
-
-@pytest.mark.parametrize(
-    ("counts", "longest", "value"),
-    [([0, 0, 9, 0], 2.1, 2.1), ([0, 0, 0, 9], 7.0, 7.0), ([0, 9, 0, 0], 1.999, 1.99)],
-)
-def test_no_percentile_is_above_the_longest(
-    counts: list[float], longest: float, value: float
-) -> None:
-    assert percentile(LE_MS, counts, 0.99, longest) == value
-
-
 @pytest.mark.parametrize("sort", _top.SORTS)
 def test_destinations_are_sorted(sort: str) -> None:
     before = snapshot(0, *(destination(name) for name in "abc"))
@@ -136,19 +110,10 @@ def test_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("show", "value", "text"),
-    [
-        (size, 0, "0 B"),
-        (size, 1023, "1,023 B"),
-        (size, 1024, "1.0 KiB"),
-        (size, 5 << 30, "5.0 GiB"),
-        (_time, 61, "1 min 01 s"),
-        (_time, 3700, "1 h 01 min"),
-        (_time, 200_000, "2 d 7 h"),
-    ],
+    ("seconds", "text"), [(61, "1 min 01 s"), (3700, "1 h 01 min"), (200_000, "2 d 7 h")]
 )
-def test_sizes_and_times(show: Callable[[float], str], value: float, text: str) -> None:
-    assert show(value) == text
+def test_times(seconds: float, text: str) -> None:
+    assert _time(seconds) == text
 
 
 def test_a_client_cannot_drive_the_screen(capsys: pytest.CaptureFixture[str]) -> None:

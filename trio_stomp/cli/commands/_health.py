@@ -5,7 +5,8 @@ from typing import Any
 
 from attrs import evolve
 
-from trio_stomp.cli._connect_options import add_access, is_loopback
+from trio_stomp.base import is_loopback
+from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._http_get import NOBODY, Answer, Site, Unreachable, open_site
 from trio_stomp.cli._tool import (
     WELL,

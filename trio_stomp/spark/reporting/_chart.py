@@ -11,7 +11,8 @@ from math import floor, log, log10
 
 from attrs import field, frozen
 
-from trio_stomp.spark._units import clock, lasting, nice_step, short, size, time_step
+from trio_stomp.base import rounded_size
+from trio_stomp.spark._units import clock, lasting, nice_step, short, time_step
 
 Point = tuple[datetime, float]
 
@@ -135,7 +136,7 @@ class Scale:
     @staticmethod
     def _step(most: float, show: Callable[[float], str]) -> float:
         # Steps of bytes are powers of two.
-        unit = 1024.0 ** floor(log(max(most, 1.0), 1024)) if show is size else 1.0
+        unit = 1024.0 ** floor(log(max(most, 1.0), 1024)) if show is rounded_size else 1.0
         return nice_step(most / unit, 4) * unit
 
     def y(self, value: float) -> float:

@@ -8,8 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
+from trio_stomp.base import rounded_size
 from trio_stomp.spark._results import Results
-from trio_stomp.spark._units import count, lasting, ms, share, short, size
+from trio_stomp.spark._units import count, lasting, ms, share, short
 
 BAD, WARN, NOTE, GOOD = "bad", "warn", "note", "good"
 ORDER = (BAD, WARN, NOTE, GOOD)
@@ -192,7 +193,7 @@ def _room(results: Results, broker: str) -> Iterator[Finding]:
         name, capacity, growth = row["resource"], row["capacity"], row["growth_per_h"]
         if name not in ("memory", "file descriptors") or not capacity:
             continue
-        show = size if name == "memory" else count
+        show = rounded_size if name == "memory" else count
         used = row["peak"] / capacity
         if used >= results.thresholds.saturated:
             text = f"At most {show(row['peak'])} of {show(capacity)} ({share(used)})."

@@ -11,9 +11,9 @@ from typing import Any
 import attrs
 from attrs import define, field
 
-from trio_stomp.spark._histogram import percentile
+from trio_stomp.base import percentile, rounded_size
 from trio_stomp.spark._results import Results
-from trio_stomp.spark._units import each, lasting, ms, share, short, size
+from trio_stomp.spark._units import each, lasting, ms, share, short
 from trio_stomp.spark.reporting._chart import WIDE, Frame, Series, heat, lanes, lines, stack
 from trio_stomp.spark.reporting._findings import (
     BAD,
@@ -128,7 +128,7 @@ class Section:
                 grade = BAD if fill >= 1 else WARN if high else ""
                 yield _tile(share(fill), "fullest input queue", grade)
             elif row["resource"] == "memory":
-                yield _tile(size(row["peak"]), "most memory", WARN if high else "")
+                yield _tile(rounded_size(row["peak"]), "most memory", WARN if high else "")
 
     def _delivery(self, part: float) -> float:
         """Return a percentile of the time from socket to socket, over everything."""
@@ -236,7 +236,11 @@ class Section:
         yield _plot(title, sub, self.frame, lag, show=ms, powers=True)
         memory = [self._line("load", "rss_bytes", "resident memory", 1)]
         yield _plot(
-            "Memory", f"most in {each(self.fine.total_seconds())}", self.frame, memory, show=size
+            "Memory",
+            f"most in {each(self.fine.total_seconds())}",
+            self.frame,
+            memory,
+            show=rounded_size,
         )
         cores = [self._line("processor", "cores", "processor", 1)]
         yield _plot("Processor", "share of one core", self.frame, cores, show=share)

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
+from trio_stomp.base import rounded_size
 from trio_stomp.spark._results import Results
-from trio_stomp.spark._units import count, lasting, ms, share, short, size
+from trio_stomp.spark._units import count, lasting, ms, share, short
 from trio_stomp.spark.reporting._findings import REASONS, during, of_broker
 
 MOST_ROWS = 15
@@ -72,7 +73,7 @@ def _destinations(results: Results, broker: str) -> str:
             ("came in", lambda row: short(row["enqueued"]), True),
             ("delivered", lambda row: short(row["delivered"]), True),
             ("lost", lambda row: count(row["dropped"]), True),
-            ("bytes out", lambda row: size(row["bytes_out"]), True),
+            ("bytes out", lambda row: rounded_size(row["bytes_out"]), True),
             ("busiest /s", lambda row: short(row["peak_per_s"]), True),
             ("p50", time("p50"), True),
             ("p99", time("p99"), True),
@@ -104,7 +105,7 @@ def _losses(results: Results, broker: str) -> str:
 
 
 def _headroom(results: Results, broker: str) -> str:
-    shows: dict[str, Callable[[float], str]] = {"memory": size, "loop lag p99": ms}
+    shows: dict[str, Callable[[float], str]] = {"memory": rounded_size, "loop lag p99": ms}
 
     def show(row: Row, value: float | None) -> str:
         return "" if value is None else shows.get(row["resource"], count)(value)

@@ -6,6 +6,7 @@ Spec: RFC 6455 sections 4.2.2 and 10.2; RFC 6454. Clients other than browsers se
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from trio_stomp.base import is_loopback
 from trio_stomp.transport.http._http import HttpError, HttpRequest
 
 ANY = "*"
@@ -66,7 +67,7 @@ def names_this_machine(request: HttpRequest) -> bool:
         host = urlsplit(f"//{hosts[0].decode('latin-1')}").hostname if len(hosts) == 1 else None
     except ValueError:
         return False
-    return host is not None and (_is_loopback(host) or not _is_name(host))
+    return host is not None and (is_loopback(host) or not _is_name(host))
 
 
 def is_forwarded(request: HttpRequest) -> bool:
@@ -96,7 +97,7 @@ def _is_same_host(origin: str, host: str, *, local_only: bool) -> bool:
         return False
     if theirs is None or ours is None:
         return False
-    if _is_loopback(theirs) and _is_loopback(ours):
+    if is_loopback(theirs) and is_loopback(ours):
         return True
     return theirs == ours and not (local_only and _is_name(ours))
 
@@ -107,12 +108,3 @@ def _is_name(host: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 import trio
 from attrs import define
 
+from trio_stomp.base import is_loopback
 from trio_stomp.transport.wire._memory_stream import MemoryStream
 from trio_stomp.transport.wire._sliced_poll import DirectSocket, PolledSocket, SlicedPoll
 
@@ -264,5 +265,4 @@ def _peer(raw: socket.socket | trio.socket.SocketType) -> tuple[str, bool]:
     if not isinstance(name, tuple):
         return "unix", True
     host = str(name[0])
-    is_loopback = host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
-    return (f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"), is_loopback
+    return (f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"), is_loopback(host)

@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
+from trio_stomp.base import percentile
 from trio_stomp.cli._http_get import Site
 
 Record = dict[str, Any]
@@ -188,30 +189,11 @@ def _percentiles(bounds: Sequence[float], now: Record, before: Record) -> Record
     past: list[int] = old.get("bucket_counts", [0] * len(counts))
     grown = [max(one - other, 0) for one, other in zip(counts, past, strict=True)]
     longest = new.get("max_ms", inf)
-    return {name: percentile(bounds, grown, share, longest) for name, share in SHARES.items()}
-
-
-def percentile(
-    bounds: Sequence[float], counts: Sequence[float], share: float, longest: float = inf
-) -> float | None:
-    """Return the value that ``share`` of a histogram's counts do not exceed, interpolated.
-
-    Args:
-      bounds: The upper bounds of all buckets but the last, which has none.
-      counts: The counts of the buckets.
-      share: From 0 to 1.
-      longest: The greatest value seen, an upper bound of the result.
-    """
-    total = sum(counts)
-    if not total or len(counts) != len(bounds) + 1:
-        return None
-    left, low = share * total, 0.0
-    for bound, count in zip(bounds, counts, strict=False):
-        if count and left <= count:
-            return round(min(low + (bound - low) * left / count, longest), 3)
-        left -= count
-        low = bound
-    return low if longest == inf else round(longest, 3)
+    if not any(grown):
+        return dict.fromkeys(SHARES)
+    return {
+        name: round(percentile(bounds, grown, share, longest), 3) for name, share in SHARES.items()
+    }
 
 
 def _by(name: str) -> Callable[[Record], tuple[float, str]]:

@@ -4,9 +4,8 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trio_stomp.base import rounded_size
 from trio_stomp.cli._tool import CannotDo, printable
-
-STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def open_console(*, is_live: bool) -> Any:  # noqa: ANN401
@@ -60,14 +59,14 @@ def _head(frame: Mapping[str, Any]) -> Any:  # noqa: ANN401
         f"{frame['broker_id']}  up {_time(frame['uptime_s'])}  {frame['ts']}",
         f"clients {frame['clients']:,} ({frame['websockets']:,} WebSocket)  "
         f"subscriptions {frame['subscriptions']:,}",
-        f"in {rates['in_per_s']:,}/s {size(rates['bytes_in_per_s'])}/s  "
-        f"out {rates['out_per_s']:,}/s {size(rates['bytes_out_per_s'])}/s  "
+        f"in {rates['in_per_s']:,}/s {rounded_size(rates['bytes_in_per_s'])}/s  "
+        f"out {rates['out_per_s']:,}/s {rounded_size(rates['bytes_out_per_s'])}/s  "
         f"dropped {rates['dropped_per_s']:,}/s",
         f"delivery p50 {_ms(latency['p50'])}  p99 {_ms(latency['p99'])}  "
         f"loop p99 {_ms(process['loop_lag_ms_p99'])}  max {_ms(process['loop_lag_ms_max'])}",
-        f"memory {size(process['rss_bytes'])}  cpu {process['cpu_percent']} %  "
+        f"memory {rounded_size(process['rss_bytes'])}  cpu {process['cpu_percent']} %  "
         f"files {process['fds']:,}  threads {process['threads']:,}"
-        + (f"  store {size(process['store_bytes'])}" if process["store_bytes"] else ""),
+        + (f"  store {rounded_size(process['store_bytes'])}" if process["store_bytes"] else ""),
         f"waiting: input {waiting['input']:,}  output {waiting['output']:,}  "
         f"stale {waiting['stale']:,}",
     ]
@@ -134,14 +133,6 @@ def _connections(rows: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401
             for row in rows
         ],
     )
-
-
-def size(count: float) -> str:
-    """Return a readable number of bytes."""
-    for step, name in STEPS:
-        if count >= step:
-            return f"{count / step:,.1f} {name}"
-    return f"{count:,.0f} B"
 
 
 def _ms(value: float | None) -> str:

@@ -1,0 +1,19 @@
+"""Addresses of this machine."""
+
+from ipaddress import IPv6Address, ip_address
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is reached from this machine only.
+
+    Args:
+      host: An address, which may have a zone, or a name. Of names, only ``localhost`` and those
+        below it are reached from this machine only, whatever others resolve to.
+    """
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    # Not all versions of Python look at the IPv4 address within an IPv6 address.
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
