@@ -155,7 +155,11 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Parse a number of seconds, above 0."""
+    """Parse a number of seconds, above 0.
+
+    Raises:
+      ArgumentTypeError: it is none.
+    """
     try:
         value = float(text)
     except ValueError:
@@ -181,7 +185,11 @@ def port_number(text: str) -> int:
 
 
 def time_ms(text: str) -> int:
-    """Parse a time, into milliseconds since 1970."""
+    """Parse a time, into milliseconds since 1970.
+
+    Raises:
+      ArgumentTypeError: it is none.
+    """
     # Imported here, as few commands take a time.
     from trio_stomp.cli._times import time_of
 

@@ -224,6 +224,9 @@ class Subscription:
           requeue: Whether NACK returns the message to the queue.
           passes: Whether an exception is being raised already, which an error would hide.
           transaction: The transaction; None = none.
+
+        Raises:
+          StaleMessage: the message arrived over an earlier connection.
         """
         if not self.tracks or message.is_settled or not message.delivered.ack:
             return False

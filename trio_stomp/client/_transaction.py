@@ -38,6 +38,12 @@ class Transaction:
     ) -> None:
         """Send a message at COMMIT. This waits only for room to write.
 
+        Args:
+          destination: The destination.
+          body: Text is sent as UTF-8.
+          headers: Further headers, unescaped.
+          persistent: Whether the message survives a restart.
+
         Raises:
           LinkLost: the transaction is lost.
           OptionError: a header cannot be sent.

@@ -24,6 +24,11 @@ async def check_addresses(
     If the address of a program's listener is unknown, each of its streams is judged by its remote
     address (``trio_stomp.transport.wire_over``).
 
+    Args:
+      settings: The settings, with the address to listen on.
+      security: Authentication and TLS.
+      listeners: The program's listeners; None = the address of the settings.
+
     Raises:
       OptionError: listening there is not safe; the text names the address and the remedies.
       OSError: the host is unknown.

@@ -218,7 +218,12 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
 async def open_node(
     settings: Settings, embedding: Embedding, stack: AsyncExitStack
 ) -> list[Entrance]:
-    """Check the settings of a node, and open its ports for clients."""
+    """Check the settings of a node, and open its ports for clients.
+
+    Raises:
+      OptionError: a security file is wrong, or listening there is not safe.
+      OSError: listening on the address failed.
+    """
     security = Security(settings, embedding.ssl_context)
     await security.open()
     await check_addresses(settings, security, None)
@@ -228,7 +233,12 @@ async def open_node(
 async def open_link(
     settings: Settings, names: ClusterNames, stack: AsyncExitStack
 ) -> tuple[trio.SocketListener, Contact]:
-    """Open the port for other nodes: that of the settings for the first partition, and so on."""
+    """Open the port for other nodes: that of the settings for the first partition, and so on.
+
+    Raises:
+      OptionError: the name of the node is not valid.
+      OSError: listening on the address failed.
+    """
     node = settings.cluster.node or socket.gethostname().partition(".")[0]
     names.node(node)  # raises if it is not a valid name
     host, _, port = settings.cluster.node_address.rpartition(":")

@@ -137,6 +137,10 @@ class _Direction:
     async def receive(self, max_bytes: int) -> bytes:
         """Wait for bytes and return them, or b"" at the end.
 
+        Raises:
+          trio.ClosedResourceError: the reader has closed its end.
+          trio.BrokenResourceError: the link was reset.
+
         Checkpoint: if it has to wait.
         """
         while True:

@@ -79,7 +79,12 @@ class _Runner:
         self._thread = threading.Thread(target=self._run, name="trio_stomp", daemon=True)
 
     def start(self) -> ServerHandle:
-        """Wait until the broker listens. Blocks."""
+        """Wait until the broker listens. Blocks.
+
+        Raises:
+          TimeoutError: it does not start in time.
+          Exception: the error that ended it.
+        """
         self._thread.start()
         self.started.wait(self.patience_s)
         if self.handle is not None:
@@ -87,7 +92,12 @@ class _Runner:
         raise self.failure or TimeoutError(f"the broker did not start in {self.patience_s:g} s")
 
     def stop(self) -> None:
-        """Stop the broker, and wait for its end. Blocks."""
+        """Stop the broker, and wait for its end. Blocks.
+
+        Raises:
+          TimeoutError: it does not stop in time.
+          Exception: the error that ended it.
+        """
         if self.token is not None and self.handle is not None:
             with suppress(trio.RunFinishedError):
                 self.token.run_sync_soon(self.handle.stop)

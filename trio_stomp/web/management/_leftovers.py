@@ -1,4 +1,4 @@
-"""Scheduled messages, durable subscriptions and last values: their lists, and the end of some.
+"""Scheduled messages, durable subscriptions and last values: listed and ended.
 
 Users without the right to monitor list their own; those without the right ``admin`` end their own.
 """

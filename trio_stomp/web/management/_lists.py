@@ -185,7 +185,11 @@ class Lists:
         return (yield from listing.page(query, connections, order, {**head, "state": state}))
 
     def queues(self, query: Query) -> Pieces[Answer]:
-        """Answer with queues, or parked messages."""
+        """Answer with queues, or parked messages.
+
+        Raises:
+          HttpError: parked messages cannot be sorted in this order.
+        """
         order, state = query.word(QUEUE_SORT), query.word(QUEUE_STATE)
         if state == PARKED and order not in (HELD, BY_NAME):
             text = f"sort is {order!r}, but what is parked is sorted by {HELD}"

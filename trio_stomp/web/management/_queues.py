@@ -135,7 +135,11 @@ class QueueRequests:
                 )
 
     def send(self, query: Query) -> Stepwise[Sending]:
-        """Send a message."""
+        """Send a message.
+
+        Raises:
+          HttpError: a header is malformed, or cannot be set by clients.
+        """
         headers = [("destination", query.text(WHERE))]
         for text in query.texts(HEADER):
             name, colon, value = text.partition(":")

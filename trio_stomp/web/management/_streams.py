@@ -138,7 +138,11 @@ class StreamRequests:
         return self.manager.streams.figures(name)
 
     def stream(self, query: Query) -> Pieces[Answer]:
-        """Answer with a stream and its readers."""
+        """Answer with a stream and its readers.
+
+        Raises:
+          HttpError: there is no such stream.
+        """
         name = query.text(STREAM)
         try:
             stream = self.manager.streams.find(name)
@@ -200,7 +204,11 @@ class StreamRequests:
         )
 
     def trim(self, query: Query) -> Stepwise[Trimming]:
-        """Drop the oldest records of a stream."""
+        """Drop the oldest records of a stream.
+
+        Raises:
+          HttpError: not exactly one of offset and time is given.
+        """
         name = query.text(STREAM)
         self._check_start(query)
         if not (query.has(AT) or query.has(TIME)):

@@ -79,7 +79,11 @@ class SubscriptionLists:
         )
 
     def subscriptions(self, query: Query) -> Pieces[Answer]:
-        """Answer with subscriptions, client by client, then durable ones without a client."""
+        """Answer with subscriptions, client by client, then durable ones without a client.
+
+        Raises:
+          HttpError: ``session`` and ``state`` exclude each other.
+        """
         window, session, state = Window.of(query), query.text(OF_SESSION), query.word(STATE)
         if session and state not in (ANY, CONNECTED):
             text = f"session selects one client, which has no subscriptions of state {state}"

@@ -126,7 +126,11 @@ class Views:
         )
 
     def queue(self, query: Query) -> Pieces[Answer]:
-        """Answer with a queue, its policy and its consumers."""
+        """Answer with a queue, its policy and its consumers.
+
+        Raises:
+          HttpError: there is no such queue.
+        """
         try:
             queue = self.core.manager.find(destination_of(self.core.manager, query, QUEUE))
         except ProtocolError as error:
@@ -174,7 +178,11 @@ class Views:
         return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
     def destination(self, query: Query) -> Pieces[Answer]:
-        """Answer with a destination and its subscribers."""
+        """Answer with a destination and its subscribers.
+
+        Raises:
+          HttpError: nobody has used the destination yet.
+        """
         name, window = destination_of(self.core.manager, query, DESTINATION), Window.of(query, MANY)
         statistics = self.server.broker.statistics()
         if (found := statistics.find(name)) is None:
@@ -191,7 +199,11 @@ class Views:
         return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
     def explain(self, query: Query) -> Pieces[Answer]:
-        """Answer a question about a message, destination or client, as at ``DIAG/explain``."""
+        """Answer a question about a message, destination or client, as at ``DIAG/explain``.
+
+        Raises:
+          HttpError: it is neither about a message nor about a destination, or about both.
+        """
         question = query.text(QUESTION)
         others = {each.name: query.text(each) for each in EXPLAINED if query.has(each)}
         if bool(question) == bool(others):
