@@ -68,6 +68,46 @@ def test_a_queue_is_created_filled_searched_moved_and_deleted(page: Page, port: 
 
 
 @pytest.mark.full
+def test_all_messages_that_match_are_operated_on_though_few_are_shown(
+    page: Page, port: int
+) -> None:
+    peer = anonymous(port)
+    for number in range(180):
+        kind = "pear" if number % 3 else "apple"
+        peer.try_send("/queue/new", f"message {number}", {"kind": kind})
+    peer.settle()
+    bodies = [f"letter {number}" for number in range(60)]
+    dead_letter(port, "/queue/jobs", *bodies)
+    open_queue(page, "/queue/new")
+    page.fill("#queue .search [name=selector]", "kind = 'pear'")
+    press(page, "queue", "Search")
+    page.until("!document.querySelector('#queue .messages').innerText.includes('message 0')")
+    shows(page, "#queue .messages-count", "50 shown")
+    tick(page, "message 1\n")
+    press(page, "queue", "Show more")
+    shows(page, "#queue .messages-count", "100 shown")
+    assert page.js("document.querySelectorAll('#queue .messages :checked').length") == 1
+    press(page, "queue", "Select all that match")
+    press(page, "queue", "Drop …")
+    shows(page, "#confirm", "Drop all messages that match?")
+    confirm(page)
+    shows(page, "#queue .messages-result", "Drop: 120 messages.")
+    press(page, "queue", "Clear")
+    shows(page, "#queue .messages", "message 0")
+    shows(page, "#queue .messages-count", "60 waiting")
+    open_queue(page, "/queue/DLQ.jobs")
+    shows(page, "#queue .messages-count", "50 shown, 60 waiting")
+    press(page, "queue", "Select all that match")
+    press(page, "queue", "Retry …")
+    shows(page, "#confirm-choices", "all to /queue/jobs")
+    confirm(page)
+    shows(page, "#queue .messages-result", "Retry: 60 messages.")
+    peer.subscribe("/queue/jobs")
+    assert [peer.get().body for _ in bodies] == bodies
+    peer.leave()
+
+
+@pytest.mark.full
 def test_a_queue_is_paused_and_what_consumers_hold_is_redelivered(page: Page, port: int) -> None:
     peer = anonymous(port)
     peer.subscribe("/queue/jobs", ack="client-individual")
@@ -209,6 +249,43 @@ def test_effective_settings_and_own_user_are_shown(chromium: Chromium, guarded: 
 
 
 @pytest.mark.full
+def test_definitions_are_imported_after_a_look_at_the_changes(
+    page: Page, port: int, tmp_path: Path
+) -> None:
+    page.go("queues")
+    page.click("#queues-create")
+    confirm(page, "/queue/old")
+    shows(page, "#queues-result", "was created")
+    page.go("settings")
+    file = tmp_path / "broker.toml"
+
+    def choose(content: str) -> None:
+        file.write_text(content)
+        chooser = page.call("Runtime.evaluate", expression="document.querySelector('[type=file]')")
+        page.call(
+            "DOM.setFileInputFiles",
+            files=[str(file)],
+            objectId=chooser["result"]["objectId"],
+        )
+
+    choose('version = 1\nqueues = [{name = "/queue/old"}, {name = "/queue/imported"}]')
+    shows(page, "#confirm", "Import broker.toml?")
+    shows(page, "#confirm-text", "1 queue to create: /queue/imported; 1 already there.")
+    page.click("#confirm-no")
+    page.go("queues")
+    page.until(row("/queue/old"))
+    assert not page.js(row("/queue/imported"))
+    page.go("settings")
+    choose('version = 1\nqueues = [{name = "/queue/old"}, {name = "/queue/imported"}]')
+    confirm(page)
+    shows(page, "#settings-result", "1 queue created: /queue/imported; 1 already there.")
+    choose("version = 1\nqueues = 5")
+    shows(page, "#settings-result", "(invalid-definitions)")
+    page.go("queues")
+    page.until(row("/queue/imported"))
+
+
+@pytest.mark.full
 def test_logout_leaves_nothing_behind(chromium: Chromium, guarded: int) -> None:
     anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
     anna.send("/queue/full", "nobody else's business")
@@ -279,3 +356,36 @@ def test_the_client_of_the_page_keeps_last_values_watches_wildcards_and_asks(pag
         "document.getElementById('schedules-what').dispatchEvent(new Event('change'))"
     )
     shows(page, "#schedules-table", "/topic/prices/tea")
+
+
+@pytest.mark.full
+def test_the_client_of_the_page_sends_many_prints_in_a_form_and_keeps_what_it_missed(
+    page: Page, port: int
+) -> None:
+    page.go("try")
+    page.fill("#subscribe-form [name=headers]", "durable")
+    page.click("#subscribe-form button")
+    shows(page, "#try-status", "name:value")
+    page.fill("#subscribe-form [name=headers]", "durable:true\nid:audit\nselector:n = 1")
+    page.click("#subscribe-form button")
+    shows(page, "#subscriptions", "/topic/hello")
+    page.fill("#received-template", "{n} {destination} <{header:n}> {body} {none}")
+    page.fill("#send-form [name=headers]", "n:1")
+    page.fill("#send-form [name=times]", "3")
+    page.fill("#send-form [name=pause]", "0.01")
+    page.click("#send-form button")
+    shows(page, "#send-result", "3 messages sent. The last: The broker has accepted it")
+    shows(page, "#received", "3 /topic/hello <1> Hello, world {none}")
+    page.fill("#send-form [name=pause]", "3000")
+    page.click("#send-form button")
+    shows(page, "#send-result", "Send: 1 of 3")
+    page.click("#send-result button")
+    shows(page, "#send-result", "Send: stopped")
+    page.js("new Promise((resolve) => setTimeout(resolve, 100))")
+    assert page.text("#received-count") == "4"
+    page.fill("#send-form [name=headers]", "n:2")
+    page.fill("#send-form [name=times]", "1")
+    page.click("#send-form button")
+    shows(page, "#send-result", "no subscribers")
+    page.go("durables")
+    shows(page, "#durables-table", "audit")

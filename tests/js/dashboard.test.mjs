@@ -14,7 +14,7 @@ const { addressOf, Api } = await load("lib/api.js");
 const format = await load("lib/format.js");
 const { roundUp, span, stretches, usedBuckets, warmth } = await load("lib/charts.js");
 const { backOff } = await load("lib/watch.js");
-const { outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("views/try.js");
+const { filled, outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("views/try.js");
 const { decided, horizonText, linkTo, parts, questionOf, tone } = await load("views/explain.js");
 
 const START = Date.parse("2026-11-21T12:00:00Z");
@@ -354,6 +354,15 @@ test("headers are read as they are typed, and refused with their line", () => {
   assert.deepEqual(parseHeaders(""), {});
   assert.throws(() => parseHeaders("priority 7"), /priority 7/);
   assert.throws(() => parseHeaders(":7"), /name:value/);
+});
+
+test("a template is filled, and what it does not know stays", () => {
+  const message = { headers: { destination: "/topic/a", kind: "pear" }, body: "b$&" };
+  const noon = new Date(2026, 10, 21, 12).getTime();
+  const print = (template) => filled(template, message, 3, noon);
+  assert.equal(print("{n} {time} {destination}: {body}"), "3 12:00:00 /topic/a: b$&");
+  assert.equal(print("{headers}|{header:kind}|{header:constructor}"), "destination:/topic/a kind:pear|pear|");
+  assert.equal(print("{{body}} {constructor} {"), "{body} {constructor} {");
 });
 
 test("a RECEIPT is told in words", () => {

@@ -5,6 +5,8 @@ import { el } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { button, card } from "../lib/parts.js";
 
+/** Limit of the length of the names of new queues in a text. */
+const MAX_NAMES = 500;
 const TYPES = { toml: "application/toml", json: "application/json" };
 
 /** The card with its two buttons. `outcome` shows the results. */
@@ -43,12 +45,13 @@ async function restore(api, outcome, file) {
     return "";
   });
   if (!isRead) return;
-  const answer = await ask({ title: `Import ${chosen.name}?`, text: changes(found, "would be"), yes: "Import" });
-  if (answer !== null) await outcome.of("Import", async () => changes(await send(), "were"));
+  const answer = await ask({ title: `Import ${chosen.name}?`, text: changes(found, "to create"), yes: "Import" });
+  if (answer !== null) await outcome.of("Import", async () => changes(await send(), "created"));
 }
 
-function changes({ created, existing, policies, durables }, were) {
-  const parts = [`${format.some(created.length, "queue")} ${were} created, ${format.count(existing.length)} exist already`];
+function changes({ created, existing, policies, durables }, done) {
+  const names = created.length > 0 ? `: ${format.cut(created.join(", "), MAX_NAMES)}` : "";
+  const parts = [`${format.some(created.length, "queue")} ${done}${names}`, `${format.count(existing.length)} already there`];
   if (policies.length > 0) parts.push(`policies that differ, left unchanged: ${policies.join(", ")}`);
   if (durables.length > 0) parts.push(`durable subscriptions, to be made by their subscribers: ${durables.join(", ")}`);
   return `${parts.join("; ")}.`;

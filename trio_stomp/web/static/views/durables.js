@@ -32,7 +32,7 @@ export class Durables extends View {
         sessions("Session", (item) => item.session_id),
         number("Waiting", (item) => item.waiting, format.brief, { mark: () => "strong" }),
         number("Unacked", (item) => item.unacked, format.brief),
-        buttons((item) => item.name, { label: "End", act: (item) => this.#end(item) }),
+        buttons((item) => item.name, { label: "End …", act: (item) => this.#end(item) }),
       ],
     });
     this.loader = new Loader({

@@ -4,8 +4,9 @@ import { drawHeat } from "../lib/charts.js";
 import { byId, el, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { hovering } from "../lib/parts.js";
-import { Table, number, words } from "../lib/table.js";
+import { Table, number } from "../lib/table.js";
 import { percentile } from "../model/percentile.js";
+import { placed } from "./links.js";
 import { cellText, summary } from "./overview.js";
 
 export class Latency {
@@ -26,7 +27,7 @@ export class Latency {
       isDescending: true,
       empty: "No latency was measured.",
       columns: [
-        words("Destination", (item) => item.destination),
+        placed("Destination"),
         number("Messages", (item) => item.count_total, format.brief),
         time("Median", share(0.5)),
         time("p90", share(0.9)),

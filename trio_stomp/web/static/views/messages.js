@@ -25,6 +25,8 @@ export class Messages {
   #messages = [];
   #boxes = new Map();
   #choice = {};
+  /** Whether all messages that match are selected, shown or not. */
+  #isWhole = false;
   #turn = 0;
 
   /** `onChange()` is called when messages were moved or removed. */
@@ -46,6 +48,7 @@ export class Messages {
       "div",
       { class: "row left", role: "group", "aria-label": "Selected messages" },
       button("Select all shown", () => this.#selectAll()),
+      (this.whole = button("Select all that match", () => this.#selectWhole(!this.#isWhole))),
       (this.retryButton = button("Retry …", () => this.#retry())),
       button("Move …", () => this.#move()),
       button("Drop …", () => this.#drop()),
@@ -104,10 +107,12 @@ export class Messages {
   }
 
   #fill(messages, total, isPart = false) {
+    if (this.#isWhole) this.#selectWhole(false);
+    const ticked = new Set([...this.#boxes].filter(([, box]) => box.checked).map(([id]) => id));
     this.#messages = messages;
     this.#boxes.clear();
     say(this.count, `${format.count(messages.length)} shown, ${format.count(total)} waiting`);
-    this.list.replaceChildren(...messages.map((each) => this.#item(each)));
+    this.list.replaceChildren(...messages.map((each) => this.#item(each, ticked)));
     say(this.note, messages.length === 0 ? "No message was found." : "");
     show(this.list, messages.length > 0);
     show(this.actions, messages.length > 0);
@@ -115,9 +120,9 @@ export class Messages {
     show(this.more, isPart);
   }
 
-  #item(message) {
+  #item(message, ticked) {
     const id = message.message_id;
-    const box = el("input", { type: "checkbox", "aria-label": `Select ${id}` });
+    const box = el("input", { type: "checkbox", "aria-label": `Select ${id}`, checked: ticked.has(id) });
     this.#boxes.set(id, box);
     return messageItem(message, box);
   }
@@ -127,22 +132,38 @@ export class Messages {
     for (const box of this.#boxes.values()) box.checked = !isAll;
   }
 
-  /** The selected messages. Without any, ask the user to select some. */
-  #selected() {
-    const chosen = this.#messages.filter(({ message_id: id }) => this.#boxes.get(id).checked);
-    if (chosen.length === 0) this.outcome.tell("Select messages first.", { isWrong: true });
-    return chosen;
+  /** Select the messages that match but are not shown, too, or only those ticked. */
+  #selectWhole(isWhole) {
+    this.#isWhole = isWhole;
+    this.whole.setAttribute("aria-pressed", String(isWhole));
+    for (const box of this.#boxes.values()) {
+      box.checked = isWhole;
+      box.disabled = isWhole;
+    }
   }
 
-  /** Request an operation on messages in batches. `told(answer)` returns how many it affected. */
-  #each(what, verb, parameters, messages, told) {
-    const ids = messages.map(({ message_id: id }) => id);
-    return this.outcome.of(what, async ({ signal }) => {
+  /** The selected messages that are shown, and what to call the selection. Without any, say so. */
+  #selected() {
+    const shown = this.#messages.filter(({ message_id: id }) => this.#boxes.get(id).checked);
+    if (shown.length === 0) this.outcome.tell("Select messages first.", { isWrong: true });
+    const name = this.#isWhole ? "all messages that match" : format.some(shown.length, "message");
+    return { shown, name };
+  }
+
+  /** Request an operation on the selection. `told(answer)` returns how many messages it affected. */
+  #do(what, verb, parameters, { shown }, told) {
+    const isWhole = this.#isWhole;
+    const ids = shown.map(({ message_id: id }) => id);
+    return this.outcome.of(what, async (options) => {
+      if (isWhole) {
+        const answer = await this.api.post(verb, { ...this.#choice, ...parameters }, options);
+        return `${what}: ${format.some(told(answer), "message")}.`;
+      }
       let done = 0;
       for (let start = 0; start < ids.length; start += MAX_NAMED) {
         const id = ids.slice(start, start + MAX_NAMED);
-        const answer = await this.api.post(verb, { queue: this.queue, ...parameters, id }, { signal });
-        done += told(answer);
+        const asked = { queue: this.queue, ...parameters, id };
+        done += told(await this.api.post(verb, asked, { signal: options.signal }));
       }
       const rest = done < ids.length ? `, ${format.count(ids.length - done)} left` : "";
       return `${what}: ${format.some(done, "message")}${rest}.`;
@@ -159,49 +180,50 @@ export class Messages {
   }
 
   async #drop() {
-    const messages = this.#selected();
-    if (messages.length === 0) return;
+    const selection = this.#selected();
+    if (selection.shown.length === 0) return;
     const answer = await ask({
-      title: `Drop ${format.some(messages.length, "message")}?`,
+      title: `Drop ${selection.name}?`,
       text: `They are permanently deleted from ${this.queue}.`,
-      yes: `Delete ${format.count(messages.length)}`,
+      yes: `Delete ${selection.name}`,
       isDangerous: true,
     });
     if (answer === null) return;
-    this.#finish(this.#each("Drop", "purge", {}, messages, ({ purged }) => purged));
+    this.#finish(this.#do("Drop", "purge", {}, selection, ({ purged }) => purged));
   }
 
   async #move() {
-    const messages = this.#selected();
-    if (messages.length === 0) return;
+    const selection = this.#selected();
+    if (selection.shown.length === 0) return;
     const answer = await ask({
-      title: `Move ${format.some(messages.length, "message")}`,
+      title: `Move ${selection.name}`,
       text: `From ${this.queue} to another destination, with their headers.`,
       yes: "Move",
       fields: [{ name: "to", label: "To", value: origin(this.queue), offers: offers(this.model) }],
     });
     if (answer === null) return;
     const { to } = answer;
-    this.#finish(this.#each(`Move to ${to}`, "move", { to }, messages, ({ moved }) => moved));
+    this.#finish(this.#do(`Move to ${to}`, "move", { to }, selection, ({ moved }) => moved));
   }
 
   async #retry() {
-    const messages = this.#selected();
-    if (messages.length > 0) this.#finish(this.#retryThem(messages));
+    const selection = this.#selected();
+    if (selection.shown.length > 0) this.#finish(this.#retryThem(selection));
   }
 
   /** Send dead letters to their original destinations, as far as the user agrees. */
-  async #retryThem(messages) {
-    const found = targets(messages);
+  async #retryThem({ shown, name }) {
+    const found = targets(shown);
     const answer = await ask({
-      title: `Retry ${format.some(messages.length, "dead letter")}?`,
-      text: "Each is sent to its original destination if that is ticked; the others stay.",
+      title: `Retry ${name}?`,
+      text: "Each dead letter is sent to its original destination if that is ticked; the others stay.",
       yes: "Send again",
-      choices: found.map(([name, { length }]) => this.#target(name, length)),
+      choices: found.map(([destination, { length }]) => this.#target(destination, length)),
     });
-    if (answer === null) return false;
-    const chosen = found.filter(([name]) => answer.chosen.has(name)).flatMap(([, each]) => each);
-    return chosen.length > 0 && this.#each("Retry", "retry", {}, chosen, ({ sent }) => sent);
+    if (answer === null || answer.chosen.size === 0) return false;
+    const chosen = found.filter(([destination]) => answer.chosen.has(destination));
+    const selection = { shown: chosen.flatMap(([, each]) => each) };
+    return this.#do("Retry", "retry", { origin: [...answer.chosen] }, selection, ({ sent }) => sent);
   }
 
   /** A destination to choose, ticked if it matches the queue's name and no message can be lost. */
@@ -213,7 +235,7 @@ export class Messages {
     const isSafe = waitsThere(name) || listeners > 0;
     return {
       value: name,
-      text: `${format.count(count)} to ${name}`,
+      text: `${this.#isWhole ? "all" : format.count(count)} to ${name}`,
       more: isSafe ? "" : "no known subscriber: they may be lost",
       isTicked: isSafe && name === origin(this.queue),
     };

@@ -5,6 +5,7 @@ import { byId, el, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { Tile, hovering, kindClass } from "../lib/parts.js";
 import { percentile } from "../model/percentile.js";
+import { placeLink } from "./links.js";
 import { Span } from "./span.js";
 
 const LISTED = 6;
@@ -196,7 +197,7 @@ export function latest(points) {
 
 function busiest(model) {
   return [...model.destinations.things.values()]
-    .map((each) => ({ name: each.destination, value: each.rates.in + each.rates.out, each }))
+    .map((each) => ({ destination: each.destination, value: each.rates.in + each.rates.out, each }))
     .filter(({ value }) => value > 0)
     .map(({ each, ...rest }) => ({
       ...rest,
@@ -206,7 +207,8 @@ function busiest(model) {
 
 function drops(model) {
   return [...model.drops.values()].map(({ reason, lost, destination }) => ({
-    name: destination ? `${reason}: ${destination}` : reason,
+    name: destination ? `${reason}: ` : reason,
+    destination,
     value: lost,
     text: format.brief(lost),
   }));
@@ -226,11 +228,11 @@ function drawBars(list, items, nothing, isBad = false) {
   list.classList.toggle("bad", isBad);
   const most = shown[0]?.value || 1;
   list.replaceChildren(
-    ...shown.map(({ name, value, text }) =>
+    ...shown.map(({ name = "", destination = "", value, text }) =>
       el(
         "li",
         {},
-        el("span", { class: "name", title: name }, name),
+        el("span", { class: "name", title: name + destination }, name, placeLink(destination)),
         el("span", {}, text),
         el("meter", { min: 0, max: most, value, "aria-hidden": "true" }),
       ),

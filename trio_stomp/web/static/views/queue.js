@@ -32,7 +32,8 @@ const CONSUMERS = [
       const state = ids.join();
       if (cell.dataset.told === state) return;
       cell.dataset.told = state;
-      cell.replaceChildren(...ids.flatMap((id) => [explained(id, { "message-id": id }), " "]));
+      const links = ids.flatMap((id) => [explained(id, { "message-id": id }), " "]);
+      cell.replaceChildren(el("span", {}, ...links));
     },
   },
 ];

@@ -50,7 +50,7 @@ export class Schedules extends View {
         words("Kept", ({ stored }) => (stored ? "stored" : "in memory")),
         buttons(
           ({ id, destination }) => id ?? destination,
-          { label: "Cancel", isShown: ({ id }) => id !== undefined, act: (item) => this.#cancel(item) },
+          { label: "Cancel …", isShown: ({ id }) => id !== undefined, act: (item) => this.#cancel(item) },
         ),
       ],
     });

@@ -10,6 +10,8 @@ import { Table, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
 import { definitionsCard } from "./definitions.js";
 
+/** The names of the sources of access rules. */
+const SOURCES = { none: "none", "built-in": "the built-in ones", own: "those of the broker's file" };
 /** Limit of items in a list. */
 const LISTED = 1000;
 
@@ -160,14 +162,14 @@ function whoFacts({ why, user, login, rights, roles, rules }) {
     ["Login", login === "none" ? "none needed" : login],
     ["Rights at DIAG", rights.join(", ") || "none"],
     ["Groups", roles.join(", ") || "none"],
-    ["Access rules", rules],
+    ["Access rules", SOURCES[rules] ?? rules],
   ];
 }
 
 function rulesText({ source, groups = {} }) {
   if (source === undefined) return "";
   const members = Object.entries(groups).map(([name, users]) => `${name}: ${users.join(", ")}`);
-  return [source === "none" ? "" : `Rules: ${source}.`, ...members].filter(Boolean).join(" ");
+  return [source === "none" ? "" : `Rules: ${SOURCES[source] ?? source}.`, ...members].filter(Boolean).join(" ");
 }
 
 /** The policies, each with the fields that differ from the last one, the default. */

@@ -1,7 +1,8 @@
 // A separate client to try STOMP with: subscribe, send, and see the frames.
 
-import { brokerUrl, connect } from "../lib/connection.js";
-import { byId, el, say, show } from "../lib/dom.js";
+import { Ended, brokerUrl, connect } from "../lib/connection.js";
+import { Outcome } from "../lib/dialogs.js";
+import { byId, el, say } from "../lib/dom.js";
 import { explained } from "./explain.js";
 import * as format from "../lib/format.js";
 
@@ -21,8 +22,13 @@ export class Try {
     this.credentials = credentials;
     this.status = byId("try-status");
     this.list = byId("received");
+    this.template = byId("received-template");
+    this.sending = new Outcome(byId("send-result"));
     byId("subscribe-form").addEventListener("submit", (event) => this.#subscribe(event));
-    byId("send-form").addEventListener("submit", (event) => this.#send(event));
+    byId("send-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.sending.of("Send", (options) => this.#send(event.target.elements, options));
+    });
     say(byId("snippet-python"), pythonSnippet(location));
     say(byId("snippet-javascript"), javascriptSnippet(brokerUrl()));
   }
@@ -62,19 +68,22 @@ export class Try {
 
   async #subscribe(event) {
     event.preventDefault();
-    const { destination } = event.target.elements;
+    const { destination, headers } = event.target.elements;
     const name = destination.value;
     if (this.#subscriptions.has(name)) return;
     this.#subscriptions.set(name, null);
     try {
+      const given = parseHeaders(headers.value);
       const connection = await this.#open();
       await connection.confirmed((receipt) => {
-        const subscription = connection.subscribe(name, receipt, (each) => this.#receive(each));
+        const asked = { ...given, ...receipt };
+        const subscription = connection.subscribe(name, asked, (each) => this.#receive(each));
         this.#subscriptions.set(name, subscription);
       });
-    } catch {
-      // The status shows why the connection ended.
+    } catch (error) {
       this.#subscriptions.delete(name);
+      // If the connection has ended, the status shows why.
+      if (!(error instanceof Ended)) say(this.status, error.message);
     }
     this.#drawSubscriptions();
   }
@@ -105,42 +114,30 @@ export class Try {
   #receive(message) {
     this.#received += 1;
     say(byId("received-count"), format.count(this.#received));
-    const id = message.headers["message-id"] ?? "";
-    this.list.prepend(
-      el(
-        "li",
-        {},
-        el(
-          "p",
-          { class: "head" },
-          el("time", {}, format.clock(Date.now())),
-          el("span", {}, message.headers.destination ?? ""),
-          el("span", {}, explained(id, { "message-id": id })),
-        ),
-        el("pre", {}, format.cut(message.body, MAX_BODY_SHOWN)),
-      ),
-    );
+    const template = this.template.value;
+    const text = template ? filled(template, message, this.#received, Date.now()) : message.body;
+    const item = el("li", {}, el("pre", {}, format.cut(text, MAX_BODY_SHOWN)));
+    if (!template) item.prepend(receivedHead(message.headers));
+    this.list.prepend(item);
     while (this.list.childElementCount > MAX_RECEIVED) this.list.lastChild.remove();
   }
 
-  async #send(event) {
-    event.preventDefault();
-    const { destination, headers, body } = event.target.elements;
-    const result = byId("send-result");
-    show(result, true);
-    result.classList.remove("wrong");
-    say(result, "…");
-    try {
-      const given = parseHeaders(headers.value);
-      const connection = await this.#open();
-      const told = await connection.confirmed((receipt) =>
-        connection.send(destination.value, { ...given, ...receipt }, { body: body.value }),
+  /** Send as often as the form says, each after the RECEIPT of the one before. */
+  async #send({ destination, headers, body, times, pause }, { onProgress, signal }) {
+    const given = parseHeaders(headers.value);
+    const total = times.valueAsNumber;
+    const connection = await this.#open();
+    let receipt;
+    for (let sent = 0; sent < total; sent += 1) {
+      if (sent > 0) {
+        onProgress({ seen: sent, total });
+        await elapsed(1000 * pause.valueAsNumber, signal);
+      }
+      receipt = await connection.confirmed((asked) =>
+        connection.send(destination.value, { ...given, ...asked }, { body: body.value }),
       );
-      say(result, outcome(told));
-    } catch (error) {
-      result.classList.add("wrong");
-      say(result, `${error.message}${error.code ? ` (${error.code})` : ""}`);
     }
+    return total === 1 ? outcome(receipt) : `${format.count(total)} messages sent. The last: ${outcome(receipt)}`;
   }
 
   #see(text) {
@@ -152,6 +149,44 @@ export class Try {
     if (this.#frames.length > MAX_FRAMES) this.#frames.pop();
     say(byId("wire"), this.#frames.join("\n\n"));
   }
+}
+
+/** The line above the body of a received message. */
+function receivedHead({ "message-id": id = "", destination = "" }) {
+  return el(
+    "p",
+    { class: "head" },
+    el("time", {}, format.clock(Date.now())),
+    el("span", {}, destination),
+    el("span", {}, explained(id, { "message-id": id })),
+  );
+}
+
+/** Wait for `ms` milliseconds. Rejects at once when `signal` stops it. */
+function elapsed(ms, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(new Error("stopped"));
+    });
+  });
+}
+
+/** Fill a template, as `trio-stomp subscribe --format` does. Other words in braces stay. */
+export function filled(template, { headers, body }, n, at) {
+  const values = {
+    n,
+    body,
+    time: format.clock(at),
+    destination: headers.destination ?? "",
+    headers: Object.entries(headers).map((each) => each.join(":")).join(" "),
+  };
+  return template.replace(/\{\{|\}\}|\{(?:header:([^{}]+)|(\w+))\}/g, (found, header, name) => {
+    if (header !== undefined) return Object.hasOwn(headers, header) ? headers[header] : "";
+    if (name !== undefined) return Object.hasOwn(values, name) ? String(values[name]) : found;
+    return found[0];
+  });
 }
 
 /** Parse lines `name:value` into headers. Throws an Error with a text for people. */
