@@ -250,7 +250,7 @@ async def test_bodies_arrive_as_they_are(dial: Dial, version: str, body: bytes) 
 
 @pytest.mark.covers("F36")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_of_a_repeated_header_the_first_counts(dial: Dial, version: str) -> None:
+async def test_first_of_a_repeated_header_counts(dial: Dial, version: str) -> None:
     raw = b"SEND\ndestination:/t\nfoo:a\nfoo:b\ndestination:/x\ncontent-length:3\n"
     raw += b"content-length:1\nreceipt:r1\nreceipt:r2\n\na\0b\0"
     subscriber, client = await dial.connect(), await dial.connect(version)

@@ -312,7 +312,7 @@ async def test_the_receipt_of_a_subscribe_precedes_its_first_message(
 # --- the time to live ---------------------------------------------------------------------------
 
 
-async def test_without_a_ttl_what_nobody_wants_dies(dial: Dial) -> None:
+async def test_unwanted_messages_are_dropped_without_a_ttl(dial: Dial) -> None:
     client = await dial.connect()
     await client.publish("/t", b"early", receipt=True)
     await client.subscribe("/t")

@@ -278,7 +278,7 @@ EXAMPLES = {"memory": 60, "sqlite": 25, "postgresql": 10, "journal": 25, "replic
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_is_what_the_model_is(
+def test_a_store_behaves_like_the_model(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     make_place(kind, tmp_path, request)  # or the test is skipped

@@ -255,6 +255,6 @@ def test_child_processes_count_as_well() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"), [(WELCOME, "Strange/1"), (b"\nCONNECTED\nversion:1.0\n\n\0", "")]
 )
-def test_a_broker_says_what_it_is(answer: bytes, expected: str) -> None:
+def test_kind_of_an_answering_server_is_recognized(answer: bytes, expected: str) -> None:
     with scripted(answer) as port:
         assert server_of(port, STRANGER) == expected

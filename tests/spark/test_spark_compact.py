@@ -75,7 +75,7 @@ def test_a_day_is_made_once_and_the_same(spark: "SparkSession", tmp_path: Path) 
     assert not (tmp_path / "stats" / "_staging").exists()
 
 
-def test_files_are_what_others_can_read(spark: "SparkSession", tmp_path: Path) -> None:
+def test_files_can_be_read_by_other_programs(spark: "SparkSession", tmp_path: Path) -> None:
     write_batch(tmp_path, 0, [session(1)])
     compact(spark, tmp_path, [DAY])
     (file,) = files_of(tmp_path, "session")
@@ -207,7 +207,7 @@ def test_a_sender_that_says_1970_decides_no_day(spark: "SparkSession", tmp_path:
     assert read_table(spark, tmp_path, "session").first()["date"] == DAY  # type: ignore[index]
 
 
-def test_of_a_lost_checkpoint_raw_goes_by_age_alone(tmp_path: Path) -> None:
+def test_raw_is_deleted_only_by_age_after_a_lost_checkpoint(tmp_path: Path) -> None:
     for query in ("0a1b2c3d", "ffffffff"):
         write_batch(tmp_path, 0, [session(0)], query=query)
     assert drop_raw(tmp_path, commit(tmp_path, [0]), KEEP, NOW) == 1

@@ -296,7 +296,7 @@ def test_a_range_may_be_read_by_several(server: StreamServer) -> None:
         ("earliest", "99", [2, 3, 4]),
     ],
 )
-def test_where_a_batch_begins_and_ends(
+def test_start_and_end_offsets_of_a_batch(
     server: StreamServer, starting: str, ending: str, expected: list[int]
 ) -> None:
     fill(server, 5)

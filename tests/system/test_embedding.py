@@ -170,7 +170,7 @@ async def test_connection_without_a_session_is_no_event() -> None:
     assert [event.kind async for event in receive] == ["stop"]
 
 
-async def test_a_full_channel_holds_up_nobody_and_what_is_lost_is_counted() -> None:
+async def test_a_full_channel_blocks_no_task_and_losses_are_counted() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](2)
     async with broker(events=send) as handle, joined(handle) as peer:
         for number in range(5):
@@ -602,7 +602,7 @@ def test_run_ends_with_a_signal(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.usefixtures("gentle")
-def test_run_raises_what_went_wrong() -> None:
+def test_run_raises_the_cause_of_a_failed_start() -> None:
     with pytest.raises(OptionError, match="ttl"):
         run(ttl=1)
     with pytest.raises(OptionError, match="is reachable"):

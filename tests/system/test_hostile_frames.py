@@ -422,7 +422,9 @@ async def test_a_frame_behind_http_is_no_frame(
 
 @pytest.mark.covers("W08")
 @pytest.mark.parametrize("count", [2, 50])
-async def test_of_requests_in_a_row_one_is_answered(dial: Dial, autojump_clock, count: int) -> None:
+async def test_only_the_first_of_pipelined_requests_is_answered(
+    dial: Dial, autojump_clock, count: int
+) -> None:
     """The second may be an upgrade that a proxy takes for a part of something else."""
     stream = await dial.stream()
     await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * (count - 1) + request())

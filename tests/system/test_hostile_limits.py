@@ -67,7 +67,7 @@ WHERE = {
     "max_input_queue_size": "test_inbox::test_the_bounds",
     "max_input_queue_bytes": "test_inbox::test_the_bounds",
     "max_outbox_bytes": "test_outbox::test_over_the_limit_nothing_is_kept",
-    "max_memory_bytes": f"{HERE}::test_the_limit_of_what_waits_in_queues",
+    "max_memory_bytes": f"{HERE}::test_the_limit_of_messages_waiting_in_queues",
     "max_transactions": AT_THE_LIMIT,
     "max_transaction_actions": AT_THE_LIMIT,
     "max_transaction_bytes": AT_THE_LIMIT,
@@ -353,7 +353,7 @@ async def test_the_limit_of_one_address(autojump_clock, monkeypatch: pytest.Monk
 
 
 @pytest.mark.covers("S02")
-async def test_the_limit_of_what_waits_in_queues(autojump_clock) -> None:
+async def test_the_limit_of_messages_waiting_in_queues(autojump_clock) -> None:
     """Four fifths of the memory: the byte that does not fit is refused, earlier ones stay."""
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
         share, each = (1 << 20) * 4 // 5, 50_000

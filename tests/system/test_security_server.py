@@ -515,7 +515,7 @@ async def test_a_client_certificate_is_a_login(way: str, tmp_path: Path) -> None
 # --- proxies --------------------------------------------------------------------------------------
 
 
-async def test_a_proxy_tells_whom_it_speaks_for(users: str) -> None:
+async def test_the_proxy_header_sets_the_clients_address(users: str) -> None:
     options = {"proxy_addresses": "127.0.0.1", "passwd_file": users, "tls": "off", **QUIET}
     async with open_dial(TCP, **options, max_connections_per_address=1) as dial:
         client = await introduced(dial, FAR)

@@ -60,7 +60,7 @@ class Link:
     _pings: deque[trio.Event] = field(factory=deque)
     """PINGs without a PONG so far, oldest first."""
     _has_received: bool = False
-    """Whether the server has sent anything since the last PING."""
+    """The server has sent something since the last PING."""
     _fault: str = ""
     _reason: NatsError | None = None
     _scope: trio.CancelScope = field(factory=trio.CancelScope)

@@ -136,7 +136,7 @@ def test_an_error_closes_with_the_reason_of_its_rule():
     assert peer.error().get("code") == "x"
 
 
-def test_an_event_that_is_none_is_nothing():
+def test_an_unknown_event_is_ignored():
     peer = Core().peer()
     peer.does(None)  # type: ignore[arg-type]
     assert peer.frames() == []
@@ -357,7 +357,7 @@ def test_without_a_ttl_nothing_ever_expires(core: Core):
 # --- other policies, while messages wait ----------------------------------------------------------
 
 
-def test_other_policies_hold_for_what_is_there_already():
+def test_new_policies_apply_to_existing_destinations():
     core = Core(book={"/queue/q": DestinationPolicy(max_messages=2)})
     publisher = core.peer()
     publisher.sends("/queue/q", "a", "b")

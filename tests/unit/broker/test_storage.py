@@ -47,7 +47,7 @@ def core() -> Iterator[DurableBench]:
     core.ends()
 
 
-def test_only_what_is_to_survive_is_written() -> None:
+def test_only_durable_messages_are_written() -> None:
     core = made(is_prompt=False)
     core.actor().sends(Q, "a")
     core.turn()
@@ -65,7 +65,7 @@ def test_only_what_is_to_survive_is_written() -> None:
 
 
 @pytest.mark.parametrize(("persistent", "survives"), [("always", True), ("never", False)])
-def test_the_policy_decides_what_survives(persistent: str, survives: bool) -> None:
+def test_the_policy_decides_which_messages_survive(persistent: str, survives: bool) -> None:
     core = made(persistent=persistent)
     core.actor().sends(Q, "plain")
     stores(core.actor(), "asked")

@@ -215,7 +215,7 @@ def test_ttl_of_what_is_in_the_store_alone_follows_the_time_that_passes(core: Wa
 
 
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
-def test_of_both_the_earlier_end_counts(core: WallBench, step_s: float) -> None:
+def test_earlier_of_ttl_and_expires_counts(core: WallBench, step_s: float) -> None:
     sends(core.actor(), "a", ttl=60_000, expires=core.day_ms(30))
     core.turn()
     core.sets(step_s)
@@ -428,7 +428,7 @@ def test_step_of_the_clock_is_stored_before_later_records(
     assert core.restarts().broker.wall.steps == [(2, 5000)]
 
 
-def test_of_many_steps_the_oldest_are_taken_for_one() -> None:
+def test_oldest_of_many_clock_steps_are_merged() -> None:
     wall = WallTime()
     for number in range(MAX_STEPS + 10):
         wall.set(float(number + 1), 10 * number)

@@ -61,7 +61,7 @@ async def test_retained_memory_is_not_trimmed_again(autojump_clock) -> None:
     assert calls == 1
 
 
-async def test_where_it_cannot_be_done_nothing_waits() -> None:
+async def test_unsupported_return_of_pages_does_not_wait() -> None:
     await Allocator(None, None).return_free_pages()
 
 

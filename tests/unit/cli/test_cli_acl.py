@@ -172,7 +172,7 @@ def test_a_rule_that_never_decides_is_warned_of(file: Path, output_of: OutputOf)
     assert out.endswith(", 1 warning\n")
 
 
-def test_only_so_many_pairs_are_compared(
+def test_the_number_of_compared_pairs_is_bounded(
     file: Path, output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(_acl, "MAX_COMPARED", 1)

@@ -40,7 +40,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
 # check
 
 
-def test_check_counts_what_it_read(run, write: Write):
+def test_check_counts_the_rules(run, write: Write):
     assert run("check") == (
         0,
         "no file was read: well; no options, no policies of destinations, no rules\n",
@@ -56,7 +56,7 @@ def test_check_counts_what_it_read(run, write: Write):
     )
 
 
-def test_check_tells_what_does_not_count(run, write: Write, monkeypatch: pytest.MonkeyPatch):
+def test_check_reports_overridden_settings(run, write: Write, monkeypatch: pytest.MonkeyPatch):
     path = write("[listen]\nport = 1\n[destinations.a]\n")
     later = write("[listen]\nport = 2\n[destinations.a]\n", "conf.d/y.toml")
     monkeypatch.setenv("TRIO_STOMP__LISTEN__PORT", "3")
@@ -197,7 +197,9 @@ def test_a_name_of_a_file_stays_in_its_line(run, write: Write):
 # diff
 
 
-def test_diff_tells_what_takes_a_restart(run, write: Write, monkeypatch: pytest.MonkeyPatch):
+def test_diff_reports_options_that_need_a_restart(
+    run, write: Write, monkeypatch: pytest.MonkeyPatch
+):
     old = write("[server]\nlinger_s = 1.0\n", "old.toml")
     live = write("[server]\nlinger_s = 3.0\n[destinations.a]\nttl_ms = 1\n", "live.toml")
     cold = write("[server]\nlinger_s = 3.0\n[listen]\nport = 1\n", "cold.toml")

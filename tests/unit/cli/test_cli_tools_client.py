@@ -101,7 +101,7 @@ def test_the_command_line_wins_over_the_line() -> None:
         ('{"destination": "d", "body": "", "body_base64": ""}', "has both body and body_base64"),
     ],
 )
-def test_a_line_that_is_none(line: str, expected: str) -> None:
+def test_an_invalid_line_is_refused(line: str, expected: str) -> None:
     with pytest.raises(OptionError) as caught:
         read_line(line, "", {}, "line 7")
     assert expected in str(caught.value)
@@ -326,7 +326,7 @@ def test_every_error_has_its_remedy(error: ClientError, remedy: str) -> None:
         ("1960-01-01T00:00:00Z", "timestamp=0.000000"),
     ],
 )
-def test_where_a_stream_begins(text: str, header: str) -> None:
+def test_start_of_a_stream_becomes_a_header(text: str, header: str) -> None:
     assert start_of(text) == header
 
 
@@ -500,7 +500,7 @@ def test_dead_letters_are_listed_and_shown(broker: ThreadedBroker, output_of: Ou
     ("count", "text"),
     [("1", "1 delivery"), ("0", "0 deliveries"), ("11", "11 deliveries"), ("?", "? deliveries")],
 )
-def test_how_often_a_dead_letter_was_delivered(count: str, text: str) -> None:
+def test_number_of_deliveries_of_a_dead_letter_is_shown(count: str, text: str) -> None:
     message = {"size": 5, "headers": {"x-death-count": count, "x-death-reason": "rejected"}}
     assert of_dead_letter(message) == f"5 bytes  rejected after {text}, sent to ?"
 
@@ -537,7 +537,7 @@ def test_a_message_that_is_no_dead_letter_stays(output_of: OutputOf) -> None:
     assert "/queue/d4: 1 stay: no original-destination: it is no dead letter" in out
 
 
-def test_where_a_message_claims_to_be_from_lends_nobody_the_rights_of_who_retries(
+def test_claimed_origin_of_a_message_does_not_gain_the_rights_of_the_retrying_user(
     broker: ThreadedBroker, output_of: OutputOf
 ) -> None:
     """F4: mallory has an operator send to where he himself may not."""
@@ -618,7 +618,7 @@ def table(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_of_durable_subscriptions_of_one_name_one_is_ended(
+def test_one_of_several_durable_subscriptions_of_one_name_is_ended(
     broker: ThreadedBroker, output_of: OutputOf
 ) -> None:
     async def work() -> None:
@@ -654,7 +654,7 @@ def test_ending_is_asked_for(
 # bench
 
 
-def test_bench_counts_what_it_sends(output_of: OutputOf) -> None:
+def test_bench_counts_its_messages(output_of: OutputOf) -> None:
     line = ("bench", "--subs", "3", "--seconds", "0.3", "--json")
     figures = json.loads(output_of(*line))
     assert figures["sent"] > 0

@@ -349,7 +349,9 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(check_java()).text == "no Java on the PATH: the Spark analysis is not available"
 
 
-def test_libraries_tell_what_they_bring(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optional_libraries_are_reported_with_their_purpose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else name)
     found = {each.name: each for each in check_libraries()}
     assert found["rich"].status == WARN

@@ -90,7 +90,7 @@ async def test_a_message_there_and_acknowledged(autojump_clock, version: str) ->
         assert scope.cancelled_caught  # it was acknowledged
 
 
-async def test_receipts_tell_what_became_of_it(client: Client, autojump_clock) -> None:
+async def test_receipts_report_the_outcome(client: Client, autojump_clock) -> None:
     assert (await client.send("/topic/a", b"")).matched == 0
     async with client.subscribe("/topic/a") as messages:
         receipt = await client.send("/topic/a", b"1", headers={"x-dedup-id": "7"})
@@ -202,7 +202,7 @@ async def test_a_durable_subscription_is_ended_by_its_name(
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-async def test_of_durable_subscriptions_of_one_name_the_destination_tells_which_is_ended(
+async def test_destination_selects_the_durable_subscription_to_end_among_those_of_one_name(
     autojump_clock, version: str
 ) -> None:
     def opened() -> AbstractAsyncContextManager[Client]:

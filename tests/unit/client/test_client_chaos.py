@@ -600,7 +600,7 @@ def test_a_seed_tells_all_that_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_chaos(1, short, monkeypatch) == run_chaos(1, short, monkeypatch)
 
 
-def test_how_often_a_client_may_dial() -> None:
+def test_number_of_connection_attempts_is_bounded() -> None:
     policy = ReconnectPolicy(first_delay_s=1.0, max_delay_s=4.0, stable_after_s=10.0)
     # Waits of at least 0.5, 1, 2, 2, … s; or one of 0.5 s behind each 10 s that a link held.
     assert [most_dials(policy, each) for each in (0.0, 0.4, 0.5, 1.5, 3.5)] == [1, 1, 2, 3, 4]

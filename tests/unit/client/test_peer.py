@@ -146,7 +146,7 @@ def test_secrets_are_not_in_errors() -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_version_1_0_leaves_out_what_is_empty() -> None:
+def test_version_1_0_omits_empty_headers() -> None:
     assert frames.encode(Frame("SEND", (("a", ""), ("b", "c"))), "1.0") == b"SEND\nb:c\n\n\0\n"
 
 
@@ -400,7 +400,7 @@ async def until_blocked(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_the_other_side_holds_up_who_sends() -> None:
+async def test_a_slow_peer_blocks_the_sender() -> None:
     ours, theirs = memory_stream_pair(1)
     scope = trio.CancelScope()
     async with open_peer(ours, linger_s=0) as peer:

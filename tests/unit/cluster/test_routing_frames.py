@@ -90,7 +90,7 @@ def decoded(data: bytes, rules: HeaderRules) -> list[object]:
 
 @pytest.mark.parametrize("rules", [V1_0, V1_1, V1_2])
 @pytest.mark.parametrize("length", [-1, 2])
-def test_a_run_of_sends_is_what_it_was(rules: HeaderRules, length: int) -> None:
+def test_an_encoded_run_of_sends_decodes_to_itself(rules: HeaderRules, length: int) -> None:
     note = "a:b" if rules is V1_0 else "a:b\\"
     headers: Headers = (("destination", "/queue/ä"), ("note", note))
     if length >= 0:

@@ -146,7 +146,7 @@ def test_without_its_snapshot_a_log_that_was_shortened_is_refused(tmp_path: Path
         Member.at(tmp_path / "b", owner).open()
 
 
-def test_of_two_that_write_at_once_one_fails_and_none_goes_back(
+def test_one_of_two_simultaneous_snapshots_fails_and_none_replaces_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = filled(tmp_path / "a")

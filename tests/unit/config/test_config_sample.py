@@ -14,7 +14,7 @@ TEXT = SAMPLE.read_text(encoding="utf-8")
 SET = re.compile(r"^#(?=\w)", re.MULTILINE)
 
 
-def test_it_is_what_the_script_makes():
+def test_the_sample_equals_the_output_of_its_script():
     script = importlib.import_module("options_table")
     assert script.sample() == TEXT, "run: python scripts/options_table.py --write"
 

@@ -244,7 +244,7 @@ EXAMPLE = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("table", [*schema.REPORTED, schema.EVENT], ids=lambda table: table.name)
-def test_the_documentation_tells_what_the_schema_tells(table: Table) -> None:
+def test_the_documentation_agrees_with_the_schema(table: Table) -> None:
     document = DOCUMENT.read_text(encoding="utf-8")
     sections = {topic.partition("<")[0]: text for topic, text in SECTION.findall(document)}
     section = sections[table.topic]
@@ -451,7 +451,7 @@ async def test_nothing_is_computed_while_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("topic", PERIODIC)
-async def test_only_what_is_heard_is_published(topic: str) -> None:
+async def test_only_topics_with_subscribers_are_published(topic: str) -> None:
     server, reporter, paper = listened(topic)
     run_interval(reporter)
     assert [(message.topic, message.offset) for message in paper.messages()] == [(topic, 0)]
@@ -743,7 +743,7 @@ async def test_a_missed_heartbeat_touches(autojump_clock) -> None:
         assert len(touched) == 1
 
 
-async def test_the_census_is_what_counting_everybody_would_find(autojump_clock) -> None:
+async def test_the_census_equals_a_full_count(autojump_clock) -> None:
     def counted(server: Server) -> tuple[int, int, int]:
         found = [each for each in server.connections if each.bytes_in]
         upgraded = [each.websocket for each in server.connections if each.websocket is not None]

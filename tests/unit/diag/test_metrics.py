@@ -291,7 +291,7 @@ async def test_nothing_is_forgotten_when_destinations_go() -> None:
         assert len(dial.server.broker.destinations) <= 16
 
 
-async def test_hostile_names_stay_what_they_are(dial: Dial) -> None:
+async def test_hostile_names_are_kept_unchanged(dial: Dial) -> None:
     names = [
         NASTY.replace("\x00", "").replace("\r", ""),
         "other",

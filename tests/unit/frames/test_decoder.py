@@ -564,7 +564,7 @@ def test_plain_acks_take_no_place_in_the_cache() -> None:
 
 
 @pytest.mark.covers("F22")
-def test_where_a_session_may_follow_the_decoder_waits_behind_disconnect() -> None:
+def test_decoder_waits_after_disconnect_if_a_session_may_follow() -> None:
     decoder = FrameDecoder(LIMITS, HeadCache(), V1_2, reopens=True)
     data = b"SEND\nx:\\c\n\n\0DISCONNECT\n\n\0CONNECT\nx:\\c\n\n\0SEND\nx:\\c\n\n\0"
     found = [frame for run in decoder.receive_data(data) for frame in frames_in(run)]
@@ -600,7 +600,7 @@ def test_any_bytes_come_to_the_same_as_with_a_naive_decoder_however_they_are_cut
 
 @settings(max_examples=200)
 @given(streams(), cuts(), st.sampled_from(ALL_RULES), st.integers(1, 3))
-def test_it_is_the_same_where_what_is_incomplete_is_held_in_pieces(
+def test_incomplete_frames_held_in_pieces_are_decoded_alike(
     data: bytes, places: list[int], rules: HeaderRules, piece_bytes: int
 ) -> None:
     expected = naive_decode(data, rules, LIMITS)

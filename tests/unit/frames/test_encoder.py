@@ -102,7 +102,7 @@ def test_a_name_with_a_colon_becomes_no_other_header_of_a_version_without_escape
     assert passed_on(b"content-length\\c5:x\n", V1_1) == (("content-length:5", "x"),)
 
 
-def test_a_receipt_may_tell_what_became_of_the_frame() -> None:
+def test_a_receipt_may_report_the_outcome_of_the_frame() -> None:
     wire = encode_receipt(b"7", b"matched:2\nstored:memory\n")
     assert wire == b"RECEIPT\nreceipt-id:7\nmatched:2\nstored:memory\n\n\0\n"
 
@@ -260,7 +260,7 @@ def test_a_head_for_a_message_that_comes_again(reader: HeaderRules) -> None:
     st.sampled_from(VERSIONS),
     st.lists(st.binary(max_size=9), min_size=1, max_size=3),
 )
-def test_frame_of_one_client_is_what_another_reads(
+def test_a_frame_written_by_one_client_is_read_unchanged_by_another(
     data: st.DataObject, sender: HeaderRules, reader: HeaderRules, bodies: list[bytes]
 ) -> None:
     # Headers that 1.0 can carry are carried between all versions.

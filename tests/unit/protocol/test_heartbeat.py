@@ -40,7 +40,9 @@ def test_no_header_is_no_heartbeats() -> None:
         (1, 1, 0.001),
     ],
 )
-def test_how_often_the_client_sends(can_send: int, broker_wants: int, expected: float) -> None:
+def test_the_client_sends_at_the_longer_interval(
+    can_send: int, broker_wants: int, expected: float
+) -> None:
     plan = negotiate_heartbeats(f"{can_send},0", options(expect=broker_wants))
     assert (plan.expect_every_s, plan.send_every_s) == (expected, 0.0)
 
@@ -50,7 +52,9 @@ def test_how_often_the_client_sends(can_send: int, broker_wants: int, expected: 
     ("broker_can", "client_wants", "expected"),
     [(0, 1000, 0.0), (1000, 0, 0.0), (1000, 5000, 5.0), (5000, 1000, 5.0), (1, 2, 0.002)],
 )
-def test_how_often_the_broker_sends(broker_can: int, client_wants: int, expected: float) -> None:
+def test_the_broker_sends_at_the_longer_interval(
+    broker_can: int, client_wants: int, expected: float
+) -> None:
     plan = negotiate_heartbeats(f"0,{client_wants}", options(send=broker_can))
     assert (plan.send_every_s, plan.expect_every_s) == (expected, 0.0)
 

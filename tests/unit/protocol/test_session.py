@@ -862,7 +862,7 @@ def test_a_message_id_alone_names_a_delivery(
     assert f"needs the header {wanted}, with" in error.message
 
 
-def test_of_two_headers_of_an_ack_the_newer_counts() -> None:
+def test_newer_of_two_headers_of_an_ack_counts() -> None:
     (event,) = open_session().receive_data(b"ACK\nmessage-id:m\nid:i\n\n\0")
     assert event == Acked((b"i",), "id", None, False, True, ())
 
@@ -1039,7 +1039,7 @@ def test_nothing_follows_disconnect(version: Version) -> None:
 
 
 @every_version
-def test_diag_is_answered_before_and_behind_connect_to_those_who_may_ask(version: Version) -> None:
+def test_diag_is_answered_before_and_after_connect_if_allowed(version: Version) -> None:
     session = make_session(may_ask=True)
     question = b"DIAG\n\nsession\0"
     events = session.receive_data(question * 2 + b"\n" + connect(version) + question)

@@ -146,7 +146,7 @@ async def test_connections_that_need_no_login(
         assert subject.attempts.not_anonymous == 1
 
 
-async def test_where_nobody_has_to_log_in_credentials_prove_nothing() -> None:
+async def test_credentials_prove_nothing_without_users() -> None:
     subject = authenticator(Accounts())
     assert await subject.identify(ALICE, Guest(is_loopback=True)) is ANONYMOUS
 

@@ -186,7 +186,7 @@ HERE = "Host: 127.0.0.1:61613"
 
 
 @pytest.mark.parametrize("anonymous", ["auto", "never", "loopback", "always"])
-async def test_where_there_are_users_to_be_on_this_machine_is_no_right(
+async def test_loopback_clients_have_no_rights_if_there_are_users(
     users: str, tmp_path: Path, anonymous: str
 ) -> None:
     """F7: a proxy of this machine asks for everybody, and Host is the client's to choose."""

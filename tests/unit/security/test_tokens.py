@@ -457,7 +457,7 @@ NO_TIMES = ["true", "null", '"2000000000"', "[]", "{}", "NaN", "Infinity", "-Inf
 
 @pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
 @pytest.mark.parametrize("bad", [*NO_TIMES, pytest.param("9" * 400, id="beyond-all-floats")])
-def test_a_time_that_is_none_is_refused(name: str, bad: str, hs: TokenVerifier) -> None:
+def test_an_invalid_time_is_refused(name: str, bad: str, hs: TokenVerifier) -> None:
     payload = json.dumps(claims(**{name: "BAD"})).replace('"BAD"', bad)
     assert f"its claim {name} is not a" in refusal(hs, by_hand(HS256, payload))
 
@@ -553,7 +553,7 @@ def test_the_user_is_a_claim(claim: str, reported: dict[str, Any], name: str, wr
         ("\xeb" * 128, "longer than 255 bytes"),
     ],
 )
-def test_a_user_that_is_none_is_refused(sub: object, why: str, hs: TokenVerifier) -> None:
+def test_an_invalid_user_is_refused(sub: object, why: str, hs: TokenVerifier) -> None:
     text = refusal(hs, by_hand(HS256, claims(sub=sub)))
     assert why in text
     assert "its claim sub (option token_user_claim)" in text
@@ -765,7 +765,7 @@ def test_secrets_are_also_secrets_for_the_library(data: bytes) -> None:
         ({"keys": [jwk(SECRET), {**jwk(ED25519), "d": "AQAB"}]}, "key 2 is a private key"),
     ],
 )
-def test_a_set_that_is_none(content: object, why: str, write: Write) -> None:
+def test_an_invalid_key_set_is_refused(content: object, why: str, write: Write) -> None:
     assert why in fault(jwks_file=write(content))
 
 

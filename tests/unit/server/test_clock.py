@@ -137,7 +137,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.mark.parametrize("hears_of", ["set_s", "slept_s"])
-async def test_a_quiet_broker_sends_what_is_due_since_it_knows(
+async def test_a_quiet_broker_sends_due_messages_after_a_step_of_the_clock(
     machine: Machine, hears_of: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only its own checks of the clocks wake it."""

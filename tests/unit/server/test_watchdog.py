@@ -139,7 +139,7 @@ async def test_thousands_due_at_once_are_looked_at_between_other_tasks(
     assert all(suspect.looks == [10.0] for suspect in suspects)
 
 
-async def test_those_who_came_and_went_are_not_remembered(
+async def test_clients_that_came_and_left_are_not_remembered(
     autojump_clock, nursery: trio.Nursery
 ) -> None:
     """Thousands connect and leave within the ten seconds until their first check."""

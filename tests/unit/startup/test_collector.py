@@ -86,7 +86,7 @@ def test_a_program_without_collections_has_none(monkeypatch: pytest.MonkeyPatch)
         ((3, 11), "pypy", None, None),
     ],
 )
-def test_where_there_are_no_generations_nothing_is_collected(
+def test_collector_does_nothing_without_generations(
     monkeypatch: pytest.MonkeyPatch,
     version: tuple[int, int],
     name: str,

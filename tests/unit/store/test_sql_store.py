@@ -97,7 +97,7 @@ def test_the_port_needs_no_sqlalchemy() -> None:
     assert "pip install 'trio-stomp[sql]'" in found.stdout
 
 
-def test_only_what_is_there_can_be_imported() -> None:
+def test_a_missing_name_cannot_be_imported() -> None:
     assert stores.SqlStore.__name__ == "SqlStore"
     with pytest.raises(AttributeError, match="NoStore"):
         _ = getattr(stores, "NoStore")  # noqa: B009 - the type checker knows that it is not there
@@ -204,7 +204,7 @@ def test_short_lived_messages_are_not_written(opened: Opened, statements: list[s
     assert [statement.split()[0] for statement in statements] == ["UPDATE", "COMMIT"]
 
 
-def test_only_what_is_urgent_waits_for_the_disk(opened: Opened, statements: list[str]) -> None:
+def test_only_urgent_turns_wait_for_the_disk(opened: Opened, statements: list[str]) -> None:
     for is_urgent in (True, False, False, True, False):
         opened.append(is_urgent=is_urgent)
     full, normal, update = "PRAGMA synchronous=FULL", "PRAGMA synchronous=NORMAL", "UPDATE"

@@ -5,7 +5,7 @@ import tracemalloc
 from trio_stomp.store import Append, Begin, MemoryStore, Trim, Turn
 
 
-def test_reading_a_stream_costs_what_is_read() -> None:
+def test_reading_a_stream_costs_in_proportion_to_the_messages_read() -> None:
     store = MemoryStore()
     appends = [Append("s", offset, b"", [b"x"], offset) for offset in range(50_000)]
     store.append([Turn([Begin("s", "e"), *appends])], 0)

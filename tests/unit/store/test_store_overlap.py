@@ -89,7 +89,7 @@ def test_copies_among_new_messages_are_not_passed_over(tmp_path: Path) -> None:
     store.close()
 
 
-def test_damage_among_what_is_mixed_costs_what_it_hits(tmp_path: Path) -> None:
+def test_damage_in_a_mixed_file_costs_only_its_record(tmp_path: Path) -> None:
     store = JournalStore(str(tmp_path))
     bodies = [b"body %d" % id for id in range(8)]
     puts = {id: Put(PLACES[2], id, b"h", [bodies[id]]) for id in range(1, 8)}

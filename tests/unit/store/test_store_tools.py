@@ -253,7 +253,7 @@ def test_an_export_goes_on_though_the_broker_deletes_files(tmp_path: Path) -> No
     assert lines_of(target)[-1] == {"type": "end", "setting": 1}
 
 
-def test_compact_keeps_what_lives_and_no_more(tmp_path: Path) -> None:
+def test_compact_keeps_only_live_records(tmp_path: Path) -> None:
     target = str(tmp_path / "data")
     store = JournalStore(target, options=JournalOptions(segment_bytes=65536))
     commit = store.recover(ignore).commit
@@ -274,7 +274,7 @@ def test_compact_keeps_what_lives_and_no_more(tmp_path: Path) -> None:
     assert verify(target, ignore).damage == []
 
 
-def test_inspect_tells_what_there_is(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_the_content(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = inspect(journal, ignore)
     assert (found["store"], found["settings"]) == ("journal", ["durable:x"])
     assert found["places"] == [
@@ -341,7 +341,7 @@ def test_export_and_import_by_file(
 
 @pytest.mark.parametrize("target", ["nowhere", "sqlite:///nowhere.db"])
 @pytest.mark.parametrize("command", ["verify", "inspect", "export"])
-def test_where_nothing_is_nothing_is_made(
+def test_missing_store_is_an_error_and_nothing_is_created(
     target: str,
     command: str,
     tmp_path: Path,

@@ -135,7 +135,7 @@ async def test_the_end_is_as_late_as_bytes(autojump_clock) -> None:
     assert trio.current_time() == 2.5
 
 
-async def test_a_reset_overtakes_what_is_late(autojump_clock) -> None:
+async def test_a_reset_overtakes_delayed_bytes(autojump_clock) -> None:
     link = Link("x", Faults(delay_s=9))
     one, other = link.ends()
     await one.send_all(b"a")
@@ -146,7 +146,7 @@ async def test_a_reset_overtakes_what_is_late(autojump_clock) -> None:
     assert trio.current_time() == 0
 
 
-async def test_half_open_loses_what_is_sent_and_tells_nobody(autojump_clock) -> None:
+async def test_half_open_loses_sent_bytes_silently(autojump_clock) -> None:
     link = Link("x")
     one, other = link.ends()
     await one.send_all(b"before")

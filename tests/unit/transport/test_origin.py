@@ -88,7 +88,7 @@ def test_welcome_pages_connect_and_those_of_the_same_scheme_host_and_port_are_be
         ("http://rebound.example", "rebound.example:61613", False),
     ],
 )
-def test_where_nobody_logs_in_a_name_proves_nothing(
+def test_host_name_is_no_proof_of_a_local_page_without_logins(
     origin: str, host: str, is_welcome: bool
 ) -> None:
     """DNS rebinding: a page's name may resolve to this machine."""

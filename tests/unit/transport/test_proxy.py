@@ -87,7 +87,7 @@ def refusal(data: bytes) -> str:
         (version_2(0x21, 0x11, inet("1.2.3.4", 5).ljust(MAX_BYTES_2 - 16, b"t")), "1.2.3.4:5", 0),
     ],
 )
-def test_whom_a_proxy_speaks_for(header: bytes, remote: str, is_loopback: bool) -> None:
+def test_proxy_header_names_the_client(header: bytes, remote: str, is_loopback: bool) -> None:
     proxied = parsed(header)
     assert (proxied.remote, proxied.is_loopback) == (remote, bool(is_loopback))
     assert not proxied.is_local

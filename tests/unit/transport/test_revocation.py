@@ -78,7 +78,7 @@ def crl(tmp_path: Path) -> Path:
 # --- what is read ---------------------------------------------------------------------------------
 
 
-def test_lists_say_who_was_revoked_by_whom(ca: trustme.CA, crl: Path) -> None:
+def test_revocation_lists_name_serial_numbers_and_authority(ca: trustme.CA, crl: Path) -> None:
     other = trustme.CA(organization_name="another")
     gone, goes, stays = (Employee.of(name, ca) for name in ("gone", "goes", "stays"))
     foreign = Employee.of("foreign", other)

@@ -99,7 +99,7 @@ async def room(stack: ExitStack, nursery: trio.Nursery, nobody_waits_with_trio: 
     return Room(poll, nursery, stack)
 
 
-async def test_data_and_an_end_wake_who_waits(room: Room) -> None:
+async def test_data_and_an_end_wake_the_waiting_reader(room: Room) -> None:
     await room.fill(2)
     room.peers[1].send(b"one")
     await wait_all_tasks_blocked()
@@ -184,7 +184,7 @@ async def test_cancelled_waiter_is_skipped(room: Room) -> None:
     assert await wire.receive_some(100) == b""
 
 
-async def test_closing_ends_who_waits(room: Room) -> None:
+async def test_closing_ends_the_waiting_reader(room: Room) -> None:
     await room.fill(2)
     await room.wires[0].aclose()
     await wait_all_tasks_blocked()

@@ -260,7 +260,7 @@ def test_a_file_that_goes_between_two_looks(files: Files, monkeypatch: pytest.Mo
     assert "cannot be read: no such file" in refusal(files.certificate, files.key)
 
 
-def test_clients_certificates_need_who_signs_them(files: Files) -> None:
+def test_clients_certificates_need_an_authority(files: Files) -> None:
     text = refusal(files.certificate, files.key, client_certificates="required")
     assert "tls_client_ca" in text
 

@@ -511,7 +511,7 @@ async def test_every_size(contexts: Contexts, version: ssl.TLSVersion, size: int
     messages=st.lists(st.integers(1, 150_000), min_size=1, max_size=5),
     rooms=st.lists(st.integers(0, 90_000), max_size=30),
 )
-async def test_sent_is_what_the_peer_can_read(
+async def test_bytes_count_as_sent_only_if_the_peer_can_read_them(
     contexts: Contexts, messages: list[int], rooms: list[int]
 ) -> None:
     wire, line, peer = await connected(contexts)

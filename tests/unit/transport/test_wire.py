@@ -44,7 +44,7 @@ async def test_pieces_are_sent_as_if_they_were_joined() -> None:
         assert await peer.receive_some() == b"ab-" + b"c" * (MAX_BEHIND - 1)
 
 
-async def test_of_pieces_a_socket_takes_what_it_has_room_for() -> None:
+async def test_a_socket_accepts_as_much_of_the_pieces_as_it_has_room_for() -> None:
     async with socket_pair(buffer_bytes=4096) as (wire, peer):
         pieces = [b"%d" % number * 40_000 for number in range(10)]
         sent = wire.send_nowait(pieces[0], pieces[1:])
@@ -99,7 +99,7 @@ async def test_bytes_not_taken_by_the_peer_are_known() -> None:
         assert wire.untaken() == 0
 
 
-async def test_the_end_of_what_the_peer_sends() -> None:
+async def test_the_end_of_the_peers_data_leaves_the_other_direction_open() -> None:
     async with socket_pair() as (wire, peer):
         await peer.send_eof()
         assert await wire.receive_some(100) == b""

@@ -195,7 +195,7 @@ def state_of(core: Core) -> object:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_command_takes_exactly_what_it_needs(case: Case) -> None:
+def test_a_command_needs_exactly_its_rights(case: Case) -> None:
     for granted in roles():
         core = core_with(rules_for(granted))
         peer = core.peer(identity=ALICE, client_id=case.client_id)
@@ -283,7 +283,7 @@ def test_the_wildcard_of_a_subscription_must_be_allowed_as_a_whole(
         ("/topic/{user}/**", ">", "/topic/a", False),
     ],
 )
-def test_a_send_is_judged_by_what_its_destination_means(
+def test_a_send_is_authorized_by_the_meaning_of_its_destination(
     pattern: str, user: str, name: str, is_allowed: bool
 ) -> None:
     """In another broker's spelling, in all its parts, and with the user's name to the letter."""
@@ -515,7 +515,7 @@ def test_one_user_leaves_others_room_for_durable_subscriptions() -> None:
     assert sorted(owners(core)) == ["", "alice", "alice", "bob"]
 
 
-def test_where_nothing_is_denied_a_name_is_everybodys() -> None:
+def test_a_durable_name_is_free_for_all_if_nothing_is_denied() -> None:
     core = DurableBench()
     joins(core, ALICE).leaves()
     joins(core, Identity("bob", method="passcode")).leaves()
@@ -575,7 +575,7 @@ def left(core: Core) -> list[str]:
     return [each.targets[0][0] for each in core.broker.bindings.durables]
 
 
-def test_of_several_of_one_name_ones_own_is_meant() -> None:
+def test_own_subscription_is_meant_among_several_of_one_name() -> None:
     core = shared("bob", "alice", "carol")
     core.peer(identity=ALICE).unsubscribes("7", headers=DURABLE)
     assert left(core) == ["/topic/bob0", "/topic/carol2"]

@@ -164,7 +164,7 @@ def test_a_wildcard_is_allowed_if_all_that_it_reaches_is(
     assert not mine.allows_pattern(Action.ADMIN, asked, compiled(asked))
 
 
-def test_a_wildcard_is_what_its_grammar_makes_it():
+def test_a_wildcard_follows_its_grammar():
     mine = rights("allow /topic/a.*")
     assert mine.allows_pattern(RECEIVE, "/topic/a.*", compiled("/topic/a.*"))
     assert not mine.allows_pattern(RECEIVE, "/topic/a.*", compiled("/topic/a.*", "seed"))

@@ -121,7 +121,7 @@ def test_globs(glob: str, reached: list[str], missed: list[str]):
 
 @settings(max_examples=500)
 @given(st.text("ab*?", max_size=8), st.text("ab*?", max_size=8))
-def test_globs_are_what_regular_expressions_are(glob: str, text: str):
+def test_globs_match_like_regular_expressions(glob: str, text: str):
     expression = "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in glob)
     assert glob_matches(glob, text) == bool(re.fullmatch(expression, text, re.DOTALL))
 
@@ -216,7 +216,7 @@ def test_user_name_does_not_own_work_queues_or_diag(user: str):
 
 
 @given(st.text("ab*>#{}./", max_size=4), st.text("ab*>#{}./", max_size=4))
-def test_no_two_users_share_what_is_theirs(one: str, other: str):
+def test_no_two_users_share_private_names(one: str, other: str):
     rule = allow("/topic/{user}/**", "/queue/q-{user}-{user}", "{user}.>")
     mine, theirs = rule.personal(one), rule.personal(other)
     if one != other:

@@ -143,7 +143,7 @@ def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them(core
     browser.drains()
 
 
-def test_a_turn_shows_so_many_and_another_browser_is_next(core: Core):
+def test_a_turn_shows_a_bounded_number_to_each_browser(core: Core):
     publisher, many, few = core.peer(), core.peer(), core.peer()
     publisher.sends("/queue/deep", *numbered("", 5 * TURN_STEPS))
     publisher.sends("/queue/few", *numbered("", 3))

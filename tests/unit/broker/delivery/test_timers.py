@@ -56,7 +56,7 @@ def test_a_call_may_make_another_that_is_due_at_once_or_later():
     assert timers.next_due == 2.0
 
 
-def test_of_many_that_are_due_some_wait_for_the_next_turn():
+def test_calls_above_the_limit_of_a_turn_wait_for_the_next_one():
     timers = Timers()
     reported: list[int] = []
 

@@ -126,7 +126,7 @@ def test_a_traced_connection_drops_its_oldest_as_any_other() -> None:
     core.ends()
 
 
-def test_it_tells_so_many_frames_and_no_more(core: Core) -> None:
+def test_a_trace_ends_after_its_number_of_frames(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     asks(operator, session="s2")
     core.broker.tracer.traces[0].left = 3
@@ -229,7 +229,7 @@ def test_invalid_trace_requests(core: Core, expected: str) -> None:
     assert not core.broker.tracer.is_on
 
 
-def test_there_are_so_many_at_most(core: Core) -> None:
+def test_the_number_of_traces_is_bounded(core: Core) -> None:
     operator = core.peer()
     for number in range(MAX_TRACES):
         asks(operator, destination=f"/{number}")

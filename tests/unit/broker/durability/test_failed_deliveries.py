@@ -44,9 +44,7 @@ def test_prefetched_messages_never_become_dead_letters(ends_by: str) -> None:
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 @pytest.mark.parametrize("how", ["connection-lost", "error"])
-def test_of_a_lost_consumer_only_what_it_can_have_had_in_work_has_failed(
-    ack: str, how: str
-) -> None:
+def test_only_messages_that_a_lost_consumer_can_have_begun_have_failed(ack: str, how: str) -> None:
     desk = bench(max_redeliveries=1, backoff_s=())
     desk.actor().sends(Q, *numbered("", 5))
     for count in ("1", "2"):

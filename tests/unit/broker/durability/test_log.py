@@ -384,7 +384,7 @@ def test_records_after_a_failure_are_withdrawn_by_the_next_one() -> None:
     assert (staged(someone), staged(other)) == ([], [b"acknowledged"])
 
 
-def test_of_deliveries_only_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_deliveries_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "MAX_DELIVERED", 3)
     bench = Bench()
     bench.log.hand_out([1, 2, 3, 4])

@@ -204,7 +204,7 @@ def test_a_late_subscriber_that_lost_what_it_was_given() -> None:
     assert what(answer) == ["given", "lost"]
 
 
-def test_of_several_that_were_given_one_lost_names_none() -> None:
+def test_one_loss_among_several_deliveries_names_no_message() -> None:
     core = Core(BrokerPolicies(slow_consumer="drop-newest"))
     reader = core.peer()
     reader.subscribes("/topic/t")

@@ -37,7 +37,7 @@ def test_one_of_several_lost_it() -> None:
     ]
 
 
-def test_of_two_runs_in_one_moment_it_is_not_known_which_was_lost() -> None:
+def test_lost_one_of_two_runs_in_one_moment_is_unknown() -> None:
     core, (quick, slow), sender = slow_core("drop-newest")
     sender.sends("/topic/t", "a")
     sender.sends("/topic/t", "b")
@@ -85,7 +85,7 @@ def test_loss_of_parked_messages_is_not_attributed_to_a_simultaneous_one() -> No
     assert facts(core, ids(late)[0])[0] == "it was sent to 1 subscriber"
 
 
-def test_of_a_moment_that_is_partly_forgotten_nothing_is_certain() -> None:
+def test_nothing_is_certain_about_a_partly_forgotten_moment() -> None:
     core = Core(BrokerPolicies(slow_consumer="drop-newest", explain_events=2))
     reader = core.peer(capacity=1)
     reader.subscribes("/topic/t")

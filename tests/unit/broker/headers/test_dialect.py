@@ -128,7 +128,7 @@ def test_a_queue_has_a_name(word: str) -> None:
         "/exchange/amq.topic/a/b",
     ],
 )
-def test_rabbitmq_dialect_refuses_what_rabbitmq_refuses(name: str) -> None:
+def test_rabbitmq_dialect_refuses_the_same_destinations_as_rabbitmq(name: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         resolve(name, dialect("rabbitmq"))
     assert caught.value.code == "invalid-destination"

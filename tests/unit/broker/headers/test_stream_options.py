@@ -76,7 +76,7 @@ def test_bad_value_is_reported_with_its_header(name, text):
     assert caught.value.code == "invalid-header-value"
 
 
-def test_of_a_repeated_header_the_first_counts():
+def test_first_of_a_repeated_header_counts():
     headers = (
         ("x-stream-offset", "3"),
         ("x-stream-offset", "4"),

@@ -155,7 +155,7 @@ def test_messages_that_nobody_would_get_stay(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("to", ["/stream/s", "DIAG/stats"])
-def test_messages_are_not_moved_to_what_takes_none(bench: Bench, to: str) -> None:
+def test_messages_are_not_moved_to_a_destination_that_accepts_none(bench: Bench, to: str) -> None:
     bench.actor().sends(Q, "a")
     operation = bench.broker.manager.move(Choice(Q), to)
     drive(bench, operation)

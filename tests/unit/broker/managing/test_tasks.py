@@ -117,7 +117,7 @@ def test_a_durable_subscription_is_ended_with_its_messages(core: Bench) -> None:
     assert len(again.broker.bindings.durables) == 0
 
 
-def test_of_several_durable_subscriptions_the_one_must_be_named(bench: Bench) -> None:
+def test_one_of_several_durable_subscriptions_must_be_named(bench: Bench) -> None:
     for destination in ("/topic/a", "/topic/b"):
         durable(bench, destination)
     with pytest.raises(ProtocolError, match=r"/topic/a of '', /topic/b of ''"):

@@ -127,7 +127,7 @@ WRONG = ["b.1-9", "b.1-", "b.1-x", "b.1-1", "-1", "x", "b.9-1", "b.2-1", "b.1-" 
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(desk: Bench, wrong: str, place: int):
+def test_acks_of_a_run_before_the_faulty_one_count(desk: Bench, wrong: str, place: int):
     actor = desk.actor()
     actor.subscribes(Q, "1", ack="client-individual")
     actor.subscribes("/queue/other", "2", ack="client-individual")
@@ -207,7 +207,7 @@ def test_the_subscription_header_of_1_1_must_agree(desk: Bench):
     assert desk.waiting(Q) == ["b"]
 
 
-def test_an_ack_of_what_needs_none_is_ignored(bench: Bench):
+def test_an_ack_of_an_auto_acknowledged_message_is_ignored(bench: Bench):
     actor = bench.actor()
     actor.subscribes(Q)
     actor.subscribes("/topic/t", "t")

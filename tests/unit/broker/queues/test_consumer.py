@@ -219,7 +219,7 @@ def test_an_unsent_delivery_without_a_ticket_is_nobodys(desk: Bench):
     assert desk.memory.used_bytes == 0
 
 
-def test_a_browser_sees_what_waits_and_takes_nothing(desk: Bench):
+def test_a_browser_sees_waiting_messages_and_consumes_none(desk: Bench):
     actor, reader = desk.actor(), desk.actor()
     reader.subscribes(Q, ack="client", prefetch_count="1")
     reader.sends(Q, "a", "b", "c")

@@ -94,7 +94,7 @@ def test_a_dead_letter_is_no_drop():
     assert event.reason == DeadLetterReason.OVERFLOW.value
 
 
-def test_drop_newest_keeps_what_is_there():
+def test_drop_newest_keeps_existing_messages():
     desk = bench(overflow="drop-newest", max_messages=2)
     actor = desk.actor()
     actor.sends(Q, "a", "b", "c", receipts=[(3, b"r")])

@@ -75,7 +75,7 @@ def test_paged_messages_return_in_order() -> None:
     is_empty(core)
 
 
-def test_only_what_is_in_memory_is_charged_for() -> None:
+def test_only_messages_in_memory_are_charged() -> None:
     core = made()
     deep(core, 100)
     heads = core.memory.kept_bytes - LOW * (1 + 256)
@@ -213,7 +213,7 @@ def test_priorities_are_paged_each_by_itself() -> None:
     is_empty(core)
 
 
-def test_a_nacked_message_stands_before_what_is_paged() -> None:
+def test_a_nacked_message_precedes_paged_messages() -> None:
     core = made(backoff_s=())
     deep(core)
     reader = core.actor()
@@ -224,7 +224,7 @@ def test_a_nacked_message_stands_before_what_is_paged() -> None:
     assert reader.bodies()[0] == "0"
 
 
-def test_a_selector_reaches_what_is_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selector_finds_paged_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "SCAN_LIMIT", 4 * LOW)
     core = made()
     sender = deep(core, 3 * LOW)

@@ -36,7 +36,7 @@ def test_messages_wait_for_a_consumer_and_come_in_order(desk: Bench):
     assert desk.memory.used_bytes == 0
 
 
-def test_the_age_of_what_waits_is_that_of_the_oldest(desk: Bench):
+def test_the_age_of_a_queue_is_that_of_its_oldest_message(desk: Bench):
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, "a")
     desk.passes(20)

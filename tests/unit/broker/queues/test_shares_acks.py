@@ -48,7 +48,7 @@ def test_messages_covered_by_a_commit_are_checked_once():
     assert seen.looks <= 6 * HELD
 
 
-def test_whether_a_commit_covers_what_is_stored_is_seen_whatever_its_order():
+def test_commit_with_acks_of_stored_messages_is_recognized_in_any_order():
     desk, actor, acks = reader()
     desk.actor().sends("/queue/q", "stored", persistent="true")
     consumer = actor.consumer()

@@ -100,7 +100,7 @@ def test_thousands_of_consumers_are_served_in_turn():
     assert order[2 * size :] == order[:10]
 
 
-def test_of_thousands_those_of_a_higher_priority_come_first():
+def test_higher_priorities_come_first_among_thousands():
     desk = bench()
     sender, reader = desk.actor(), desk.actor()
     for number in range(2 * MOST_CONSUMERS):
@@ -249,7 +249,7 @@ def test_places_are_charged_and_given_back():
     desk.ends()
 
 
-def test_of_few_messages_no_place_is_remembered():
+def test_no_position_is_remembered_among_few_messages():
     desk = bench()
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, *[f"{n}" for n in range(FEW_PASSED)], n="no")

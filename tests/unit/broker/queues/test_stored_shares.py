@@ -102,7 +102,7 @@ def test_user_with_a_full_quota_may_fill_the_store() -> None:
     assert 80 < count < 110
 
 
-def test_where_it_is_not_known_what_the_store_may_take_there_are_no_shares() -> None:
+def test_no_shares_apply_while_the_capacity_of_the_store_is_unknown() -> None:
     core = made(disk=0)
     alice = user(core, "alice")
     for _ in range(150):
@@ -222,7 +222,7 @@ def test_a_queue_that_ends_gives_back_what_is_on_its_way_waits_and_lies_in_the_s
     assert quota_of(alice).stored_bytes == core.memory.stored_bytes == 0
 
 
-def test_a_dead_letter_is_charged_to_who_sent_it() -> None:
+def test_a_dead_letter_is_charged_to_its_sender() -> None:
     core = made()
     alice = user(core, "alice")
     assert stores(alice)
@@ -411,7 +411,7 @@ def test_reader_with_a_full_share_reads_one_page_at_a_time() -> None:
     assert seen == 15
 
 
-def test_of_several_readers_one_with_room_is_charged() -> None:
+def test_one_of_several_readers_with_room_is_charged() -> None:
     core = backlog(2)
     mallory, victim = user(core, "mallory"), user(core, "victim")
     while not mallory.client.is_refused:

@@ -166,7 +166,9 @@ def test_the_wait_before_a_redelivery(backoff_s: tuple[float, ...], delays: list
         ("/queue/dead", "/queue/DLQ.orders", "/queue/dead"),
     ],
 )
-def test_where_the_dead_go(dead_letter: str, name: str, target: str) -> None:
+def test_dead_letter_queue_follows_from_the_option_and_the_name(
+    dead_letter: str, name: str, target: str
+) -> None:
     assert DestinationPolicy(dead_letter=dead_letter).dead_letter_for(name) == target
 
 
@@ -244,7 +246,7 @@ def test_bad_pattern_is_reported(patterns: list[str], expected: str) -> None:
     assert str(caught.value).startswith(expected)
 
 
-def test_where_names_the_policy_that_holds_and_the_line_it_stands_in() -> None:
+def test_where_names_the_policy_in_force_and_its_line() -> None:
     book = PolicyBook(
         [("/queue/a", policy(1)), ("/queue/>", policy(2)), ("/topic/t", policy(3))],
         locations={"/queue/>": " (policies.toml:7)"},
@@ -256,7 +258,7 @@ def test_where_names_the_policy_that_holds_and_the_line_it_stands_in() -> None:
     assert book.where("/queue/DLQ.a") == "none names it, so the options hold"
 
 
-def test_where_tells_patterns_apart_that_share_a_policy() -> None:
+def test_where_distinguishes_patterns_that_share_a_policy() -> None:
     shared = policy(1)
     book = PolicyBook(
         [("/queue/a", shared), ("/queue/b", shared), ("/topic/>", shared)],

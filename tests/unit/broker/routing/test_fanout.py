@@ -222,7 +222,7 @@ def test_a_slow_consumer_stalls_nobody_else(policy: str):
 
 
 @pytest.mark.covers("R08")
-def test_disconnect_says_why_and_throws_away_what_waits():
+def test_disconnect_gives_the_reason_and_drops_waiting_messages():
     core = slow_core("disconnect")
     publisher, slow = core.peer(), core.peer(capacity=2)
     slow.subscribes("a")

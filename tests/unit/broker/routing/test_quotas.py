@@ -219,7 +219,7 @@ def test_with_logins_anonymous_quotas_are_per_address_too(core: Bench) -> None:
     assert user(core, "192.0.2.1").client.quota is not far.client.quota
 
 
-def test_where_nobody_logs_in_durable_subscriptions_are_shared_by_address() -> None:
+def test_durable_subscriptions_are_shared_by_address_without_logins() -> None:
     core = DurableBench(policies=BrokerPolicies(max_durables_per_user=1))
     one, two = stranger(core, "192.0.2.1"), stranger(core, "192.0.2.2")
     one.subscribes("/topic/a", "a", **{DURABLE: "a"})
@@ -344,7 +344,7 @@ def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber(c
     assert not victim.client.is_refused
 
 
-def test_work_that_a_member_leaves_is_charged_to_who_gets_it(core: Bench) -> None:
+def test_reassigned_work_is_charged_to_its_new_member(core: Bench) -> None:
     sender, one, two = user(core, "sender"), user(core, "one"), user(core, "two")
     one.subscribes("#work", ack="client")
     sender.sends("#work", "x" * KIB)
@@ -441,7 +441,7 @@ def test_sender_over_its_quota_blocks_if_the_policy_says_so() -> None:
 
 
 @pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])
-def test_others_messages_make_no_room_for_who_has_too_much(overflow: str) -> None:
+def test_other_users_messages_make_no_room_for_a_user_beyond_the_quota(overflow: str) -> None:
     """Without a check of the owner, the queue would be emptied in vain."""
     core = bench_of(policy=DestinationPolicy(overflow=overflow))
     user(core, "victim").sends("/queue/shared", "mine", "mine too")

@@ -184,7 +184,7 @@ def test_a_destination_may_be_forgotten_meanwhile(bench: Bench):
     assert len(routes.lent) == 0
 
 
-def test_those_who_leave_are_passed_over(desk: Clocked):
+def test_leaving_clients_are_skipped(desk: Clocked):
     reader, leaver, sender = crowd(desk), crowd(desk, 600), desk.actor()
     leaver.is_gone()
     assert leaver.client in desk.broker.destinations.leaving

@@ -141,7 +141,7 @@ def test_message_that_never_fits_into_a_backlog_drops_no_others() -> None:
     assert (queue.message_count, queue.destination.dropped) == (MANY, 1)
 
 
-def test_of_several_that_do_not_fit_together_the_last_stays() -> None:
+def test_last_of_several_messages_that_do_not_fit_stays() -> None:
     desk = Clocked(DROPS)
     sender, queue = _backlog(desk)
     sender.sends(TOPIC, LARGE, LARGE)

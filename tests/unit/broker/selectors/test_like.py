@@ -36,7 +36,7 @@ def defined(pattern: str, escape: str, text: str) -> bool:
 @given(
     st.text(CHARS, max_size=12), st.sampled_from(["", "\\", "a", "%"]), st.text(CHARS, max_size=12)
 )
-def test_it_is_what_the_definition_says(pattern: str, escape: str, text: str) -> None:
+def test_like_follows_its_definition(pattern: str, escape: str, text: str) -> None:
     assert like(pattern, escape).matches(text) is defined(pattern, escape, text)
 
 

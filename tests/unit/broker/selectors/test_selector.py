@@ -303,7 +303,7 @@ def test_only_short_text_compares_as_a_number() -> None:
     assert truth(f"h < 1{'0' * 600}", {"h": "9"}) is True  # in the selector it may be as long
 
 
-def test_a_selector_has_at_most_so_many_words() -> None:
+def test_the_number_of_words_of_a_selector_is_bounded() -> None:
     """A word takes some 7 us to compile."""
     compiler = SelectorCompiler()
     compiler.compile(" OR ".join(["a=1"] * 256) + " " * 100)

@@ -212,7 +212,7 @@ def test_a_composite_is_a_duplicate_if_all_of_it_is() -> None:
     assert consumed(core, "/queue/other") == ["m1"]
 
 
-def test_of_ids_that_are_there_twice_the_last_counts() -> None:
+def test_last_of_two_equal_ids_counts() -> None:
     core = made()
     sent(core, "1")
     core.broker.destinations.open(Q).seen.clear()

@@ -86,7 +86,7 @@ def in_store(core: DurableBench) -> set[str]:
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_user_ends_what_is_his(persistent: str) -> None:
+def test_a_user_ends_own_schedules_only(persistent: str) -> None:
     core = made()
     judged(core, rules("alice"))
     alice = enters(core, ALICE)
@@ -119,7 +119,7 @@ def test_its_number_is_the_same_after_a_restart() -> None:
     is_clean(core)
 
 
-def test_of_a_run_one_is_ended_and_the_others_go_on() -> None:
+def test_one_schedule_of_a_run_is_ended_and_the_others_continue() -> None:
     """They are one SEND for the scheduler, but separate messages for their sender."""
     for gone, expected in ((0, "bcd"), (1, "acd"), (3, "abc")):
         core = made()
@@ -390,7 +390,7 @@ def test_one_needs_monitor_to_see_it() -> None:
     assert actor.error().get("code") == "not-authorized"
 
 
-def test_of_a_run_in_memory_one_is_ended() -> None:
+def test_one_schedule_of_a_run_in_memory_is_ended() -> None:
     core = bench()
     last = schedules(core.actor(), *"abc", **LATER)
     before = core.memory.kept_bytes

@@ -83,7 +83,7 @@ def test_message_that_expires_in_a_queue_is_not_delivered():
 # --- receipts -------------------------------------------------------------------------------------
 
 
-def test_a_receipt_tells_what_became_of_the_message():
+def test_a_receipt_reports_the_outcome_of_the_message():
     core = ttl_core()
     peer = core.peer()
     peer.subscribes("a", "0")

@@ -255,7 +255,7 @@ def test_it_goes_on_in_half_of_the_time_if_others_wait_as_well():
     assert len(desk.waiting("/queue/m")) == MANY
 
 
-def test_nothing_is_stored_of_what_nobody_is_to_have():
+def test_messages_without_recipients_are_not_stored():
     desk = ClockedDurable(is_prompt=False)
     busy = begun(desk, Committed(puts(TOPIC), b"done"))
     settles(desk)

@@ -88,7 +88,7 @@ def test_temporary_destinations_are_subscribed_to_by_name(name: str):
 
 
 @pytest.mark.parametrize("name", ["/reply-queue/*", "/reply-topic/s1.>"])
-def test_wildcards_do_not_look_into_what_is_private(name: str):
+def test_wildcards_do_not_match_private_destinations(name: str):
     peer = Core().peer()
     peer.subscribes(name)
     assert peer.error().get("code") == "not-allowed"

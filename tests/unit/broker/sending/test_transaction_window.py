@@ -180,7 +180,9 @@ def test_a_commit_that_is_refused_closes_the_window_again() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_of_a_lost_consumer_what_its_transaction_had_taken_in_was_not_in_work(count: int) -> None:
+def test_messages_acknowledged_in_a_transaction_were_not_in_work_of_a_lost_consumer(
+    count: int,
+) -> None:
     desk = bench(DestinationPolicy(max_redeliveries=0))
     actor = worker(desk, "client-individual", 3, 3)
     frames = actor.reads()

@@ -265,7 +265,7 @@ def test_a_stream_that_begins_in_a_transaction_is_there_before_its_messages():
     assert [type(record) for record in turn.records] == [Begin, Append]
 
 
-def test_a_reader_sees_only_what_is_safe():
+def test_a_reader_sees_only_committed_messages():
     bench = slow()
     reader, live = reads(bench), bench.actor()
     live.subscribes(TOPIC)

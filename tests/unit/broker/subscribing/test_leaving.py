@@ -155,7 +155,7 @@ def test_small_client_leaves_immediately_during_other_departures(core: Sliced):
     assert big.client in core.broker.clients
 
 
-def test_those_who_leave_share_the_turns(core: Sliced):
+def test_leaving_clients_share_the_turns(core: Sliced):
     peers = [core.loaded(f"f{number}") for number in range(3)]
     for peer in peers:
         peer.is_gone()

@@ -129,7 +129,7 @@ def test_it_survives_with_its_lifetime() -> None:
     assert last(again) == []
 
 
-def test_of_several_found_the_last_counts() -> None:
+def test_last_of_several_recovered_last_values_counts() -> None:
     core = made()
     retains(core.actor(), "a")
     core.turn()

@@ -471,7 +471,7 @@ NAMES = [
     "pattern", ["*", "a*", "a.*", "a.>", "*.b", "*.a", "a/*", "#*", "a.b.>", "a.*.c", "x*", "ab*"]
 )
 @pytest.mark.parametrize("grammar", ["native", "seed"])
-def test_a_wildcard_claims_exactly_what_it_matches(pattern: str, grammar: str):
+def test_a_wildcard_claims_exactly_the_matching_backlog(pattern: str, grammar: str):
     compiled = compile_pattern(pattern, grammar)
     stale = Stale()
     for name in NAMES:

@@ -77,7 +77,7 @@ class Appender:
 
 @settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from([4096, 64 * 1024 * 1024]))
-def test_the_state_is_what_a_restart_finds(
+def test_the_state_equals_that_after_a_restart(
     script: list[tuple[object, ...]], segment_bytes: int
 ) -> None:
     options = JournalOptions(segment_bytes=segment_bytes)

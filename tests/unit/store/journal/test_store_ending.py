@@ -155,7 +155,9 @@ def test_a_store_that_was_closed_says_so_and_its_last_batch_is_no_less_than_othe
     store.close()
 
 
-def test_many_segments_that_die_at_once_hold_nobody_up(disk: Disk, directory: str) -> None:
+def test_many_segments_freed_at_once_are_deleted_in_several_appends(
+    disk: Disk, directory: str
+) -> None:
     """Each deletion waits for the disk, so one append makes two, however many are due."""
     store, _ = open_store(directory, disk, 4096)
     commit, count = 0, 60

@@ -95,7 +95,7 @@ def test_a_failed_write_that_cannot_be_cut_back_breaks_the_store(
     assert reopen(directory, disk, store) == [1]
 
 
-def test_a_failed_sync_loses_only_what_was_refused(disk: Disk, directory: str) -> None:
+def test_a_failed_sync_loses_only_refused_records(disk: Disk, directory: str) -> None:
     store, _ = open_store(directory, disk, 1 << 20)
     store.append([turn(put(1), put(2), Keep("k", "x"), Delivered([2]))], 0)
     transient = Put("a", 4, b"head", [b"4"], transient=True)

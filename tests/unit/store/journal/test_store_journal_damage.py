@@ -81,7 +81,7 @@ def test_a_journal_cut_anywhere_gives_a_prefix_of_its_batches(directory: str) ->
     assert seen == set(range(len(turns) + 1))
 
 
-def test_any_flipped_bit_harms_only_what_it_hits(directory: str) -> None:
+def test_any_flipped_bit_damages_only_its_record(directory: str) -> None:
     turns = [
         Turn([Put("a", 1, b"head", [b"one", b"two", b"three"])]),
         Turn([Atomic([Put("a", 4, b"head", [b"four"]), Keep("k", "text")]), Done([2])]),

@@ -56,7 +56,7 @@ def test_ids_of_copies_are_distinguished() -> None:
     assert list(stretches([3, 4, 7, 9, 10])) == [range(3, 5), range(7, 8), range(9, 11)]
 
 
-def test_copies_of_what_still_lives_are_charged_as_before(tmp_path: Path) -> None:
+def test_copies_of_live_messages_are_charged_as_before(tmp_path: Path) -> None:
     """The cleaner copies the live records of an old segment into a new one."""
     options = JournalOptions(segment_bytes=4096)
     store = JournalStore(str(tmp_path), options=options)

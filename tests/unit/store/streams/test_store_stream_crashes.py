@@ -115,7 +115,7 @@ def check_promises(life: Life, after: DiskFake) -> None:
     assert not [path for path in after.files if path.endswith(".part")]
 
 
-def test_a_crash_at_any_step_keeps_what_was_promised() -> None:
+def test_a_crash_at_any_step_keeps_the_promises() -> None:
     for step in count():
         disk = DiskFake(fails=fails_at(step, Crash))
         life = Life(disk)
@@ -148,7 +148,7 @@ def leave_older_empty_file(disk: DiskFake, next: int) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_empty_files, leave_torn_end, leave_older_empty_file])
-def test_a_crash_while_it_is_opened_keeps_what_was_promised(leave) -> None:
+def test_a_crash_during_opening_keeps_the_promises(leave) -> None:
     disk = DiskFake()
     life = Life(disk)
     life.live()

@@ -99,7 +99,7 @@ def check_damaged(disk: DiskFake, lost: set[int], next: int) -> None:
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_a_bit_that_flips_in_the_last_file_costs_what_it_hits(
+def test_a_flipped_bit_in_the_last_file_damages_only_its_record(
     disk: DiskFake, log: StreamLog, bit: int
 ) -> None:
     commit(log, 3, 1, 2)
@@ -119,7 +119,7 @@ def test_a_bit_that_flips_in_the_last_file_costs_what_it_hits(
 
 
 @pytest.mark.parametrize("bit", [0, 3, 7])
-def test_a_bit_that_flips_in_a_full_file_costs_what_it_hits(disk: DiskFake, bit: int) -> None:
+def test_a_flipped_bit_in_a_full_file_damages_only_its_record(disk: DiskFake, bit: int) -> None:
     log = make_log(disk, 200)
     commit(log, 3, 2, 2)
     path = disk.paths(".log")[0]

@@ -173,7 +173,7 @@ def test_text_is_checked_message_by_message_among_binary_ones() -> None:
     assert codec.closed is None
 
 
-def test_buffered_bytes_are_what_is_kept_of_a_frame() -> None:
+def test_buffered_bytes_are_those_of_the_incomplete_frame() -> None:
     codec = make_codec()
     frame = client_frame(0x81, b"x" * 100)
     for data, kept in ((frame + frame[:20], 20), (frame[20:30], 30), (frame[30:], 0)):

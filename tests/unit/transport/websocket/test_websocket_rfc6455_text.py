@@ -104,7 +104,7 @@ def all_ways(text: bytes) -> list[list[bytes]]:
     return ways + [fragments(TEXT, [text[:cut], text[cut:]]) for cut in range(len(text) + 1)]
 
 
-def test_the_table_is_what_python_says_too() -> None:
+def test_the_table_agrees_with_python() -> None:
     """A typing error here would make the tests pass without testing anything."""
     for text in VALID.values():
         text.decode()
