@@ -88,8 +88,8 @@ WHERE = {
     "diag_stream_max_bytes": NO_PEERS + "the broker writes that stream, and its oldest goes",
     "diag_stream_max_age_s": NO_PEERS + "the broker writes that stream, and its oldest goes",
     # Fields of a destination's policy.
-    "max_messages": "test_overflow::test_reject_takes_what_fits_and_says_how_far_it_came",
-    "max_bytes": "test_overflow::test_reject_takes_what_fits_and_says_how_far_it_came",
+    "max_messages": "test_overflow::test_reject_accepts_messages_that_fit_and_reports_their_number",
+    "max_bytes": "test_overflow::test_reject_accepts_messages_that_fit_and_reports_their_number",
     "stream_max_bytes": "test_stream::test_the_window_keeps_the_newest_within_its_size",
     "stream_max_age_ms": "test_stream::test_without_a_store_age_ends_all_of_it",
     # Without an option.

@@ -88,7 +88,7 @@ def test_connected_answers_a_receipt_where_the_dialect_has_it(dialect: str, head
 
 
 @pytest.mark.covers("R10", "R11")
-def test_disconnect_is_answered_last_and_what_follows_is_ignored(core: Core):
+def test_disconnect_is_answered_last_and_later_frames_are_ignored(core: Core):
     peer, other = core.peer(), core.peer()
     other.subscribes("a")
     peer.subscribes("a")
@@ -142,7 +142,7 @@ def test_an_unknown_event_is_ignored():
     assert peer.frames() == []
 
 
-def test_a_fault_in_the_middle_of_a_revival_frees_what_was_promised():
+def test_a_fault_in_the_middle_of_a_backlog_releases_its_claims():
     core = ttl_core()
     publisher = core.peer()
     for number in range(3):
@@ -180,7 +180,7 @@ def test_receipts_of_a_transaction_are_answered_whatever_it_holds(core: Core):
     assert core.broker.publisher.received == 2
 
 
-def test_receipts_that_waited_for_the_commit_follow_its_own_and_not_what_was_refused(core: Core):
+def test_receipts_within_a_transaction_follow_that_of_its_commit(core: Core):
     peer = core.peer()
     sends = run_of("a", ("1", "2"), (), [(1, b"r1"), (2, b"r2")])
     peer.does(Committed([sends, Acked((), "id", None, False, True, ())], b"r3"))

@@ -81,7 +81,7 @@ def test_withdrawn_send_is_never_visible_and_reported_once(core: DurableBench) -
     assert core.restarts().waiting(Q) == []
 
 
-def test_receipts_of_what_is_safe_come_before_the_error(core: DurableBench) -> None:
+def test_receipts_of_stored_messages_precede_the_error(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a", receipt=b"1")
     core.appends()
@@ -157,7 +157,7 @@ def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
     assert summary(reader.frames()) == ["RECEIPT 1"]
 
 
-def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored(
+def test_disconnect_does_not_wait_for_acks_of_transient_messages(
     core: DurableBench,
 ) -> None:
     sender, reader = core.actor(), core.actor()
@@ -325,7 +325,7 @@ def test_a_duplicate_is_receipted_when_the_first_is_safe(core: DurableBench) -> 
     assert [frame.get("duplicate") for frame in third.frames()] == ["true"]
 
 
-def test_a_duplicate_of_what_is_withdrawn_is_withdrawn(core: DurableBench) -> None:
+def test_a_duplicate_of_a_withdrawn_message_is_withdrawn(core: DurableBench) -> None:
     one, other = core.actor(), core.actor()
     one.sends(Q, "a", persistent="true", x_dedup_id="1")
     other.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
@@ -405,7 +405,7 @@ def test_without_a_store_nobody_waits() -> None:
     core.ends()
 
 
-def test_a_topics_message_goes_to_those_who_are_there_when_it_is_safe() -> None:
+def test_a_topics_message_goes_to_the_subscribers_present_when_it_is_stored() -> None:
     core = slow(persistent="always")
     sender, durable, gone, come = (core.actor() for _ in range(4))
     headers = {"durable_subscription_name": "d"}
@@ -424,7 +424,7 @@ def test_a_topics_message_goes_to_those_who_are_there_when_it_is_safe() -> None:
     ends_with_durables(core)
 
 
-def test_memory_is_given_back_for_what_is_withdrawn() -> None:
+def test_memory_of_withdrawn_messages_is_released() -> None:
     core = DurableBench(book={}, memory=MemoryBudget(10_000), is_prompt=False)
     for _ in range(50):
         sender = core.actor()
@@ -475,7 +475,7 @@ def test_disconnect_waits_for_no_number_that_a_failure_has_made_void(core: Durab
     assert summary(reader.frames()) == ["RECEIPT 1"]
 
 
-def test_an_ack_of_what_is_not_stored_waits_for_nobody(core: DurableBench) -> None:
+def test_an_ack_of_a_transient_message_does_not_wait(core: DurableBench) -> None:
     sender, reader, other = core.actor(), core.actor(), core.actor()
     reader.subscribes(Q, ack="client-individual")
     sender.sends(Q, "transient")

@@ -45,7 +45,7 @@ def test_observations_add_up():
     assert histogram.max_s == 1.0
 
 
-def test_a_budget_takes_what_fits_and_nothing_of_what_does_not():
+def test_a_budget_takes_a_charge_that_fits_and_nothing_of_one_that_does_not():
     memory = MemoryBudget(10)
     assert memory.take(10)
     assert not memory.take(1)

@@ -84,7 +84,7 @@ def test_unacknowledged_messages_return_in_order(core: DurableBench) -> None:
     emptied(core)
 
 
-def test_a_wildcard_consumer_gets_what_was_recovered(core: DurableBench) -> None:
+def test_a_wildcard_consumer_gets_recovered_messages(core: DurableBench) -> None:
     stores(core.actor(), "a", to="/queue/x.a")
     stores(core.actor(), "b", to="/queue/x.b")
     core = core.restarts()
@@ -94,7 +94,7 @@ def test_a_wildcard_consumer_gets_what_was_recovered(core: DurableBench) -> None
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_consumers_share_what_was_recovered_unless_one_is_exclusive(exclusive: bool) -> None:
+def test_consumers_share_recovered_messages_unless_one_is_exclusive(exclusive: bool) -> None:
     core = DurableBench(book={Q: DestinationPolicy(exclusive=exclusive)})
     stores(core.actor(), *numbered("", 10))
     core = core.restarts()
@@ -106,7 +106,7 @@ def test_consumers_share_what_was_recovered_unless_one_is_exclusive(exclusive: b
     assert (rest == []) == exclusive
 
 
-def test_a_selector_and_groups_hold_for_what_was_recovered(core: DurableBench) -> None:
+def test_a_selector_and_groups_apply_to_recovered_messages(core: DurableBench) -> None:
     sender = core.actor()
     for number in range(8):
         color = "red" if number % 2 else "blue"
@@ -130,7 +130,7 @@ def test_headers_come_back_as_they_were(core: DurableBench) -> None:
     assert got.get("destination") == Q
 
 
-def test_durable_subscriptions_and_what_waits_for_them_are_recovered(core: DurableBench) -> None:
+def test_durable_subscriptions_and_their_messages_are_recovered(core: DurableBench) -> None:
     reader, sender = core.actor(), core.actor()
     reader.subscribes("/topic/t.*", ack="client", selector="color = 'red'", **DURABLE)
     core.turn()

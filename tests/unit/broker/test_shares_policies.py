@@ -55,7 +55,7 @@ def test_policies_are_given_out_in_pieces(desk: Clocked):
     } == {7}
 
 
-def test_the_last_book_holds_and_nobody_configures_what_was_forgotten():
+def test_the_last_policies_apply_and_forgotten_destinations_are_not_configured():
     desk = Clocked()
     desk.queues(MANY)
     desk.broker.use_policies(book(7))

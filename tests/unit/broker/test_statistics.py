@@ -29,7 +29,7 @@ def test_nothing_is_gone_through_for_the_figures_but_for_lists() -> None:
     assert (statistics.subscriptions, statistics.messages.received) == (1, 2)
 
 
-def test_figures_stay_and_what_is_listed_lives() -> None:
+def test_figures_are_fixed_and_lists_are_live() -> None:
     bench = Bench(policies=BrokerPolicies(ttl_ms=60_000))
     actor = bench.actor()
     actor.sends("/topic/a", "1")

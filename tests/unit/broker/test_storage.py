@@ -152,7 +152,7 @@ def test_a_dead_letter_is_not_seen_before_it_is_safe(core: DurableBench) -> None
     answered(core)
 
 
-def test_dead_letters_keep_their_place_among_what_is_sent_there() -> None:
+def test_dead_letters_keep_their_place_among_messages_sent_there() -> None:
     core = made(is_prompt=False, dead_letter="/queue/other")
     reader, (got,) = core.unacknowledged(Q, "dead")
     stores(core.actor(), "sent", to="/queue/other")

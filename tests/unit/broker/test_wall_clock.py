@@ -141,7 +141,7 @@ def test_message_sent_after_the_clock_was_set_uses_the_new_time(core: WallBench)
     assert core.got() == ["a"]
 
 
-def test_expires_of_what_was_handed_out_and_comes_back_follows_it(core: WallBench) -> None:
+def test_expires_of_a_returned_message_follows_it(core: WallBench) -> None:
     actor = core.reader(Q, ack="client-individual")
     sends(core.actor(), "a", expires=core.day_ms(60))
     (message,) = actor.reads()
@@ -151,7 +151,7 @@ def test_expires_of_what_was_handed_out_and_comes_back_follows_it(core: WallBenc
     assert core.broker.destinations.open(Q).expired == 1
 
 
-def test_a_queue_that_nobody_reads_loses_what_has_expired_since_the_clock_was_set(
+def test_an_unread_queue_drops_messages_expired_since_the_clock_was_set(
     core: WallBench,
 ) -> None:
     for number in range(3):
@@ -204,7 +204,7 @@ def test_ttl_follows_the_time_that_passes(
     assert core.got() == ["long", "new"]
 
 
-def test_ttl_of_what_is_in_the_store_alone_follows_the_time_that_passes(core: WallBench) -> None:
+def test_ttl_of_paged_messages_follows_the_elapsed_time(core: WallBench) -> None:
     sends(core.actor(), "short", ttl=10_000, persistent="true")
     sends(core.actor(), "long", ttl=60_000, persistent="true")
     core.turn()
@@ -374,7 +374,7 @@ def test_a_cron_fires_by_a_wall_clock_that_was_set_back_before_the_start(
 
 
 @kept
-def test_a_cron_fires_once_for_what_the_wall_clock_was_set_ahead(
+def test_a_cron_fires_once_for_the_time_that_the_clock_was_set_ahead(
     cron: Callable[..., WallBench], persistent: str
 ) -> None:
     core = cron(persistent, "*/10 * * * *")

@@ -326,7 +326,7 @@ def test_an_endless_header_block_is_cut_off() -> None:
 
 
 @pytest.mark.covers("F40")
-def test_the_limits_hold_for_what_the_cache_knows() -> None:
+def test_the_limits_apply_to_cached_heads() -> None:
     cache = HeadCache()
     for data, code in (
         (b"SEND\na:1\nb:2\nc:3\n\n\0", None),
@@ -432,7 +432,7 @@ def test_blocks_of_one_version_are_not_known_to_another() -> None:
 
 
 @pytest.mark.covers("F22")
-def test_the_decoder_waits_behind_connect_for_the_rules_of_what_follows() -> None:
+def test_the_decoder_waits_after_connect_for_the_rules_of_the_session() -> None:
     for data in (b"CONNECT\n\n\0", b"STOMP\r\n\r\n\0\n"):
         decoder = make_decoder(OPENING)
         assert len(decoder.receive_data(data + b"SEND\na:\\c\n\nx\0")) == 1

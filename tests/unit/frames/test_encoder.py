@@ -199,7 +199,7 @@ def test_headers_are_passed_on_in_order_and_escaped_for_the_reader() -> None:
 
 
 @pytest.mark.covers("F25")
-def test_a_carriage_return_of_a_1_1_sender_reaches_those_who_can_read_it() -> None:
+def test_a_carriage_return_of_a_1_1_sender_reaches_versions_that_can_carry_it() -> None:
     for reader, expected in ((V1_0, ()), (V1_1, (("a", "b\r"),)), (V1_2, (("a", "b\r"),))):
         assert passed_on(b"a:b\r\n", reader, V1_1) == expected
 

@@ -30,7 +30,7 @@ def block(number: int, count: int, text: str) -> bytes:
         pytest.param(2, "ä" * 7_000, id="latin"),
     ],
 )
-def test_a_block_is_charged_what_it_takes_also_when_it_was_written(count: int, text: str) -> None:
+def test_a_block_is_charged_its_size_even_after_it_was_written(count: int, text: str) -> None:
     raw = [block(number, count, text) for number in range(COUNT)]
     tracemalloc.start()
     try:
@@ -46,7 +46,7 @@ def test_a_block_is_charged_what_it_takes_also_when_it_was_written(count: int, t
     assert charged < 12 * taken
 
 
-def test_the_charge_does_not_change_with_what_is_cached_on_the_block() -> None:
+def test_the_charge_does_not_change_with_caches_on_the_block() -> None:
     pairs = (("destination", "/queue/q"), ("a", "1"))
     head = Head("SEND", pairs, -1, "/queue/q")
     before = head_cost(head)

@@ -309,7 +309,7 @@ def test_frames_pipelined_behind_connect_are_read_by_its_version(
         assert session.state is State.CLOSED
 
 
-def test_a_crlf_connect_and_what_follows_it() -> None:
+def test_frames_after_a_crlf_connect_are_decoded() -> None:
     data = b"CONNECT\r\naccept-version:1.2\r\n\r\n\0\r\nSEND\r\ndestination:/a\r\n\r\nx\0\r\n"
     for chunks in chunkings(data):
         session = make_session()

@@ -256,9 +256,7 @@ async def test_the_end_of_a_message_waits_five_milliseconds_for_company(
     assert host.store.sizes == [2]
 
 
-async def test_statistics_wait_a_second_and_go_along_with_what_is_urgent(
-    host: Host, mock_clock
-) -> None:
+async def test_statistics_wait_a_second_or_go_with_urgent_records(host: Host, mock_clock) -> None:
     host.log.hand_out([1])
     host.turn()
     await passes(mock_clock, 0.9)

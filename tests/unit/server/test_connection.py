@@ -401,7 +401,7 @@ async def test_a_reader_that_takes_next_to_nothing_in_its_farewell_is_given_up(
 # --- memory ---------------------------------------------------------------------------------------
 
 
-async def test_producers_wait_while_memory_is_nearly_full_until_who_holds_it_is_ended(
+async def test_producers_wait_in_nearly_full_memory_until_its_holder_is_ended(
     autojump_clock,
 ) -> None:
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
@@ -529,7 +529,7 @@ async def test_a_late_subscriber_gets_all_in_order_at_its_own_pace(
         await until(lambda: dial.server.memory.used_bytes == dial.server.broker.stale.bytes, 0.1)
 
 
-async def test_a_late_subscriber_whose_backlog_expires_still_gets_what_is_new(
+async def test_a_late_subscriber_whose_backlog_expires_still_gets_new_messages(
     autojump_clock,
 ) -> None:
     """All its waiting messages expire while it does not read; then it counts as fast again."""
@@ -848,7 +848,7 @@ def test_a_refused_connection_counts_for_nothing_but_itself() -> None:
     assert admission.admitted == 1
 
 
-async def test_many_refusals_do_not_lock_out_those_who_may_come(dial: Dial, autojump_clock) -> None:
+async def test_many_refusals_do_not_lock_out_permitted_clients(dial: Dial, autojump_clock) -> None:
     """One address over its limit leaves its refused connections open; others must not suffer."""
     await dial.start()
     admission = dial.server.admission

@@ -387,7 +387,7 @@ def test_denial_is_counted_and_reported() -> None:
 # --- other rules, while clients are there ---------------------------------------------------------
 
 
-def test_other_rules_end_what_they_do_not_allow_any_more() -> None:
+def test_new_rules_end_what_they_do_not_allow() -> None:
     core = Core(rules=rules_for(frozenset(Action)))
     stays = core.reader("/topic/a", identity=ALICE)
     goes = core.reader("/topic/b", identity=ALICE)

@@ -48,7 +48,7 @@ def restarted(core: DurableBench, by: AccessRules) -> DurableBench:
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_schedule_of_who_may_send_no_more_is_not_sent(
+def test_a_schedule_of_a_user_without_the_right_to_send_is_not_sent(
     core: DurableBench, persistent: str
 ) -> None:
     judged(core, rules("alice"))
@@ -206,7 +206,7 @@ def test_one_that_has_ended_is_not_judged_by_the_clock_again(core: DurableBench)
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_last_value_of_who_may_send_no_more_is_given_to_nobody(
+def test_a_last_value_of_a_user_without_the_right_to_send_is_not_delivered(
     core: DurableBench, persistent: str
 ) -> None:
     judged(core, rules("alice"))

@@ -98,7 +98,7 @@ def test_every_action_has_a_description(action: Action):
     assert ": anonymous may not " in mine.decide(action, "x").explanation
 
 
-def test_a_wildcards_verdict_tells_what_is_in_its_way():
+def test_a_wildcards_verdict_names_the_deciding_rule():
     mine = rights(
         "deny /topic/secret",
         "allow /news/**",

@@ -290,7 +290,7 @@ def test_any_logged_in_user_may_use_destinations():
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_but_not_what_the_broker_keeps_for_itself(name: str):
+def test_names_reserved_for_the_broker_are_excluded(name: str):
     ann = built_in("ann")
     assert not any(ann.allows(action, name) for action in Action)
     assert ann.decide(Action.SEND, name).explanation.startswith("denied by built-in rule 3:")
@@ -300,7 +300,7 @@ def test_but_not_what_the_broker_keeps_for_itself(name: str):
     )
 
 
-def test_the_roles_of_those_who_watch_and_run_it():
+def test_the_roles_of_observers_and_operators():
     watcher, admin, both = (built_in("x", roles) for roles in ("monitor", "admin", "x monitor"))
     for name in [*KEPT, "/queue/monitor"]:
         assert watcher.allows(Action.MONITOR, name)

@@ -75,7 +75,7 @@ def test_client_of_a_removed_user_is_disconnected_at_its_next_frame(desk: Clocke
     assert all(each.client.is_refused for each in here)
 
 
-def test_each_change_judges_who_was_here_before_it(desk: Clocked):
+def test_each_change_of_rules_checks_earlier_clients(desk: Clocked):
     here = crowd(desk, "/topic/a")
     asked: list[Identity] = []
 

@@ -37,7 +37,7 @@ def test_a_browser_sees_everything_and_takes_nothing(core: Core, version: str, a
     browser.drains()
 
 
-def test_an_acknowledgement_of_what_was_only_shown_is_ignored(core: Core):
+def test_an_acknowledgement_of_a_browsed_message_is_ignored(core: Core):
     publisher, browser = core.peer(), core.peer("1.1")
     publisher.sends("/queue/q", "m")
     browser.subscribes("/queue/q", ack="client", headers=BROWSER)
@@ -84,7 +84,7 @@ def test_browse_skips_consumed_messages_and_shows_none_twice(core: Core):
 
 
 @pytest.mark.parametrize("room", [1, 3, 1000])
-def test_priorities_and_what_came_back_are_shown_in_the_order_of_delivery(core: Core, room: int):
+def test_priorities_and_returned_messages_are_shown_in_the_order_of_delivery(core: Core, room: int):
     publisher, browser, reader = core.peer(), core.peer(room=room), core.peer()
     bodies = []
     for number in range(30):
@@ -265,7 +265,7 @@ def test_a_browser_may_go_before_its_first_look(core: Core):
     reader.drains()
 
 
-def test_a_browser_sees_what_it_selects_and_what_lives(core: Core):
+def test_a_browser_sees_selected_and_unexpired_messages(core: Core):
     publisher, browser = core.peer(), core.peer()
     publisher.sends("/queue/q", "red", headers=(("color", "red"),))
     publisher.sends("/queue/q", "dead", headers=(("color", "blue"), ("ttl", "1000")))

@@ -58,7 +58,7 @@ def test_recovered_messages_are_browsed_in_order_and_stay() -> None:
     assert consumed(core) == numbered("", 20)
 
 
-def test_priorities_and_what_is_in_memory_stand_where_they_would_be_consumed() -> None:
+def test_priorities_and_messages_in_memory_are_browsed_in_the_order_of_delivery() -> None:
     store = MemoryStore()
     core = DurableBench(store=store)
     for body, priority in (("low", "1"), ("high", "9"), ("middle", "5")):
@@ -89,7 +89,7 @@ def test_pages_come_at_the_pace_of_the_connection() -> None:
     assert core.memory.kept_bytes == 0
 
 
-def test_a_browser_looks_at_what_there_was_when_it_came() -> None:
+def test_a_browser_sees_the_messages_present_when_it_came() -> None:
     core = filled("a", "b", is_prompt=False)
     browser = browses(core)
     core.actor().sends(Q, "later", persistent="true")

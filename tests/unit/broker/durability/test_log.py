@@ -77,7 +77,7 @@ def test_a_receipt_names_the_store_once() -> None:
     assert Log("stored:journal").stored == Log("journal").stored == SendOutcome(stored="journal")
 
 
-def test_records_come_in_order_and_what_is_done_comes_last() -> None:
+def test_records_come_in_order_with_done_ones_last() -> None:
     bench = Bench()
     bench.log.finish(7)
     bench.log.hand_out([8, 9])
@@ -179,7 +179,7 @@ def test_must_hold_records_are_separate_from_withdrawable_ones() -> None:
     assert list(record.ids) == [3]
 
 
-def test_a_failure_keeps_what_must_hold_and_withdraws_the_rest() -> None:
+def test_a_failure_keeps_records_that_must_be_retried_and_withdraws_the_rest() -> None:
     bench = Bench()
     someone = client()
     put(bench.log)
@@ -251,7 +251,7 @@ def test_client_with_lost_records_gets_no_receipt() -> None:
     assert staged(someone) == []
 
 
-def test_the_turn_is_that_of_what_was_written_last() -> None:
+def test_the_turn_is_that_of_the_last_record() -> None:
     log = Log("memory", 5)
     assert log.turn == 5
     log.hand_out([1])

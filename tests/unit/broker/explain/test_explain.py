@@ -209,7 +209,7 @@ def test_numbers_whose_ends_look_consecutive_are_no_range() -> None:
     assert _compact([5, 6, 7]) == range(5, 8)
 
 
-def test_an_ack_of_what_nobody_sent_is_about_no_message(core: Core) -> None:
+def test_an_ack_of_an_unknown_id_refers_to_no_message(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/topic/t")
     core.peer().sends("/topic/t", "x")
@@ -293,7 +293,7 @@ def test_further_obstacles_to_the_next_message() -> None:
     assert summary.endswith("does not read its messages: its outbox is full")
 
 
-def test_a_subscriber_that_still_gets_what_was_parked() -> None:
+def test_a_subscriber_that_still_gets_its_backlog() -> None:
     core = Core(BrokerPolicies(ttl_ms=60_000))
     core.peer().sends("/topic/t", *"abc")
     late = core.peer(capacity=1, room=1)

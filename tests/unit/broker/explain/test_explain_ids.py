@@ -191,7 +191,7 @@ def test_work_that_a_member_left(core: Core) -> None:
     assert what(asks(core, ids(first)[0])) == ["queued", "delivered"]
 
 
-def test_a_late_subscriber_that_lost_what_it_was_given() -> None:
+def test_the_loss_of_a_late_subscribers_backlog_is_explained() -> None:
     core = Core(BrokerPolicies(ttl_ms=60_000, slow_consumer="drop-newest"))
     sender = core.peer()
     sender.sends("/topic/t", "a", "b", headers=(("retain", "set"),))
@@ -239,7 +239,7 @@ def test_diag_messages_are_never_called_expired(core: Core, name: str) -> None:
     ]
 
 
-def test_only_what_is_older_than_all_that_is_remembered_is_called_so() -> None:
+def test_only_messages_older_than_the_history_are_reported_as_such() -> None:
     core = Core(BrokerPolicies(explain_events=10))
     reader, progress_reporter = core.peer(), core.peer()
     reader.subscribes("/topic/t")
@@ -297,7 +297,7 @@ def test_text_that_only_looks_like_a_number(core: Core, digits: str) -> None:
     assert getattr(caught.value, "code", "") == "invalid-question"
 
 
-def test_an_ack_of_what_only_looks_like_a_number(core: Core) -> None:
+def test_an_ack_of_an_id_that_only_looks_like_a_number(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/topic/t")
     core.peer().sends("/topic/t", "x")

@@ -200,7 +200,7 @@ def test_composites(word: str, name: str, own: tuple[str, ...]) -> None:
     assert resolve(name, dialect(word)) == own
 
 
-def test_bare_parts_of_a_composite_are_what_a_bare_name_is() -> None:
+def test_bare_parts_of_a_composite_mean_the_same_as_a_bare_name() -> None:
     for word, bare in (("native", ""), ("apollo", ""), ("activemq", "/queue/")):
         assert resolve("a,b", dialect(word)) == (f"{bare}a", f"{bare}b")
         assert resolve("/exchange/amq.topic/k,b", dialect(word)) == ("/topic/k", f"{bare}b")

@@ -236,7 +236,9 @@ def test_a_thousand_repetitions_may_be_fast() -> None:
     assert parsed(PERIOD="1", REPEAT="1000").period_ms == 1
 
 
-def test_cron_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cron_without_its_library_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "cronsim", None)
     error = refusal(CRON="* * * * *")
     assert error.code == "unsupported"

@@ -72,7 +72,7 @@ def test_outcome_without_recipients(outcome: SendOutcome, is_lost: bool) -> None
     assert outcome.is_lost is is_lost
 
 
-def test_a_composite_promises_what_its_weakest_part_does() -> None:
+def test_a_composite_promises_as_much_as_its_weakest_part() -> None:
     stored = SendOutcome(stored="journal")
     assert combined([stored, IN_MEMORY]) == IN_MEMORY
     assert combined([stored, stored]) == stored

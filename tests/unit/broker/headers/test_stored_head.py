@@ -28,7 +28,7 @@ def test_it_is_lines_that_a_person_can_read() -> None:
     assert encode_head(head) == b"destination:/queue/q\na\\cb:c\\nd\ncontent-length:3\n"
 
 
-def test_no_limit_of_today_refuses_what_was_taken_once() -> None:
+def test_no_later_limit_refuses_messages_accepted_before() -> None:
     pairs = tuple((f"name{number}", "x" * 10_000) for number in range(500))
     assert decode_head(encode_head(Head("SEND", pairs))).headers == pairs
 

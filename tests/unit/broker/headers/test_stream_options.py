@@ -98,6 +98,6 @@ def test_start_without_an_end_requests_the_whole_replay():
     assert result.start is Start.NEXT
 
 
-def test_an_end_alone_leaves_the_start_at_what_comes_next():
+def test_an_end_alone_leaves_the_start_at_the_next_message():
     result = parse_stream_options((("x-stream-until", "9"),))
     assert result == StreamOptions(Start.NEXT, until=9, is_given=True)

@@ -19,7 +19,7 @@ def desk() -> Iterator[Bench]:
     desk.ends()
 
 
-def test_a_cumulative_ack_covers_what_came_before_in_this_subscription_alone(bench: Bench):
+def test_a_cumulative_ack_covers_earlier_messages_of_its_subscription_only(bench: Bench):
     actor = bench.actor()
     for number, name in enumerate(("/queue/a", "/queue/b")):
         actor.subscribes(name, f"{number}", ack="client")

@@ -40,7 +40,7 @@ def test_only_version_1_2_has_an_ack_header_and_it_names_the_delivery(desk: Benc
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_message_keeps_its_id_and_every_delivery_says_what_number_it_is(version):
+def test_a_message_keeps_its_id_and_every_delivery_has_its_number(version):
     desk = bench(max_redeliveries=9)
     actor = desk.actor(version)
     actor.subscribes(Q, ack="client")
@@ -247,7 +247,7 @@ def test_wildcard_consumers_share_one_credit_over_all_queues(bench: Bench):
     assert actor.bodies() == ["d"]
 
 
-def test_the_age_of_what_is_not_acknowledged_is_known_to_a_second(bench: Bench):
+def test_the_age_of_unacknowledged_messages_is_known_to_a_second(bench: Bench):
     producer, worker = bench.actor(), bench.actor()
     worker.subscribes("/queue/q", ack="client-individual")
     queue = bench.broker.queues.open("/queue/q")

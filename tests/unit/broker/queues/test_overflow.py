@@ -26,7 +26,7 @@ Q = "/queue/q"
 
 
 @pytest.mark.parametrize("bound", [{"max_messages": 3}, {"max_bytes": 6}])
-def test_reject_takes_what_fits_and_says_how_far_it_came(bound):
+def test_reject_accepts_messages_that_fit_and_reports_their_number(bound):
     desk = bench(**bound)
     sender = desk.actor()
     sender.sends(

@@ -261,7 +261,7 @@ def test_an_expired_message_is_not_delivered_though_it_was_paged() -> None:
 
 
 @pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])
-def test_a_full_queue_loses_what_stands_first_though_the_rest_is_paged(overflow: str) -> None:
+def test_a_full_queue_drops_its_first_messages_even_if_the_rest_is_paged(overflow: str) -> None:
     core = made(max_messages=20, overflow=overflow)
     sender = deep(core)
     stores(sender, *numbered("new", 15))
@@ -291,7 +291,7 @@ def test_a_durable_subscription_is_paged_too() -> None:
     core.ends()
 
 
-def test_the_end_of_a_durable_subscription_forgets_what_is_paged() -> None:
+def test_the_end_of_a_durable_subscription_drops_paged_messages() -> None:
     core = made()
     sender, reader = core.actor(), core.actor()
     reader.subscribes("/topic/t", ack="client", durable_subscription_name="d")
@@ -307,7 +307,7 @@ def test_the_end_of_a_durable_subscription_forgets_what_is_paged() -> None:
     assert core.store.statistics().live_messages == 0
 
 
-def test_nothing_is_read_ahead_of_what_stands_before_it_in_memory() -> None:
+def test_no_page_is_read_ahead_of_earlier_messages_in_memory() -> None:
     core = made(is_prompt=False)
     sender = deep(core)
     sender.sends(Q, "urgent", priority="9")

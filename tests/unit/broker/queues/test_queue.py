@@ -121,7 +121,7 @@ def test_consumers_of_higher_priority_come_first_while_they_have_credit(desk: Be
     assert (higher.bodies(), high.bodies(), low.bodies()) == (["0"], ["1", "2"], ["3", "4"])
 
 
-def test_a_lower_priority_gets_what_the_higher_one_does_not_want(desk: Bench):
+def test_a_lower_priority_gets_messages_that_the_higher_one_does_not_select(desk: Bench):
     low, high = desk.actor(), desk.actor()
     low.subscribes(Q)
     high.subscribes(Q, x_priority="5", selector="colour = 'red'")
@@ -181,7 +181,7 @@ def test_messages_of_higher_priority_come_first(desk: Bench):
     assert actor.bodies() == ["b", "d", "e", "c", "f", "a"]
 
 
-def test_a_policy_may_ignore_priorities_also_for_what_comes_back():
+def test_a_policy_may_ignore_priorities_of_returned_messages_too():
     desk = bench(priority=False, overflow="drop-oldest", max_messages=3)
     actor = desk.actor()
     actor.sends(Q, "a", priority="0")
@@ -211,7 +211,7 @@ def test_selectors_choose_and_others_overtake(desk: Bench):
     assert not desk.queue(Q).has_selectors
 
 
-def test_turns_go_on_among_those_who_want_a_message(desk: Bench):
+def test_turns_alternate_among_consumers_that_select_a_message(desk: Bench):
     readers = [desk.actor() for _ in range(3)]
     readers[0].subscribes(Q, selector="colour = 'red'")
     readers[1].subscribes(Q)
@@ -222,7 +222,7 @@ def test_turns_go_on_among_those_who_want_a_message(desk: Bench):
     assert got == [["r0", "r2"], ["r1", "r3", "b1", "b3"], ["b0", "b2"]]
 
 
-def test_the_search_behind_what_nobody_takes_has_an_end(desk: Bench):
+def test_the_search_past_unwanted_messages_is_bounded(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, selector="colour = 'red'")
     actor.sends(Q, *numbered("b", SCAN_LIMIT - 1), colour="blue")
@@ -618,7 +618,7 @@ def test_a_message_may_expire_while_it_waits_for_its_next_delivery(bench: Bench)
 # The end of a queue.
 
 
-def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later(bench: Bench):
+def test_a_queue_that_ends_reassigns_all_messages_including_later_returns(bench: Bench):
     actor, other = bench.actor(), bench.actor()
     actor.subscribes(Q, ack="client-individual", prefetch_count="3")
     actor.sends(Q, *numbered("", 3))
@@ -662,7 +662,7 @@ def test_a_queue_is_idle_when_nothing_would_be_lost(bench: Bench):
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_only_who_was_served_last_is_forgotten_with_its_subscription(is_last: bool) -> None:
+def test_the_consumer_served_last_is_forgotten_with_its_subscription(is_last: bool) -> None:
     """The others keep their place in the rotation; a removed consumer takes no memory."""
     desk = bench()
     readers = [desk.actor(), desk.actor()]

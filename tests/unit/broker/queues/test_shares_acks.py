@@ -80,7 +80,7 @@ def test_aborted_acks_count_against_the_window_once(how: str):
     assert seen.looks <= 2 * HELD
 
 
-def test_a_commit_may_acknowledge_what_needs_none_and_answer_who_has_gone():
+def test_a_commit_may_have_needless_acks_and_outlive_its_client():
     desk = DurableBench()
     actor = desk.actor()
     actor.subscribes("/queue/q")

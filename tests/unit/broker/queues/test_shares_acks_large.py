@@ -172,7 +172,7 @@ def test_charge_is_released_after_a_bug(desk: Clocked):
     assert desk.queue("/queue/q").unacked == 0
 
 
-def test_a_run_is_done_up_to_what_is_at_fault(desk: Clocked):
+def test_a_run_is_done_up_to_its_faulty_frame(desk: Clocked):
     actor, ids = has(desk)
     last = ids[-1].rpartition("-")[0] + "-999999"
     actor.acks(ids[3], ids[2], last)  # the second is covered by the first
@@ -215,7 +215,7 @@ def test_a_transaction_gives_each_of_its_acks_its_part(desk: Clocked):
     assert [each.command for each in actor.writes()] == ["RECEIPT"]
 
 
-def test_a_transaction_of_much_may_name_what_is_acknowledged_for_itself_alone(desk: Clocked):
+def test_a_large_transaction_may_acknowledge_messages_one_by_one(desk: Clocked):
     actor, ids = has(desk)
     actor.subscribes("/queue/r", "r", ack="client-individual")
     actor.sends("/queue/r", "a", "b")

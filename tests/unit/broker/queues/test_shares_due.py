@@ -49,7 +49,7 @@ def test_messages_of_a_queue_expire_in_pieces(dead_letters: dict[str, bool]):
     assert len(desk.waiting("/queue/DLQ.q")) == (MANY if dead_letters else 0)
 
 
-def test_a_consumer_that_comes_before_the_sweep_is_given_what_lives():
+def test_a_consumer_that_comes_before_the_sweep_gets_only_unexpired_messages():
     desk = Clocked(book=BOOK)
     sender, reader = desk.actor(), desk.actor()
     filled(sender)

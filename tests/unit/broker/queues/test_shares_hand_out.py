@@ -261,7 +261,7 @@ def test_no_position_is_remembered_among_few_messages():
 # Groups.
 
 
-def test_a_group_that_is_free_again_is_offered_to_who_has_passed_it():
+def test_a_free_group_is_offered_to_a_consumer_that_has_passed_it():
     desk = bench()
     sender, first, second = desk.actor(), desk.actor(), desk.actor()
     first.subscribes(Q, ack="client-individual", prefetch_count="1")

@@ -152,7 +152,7 @@ def test_stored_messages_without_an_owner_are_not_charged() -> None:
     assert after.memory.stored_bytes == 0
 
 
-def test_a_data_directory_that_does_not_say_who_is_charged_loses_nothing(tmp_path: Path) -> None:
+def test_a_data_directory_without_charges_loses_nothing(tmp_path: Path) -> None:
     for part in ("journal", "streams"):
         shutil.copytree(FIXTURE / part, tmp_path / part)
     core = DurableBench(store=JournalStore(str(tmp_path)), now=1.0, memory=MemoryBudget(MIB))
@@ -199,7 +199,7 @@ def test_charge_is_released_when_the_store_refuses() -> None:
     assert quota_of(alice).stored_bytes == core.memory.stored_bytes == 0
 
 
-def test_a_queue_that_ends_gives_back_what_is_on_its_way_waits_and_lies_in_the_store_alone(
+def test_a_queue_that_ends_releases_the_charges_of_all_its_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queue_module, "LOW_COUNT", 5)
@@ -239,7 +239,7 @@ def test_a_dead_letter_is_charged_to_its_sender() -> None:
     assert quota_of(reader).stored_bytes == 0
 
 
-def test_a_durable_subscription_is_charged_to_its_subscriber_and_loses_what_has_no_room() -> None:
+def test_a_durable_subscription_is_charged_to_its_subscriber_and_drops_the_excess() -> None:
     core = made()
     mallory, victim = user(core, "mallory", client_id="m"), user(core, "victim")
     mallory.subscribes("/topic/a", **{DURABLE: "d"})
@@ -273,7 +273,7 @@ def test_a_queue_whose_policy_drops_does_so_for_want_of_room_in_a_share(overflow
     assert found == list(range(first, first + len(found)))
 
 
-def test_others_messages_are_not_dropped_for_who_has_no_room() -> None:
+def test_other_users_messages_are_not_dropped_for_a_user_without_room() -> None:
     core = made(policy=DestinationPolicy(overflow="drop-oldest"))
     assert stores(user(core, "victim"), body="first")
     fills(core, "mallory", "/queue/else")
@@ -438,7 +438,7 @@ def test_anonymous_reader_reads_without_a_share() -> None:
     assert len(nobody.reads()) == 3
 
 
-def test_users_who_were_beyond_their_share_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_beyond_their_share_are_forgotten_later(monkeypatch: pytest.MonkeyPatch) -> None:
     from trio_stomp.broker.queues import _readers
 
     monkeypatch.setattr(_readers, "MANY", 1)

@@ -163,7 +163,7 @@ def test_names_have_a_longest_length_in_bytes():
     assert [destination.name for destination in destinations] == ["é" * 8]
 
 
-def test_a_full_table_forgets_the_oldest_tenth_of_what_nobody_subscribes_to():
+def test_a_full_table_forgets_the_oldest_tenth_of_unsubscribed_destinations():
     destinations = table(20)
     add(destinations, subscription("0", 1))
     for number in range(1, 20):

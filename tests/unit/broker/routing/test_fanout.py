@@ -305,7 +305,7 @@ def test_drop_oldest_keeps_frames_of_the_brokers_own_in_their_place():
     assert [frame.get("receipt-id") or frame.text for frame in slow.frames()] == ["r1", "m1", "m2"]
 
 
-def test_drop_oldest_gives_up_on_what_never_fits():
+def test_drop_oldest_drops_messages_that_never_fit():
     core = slow_core("drop-oldest")
     publisher, slow = core.peer(), core.peer(capacity=2)
     slow.subscribes("a")

@@ -245,7 +245,7 @@ def test_unused_quotas_are_removed() -> None:
     assert core.broker.quotas.largest(1) == [mine]
 
 
-def test_a_user_who_is_removed_leaves_what_is_his_and_finds_it_charged_when_he_is_back(
+def test_a_removed_user_finds_own_objects_charged_after_a_return(
     core: Bench,
 ) -> None:
     alice = user(core, "alice")
@@ -277,9 +277,7 @@ def test_user_without_a_quota_releases_earlier_charges(
     assert quota.tables_bytes < before
 
 
-def test_after_a_restart_who_reads_messages_pays_for_them_in_memory_and_who_sent_in_the_store() -> (
-    None
-):
+def test_after_a_restart_readers_pay_in_memory_and_senders_in_the_store() -> None:
     core = DurableBench()
     core.broker.use_rules(ALL, lambda _: True, core.now)
     alice = user(core, "alice", client_id="c")
@@ -564,7 +562,7 @@ def test_deep_queues_of_one_user_are_left_to_the_store_sooner() -> None:
     assert quota_of(alice).kept_bytes < 14 * MIB
 
 
-def test_a_header_block_is_charged_to_who_came_first_while_anybody_has_messages_with_it() -> None:
+def test_a_header_block_is_charged_to_its_first_user_while_messages_have_it() -> None:
     memory, one, two = MemoryBudget(MIB), Quota("one"), Quota("two")
     head = run_of("/queue/q").head
     assert charge(memory, head, 2, 20, one)

@@ -52,7 +52,7 @@ def test_a_new_queue_is_joined_by_many_wildcards_in_pieces(desk: Clocked):
     assert receipt_of(sender) == ["r"]
 
 
-def test_the_consumer_of_the_highest_priority_has_what_comes_to_a_new_queue(desk: Clocked):
+def test_the_consumer_of_the_highest_priority_gets_the_messages_of_a_new_queue(desk: Clocked):
     wild(desk)
     first = desk.reader("/queue/n*", ack="client", **{"x-priority": "9"})
     desk.actor().sends("/queue/n1", "a", "b")
@@ -145,7 +145,7 @@ def test_the_queues_that_the_broker_makes_are_joined_in_pieces(desk: Clocked):
     assert joined(reader) == 3 * MANY
 
 
-def test_a_bug_in_joining_does_not_keep_back_what_others_sent(monkeypatch: pytest.MonkeyPatch):
+def test_a_bug_in_joining_does_not_delay_messages_of_others(monkeypatch: pytest.MonkeyPatch):
     desk = Clocked()
     reader = wild(desk)
     one, two = desk.actor(), desk.actor()

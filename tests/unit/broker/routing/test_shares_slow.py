@@ -150,7 +150,7 @@ def test_last_of_several_messages_that_do_not_fit_stays() -> None:
     assert (queue.waiting.count, queue.size) == (1, len(LARGE) + 1)
 
 
-def test_a_large_message_follows_what_a_subscriber_is_still_given() -> None:
+def test_a_large_message_follows_the_backlog_of_a_subscriber() -> None:
     policy = DestinationPolicy(ttl_ms=60_000, slow_consumer="drop-oldest")
     desk = Clocked(book={"/topic/>": policy})
     sender, reader = desk.actor(), desk.actor()

@@ -404,7 +404,7 @@ def test_errors_name_place_and_remedy(selector: str, position: int, near: str, r
     assert "\n" not in error.message
 
 
-def test_without_the_library_the_error_says_what_to_install(
+def test_without_the_library_the_error_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "lark", None)

@@ -67,7 +67,7 @@ def test_an_id_is_known_after_a_restart_though_its_message_was_consumed(header: 
     assert not is_known(core, "2")
 
 
-def test_a_resend_whose_receipt_was_lost_is_answered_as_what_is_safe() -> None:
+def test_a_resend_after_a_lost_receipt_is_confirmed_as_stored() -> None:
     core = made(is_prompt=False)
     sends(core.actor(), "1")
     core.turn()
@@ -101,7 +101,7 @@ def test_an_id_costs_one_record_more_and_none_costs_nothing() -> None:
     assert [type(record) for record in reported.records] == [Put, Put]
 
 
-def test_the_window_bounds_what_is_kept_oldest_first() -> None:
+def test_the_window_drops_the_oldest_ids_first() -> None:
     core = made()
     for number in range(5):
         assert not is_known(core, f"{number}")
@@ -114,7 +114,7 @@ def test_the_window_bounds_what_is_kept_oldest_first() -> None:
     assert kept(core) == ["3", "4", "1"]
 
 
-def test_a_smaller_window_forgets_what_is_too_much() -> None:
+def test_a_smaller_window_forgets_the_excess() -> None:
     core = made()
     for number in range(3):
         sent(core, f"{number}")
@@ -173,7 +173,7 @@ def test_transient_duplicates_are_detected_until_the_broker_ends() -> None:
     assert not is_known(core.restarts(), "1")
 
 
-def test_a_topic_knows_ids_of_what_survives_for_somebody() -> None:
+def test_a_topic_knows_ids_of_messages_that_survive_for_a_subscriber() -> None:
     core = made()
     sends(core.actor(), "nobody", to=T)
     core.turn()

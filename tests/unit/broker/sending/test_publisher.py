@@ -129,7 +129,7 @@ def test_the_last_value_is_given_to_whoever_comes_later(core: Core):
     publisher.sends("a.b", "6", headers=REMOVE)  # there is none: no matter
 
 
-def test_a_last_value_is_kept_for_nobody_longer_than_it_lives_and_only_for_who_wants_it(core: Core):
+def test_a_last_value_is_sent_until_it_expires_to_subscribers_that_select_it(core: Core):
     publisher = core.peer()
     publisher.sends("a", "x", headers=(*RETAIN, ("ttl", "1000"), ("color", "red")))
     blue, red = core.peer(), core.peer()
@@ -348,7 +348,7 @@ def test_a_producer_waits_as_often_as_the_queue_is_full():
     core.ends()
 
 
-def test_a_producer_that_goes_while_it_waits_has_lost_what_does_not_fit():
+def test_a_producer_that_leaves_while_waiting_loses_messages_that_do_not_fit():
     core = Core(book=small(max_messages=1, overflow="block"))
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/queue/q", "0", "1")
@@ -483,7 +483,7 @@ def test_work_goes_to_members_that_want_it():
         ("never", RETAIN, []),
     ],
 )
-def test_a_policy_decides_what_becomes_the_last_value(
+def test_a_policy_decides_which_message_becomes_the_last_value(
     retain: str, headers: Pairs, kept: list[str]
 ) -> None:
     core = Core(book={"a": DestinationPolicy(retain=retain)})
@@ -511,7 +511,7 @@ def test_the_option_chooses_the_grammar_of_wildcards() -> None:
     core.ends()
 
 
-def test_a_transaction_needs_memory_for_what_it_schedules() -> None:
+def test_a_transaction_needs_memory_for_its_schedules() -> None:
     core = Core(memory=MemoryBudget(2_000))
     publisher = core.peer()
     run = run_of("/queue/a", ["x" * 3_000], (("AMQ_SCHEDULED_DELAY", "1000"),))
@@ -572,7 +572,7 @@ def test_missing_durability_is_logged_once(core: Core):
     assert core.broker.publisher.volatile == 2
 
 
-def test_a_send_to_nowhere_waits_for_what_its_sender_sent_before():
+def test_the_error_of_a_send_waits_for_earlier_messages_of_its_sender():
     core = DurableBench(is_prompt=False)
     sender = core.actor()
     sender.sends("/queue/q", "m", persistent="true", receipts=[(1, b"r")])

@@ -116,7 +116,7 @@ def test_later_messages_follow_a_fanout_in_pieces(desk: Clocked):
     assert max(desk.pieces) <= MOST
 
 
-def test_a_sender_does_not_go_on_before_who_waits_for_its_topic(desk: Clocked):
+def test_a_sender_does_not_continue_before_earlier_waiters_of_its_topic(desk: Clocked):
     reader = crowd(desk)
     busy, other = desk.actor(), desk.actor()
     busy.does(*[run_of(TOPIC, [f"{n}"], (("n", f"{n}"),)) for n in range(5)])

@@ -359,7 +359,7 @@ def test_store_answers_during_a_commit_follow_it():
     assert not desk.broker.lines.busy
 
 
-def test_a_bug_in_what_comes_behind_is_its_end_alone(
+def test_a_bug_in_a_later_event_ends_only_its_client(
     desk: Clocked, monkeypatch: pytest.MonkeyPatch
 ):
     actors = recipients(desk)

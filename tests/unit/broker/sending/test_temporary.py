@@ -233,7 +233,7 @@ def test_the_seeds_wildcards_and_names_are_taken_as_they_are():
     core.ends()
 
 
-def test_each_public_name_begins_with_its_session_and_ends_in_what_nobody_can_guess():
+def test_each_public_name_begins_with_its_session_and_ends_unguessably():
     client = Core().peer().client
     one, other = temporary_module.unguessable(client), temporary_module.unguessable(client)
     session, _, secret = one.partition("-")

@@ -285,7 +285,7 @@ def test_a_reply_to_a_temporary_queue_is_seen_with_the_rest_or_not_at_all() -> N
         assert [frame.text for frame in asker.reads()] == (["!"] if works else [])
 
 
-def test_a_reply_for_somebody_who_has_gone_meanwhile_is_dropped() -> None:
+def test_a_reply_for_a_client_that_has_left_is_dropped() -> None:
     core = DurableBench(is_prompt=False)
     asker, worker = core.actor(), core.actor()
     asker.subscribes("/temp-queue/r", "/temp-queue/r")

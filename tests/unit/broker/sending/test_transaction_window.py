@@ -106,7 +106,7 @@ def test_aborted_acks_leave_messages_with_their_consumer(ack: str) -> None:
     desk.ends()
 
 
-def test_a_run_of_acks_outside_takes_what_a_transaction_has_taken_in() -> None:
+def test_a_run_of_acks_outside_settles_messages_acknowledged_in_a_transaction() -> None:
     desk = bench()
     actor = worker(desk, "client-individual", 4)
     frames = actor.reads()

@@ -139,7 +139,7 @@ def test_short_memory_shrinks_the_window():
     assert stream.window_bytes == SIZE
 
 
-def test_beside_a_store_the_first_offset_is_what_the_store_says():
+def test_the_first_offset_comes_from_the_store():
     stream = make(stored=True)
     fill(stream, 25)
     assert (stream.first, stream.window_first) == (0, 15)

@@ -316,7 +316,7 @@ def test_a_retained_message_is_in_the_stream_and_the_last_value(bench):
 # Retention.
 
 
-def test_retentions_are_what_policies_bound():
+def test_retention_is_bounded_by_policies():
     policies = {
         "/topic/a": DestinationPolicy(stream=True, stream_max_bytes=9, stream_max_age_ms=0),
         "/topic/b": DestinationPolicy(stream=True, stream_max_bytes=0, stream_max_age_ms=5000),
@@ -353,7 +353,7 @@ def test_unneeded_streams_are_dropped_from_the_store():
     assert stream_of(memory).first == 0
 
 
-def test_age_and_memory_shrink_what_is_in_memory():
+def test_age_and_memory_trim_streams_in_memory():
     bench = Bench(book={TOPIC: DestinationPolicy(stream=True, stream_max_age_ms=5000)})
     bench.actor().sends(TOPIC, "a")
     bench.turn()

@@ -381,7 +381,7 @@ def test_parked_messages_go_to_the_next_subscriber():
     core.ends()
 
 
-def test_a_feed_without_its_maker_serves_those_who_stay(core: Sliced):
+def test_a_subscription_queue_without_its_creator_serves_the_others(core: Sliced):
     """An ended durable subscription continues for its consumers, even without its creator."""
     producer, other, peer, third = core.peer(), core.peer(), core.loaded(), core.peer()
     for each in (other, peer, third):
@@ -526,7 +526,7 @@ def test_streams_are_read_no_more():
 # --- durable subscriptions ------------------------------------------------------------------------
 
 
-def test_a_durable_subscription_keeps_what_comes_from_then_on(core: Sliced):
+def test_a_durable_subscription_keeps_messages_from_its_creation_on(core: Sliced):
     producer, peer = core.peer(), core.loaded(client_id="me")
     peer.subscribes("t", "d", ack="client-individual", headers=DURABLE)
     producer.sends("t", "1")
@@ -786,7 +786,7 @@ async def test_others_are_answered_between_the_slices(transport: str) -> None:
         assert broker.leaving.is_over
 
 
-async def test_a_stop_waits_for_those_who_leave(autojump_clock: MockClock) -> None:
+async def test_a_stop_waits_for_leaving_clients(autojump_clock: MockClock) -> None:
     async with open_dial(**QUIET) as dial:
         leaver = await dial.connect()
         dial.server.broker.leaving.slice_size = SLICE

@@ -60,7 +60,7 @@ def test_a_feed_is_matched_counted_and_closed_with_its_wildcard(core: Core):
     assert reader.bodies() == ["two", "three"]
 
 
-def test_a_feed_is_given_what_was_parked_and_the_last_value():
+def test_a_subscription_queue_gets_the_backlog_and_the_last_value():
     core = ttl_core()
     publisher, reader = core.peer(), core.peer()
     publisher.sends("a", "p0", "p1")
@@ -77,7 +77,7 @@ def test_a_feed_is_given_what_was_parked_and_the_last_value():
     core.ends()
 
 
-def test_a_plain_subscriber_with_a_selector_ends_what_it_does_not_want():
+def test_a_plain_subscriber_with_a_selector_ends_unselected_messages():
     core = ttl_core()
     publisher, reader = core.peer(), core.peer()
     publisher.sends("a", "no", headers=(("n", "0"),))
@@ -139,7 +139,7 @@ def test_a_feed_that_loses_several_of_one_run_is_cut_off_once():
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
-def test_a_durable_subscription_keeps_what_comes_while_its_client_is_away(core: Core, ack: str):
+def test_a_durable_subscription_keeps_messages_while_its_client_is_away(core: Core, ack: str):
     publisher, first = core.peer(), core.peer(client_id="me")
     first.subscribes("a", ack=ack, headers=DURABLE)
     publisher.sends("a", "seen")

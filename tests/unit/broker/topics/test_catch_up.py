@@ -26,7 +26,7 @@ def core() -> Iterator[Core]:
     core.ends()
 
 
-def test_a_late_subscriber_gets_what_was_parked_then_what_is_new(core: Core):
+def test_a_late_subscriber_gets_the_backlog_before_new_messages(core: Core):
     publisher = core.peer()
     publisher.sends("/t/a", "0", "1", headers=(("foo", "bar"),))
     publisher.is_gone()  # parked messages survive their sender
@@ -104,7 +104,7 @@ def test_a_slow_late_subscriber_gets_parked_and_new_messages_in_order(core: Core
     assert reader.client.catching_up == 0
 
 
-def test_merging_goes_on_rightly_when_what_stood_first_expires_meanwhile(core: Core):
+def test_merging_continues_when_the_first_message_expires_meanwhile(core: Core):
     publisher = core.peer()
     publisher.sends("a.x", "0")
     publisher.sends("a.x", "1")  # expires before it is asked for

@@ -88,7 +88,7 @@ def test_each_destinations_messages_stay_in_order_while_last_values_are_given(ki
     ]
 
 
-def test_a_durable_subscription_is_not_given_what_was_kept_after_it_was_made():
+def test_a_durable_subscription_does_not_get_messages_parked_after_its_creation():
     desk = ClockedDurable()
     reader = desk.actor()
     subscribe(reader, "durable")

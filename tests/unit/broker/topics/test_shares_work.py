@@ -37,7 +37,7 @@ def test_a_scheduled_message_is_given_after_all_selectors_were_evaluated_in_piec
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_refused_work_goes_to_who_wants_it_or_comes_back(wanted: bool) -> None:
+def test_refused_work_goes_to_a_member_that_selects_it_or_returns(wanted: bool) -> None:
     desk = Clocked(book={WORK: DestinationPolicy(max_redeliveries=5)})
     choosy, plain = _members(desk, wanted=wanted)
     sender = desk.actor()
@@ -54,7 +54,7 @@ def test_refused_work_goes_to_who_wants_it_or_comes_back(wanted: bool) -> None:
     assert [each.text for each in plain.reads()] == ["x"] * (not wanted)
 
 
-def test_work_of_a_member_that_leaves_goes_to_who_wants_it(desk: Clocked) -> None:
+def test_work_of_a_leaving_member_goes_to_one_that_selects_it(desk: Clocked) -> None:
     choosy, plain = _members(desk, wanted=False)
     sender = desk.actor()
     for _ in range(10):
@@ -69,7 +69,7 @@ def test_work_of_a_member_that_leaves_goes_to_who_wants_it(desk: Clocked) -> Non
     assert [each.text for each in choosy.messages()] == ["x"] * 5
 
 
-def test_many_questions_about_what_is_left_are_answered_in_pieces() -> None:
+def test_many_queries_for_remaining_messages_are_answered_in_pieces() -> None:
     desk = Clocked()
     sender, asker = desk.actor(), desk.actor()
     for _ in range(100):

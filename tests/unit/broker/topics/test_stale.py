@@ -253,7 +253,7 @@ def test_a_run_over_the_limit_keeps_its_newest():
     assert [body.strip() for body in stale.take_all("*")] == ["6", "7", "8"]
 
 
-def test_drop_oldest_takes_what_expires_first_wherever_it_lies():
+def test_drop_oldest_drops_the_first_to_expire_wherever_it_is():
     stale = Stale("drop-oldest", size=4)
     stale.park("b", "b0", expires=3.0)
     stale.park("a", "a0", expires=1.0)
@@ -291,7 +291,7 @@ def test_drop_oldest_finds_a_victim_after_revivals_have_emptied_destinations():
     assert stale.take_all("*") == ["c0", "c1"]
 
 
-def test_the_budget_of_the_process_is_no_ground_to_drop_what_is_parked():
+def test_the_budget_of_the_process_does_not_drop_parked_messages():
     stale = Stale("drop-oldest", budget=FIRST + run_cost("0"))
     stale.park("a", "0")
     stale.park("b", "1")
@@ -322,7 +322,7 @@ def test_a_full_queue_sweeps_before_it_drops():
     assert stale.queue.statistics.expired == 1
 
 
-def test_the_sweep_throws_away_what_has_expired_and_nothing_else(stale: Stale):
+def test_the_sweep_drops_only_expired_messages(stale: Stale):
     stale.park("a", "0", "1", expires=1.0)
     stale.park("a", "2", expires=2.0)
     stale.park("b", "3", expires=1.5)
@@ -352,7 +352,7 @@ def test_removal_in_between_does_not_confuse_the_sweep(stale: Stale):
     assert stale.take_all("a") == ["2"]
 
 
-def test_a_sweep_costs_what_has_expired_not_what_is_there():
+def test_a_sweep_costs_in_proportion_to_the_expired_messages():
     stale = Stale(size=10**6, checks=False)
     for number in range(3000):
         stale.park(f"a{number}", "x", expires=5.0 if number else 1.0)
