@@ -89,6 +89,7 @@ NOT_RUN = {
     ("operate/spark.md", "export SPARK_CONF_DIR"): SPARK,
     ("operate/spark.md", "SPARK_REMOTE="): SPARK,
     ("operate/spark.md", "python scripts/kill_spark.py"): SPARK,
+    ("operate/spark.md", "python scripts/kill_spark_sink.py"): SPARK,
     ("operate/spark.md", "python scripts/bench_spark.py"): SPARK,
     ("operate/spark.md", "python scripts/diag_demo.py"): SPARK,
     ("inside/benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (

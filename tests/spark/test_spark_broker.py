@@ -79,6 +79,19 @@ class Brokers:
         assert replies[0].command == "RECEIPT"
         link.close()
 
+    def receive(self, port: int, name: str, count: int) -> list[Any]:
+        """Consume ``count`` messages, and check that there are no more."""
+        link = self._link.Link(port)
+        link.send(f"SUBSCRIBE\nid:1\ndestination:{name}\n\n\0")
+        found: list[Any] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(found) < count and time.monotonic() < deadline:
+            found += link.receive()
+        found += link.receive()
+        link.close()
+        assert len(found) == count
+        return found
+
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[Brokers]:
@@ -198,3 +211,34 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
     shown = plan._jdf.queryExecution().toString()
     assert "stomp" in shown
     assert SECRET not in shown
+
+
+def test_a_batch_that_spark_repeats_comes_out_once(
+    spark: "SparkSession", brokers: Brokers, tmp_path: Path
+) -> None:
+    port = brokers.start()
+    url = f"stomp://127.0.0.1:{port}"
+    commits = tmp_path / "checkpoint" / "commits"
+
+    def run() -> None:
+        rows = spark.readStream.format("stomp").option("url", url)
+        rows = rows.option("stream", f"/stream{TOPIC}").load().select("body", "headers")
+        sink = rows.writeStream.format("stomp").option("url", url).option("destination", "/queue/a")
+        sink = sink.option("checkpointLocation", str(commits.parent)).queryName("out")
+        assert sink.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
+
+    brokers.send(port, 30)
+    run()
+    # As if it had been killed before it noted that the batch was sent.
+    (commits / "0").unlink()
+    (commits / ".0.crc").unlink()
+    run()
+    found = brokers.receive(port, "/queue/a", 30)
+    query = json.loads((commits.parent / "metadata").read_text())["id"]
+    assert [reply.headers["x-dedup-id"] for reply in found] == [
+        f"{query}-0-0-{n}" for n in range(30)
+    ]
+    assert {reply.body for reply in found} == {BODY}
+    table = spark.range(3).selectExpr("CAST(id AS STRING) AS body")
+    table.write.format("stomp").options(url=url, destination="/queue/a").mode("append").save()
+    assert sorted(reply.body for reply in brokers.receive(port, "/queue/a", 3)) == ["0", "1", "2"]

@@ -198,7 +198,11 @@ class Connection:
 
     def send(self, command: str, headers: dict[str, str]) -> None:
         """Send one frame without a body."""
-        self._socket.sendall(encoded(command, headers))
+        self.send_bytes(encoded(command, headers))
+
+    def send_bytes(self, frames: bytes) -> None:
+        """Send encoded frames."""
+        self._socket.sendall(frames)
 
     def frames(self) -> Iterator[list[Frame]]:
         """Yield the completed frames of each read.
@@ -218,17 +222,21 @@ class Connection:
         raise StreamAway(f"{self._name} closed the connection")
 
     def messages(self) -> Iterator[list[Frame]]:
-        """Yield the frames of each read, all of which are MESSAGEs.
+        """Yield the MESSAGEs of each read, as ``answers`` does."""
+        return self.answers(b"MESSAGE")
+
+    def answers(self, command: bytes) -> Iterator[list[Frame]]:
+        """Yield the frames of each read, all of which have this command.
 
         Raises:
           StreamError: the broker sent an ERROR that is not temporary.
         """
         for frames in self.frames():
             # An ERROR is the last frame of a connection, so only the last frame is checked.
-            if not frames[-1][0].startswith(b"MESSAGE\n"):
+            if not frames[-1][0].startswith(command + b"\n"):
                 if frames[:-1]:
                     yield frames[:-1]
-                self._expect(b"MESSAGE", frames[-1:])
+                self._expect(command, frames[-1:])
             yield frames
 
     def _expect(self, command: bytes, frames: list[Frame]) -> None:

@@ -106,10 +106,14 @@ def encoded(command: str, headers: dict[str, str]) -> bytes:
     """Encode a frame without a body. Values in CONNECT must not need escaping, which it lacks."""
     lines = [command]
     for name, text in headers.items():
-        if command != "CONNECT":
-            text = text.replace("\\", "\\\\").replace(":", "\\c").replace("\n", "\\n")
-        lines.append(f"{name}:{text}")
+        lines.append(f"{name}:{text if command == 'CONNECT' else escaped(text)}")
     return "\n".join([*lines, "", "\0"]).encode()
+
+
+def escaped(text: str) -> str:
+    """Escape the name or value of a header."""
+    text = text.replace("\\", "\\\\").replace(":", "\\c")
+    return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _length(digits: bytes) -> int:

@@ -23,8 +23,9 @@ from pyspark.sql.types import StructType
 from trio_stomp.spark._client import Bounds, StreamClient
 from trio_stomp.spark._messages import Layout, MessageBuilder, default_schema, layout_of
 from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder
-from trio_stomp.spark._source_options import Position, SourceOptions
+from trio_stomp.spark._source_options import Position, SinkOptions, SourceOptions
 from trio_stomp.spark._tables import RAW, struct
+from trio_stomp.spark._writer import StompStreamWriter, StompWriter
 
 Offset = dict[str, str | int]
 """The position that Spark stores for a query, compared as text, so the order of keys matters.
@@ -74,6 +75,14 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         """Return a reader that also follows new messages."""
         options = SourceOptions.of(self.options)
         return StompStreamReader(options, _layout(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> StompWriter:
+        """Return a writer of a table."""
+        return StompWriter(SinkOptions.of(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StompStreamWriter:
+        """Return a writer of micro-batches."""
+        return StompStreamWriter(SinkOptions.of(self.options), schema, overwrite=overwrite)
 
 
 def _layout(schema: StructType, options: SourceOptions) -> Layout | None:

@@ -33,6 +33,11 @@ SOURCE = CONNECTION | {
     "broker_id": "",
 }
 
+SINK = CONNECTION | {"destination": "", "persistent": "true"}
+
+OF_SPARK = {"checkpointlocation", "queryname"}
+"""Options of Spark's own that it passes on to a sink."""
+
 BODIES = ("binary", "text", "json")
 PREFIX = "/stream/"
 
@@ -112,6 +117,30 @@ class SourceOptions(NamedTuple):
             partitions=int(number_of(values, "partitions", least=1)),
             broker_id=values["broker_id"],
         )
+
+
+class SinkOptions(NamedTuple):
+    """All options of the sink, checked.
+
+    Args:
+      destination: For rows without one; "" = none.
+      is_persistent: Whether the broker is to store the messages.
+    """
+
+    address: StreamAddress
+    destination: str
+    is_persistent: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "SinkOptions":
+        """Parse options, whose names are case-insensitive.
+
+        Raises:
+          StreamError: an option is unknown, or its value is wrong.
+        """
+        ours = {name: text for name, text in options.items() if name.lower() not in OF_SPARK}
+        values = complete(ours, SINK)
+        return cls(address_of(values), values["destination"], flag_of(values, "persistent"))
 
 
 def complete(options: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:

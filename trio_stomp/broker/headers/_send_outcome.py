@@ -29,6 +29,7 @@ class SendOutcome:
       offset: The offset of the last message in its stream.
       job: The number of the last scheduled message, by which it can be removed.
       removed: The number of scheduled messages that were removed.
+      dedup_window: The number of ids that the destination remembers; None = the message has none.
     """
 
     matched: int | None = None
@@ -38,6 +39,7 @@ class SendOutcome:
     offset: int | None = None
     job: int | None = None
     removed: int | None = None
+    dedup_window: int | None = None
     _lines: bytes = field(init=False, default=b"", eq=False, repr=False)
     """The header lines for the last message, cached."""
 
@@ -60,6 +62,7 @@ class SendOutcome:
             offset=other.offset if self.offset is None else self.offset,
             job=other.job if self.job is None else self.job,
             removed=other.removed if self.removed is None else self.removed,
+            dedup_window=other.dedup_window if self.dedup_window is None else self.dedup_window,
         )
 
     def header_lines(self, later: int = 0) -> bytes:
@@ -85,6 +88,8 @@ class SendOutcome:
             lines += b"removed:%d\n" % self.removed
         if self.is_duplicate:
             lines += b"duplicate:true\n"
+        if self.dedup_window is not None:
+            lines += b"dedup-window:%d\n" % self.dedup_window
         if self.stored:
             lines += b"stored:%b\n" % self.stored.encode()
         if self.offset is not None:

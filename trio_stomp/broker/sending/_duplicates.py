@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker.delivery import Destination, SeenId
@@ -37,10 +37,20 @@ class Duplicates:
     """Room has been reserved for the current SEND, as part of a COMMIT."""
     found: int = 0
     """Number of duplicates found."""
+    _windows: dict[int, SendOutcome] = field(factory=dict)
+    """The outcome that reports a window: one for each number in the policies."""
 
     def room_for(self, destination: Destination, name: str) -> int:
         """Return the bytes needed to remember an id, or 0 if the destination remembers none."""
         return id_cost(name) if self.window_of(destination.name) else 0
+
+    def window_outcome(self, destination: Destination) -> SendOutcome:
+        """Return an outcome that reports the number of ids remembered for a destination."""
+        window = self.window_of(destination.name)
+        outcome = self._windows.get(window)
+        if outcome is None:
+            outcome = self._windows[window] = SendOutcome(dedup_window=window)
+        return outcome
 
     def check_room(self, quota: "Quota | None", destination: Destination, name: str) -> None:
         """Check that there is memory for an id: forgetting another early would break a promise.

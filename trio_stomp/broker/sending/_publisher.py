@@ -382,10 +382,11 @@ class Publisher:
         """Send the first of several messages with one id, unless the id is a duplicate."""
         assert options is not None
         name = options.dedup_id
+        window = self.duplicates.window_outcome(destination)
         outcome = self.duplicates.find(client, destination, name)
         if outcome is not None:
             self.duplicates.found += len(bodies)
-            return len(bodies), outcome
+            return len(bodies), outcome | window
         quota = self.quota_of(client)
         self.duplicates.check_room(quota, destination, name)
         log = self.log
@@ -409,7 +410,7 @@ class Publisher:
             is_stored |= bool(self.in_pieces.begun) and survives
             self.duplicates.remember(client, quota, destination, name, is_stored=is_stored)
         self.duplicates.found += len(bodies) - 1
-        return len(bodies), outcome
+        return len(bodies), outcome | window
 
     def send_to(
         self,

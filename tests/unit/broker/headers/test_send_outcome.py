@@ -16,13 +16,15 @@ from trio_stomp.broker.headers import (
     unmatched,
 )
 
-ALL = SendOutcome(0, "so", is_duplicate=True, stored="journal", offset=9, job=5, removed=2)
+ALL = SendOutcome(
+    0, "so", is_duplicate=True, stored="journal", offset=9, job=5, removed=2, dedup_window=8
+)
 
 
 def test_one_place_says_the_order_of_the_lines() -> None:
     assert ALL.header_lines().split() == (
-        b"matched:0 hint:so removed:2 duplicate:true stored:journal x-stream-offset:9"
-        b" scheduledJobId:5"
+        b"matched:0 hint:so removed:2 duplicate:true dedup-window:8 stored:journal"
+        b" x-stream-offset:9 scheduledJobId:5"
     ).split(b" ")
     assert NOTHING.header_lines() == b""
 

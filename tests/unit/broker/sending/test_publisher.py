@@ -202,18 +202,19 @@ def test_a_route_with_a_last_value_is_not_forgotten():
 def test_message_sent_twice_with_one_id_is_accepted_once(header: str):
     core = Core(book={"a": DestinationPolicy(dedup_window=2)})
     publisher, reader = core.peer(), core.peer()
+    window = ("dedup-window", "2")
     reader.subscribes("a")
 
     def send(id: str, *bodies: str) -> Pairs:
         publisher.sends("a", *bodies, headers=((header, id),), receipts=[(len(bodies), b"r")])
         return evidence(publisher)
 
-    assert send("1", "one", "again in the same run") == (("matched", "1"),)
-    assert send("1", "again", "and again") == (("duplicate", "true"),)
-    assert send("2", "two") == (("matched", "1"),)
+    assert send("1", "one", "again in the same run") == (("matched", "1"), window)
+    assert send("1", "again", "and again") == (("duplicate", "true"), window)
+    assert send("2", "two") == (("matched", "1"), window)
     assert core.broker.publisher.duplicates.found == 3
-    assert send("3", "three") == (("matched", "1"),)
-    assert send("1", "forgotten") == (("matched", "1"),)  # the window holds two
+    assert send("3", "three") == (("matched", "1"), window)
+    assert send("1", "forgotten") == (("matched", "1"), window)  # the window holds two
     assert reader.bodies() == ["one", "two", "three", "forgotten"]
     core.ends()
 
@@ -223,7 +224,8 @@ def test_without_a_window_nothing_is_a_duplicate():
     peer = core.peer()
     peer.subscribes("a")
     peer.sends("a", "x", headers=(("x-dedup-id", "1"),))
-    peer.sends("a", "y", headers=(("x-dedup-id", "1"),))
+    peer.sends("a", "y", headers=(("x-dedup-id", "1"),), receipts=ASKED)
+    assert evidence(peer) == (("matched", "1"), ("dedup-window", "0"))
     assert peer.bodies() == ["x", "y"]
 
 
@@ -235,7 +237,7 @@ def test_an_id_whose_message_was_refused_may_be_sent_again():
     assert publisher.error().get("code") == "queue-full"
     reader.subscribes("/queue/q")
     again.sends("/queue/q", "1", headers=(("x-dedup-id", "1"),), receipts=ASKED)
-    assert evidence(again) == (("stored", "memory"),)
+    assert evidence(again) == (("dedup-window", "10000"), ("stored", "memory"))
     assert reader.bodies() == ["0", "1"]
     core.ends()
 
@@ -249,7 +251,7 @@ def test_an_id_whose_message_waits_for_room_is_no_duplicate_of_itself():
     assert publisher.frames("RECEIPT") == []
     reader.subscribes("/queue/q")
     assert not publisher.outbox.is_paused
-    assert evidence(publisher) == (("stored", "memory"),)
+    assert evidence(publisher) == (("dedup-window", "10000"), ("stored", "memory"))
     assert reader.bodies() == ["0", "1"]
     core.ends()
 
