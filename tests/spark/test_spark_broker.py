@@ -221,8 +221,8 @@ def test_a_batch_that_spark_repeats_comes_out_once(
     commits = tmp_path / "checkpoint" / "commits"
 
     def run() -> None:
-        rows = spark.readStream.format("stomp").option("url", url)
-        rows = rows.option("stream", f"/stream{TOPIC}").load().select("body", "headers")
+        reader = spark.readStream.format("stomp").option("url", url)
+        rows = reader.option("stream", f"/stream{TOPIC}").load().select("body", "headers")
         sink = rows.writeStream.format("stomp").option("url", url).option("destination", "/queue/a")
         sink = sink.option("checkpointLocation", str(commits.parent)).queryName("out")
         assert sink.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)

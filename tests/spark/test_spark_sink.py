@@ -91,6 +91,7 @@ def received(port: int, name: str, count: int) -> list[Reply]:
 
 
 def test_a_message_with_its_headers_and_bytes(port: int) -> None:
+    headers: list[tuple[str, str | None]]
     headers = [("na:me", "x\ny:\r"), ("destination", "/queue/elsewhere"), ("receipt", "r")]
     headers += [("x-dedup-id", "theirs"), ("x-stream-offset", "5"), ("empty", None)]
     rows: Rows = {
