@@ -69,7 +69,7 @@ ROOMS = {
     ),
     "nats": ("codec", ""),
     "web": ("", "management.requests", "management"),
-    "spark": ("", "reporting"),
+    "spark": ("", "format", "reporting"),
 }
 
 # A client of the broker, for other processes: of the floors it imports only the lowest, and no

@@ -31,7 +31,7 @@ from pyspark.sql.types import (  # noqa: E402
 
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamError  # noqa: E402
 from trio_stomp.spark._client import Connection  # noqa: E402
-from trio_stomp.spark._messages import json_rows  # noqa: E402
+from trio_stomp.spark.format._messages import json_rows  # noqa: E402
 
 STREAM = "/stream/topic/a"
 POLICY = '["/topic/a:b"]\nstream = true\n'

@@ -28,7 +28,7 @@ from pyspark.sql.types import (  # noqa: E402
 )
 
 from trio_stomp.spark import StompDataSource, StreamAway, StreamError  # noqa: E402
-from trio_stomp.spark._writer import Commit, StompStreamWriter, StompWriter  # noqa: E402
+from trio_stomp.spark.format._writer import Commit, StompStreamWriter, StompWriter  # noqa: E402
 
 Q = "/queue/q"
 POLICY = '["/queue/small"]\ndedup_window = 3\n["/queue/none"]\ndedup_window = 0\n'

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from trio_stomp.spark._session import check_installed as check_installed
     from trio_stomp.spark._session import open_session as open_session
     from trio_stomp.spark._sink import RawSink as RawSink
-    from trio_stomp.spark._source import StompDataSource as StompDataSource
     from trio_stomp.spark._tables import open_tables as open_tables
+    from trio_stomp.spark.format import StompDataSource as StompDataSource
     from trio_stomp.spark.reporting import report as report
 else:
     # The modules of the names, which are imported on first use: reading a stream without Spark must
@@ -55,7 +55,7 @@ else:
         "check_installed": "_session",
         "open_session": "_session",
         "RawSink": "_sink",
-        "StompDataSource": "_source",
+        "StompDataSource": "format",
         "open_tables": "_tables",
     }
 

@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import StreamError
 from trio_stomp.spark._frames import escaped
-from trio_stomp.spark._publish import Outgoing, Publisher
-from trio_stomp.spark._source_options import SinkOptions
+from trio_stomp.spark.format._format_options import SinkOptions
+from trio_stomp.spark.format._publish import Outgoing, Publisher
 
 logger = logging.getLogger("trio_stomp.spark")
 
