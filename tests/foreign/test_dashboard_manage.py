@@ -350,12 +350,11 @@ def test_the_client_of_the_page_keeps_last_values_watches_wildcards_and_asks(pag
     send("/queue/asked", "two apples", "reply-to:/queue/answers")
     shows(page, "#received", "two apples")
     shows(page, "#wire", "reply-to:/queue/answers")
-    page.go("schedules")
-    page.js(
-        "document.getElementById('schedules-what').value = 'last-values';"
-        "document.getElementById('schedules-what').dispatchEvent(new Event('change'))"
-    )
-    shows(page, "#schedules-table", "/topic/prices/tea")
+    page.go("last-values")
+    in_row(page, "last-values", "/topic/prices/tea", "button")
+    confirm(page)
+    shows(page, "#last-values-result", "/topic/prices/tea has no last value now.")
+    shows(page, "#last-values-table", "No topic has a last value")
 
 
 @pytest.mark.full

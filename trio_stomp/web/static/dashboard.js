@@ -11,6 +11,7 @@ import { Destinations } from "./views/destinations.js";
 import { Durables } from "./views/durables.js";
 import { Events } from "./views/events.js";
 import { Explain } from "./views/explain.js";
+import { LastValues } from "./views/last_values.js";
 import { Latency } from "./views/latency.js";
 import { Overview } from "./views/overview.js";
 import { QueuePage } from "./views/queue.js";
@@ -50,6 +51,7 @@ const views = {
   streams: new Streams(context),
   stream: new StreamPage(context),
   schedules: new Schedules(context),
+  "last-values": new LastValues(context),
   latency: new Latency(context),
   events: new Events(context),
   explain: new Explain(context),

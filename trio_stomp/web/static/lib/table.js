@@ -29,23 +29,16 @@ export const links = (name, text, link, more = {}) => ({
   },
 });
 
-/** A column of buttons: {label, act(item), isShown(item), isDangerous}. */
-export const buttons = (key, ...all) => ({
+/** A column with a button for an operation on the row's item. */
+export const operation = (label, key, act) => ({
   name: "Actions",
   isHidden: true,
   node: (item, cell) => {
     cell.item = item;
-    if (cell.firstChild === null) {
-      const made = all.map(({ label, act }) => {
-        const onclick = () => act(cell.item);
-        const name = `${label} ${key(item)}`;
-        return el("button", { type: "button", class: "small", "aria-label": name, onclick }, label);
-      });
-      cell.append(el("div", { class: "actions" }, ...made));
-    }
-    all.forEach(({ isShown }, place) => {
-      if (isShown) show(cell.firstChild.children[place], isShown(item));
-    });
+    if (cell.firstChild !== null) return;
+    const attributes = { type: "button", class: "small", onclick: () => act(cell.item) };
+    const button = el("button", { ...attributes, "aria-label": `${label} ${key(item)}` }, label);
+    cell.append(el("div", { class: "actions" }, button));
   },
 });
 

@@ -1,5 +1,11 @@
 // Views that load their data periodically while they are shown.
 
+import { Outcome } from "./dialogs.js";
+import { byId, say } from "./dom.js";
+import { count } from "./format.js";
+import { Loader } from "./loader.js";
+import { ROWS_SHOWN, Table } from "./table.js";
+
 export class View {
   // Subclasses have a `loader`, an `outcome`, and `clear()`, which removes what is shown.
 
@@ -48,4 +54,38 @@ export class Page extends View {
 
   /** Prepare to show another thing, before its data is loaded. */
   begin() {}
+}
+
+/** A list of the management interface: a filter, the number of things, and a table of the first. */
+export class ListView extends View {
+  /** `name` is the id of the view; `items(answer)` returns the rows; `table` describes the table. */
+  constructor({ api, name, items, table }) {
+    super();
+    Object.assign(this, { api, items });
+    this.filter = byId(`${name}-filter`);
+    this.count = byId(`${name}-count`);
+    this.outcome = new Outcome(byId(`${name}-result`));
+    this.table = new Table(byId(`${name}-table`), { onSort: () => this.loader.now(), ...table });
+    this.loader = new Loader({
+      load: () =>
+        api.get(name, { ...this.parameters(), name: this.filter.value.trim(), limit: ROWS_SHOWN }),
+      onAnswer: (answer) => this.take(answer),
+      outcome: this.outcome,
+    });
+    this.filter.addEventListener("input", () => this.loader.now());
+  }
+
+  /** The parameters of the request, beside the filter. */
+  parameters() {
+    return {};
+  }
+
+  take(answer) {
+    say(this.count, count(answer.total));
+    this.table.update(this.items(answer), answer.total);
+  }
+
+  clear() {
+    this.table.update([]);
+  }
 }

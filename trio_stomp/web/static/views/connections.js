@@ -1,11 +1,9 @@
 // Open connections, and recently ended ones.
 
-import { byId, matches, say } from "../lib/dom.js";
-import { Outcome } from "../lib/dialogs.js";
+import { byId, matches } from "../lib/dom.js";
 import * as format from "../lib/format.js";
-import { Loader } from "../lib/loader.js";
-import { ROWS_SHOWN, Table, number, words } from "../lib/table.js";
-import { View } from "../lib/view.js";
+import { Table, number, words } from "../lib/table.js";
+import { ListView } from "../lib/view.js";
 import { sessions } from "./links.js";
 
 const COLUMNS = (ownSession, rates) => [
@@ -31,49 +29,28 @@ const COLUMNS = (ownSession, rates) => [
   }),
 ];
 
-export class Connections extends View {
+export class Connections extends ListView {
   constructor({ model, api, ownSession, redraw }) {
-    super();
-    Object.assign(this, { model, api });
-    this.filter = byId("connections-filter");
-    this.state = byId("connections-state");
-    this.outcome = new Outcome(byId("connections-result"));
     const rates = ({ session_id: session }) =>
       model.connections.things.get(session)?.rates ?? { in: 0, out: 0 };
-    this.table = new Table(byId("connections-table"), {
+    const table = {
       label: "Open connections",
       key: (item) => item.session_id,
       sort: "Out /s",
       isDescending: true,
       empty: "No connection matches.",
       columns: COLUMNS(ownSession, rates),
-      onSort: () => this.loader.now(),
-    });
-    this.loader = new Loader({
-      load: () =>
-        api.get("connections", {
-          sort: this.table.order,
-          state: this.state.value,
-          name: this.filter.value.trim(),
-          limit: ROWS_SHOWN,
-        }),
-      onAnswer: ({ connections, total }) => {
-        say(byId("connections-count"), format.count(total));
-        this.table.update(connections, total);
-      },
-      outcome: this.outcome,
-    });
-    for (const input of [this.filter, this.state]) {
-      input.addEventListener("input", () => {
-        this.loader.now();
-        redraw();
-      });
-    }
+    };
+    super({ api, name: "connections", items: ({ connections }) => connections, table });
+    this.model = model;
+    this.state = byId("connections-state");
+    this.state.addEventListener("input", () => this.loader.now());
+    this.filter.addEventListener("input", redraw);
     this.ended = endedTable();
   }
 
-  clear() {
-    this.table.update([]);
+  parameters() {
+    return { sort: this.table.order, state: this.state.value };
   }
 
   draw() {

@@ -3,22 +3,17 @@
 import { ask } from "../lib/dialogs.js";
 import { el } from "../lib/dom.js";
 import * as format from "../lib/format.js";
-import { button, card } from "../lib/parts.js";
+import { button } from "../lib/parts.js";
 
 /** Limit of the length of the names of new queues in a text. */
 const MAX_NAMES = 500;
 const TYPES = { toml: "application/toml", json: "application/json" };
 
-/** The card with its two buttons. `outcome` shows the results. */
-export function definitionsCard({ api, outcome }) {
+/** The buttons, and the hidden field of the file. `outcome` shows the results. */
+export function definitionsButtons({ api, outcome }) {
   const file = el("input", { type: "file", accept: ".json,.toml", hidden: true, "aria-label": "File" });
   file.onchange = () => restore(api, outcome, file);
-  const buttons = [
-    button("Export", () => save(api, outcome)),
-    button("Import …", () => file.click()),
-  ];
-  const note = "Created queues, policies and durable subscriptions. An import creates queues, and compares the rest.";
-  return card("Definitions", [...buttons, file], el("p", { class: "note" }, note));
+  return [file, button("Export", () => save(api, outcome)), button("Import …", () => file.click())];
 }
 
 function save(api, outcome) {

@@ -1,25 +1,16 @@
 // Durable subscriptions, connected or not.
 
-import { byId, say } from "../lib/dom.js";
-import { Outcome, ask } from "../lib/dialogs.js";
+import { ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
-import { Loader } from "../lib/loader.js";
-import { ROWS_SHOWN, Table, buttons, number, words } from "../lib/table.js";
-import { View } from "../lib/view.js";
+import { number, operation, words } from "../lib/table.js";
+import { ListView } from "../lib/view.js";
 import { placed, sessions } from "./links.js";
 
-const keyOf = ({ name, client_id: client, owner, destination }) =>
-  [name, client, owner, destination].join(" ");
-
-export class Durables extends View {
+export class Durables extends ListView {
   constructor({ api }) {
-    super();
-    this.api = api;
-    this.filter = byId("durables-filter");
-    this.outcome = new Outcome(byId("durables-result"));
-    this.table = new Table(byId("durables-table"), {
+    const table = {
       label: "Durable subscriptions",
-      key: keyOf,
+      key: ({ name, client_id: client, owner, destination }) => [name, client, owner, destination].join(" "),
       sort: "Waiting",
       isDescending: true,
       empty: "No durable subscription matches.",
@@ -32,22 +23,10 @@ export class Durables extends View {
         sessions("Session", (item) => item.session_id),
         number("Waiting", (item) => item.waiting, format.brief, { mark: () => "strong" }),
         number("Unacked", (item) => item.unacked, format.brief),
-        buttons((item) => item.name, { label: "End …", act: (item) => this.#end(item) }),
+        operation("End …", (item) => item.name, (item) => this.#end(item)),
       ],
-    });
-    this.loader = new Loader({
-      load: () => api.get("durables", { name: this.filter.value.trim(), limit: ROWS_SHOWN }),
-      onAnswer: ({ durables, total }) => {
-        say(byId("durables-count"), format.count(total));
-        this.table.update(durables, total);
-      },
-      outcome: this.outcome,
-    });
-    this.filter.addEventListener("input", () => this.loader.now());
-  }
-
-  clear() {
-    this.table.update([]);
+    };
+    super({ api, name: "durables", items: ({ durables }) => durables, table });
   }
 
   async #end({ name, client_id, owner, destination, waiting }) {

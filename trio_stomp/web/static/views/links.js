@@ -19,6 +19,9 @@ export function placeLink(name, session = "") {
   return explained(name, session ? { destination: name, session } : { destination: name });
 }
 
+/** The name of the user of a scheduled message or a last value. */
+export const ownerText = ({ user }) => user ?? "unknown";
+
 /** A column of destinations. */
 export const placed = (name) =>
   links(

@@ -43,15 +43,15 @@ export class Messages {
       this.look();
     };
     this.form.onreset = () => setTimeout(() => this.look());
+    this.retryButton = button("Retry …", () => this.#retry());
+    this.taking = [this.retryButton, button("Move …", () => this.#move()), button("Drop …", () => this.#drop())];
     this.more = button("Show more", () => this.#load(this.#messages.length));
     this.actions = el(
       "div",
       { class: "row left", role: "group", "aria-label": "Selected messages" },
       button("Select all shown", () => this.#selectAll()),
       (this.whole = button("Select all that match", () => this.#selectWhole(!this.#isWhole))),
-      (this.retryButton = button("Retry …", () => this.#retry())),
-      button("Move …", () => this.#move()),
-      button("Drop …", () => this.#drop()),
+      ...this.taking,
     );
     this.card = card(
       "Messages",
@@ -63,6 +63,11 @@ export class Messages {
       this.note,
       this.more,
     );
+  }
+
+  /** The buttons with the rights that they require. */
+  needs() {
+    return this.taking.map((each) => ({ button: each, right: "receive", at: this.queue }));
   }
 
   /** Show the messages of a queue. */

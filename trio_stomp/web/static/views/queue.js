@@ -5,6 +5,7 @@ import { byId, el, facts, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { LineCard, Tile, card, pageHead } from "../lib/parts.js";
+import { Rights } from "../lib/rights.js";
 import { Table, number, words } from "../lib/table.js";
 import { Page } from "../lib/view.js";
 import { Trail } from "../model/trail.js";
@@ -48,6 +49,7 @@ export class QueuePage extends Page {
     Object.assign(this, { model, redraw, context: { model, api } });
     this.outcome = new Outcome(el("p"));
     this.messages = new Messages({ api, model, onChange: () => this.loader.now() });
+    this.rights = new Rights(api);
     this.sending = new SendForm({ api, onSent: () => this.#lookAgain() });
     this.loader = new Loader({
       load: () => api.get("queue", { queue: this.name }),
@@ -125,7 +127,9 @@ export class QueuePage extends Page {
 
   visit(search) {
     super.visit(search);
-    if (this.name !== "") this.messages.look();
+    if (this.name === "") return;
+    this.messages.look();
+    this.rights.apply([this.actions, this.messages, this.sending].flatMap((each) => each.needs()));
   }
 
   clear() {

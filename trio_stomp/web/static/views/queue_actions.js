@@ -4,6 +4,7 @@ import { ask } from "../lib/dialogs.js";
 import { say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { button } from "../lib/parts.js";
+import { BROKER } from "../lib/rights.js";
 import { offers } from "./messages.js";
 
 export class QueueActions {
@@ -14,13 +15,18 @@ export class QueueActions {
     Object.assign(this, { api, model, outcome, onDone });
     this.name = "";
     this.pause = button("Pause", () => this.#pause());
-    this.buttons = [
-      this.pause,
-      button("Move all …", () => this.#move()),
-      button("Redeliver …", () => this.#redeliver()),
-      button("Purge …", () => this.#purge()),
-      button("Delete …", () => this.#delete()),
-    ];
+    this.move = button("Move all …", () => this.#move());
+    this.redeliver = button("Redeliver …", () => this.#redeliver());
+    this.purge = button("Purge …", () => this.#purge());
+    this.remove = button("Delete …", () => this.#delete());
+    this.buttons = [this.pause, this.move, this.redeliver, this.purge, this.remove];
+  }
+
+  /** The buttons with the rights that they require. */
+  needs() {
+    const atQueue = [this.move, this.purge].map((each) => ({ button: each, right: "receive", at: this.name }));
+    const ofBroker = [this.pause, this.redeliver, this.remove];
+    return [...atQueue, ...ofBroker.map((each) => ({ button: each, right: "admin", at: BROKER }))];
   }
 
   /** Choose the queue to operate on. */

@@ -1,11 +1,10 @@
 // The list of queues; each leads to its page.
 
 import { byId, el, say } from "../lib/dom.js";
-import { Outcome, ask } from "../lib/dialogs.js";
+import { ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
-import { Loader } from "../lib/loader.js";
-import { ROWS_SHOWN, Table, links, number } from "../lib/table.js";
-import { View } from "../lib/view.js";
+import { links, number } from "../lib/table.js";
+import { ListView } from "../lib/view.js";
 import { queueLink } from "./links.js";
 
 const COLUMNS = [
@@ -38,57 +37,38 @@ function nameOf({ destination, paused }) {
   return el("span", {}, link, " ", el("span", { class: "badge warn" }, "paused"));
 }
 
-export class Queues extends View {
+export class Queues extends ListView {
   constructor({ model, api }) {
-    super();
-    Object.assign(this, { model, api });
-    this.filter = byId("queues-filter");
-    this.state = byId("queues-state");
-    this.outcome = new Outcome(byId("queues-result"));
-    this.table = new Table(byId("queues-table"), {
+    const table = {
       label: "Queues",
       key: (item) => item.destination,
       sort: "Waiting",
       isDescending: true,
       empty: "No queue matches. A queue exists from its first use.",
       columns: COLUMNS,
-      onSort: () => this.loader.now(),
-    });
-    this.loader = new Loader({
-      load: () =>
-        api.get("queues", {
-          // Parked messages have only one order.
-          sort: this.state.value === "parked" ? "" : this.table.order,
-          state: this.state.value,
-          name: this.filter.value.trim(),
-          limit: ROWS_SHOWN,
-        }),
-      onAnswer: (answer) => this.#show(answer),
-      outcome: this.outcome,
-    });
-    for (const input of [this.filter, this.state]) {
-      input.addEventListener("input", () => this.loader.now());
-    }
+    };
+    super({ api, name: "queues", items: ({ queues }) => queues.map((each) => this.#row(each)), table });
+    this.model = model;
+    this.state = byId("queues-state");
+    this.state.addEventListener("input", () => this.loader.now());
     byId("queues-create").addEventListener("click", () => this.#create());
   }
 
-  clear() {
-    this.table.update([]);
+  parameters() {
+    const state = this.state.value;
+    // Parked messages have only one order.
+    return { sort: state === "parked" ? "" : this.table.order, state };
   }
 
-  #show({ queues, total, input }) {
-    say(byId("queues-count"), format.count(total));
-    this.table.update(
-      queues.map((each) => ({ ...each, ...this.#flow(each.destination), waiting: each.input_depth + each.stale_depth })),
-      total,
-    );
-    say(byId("input-queue"), `The broker's own input queue holds ${format.count(input.input_depth)} frames.`);
+  take(answer) {
+    super.take(answer);
+    say(byId("input-queue"), `The broker's own input queue holds ${format.count(answer.input.input_depth)} frames.`);
   }
 
-  /** The rates of a queue from DIAG. */
-  #flow(name) {
-    const known = this.model.destinations.things.get(name);
-    return { in: known?.rates.in ?? 0, out: known?.rates.out ?? 0 };
+  /** A queue with its rates from DIAG. */
+  #row(queue) {
+    const { in: taken = 0, out = 0 } = this.model.destinations.things.get(queue.destination)?.rates ?? {};
+    return { ...queue, in: taken, out, waiting: queue.input_depth + queue.stale_depth };
   }
 
   async #create() {

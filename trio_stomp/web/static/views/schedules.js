@@ -1,67 +1,55 @@
-// Scheduled messages and last values, with their users, and the largest users of shared resources.
+// Scheduled messages with their users, and the largest users of shared resources.
 
 import { byId, matches, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
-import { answerOf } from "../lib/question.js";
-import { Table, buttons, number, words } from "../lib/table.js";
+import { Table, number, operation, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
-import { placed } from "./links.js";
+import { ownerText, placed } from "./links.js";
 
 /** Limit of items in a list. */
 const LISTED = 1000;
 
-/** The name of an item's user. */
-export const owner = ({ user }) => user ?? "unknown";
-
 /** The time of the next SEND, in UTC. */
-export function due({ due_ms: at }) {
-  return at === undefined ? "" : `${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC`;
-}
+export const due = ({ due_ms: at }) =>
+  `${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
 export class Schedules extends View {
   #items = [];
   #total = 0;
 
-  constructor({ api, credentials }) {
+  constructor({ api }) {
     super();
-    Object.assign(this, { api, credentials });
-    this.what = byId("schedules-what");
-    this.what.addEventListener("change", () => this.loader.now());
+    this.api = api;
     this.filter = byId("schedules-filter");
     this.outcome = new Outcome(byId("schedules-result"));
     this.filter.addEventListener("input", () => this.draw());
     byId("schedules-again").addEventListener("click", () => this.visit());
     this.table = new Table(byId("schedules-table"), {
       label: "Scheduled messages",
-      key: (item) => item.id ?? item.destination,
+      key: (item) => item.id,
       sort: "Due",
       empty: "No message matches.",
       columns: [
-        words("Id", ({ id = "" }) => id),
-        words("User", owner, { title: ({ user }) => (user === null ? "an older broker stored it" : "") }),
+        words("Id", (item) => item.id),
+        words("User", ownerText, { title: ({ user }) => (user === null ? "an older broker stored it" : "") }),
         placed("Destination"),
-        number("Messages", ({ messages = 1 }) => messages, format.brief),
+        number("Messages", (item) => item.messages, format.brief),
         number("Size", (item) => item.bytes, format.bytes),
         words("Due", due),
-        number("Sent", ({ sent = 0 }) => sent, format.brief),
-        words("Repeats", ({ repeats = false }) => (repeats ? "yes" : "no")),
+        number("Sent", (item) => item.sent, format.brief),
+        words("Repeats", ({ repeats }) => (repeats ? "yes" : "no")),
         words("Kept", ({ stored }) => (stored ? "stored" : "in memory")),
-        buttons(
-          ({ id, destination }) => id ?? destination,
-          { label: "Cancel …", isShown: ({ id }) => id !== undefined, act: (item) => this.#cancel(item) },
-        ),
+        operation("Cancel …", (item) => item.id, (item) => this.#cancel(item)),
       ],
     });
     this.quotas = new Table(byId("quotas-table"), QUOTAS);
     this.loader = new Loader({
       load: async () => {
-        const [list, { quotas, quota_refusals_total: refused }] = await Promise.all([
-          this.what.value === "schedules" ? this.#schedules() : this.#lastValues(),
-          api.get("overview"),
-        ]);
-        return { ...list, quotas, refused };
+        const asked = [api.get("schedules", { limit: LISTED }), api.get("overview")];
+        const [{ schedules: items, total }, { quotas, quota_refusals_total: refused }] = await Promise.all(asked);
+        return { items, total, quotas, refused };
       },
       onAnswer: ({ items, total, quotas, refused }) => {
         this.#items = items;
@@ -72,23 +60,6 @@ export class Schedules extends View {
       },
       outcome: this.outcome,
     });
-  }
-
-  async #schedules() {
-    const { schedules: items, total } = await this.api.get("schedules", { limit: LISTED });
-    return { items, total };
-  }
-
-  /** Request the last values in pages, over STOMP. */
-  async #lastValues() {
-    const items = [];
-    const question = { what: "last-values" };
-    do {
-      const { left, next } = await answerOf(this.credentials(), "DIAG/left", question);
-      items.push(...left);
-      question.after = next;
-    } while (question.after !== undefined && items.length < LISTED);
-    return { items, total: items.length };
   }
 
   /** Do nothing: the list is loaded on request only. */
@@ -103,14 +74,14 @@ export class Schedules extends View {
   draw() {
     const wanted = this.filter.value;
     say(byId("schedules-count"), format.count(this.#total));
-    this.table.update(this.#items.filter((each) => matches(wanted, owner(each), each.destination)));
+    this.table.update(this.#items.filter((each) => matches(wanted, ownerText(each), each.destination)));
   }
 
   async #cancel(item) {
     const { id, messages, destination } = item;
     const isSure = await ask({
       title: `Cancel ${format.some(messages, "message")}?`,
-      text: `What ${owner(item)} has scheduled for ${destination} is deleted permanently, and will not be sent.`,
+      text: `What ${ownerText(item)} has scheduled for ${destination} is deleted permanently, and will not be sent.`,
       yes: "Cancel it",
       isDangerous: true,
     });

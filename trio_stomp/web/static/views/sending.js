@@ -17,7 +17,7 @@ export class SendForm {
       {},
       el("label", {}, "Headers, one a line ", this.headers),
       el("label", {}, "Body ", this.body),
-      el("button", { type: "submit", class: "main" }, "Send"),
+      (this.button = el("button", { type: "submit", class: "main" }, "Send")),
     );
     form.onsubmit = (event) => {
       event.preventDefault();
@@ -25,6 +25,11 @@ export class SendForm {
     };
     this.card = card("Send", [], form, this.outcome.line);
     this.card.classList.add("send");
+  }
+
+  /** The button with the right that it requires. */
+  needs() {
+    return [{ button: this.button, right: "send", at: this.destination }];
   }
 
   /** Choose the destination. */

@@ -5,6 +5,7 @@ import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { LineCard, button, card, kindClass, pageHead } from "../lib/parts.js";
+import { BROKER, Rights } from "../lib/rights.js";
 import { Table, number, words } from "../lib/table.js";
 import { Page } from "../lib/view.js";
 import { Trail } from "../model/trail.js";
@@ -38,7 +39,9 @@ export class SessionPage extends Page {
     super("session");
     Object.assign(this, { model, api, redraw });
     this.outcome = new Outcome(el("p"));
-    this.head = pageHead("Connections", button("Close …", () => this.#close()));
+    this.rights = new Rights(api);
+    this.close = button("Close …", () => this.#close());
+    this.head = pageHead("Connections", this.close);
     this.figures = el("dl", { class: "facts" });
     const chart = (title, unit, write, fields) =>
       new LineCard({
@@ -88,6 +91,11 @@ export class SessionPage extends Page {
       el("h2", {}, "Events"),
       events,
     );
+  }
+
+  visit(search) {
+    super.visit(search);
+    this.rights.apply([{ button: this.close, right: "admin", at: BROKER }]);
   }
 
   begin(session) {

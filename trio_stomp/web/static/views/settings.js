@@ -6,14 +6,18 @@ import { problem } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { button, card } from "../lib/parts.js";
+import { BROKER, Rights } from "../lib/rights.js";
 import { Table, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
-import { definitionsCard } from "./definitions.js";
+import { definitionsButtons } from "./definitions.js";
 
 /** The names of the sources of access rules. */
 const SOURCES = { none: "none", "built-in": "the built-in ones", own: "those of the broker's file" };
 /** Limit of items in a list. */
 const LISTED = 1000;
+
+const DEFINITIONS =
+  "Created queues, policies and durable subscriptions. An import creates queues, and compares the rest.";
 
 const SETTINGS = {
   label: "Settings",
@@ -75,7 +79,12 @@ export class Settings extends View {
     this.filter.addEventListener("input", () => this.draw());
     this.who = el("dl", { class: "facts" });
     const place = byId("settings");
-    place.append(card("You", [button("Read the settings again …", () => this.#reload())], this.who), definitionsCard({ api, outcome: this.outcome }));
+    const again = button("Read the settings again …", () => this.#reload());
+    const definitions = definitionsButtons({ api, outcome: this.outcome });
+    this.rights = new Rights(api);
+    this.needs = [again, ...definitions].map((each) => ({ button: each, right: "admin", at: BROKER }));
+    const note = el("p", { class: "note" }, DEFINITIONS);
+    place.append(card("You", [again], this.who), card("Definitions", definitions, note));
     const table = (title, options) => {
       const at = el("div", { class: "card flush" });
       const note = el("p", { class: "note" });
@@ -94,6 +103,11 @@ export class Settings extends View {
       },
       outcome: this.outcome,
     });
+  }
+
+  visit() {
+    super.visit();
+    this.rights.apply(this.needs);
   }
 
   /** Do nothing: settings rarely change. */

@@ -5,6 +5,7 @@ import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { button, card, pageHead } from "../lib/parts.js";
+import { BROKER, Rights } from "../lib/rights.js";
 import { Page } from "../lib/view.js";
 import { bodyText, headersOf } from "./messages.js";
 
@@ -21,7 +22,9 @@ export class StreamPage extends Page {
   constructor({ api }) {
     super("name");
     this.api = api;
-    this.head = pageHead("Streams", button("Trim before these …", () => this.#trim()));
+    this.rights = new Rights(api);
+    this.trim = button("Trim before these …", () => this.#trim());
+    this.head = pageHead("Streams", this.trim);
     this.outcome = new Outcome(el("p"));
     this.figures = el("dl", { class: "facts" });
     this.slider = el("input", { type: "range", min: 0, max: STEPS, value: STEPS, "aria-label": "Time" });
@@ -52,6 +55,11 @@ export class StreamPage extends Page {
         this.list,
       ),
     );
+  }
+
+  visit(search) {
+    super.visit(search);
+    this.rights.apply([{ button: this.trim, right: "admin", at: BROKER }]);
   }
 
   begin(name) {

@@ -1,20 +1,15 @@
 // Streams; each leads to its page.
 
-import { addressOf, byId, el, say } from "../lib/dom.js";
-import { Outcome } from "../lib/dialogs.js";
+import { addressOf, el } from "../lib/dom.js";
 import * as format from "../lib/format.js";
-import { Loader } from "../lib/loader.js";
-import { ROWS_SHOWN, Table, links, number, words } from "../lib/table.js";
-import { View } from "../lib/view.js";
+import { links, number, words } from "../lib/table.js";
+import { ListView } from "../lib/view.js";
 
 const streamLink = ({ stream }) => el("a", { href: addressOf("stream", { name: stream }) }, stream);
 
-export class Streams extends View {
+export class Streams extends ListView {
   constructor({ api }) {
-    super();
-    this.filter = byId("streams-filter");
-    this.outcome = new Outcome(byId("streams-result"));
-    this.table = new Table(byId("streams-table"), {
+    const table = {
       label: "Streams",
       key: (item) => item.stream,
       sort: "Messages",
@@ -31,19 +26,7 @@ export class Streams extends View {
         words("Newest", (item) => (item.newest_ms > 0 ? format.moment(item.newest_ms, Date.now()) : "–")),
         words("Kept", ({ stored }) => (stored ? "on disk" : "in memory")),
       ],
-    });
-    this.loader = new Loader({
-      load: () => api.get("streams", { name: this.filter.value.trim(), limit: ROWS_SHOWN }),
-      onAnswer: ({ streams, total }) => {
-        say(byId("streams-count"), format.count(total));
-        this.table.update(streams, total);
-      },
-      outcome: this.outcome,
-    });
-    this.filter.addEventListener("input", () => this.loader.now());
-  }
-
-  clear() {
-    this.table.update([]);
+    };
+    super({ api, name: "streams", items: ({ streams }) => streams, table });
   }
 }
