@@ -140,7 +140,7 @@ def test_two_thousand_queues_and_five_thousand_connections(chromium: Chromium) -
             ("durables", "#durables-table", "No durable"),
             ("streams", "#streams-table", "/stream/DIAG"),
             ("stream?name=/stream/DIAG", "#stream .messages", "DIAG/"),
-            ("schedules", "#schedules-table", "No messages"),
+            ("schedules", "#schedules-table", "No message matches"),
             ("settings", "#settings", "max_connections"),
             ("latency", "#latency-figures", "latency"),
             ("events", "#events-table", "connect"),
