@@ -191,7 +191,7 @@ def queue(name: str, depth: int) -> str:
         f'{{"destination":"{name}","subscription_id":null,"input_depth":{depth},"stale_depth":0,'
         f'"ack_depth":{depth},"input_bytes":0,"capacity":1000,"oldest_input_age_s":0.1,'
         '"oldest_unacked_age_s":0.2,"prefetch":100,"redelivered_total":0,"expired_total":0,'
-        '"dropped_total":0,"nacked_total":0}'
+        '"dropped_total":0,"nacked_total":0,"enqueued_total":0,"acked_total":0}'
     )
 
 

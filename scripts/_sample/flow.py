@@ -33,6 +33,8 @@ def queue(destination: str, **known: object) -> Body:
             "expired_total",
             "dropped_total",
             "nacked_total",
+            "enqueued_total",
+            "acked_total",
         ],
         0,
     )
@@ -146,6 +148,8 @@ class Flow:
             input_bytes=self.depth * self.size,
             capacity=100_000,
             oldest_unacked_age_s=self.oldest_unacked_s,
+            enqueued_total=self.enqueued,
+            acked_total=self.acked,
             prefetch=6_000 if self.name == "/queue/audit" else 100 * self.subscribers,
         )
 

@@ -162,6 +162,8 @@ QUEUE = Table(
         Field("expired_total", BIGINT, "messages whose TTL ended"),
         Field("dropped_total", BIGINT, "messages dropped"),
         Field("nacked_total", BIGINT, "messages rejected by NACK"),
+        Field("enqueued_total", BIGINT, "messages added to the queue"),
+        Field("acked_total", BIGINT, "messages that were delivered and acknowledged"),
     ),
 )
 

@@ -57,6 +57,7 @@ GROUPS = (
             ("health", "report the health of a broker: exit code 0 or 1"),
             ("ls", "list queues, connections, subscriptions and other things"),
             ("show", "show one queue with its consumers, one connection, or another thing"),
+            ("history", "show how the figures of a queue were before"),
             ("create", "create a queue that stays while it is empty"),
             ("delete", "delete a queue"),
             ("peek", "show the waiting messages of a queue, without consuming them"),
@@ -102,7 +103,7 @@ MODULES = {
         (
             *("ls", "show", "create", "delete", "peek", "purge", "move", "redeliver", "pause"),
             *("resume", "close", "trim", "clear", "cancel", "export", "import", "explain"),
-            *("dlq", "subs", "schedules", "reload"),
+            *("dlq", "subs", "schedules", "reload", "history"),
         ),
         "_manage._commands",
     ),

@@ -184,8 +184,6 @@ class Figures:
             record["paused"] = thing.is_paused
             record["declared"] = thing.is_declared
             record["dead_letters"] = statistics.takes_dead_letters(thing.name)
-            record["enqueued_total"] = thing.enqueued
-            record["acked_total"] = thing.dequeued
         return record
 
     def destination(self, thing: Destination, statistics: Statistics) -> Record:

@@ -154,6 +154,8 @@ def _waiting_record(queue: Queue, now: float) -> Record:
         expired_total=queue.destination.expired,
         dropped_total=queue.destination.dropped,
         nacked_total=queue.nacked,
+        enqueued_total=queue.enqueued,
+        acked_total=queue.dequeued,
     )
 
 
@@ -185,6 +187,8 @@ def _queue_record(destination: str, **fields: object) -> Record:
         "expired_total": 0,
         "dropped_total": 0,
         "nacked_total": 0,
+        "enqueued_total": 0,
+        "acked_total": 0,
     }
     return record | fields
 

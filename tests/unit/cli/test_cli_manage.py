@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.support.files import save
-from tests.support.tool_fakes import OutputOf, Terminal, fake_site, run
+from tests.support.tool_fakes import PATIENCE_S, OutputOf, Terminal, fake_site, run
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.cli import _main
 from trio_stomp.cli._tool import BAD_OPTION, CANNOT, time_ms
@@ -276,3 +276,19 @@ def test_last_values_are_listed_and_cleared(output_of: OutputOf, url: str) -> No
     assert output_of("ls", "last-values").split()[:5] == ["topic", "user", "bytes", "set", "stored"]
     assert output_of("clear", topic, "--yes") == f"{topic}: cleared\n"
     assert output_of("clear", topic, "--yes") == f"{topic}: had no last value\n"
+
+
+def test_the_history_of_a_queue(output_of: OutputOf) -> None:
+    with threaded_broker(diag_interval_s=0.1) as broker:
+        url = ("--url", broker.url)
+        output_of("send", Q, "a", "--count", "3", *url)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (shown := json.loads(output_of("history", Q, "--json", *url)))["points"]:
+            assert time.monotonic() < deadline
+        lines = output_of("history", Q, "--since", "1h", "--points", "2", *url).splitlines()
+    assert shown["points"][0]["waiting"] == 3
+    assert shown["oldest_ms"] <= shown["points"][0]["ts_ms"]
+    assert lines[0].split() == ["time", "waiting", "unacked", "bytes", "in/s", "out/s", "oldest-s"]
+    assert lines[-1].startswith(f"{Q}: the broker remembers from 20")
+    with threaded_broker(diag_interval_s=0) as broker:
+        assert "no stream" in output_of("history", Q, "--url", broker.url, code=CANNOT)

@@ -9,6 +9,7 @@ from trio_stomp.web.management._access import Access
 from trio_stomp.web.management._changes import Changes
 from trio_stomp.web.management._core import Core
 from trio_stomp.web.management._definitions import Definitions
+from trio_stomp.web.management._history import History
 from trio_stomp.web.management._leftovers import Leftovers
 from trio_stomp.web.management._lists import Lists
 from trio_stomp.web.management._operations import MessageOperations
@@ -48,6 +49,7 @@ def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint
         Lists(server, figures),
         SubscriptionLists(server, figures),
         Views(server, core, figures),
+        History(server, manager, figures),
         MessageOperations(server, manager),
         QueueRequests(server, manager),
         StreamRequests(server, manager, figures),

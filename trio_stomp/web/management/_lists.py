@@ -126,8 +126,6 @@ QUEUE_FIELDS = {
     "paused": FLAG,
     "declared": FLAG,
     "dead_letters": FLAG,
-    "enqueued_total": COUNT,
-    "acked_total": COUNT,
 }
 QUEUE_RECORD = record_of(schema.QUEUE)
 """Queues have ``QUEUE_FIELDS`` as well, parked messages do not."""

@@ -80,6 +80,13 @@ FIRST_TIME = Argument(
     "--time", type=time_ms, metavar="TIME", help="keep from this time on, instead of --offset"
 )
 TOPIC = Argument("destination", metavar="TOPIC", help="its name, such as /topic/rates")
+BACK_TO = Argument(
+    "--since",
+    type=time_ms,
+    metavar="TIME",
+    help="the begin: a time, or a span such as 6h (default: as far as the broker remembers)",
+)
+POINTS = Argument("--points", type=count, default=24, metavar="N", help="lines (default: 24)")
 USER = Argument("--user", metavar="USER", help="only those of this user")
 DURABLE = Argument("name", metavar="NAME", help="from: trio-stomp ls durables")
 CLIENT_ID = Argument("--client-id", metavar="ID", help="the client id of its subscriber")

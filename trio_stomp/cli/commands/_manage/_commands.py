@@ -12,6 +12,7 @@ from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser
 from trio_stomp.cli.commands._manage import _cancel, _definitions, _kinds
 from trio_stomp.cli.commands._manage._arguments import (
+    BACK_TO,
     CHOICE,
     CLIENT_ID,
     COUNT,
@@ -25,6 +26,7 @@ from trio_stomp.cli.commands._manage._arguments import (
     ORIGIN,
     OTHER,
     OWNER,
+    POINTS,
     QUEUE,
     SESSION,
     STREAM,
@@ -39,6 +41,8 @@ from trio_stomp.cli.commands._manage._dead import list_dead
 from trio_stomp.cli.commands._manage._explain import ARGUMENTS as EXPLAIN
 from trio_stomp.cli.commands._manage._explain import EPILOG as EXPLAIN_EPILOG
 from trio_stomp.cli.commands._manage._explain import explain
+from trio_stomp.cli.commands._manage._history import EPILOG as HISTORY
+from trio_stomp.cli.commands._manage._history import show_history
 from trio_stomp.cli.commands._manage._messages import Look, of_dead_letter, of_message
 
 OF_ADMIN = "It needs the right admin at DIAG.\n"
@@ -146,6 +150,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "ls": View(_kinds.LIST, _kinds.list_things),
         "show": View(_kinds.SHOW, _kinds.show_thing),
+        "history": View((QUEUE, BACK_TO, POINTS), show_history, HISTORY),
         "peek": Look(
             (QUEUE,),
             10,
