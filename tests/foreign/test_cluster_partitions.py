@@ -2,6 +2,7 @@
 
 import json
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,11 @@ async def take(here: Cluster, node: Node, count: int) -> dict[str, list[bytes]]:
     return found
 
 
+async def are_spread(here: Cluster) -> bool:
+    """Return whether both nodes own partitions."""
+    return set(await here.owners(3)) == {"n0", "n1"}
+
+
 async def test_partitions_are_spread_over_nodes_and_outlive_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,17 +71,14 @@ async def test_partitions_are_spread_over_nodes_and_outlive_them(
     async with parted(tmp_path) as here:
         first, second = here.nodes
 
-        async def are_spread() -> bool:
-            return set(await here.owners(3)) == {"n0", "n1"}
-
-        await eventually(are_spread)
+        await eventually(partial(are_spread, here))
         await put(here, first, b"1", b"2")
         first.handle.stop()
         await first.ended.wait()
         assert await here.owners(3) == ["n1"] * 3
         await put(here, second, b"3")
         again = await here.start("n0", cluster_partitions=3)
-        await eventually(are_spread)
+        await eventually(partial(are_spread, here))
         assert await take(here, again, 9) == {name: [b"1", b"2", b"3"] for name in NAMES}
 
 
@@ -91,6 +94,29 @@ async def test_the_owners_of_partitions_answer_pages(tmp_path: Path) -> None:
                     assert name.encode() in page
             assert b"400 " in await node.page("/metrics?partition=3")
             assert b"200 OK" in await node.page("/readyz")
+
+
+async def test_what_a_commit_confirmed_reaches_other_partitions_though_its_owner_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    monkeypatch.setattr("trio_stomp.cluster.routing._forwarder.Forwarder._take", lambda *_: None)
+    async with parted(tmp_path) as here:
+        await eventually(partial(are_spread, here))
+        owners = await here.owners(3)
+        coordinator = next(node for node in here.nodes if node.name == owners[0])
+        (survivor,) = (node for node in here.nodes if node is not coordinator)
+        client = await here.client(survivor)
+        await client.send("BEGIN", {"transaction": "t"})
+        for name in NAMES:
+            await client.publish(name, b"x", headers={"transaction": "t", **STORED})
+        await client.send("COMMIT", {"transaction": "t", "receipt": "r"})
+        await client.receive_until_receipt("r")
+        monkeypatch.undo()
+        coordinator.stop.cancel()
+        await coordinator.ended.wait()
+        assert await here.owners(3) == [survivor.name] * 3
+        assert await take(here, survivor, 3) == {name: [b"x"] for name in NAMES}
 
 
 async def test_another_layout_of_an_existing_cluster_is_refused(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ ROOMS = {
             "streams",
             "topics",
             "explain",
+            "forwarding",
             "sending",
             "managing",
             "subscribing",

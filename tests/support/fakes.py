@@ -563,6 +563,7 @@ class Dial:
     async def _routed(self, settings: Settings) -> Server:
         """Start a broker for each partition. Return the server that routes clients to them."""
         assert self._nursery is not None
+        placement = Placement(PARTITIONS, self.colocate)
         for number in range(PARTITIONS):
             (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
             port = listener.socket.getsockname()[1]
@@ -570,12 +571,11 @@ class Dial:
             self.gates.append(Gate(PATIENCE_S, 100, contact))
             handle = ServerHandle(())
             server = self.assemble(
-                settings, self.security, handle, None, partial(make_core, number)
+                settings, self.security, handle, None, partial(make_core, placement, number)
             )
             self.owners.append((server, handle))
             entrance = Entrance(listener, "off", b"secret")
             self._nursery.start_soon(server.run, [entrance], handle, lambda: None)
-        placement = Placement(PARTITIONS, self.colocate)
         core = partial(Router, placement=placement, gates=self.gates)
         server = self.assemble(settings, self.security, self.handle, None, core)
         assert isinstance(server.broker, Router)

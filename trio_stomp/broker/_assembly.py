@@ -26,6 +26,7 @@ from trio_stomp.broker.delivery import (
     WallTime,
 )
 from trio_stomp.broker.durability import Log
+from trio_stomp.broker.forwarding import Forwards
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
 from trio_stomp.broker.managing import LeftManager, Manager, StreamManager
 from trio_stomp.broker.names import DIAG_STREAM, MONITOR
@@ -117,6 +118,7 @@ class BrokerAssembly:
     queues: QueueBook = field(init=False)
     acknowledger: Acknowledger = field(init=False)
     overflow: Overflow = field(init=False)
+    forwards: Forwards = field(init=False)
     storage: Storage | None = None
     streams: Streams = field(init=False)
     last_values: LastValues = field(init=False)
@@ -263,6 +265,14 @@ class BrokerAssembly:
         self.acknowledger = Acknowledger(self.queues, ignores, self.acks, names)
         self.queues.acknowledger = self.acknowledger
         self.overflow = Overflow(memory, self.queues)
+        self.forwards = Forwards(
+            self.dialect,
+            policies.max_destination_bytes,
+            memory=memory,
+            overflow=self.overflow,
+            wall=self.wall,
+            log=self.log,
+        )
 
     def _forget_route(self, destination: Destination) -> None:
         """Remove the state of a forgotten destination from other parts."""
@@ -270,7 +280,10 @@ class BrokerAssembly:
         self.queues.forget(destination)
 
     def _is_there(self, name: str) -> bool:
-        """Return whether a queue exists or a policy names it."""
+        """Return whether a queue exists, perhaps in another broker, or a policy names it."""
+        is_elsewhere = self.forwards.is_elsewhere
+        if is_elsewhere is not None and is_elsewhere(name):
+            return True  # that broker knows, and is asked before
         destination = self.destinations.find(name)
         return self.book.names(name) or (destination is not None and destination.queue is not None)
 
@@ -384,6 +397,7 @@ class BrokerAssembly:
             temporary=temporary,
             authorizer=self.authorizer,
             duplicates=self.duplicates,
+            forwards=self.forwards,
             selector_evaluator=SelectorEvaluator(self.turns),
             lines=self.lines,
             in_pieces=in_pieces,
@@ -410,7 +424,11 @@ class BrokerAssembly:
         )
         self.scheduler.turns = self.turns
         self.publisher.later = SendLater(
-            self.destinations, self.duplicates, self.scheduler, self.log
+            self.forwards,
+            destinations=self.destinations,
+            duplicates=self.duplicates,
+            scheduler=self.scheduler,
+            log=self.log,
         )
         self.leftovers = LeftoverRequests(
             self.scheduler, self.destinations, self.last_values, self.quotas

@@ -375,7 +375,7 @@ class Broker(BrokerAssembly):
         """Send a run with its RECEIPTs. Return the part that must wait for room, or None."""
         try:
             if self.log is not None and self.log.refusal:
-                self.publisher.check_accepted(self.log, run.head, client.quota)
+                self.durability.check_accepts(self.log, run.head, client.quota)
             taken, outcome = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
             self.receipts.of_run(client, run, error.taken, self.publisher.stored(run.head))

@@ -10,12 +10,12 @@ from typing import Protocol
 
 from attrs import define
 
-from trio_stomp.base import CloseReason, RemoteError
+from trio_stomp.base import CloseReason, Quota, RemoteError
 from trio_stomp.broker.delivery import SHARE_S, Client, Work
 from trio_stomp.broker.durability import Callback, Effect, FrameReply, Log, storage_error
 from trio_stomp.broker.sending import Publisher
 from trio_stomp.broker.streams import Streams
-from trio_stomp.frames import FrameRun
+from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Disconnected, Event
 
 
@@ -70,6 +70,11 @@ class SendOrder:
         if type(event) is FrameRun:
             return log.is_full or not self.publisher.stores(event.head, client.quota)
         return type(event) is not Acked
+
+    def check_accepts(self, log: Log, head: Head, quota: Quota | None) -> None:
+        """Raise ``ProtocolError`` if messages would be stored while the log refuses them."""
+        if any(self.publisher.storing(head, quota)):
+            log.check_accepts()
 
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Hold events until their client's earlier frames are stored and visible."""

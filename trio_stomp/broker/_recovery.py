@@ -8,6 +8,7 @@ from attrs import define, field
 
 from trio_stomp.base import Identity, RemoteError
 from trio_stomp.broker.delivery import STEPS
+from trio_stomp.broker.forwarding import FORWARDS
 from trio_stomp.broker.headers import decode_head, split_owner
 from trio_stomp.broker.managing import DECLARED
 from trio_stomp.broker.managing import restore as restore_declared
@@ -95,6 +96,16 @@ class Recovery:
                 self._guarded(
                     f"{place}{run.ids[0]}",
                     lambda run=run: self._restore_schedule(run, progresses),  # type: ignore[misc]
+                )
+        elif place == FORWARDS:
+            for run in self._runs(place, level):
+                head, owner = split_owner(decode_head(run.head))
+                self.broker.forwards.restore(
+                    head,
+                    run.bodies,
+                    run.ids,
+                    owner=self._same(owner),
+                    quota=self.broker.quotas.left_by(owner),
                 )
         elif place.startswith(SEEN):
             self._restore_seen(place, level)

@@ -5,7 +5,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -106,6 +106,7 @@ class Host:
       contact: Its address and secret, for other nodes.
       handle: The handle of the node.
       digests: The digests of the configuration that all nodes share.
+      beside: What runs beside the broker; None = nothing.
     """
 
     settings: Settings
@@ -116,6 +117,7 @@ class Host:
     contact: Contact
     handle: ServerHandle
     digests: Mapping[str, str]
+    beside: Callable[[Server], Awaitable[None]] | None = None
     _serving: ServerHandle | None = None
     _server: Server | None = None
     _must_stop: bool = False
@@ -143,10 +145,14 @@ class Host:
         entrances.append(Entrance(_copy(self.link), "off", secret))
         embedding = evolve(self.embedding, store=store, entrances=entrances, on_assembled=guard)
         try:
-            async with trio.open_nursery() as tasks:
-                self._serving = await tasks.start(serve_one, self.settings, None, embedding)
-                if self._must_stop:
-                    self._serving.stop(GRACE_S)
+            async with trio.open_nursery() as others:
+                async with trio.open_nursery() as tasks:
+                    self._serving = await tasks.start(serve_one, self.settings, None, embedding)
+                    if self._must_stop:
+                        self._serving.stop(GRACE_S)
+                    elif self.beside is not None and self._server is not None:
+                        others.start_soon(self.beside, self._server)
+                others.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise innermost(group) from None
         finally:

@@ -7,6 +7,7 @@ run_partitions
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -26,7 +27,7 @@ from trio_stomp.cluster import (
     open_engine,
     open_log,
 )
-from trio_stomp.cluster.routing import MAX_PARTITIONS, Placement, Router, make_core
+from trio_stomp.cluster.routing import MAX_PARTITIONS, Forwarder, Placement, Router, make_core
 from trio_stomp.config import Settings
 from trio_stomp.nats import JetStream, NatsError, open_client
 from trio_stomp.server import EventFeed, Server, ServerEvent, ServerHandle
@@ -89,11 +90,13 @@ async def _serve_layout(
     handle = handle_of(entrances, embedding.feed)
     _warn(options.node_address)
     digested = await trio.to_thread.run_sync(digests, settings)
+    placement = Placement(layout.partitions, layout.colocate)
     hosts = []
     for number in range(layout.partitions):
         names = ClusterNames(options.cluster_name, number)
         link, contact = await open_link(settings, names, stack)
-        ours = evolve(embedding, feed=EventFeed(), make_core=partial(make_core, number))
+        core = partial(make_core, placement, number)
+        ours = evolve(embedding, feed=EventFeed(), make_core=core)
         hosts.append(
             Host(
                 settings,
@@ -117,7 +120,8 @@ async def _serve_layout(
             open_log(jetstream, each.names.snapshots, each.names.snapshot_subject) for each in hosts
         ]
         nodes = [make_node(host, jetstream, log) for host, log in zip(hosts, logs, strict=True)]
-        placement = Placement(layout.partitions, layout.colocate)
+        for number, host in enumerate(hosts):
+            host.beside = partial(_forward, number, placement, [node.gate for node in nodes])
         front = Front(settings, evolve(embedding, entrances=entrances), nodes, placement)
         handle.on_reload = partial(_reload, front, hosts)
         try:
@@ -146,6 +150,14 @@ def _layout(settings: Settings) -> Layout:
             " partitions cannot do: choose another dialect, or cluster_partitions = 1"
         )
     return Layout(options.cluster_partitions, " ".join(options.cluster_colocate.split()))
+
+
+async def _forward(
+    partition: int, placement: Placement, gates: Sequence[Gate], server: Server
+) -> None:
+    """Send on what the broker of a partition stores for others, until it is cancelled."""
+    forwards, call_soon = server.broker.forwards, server.dispatcher.call_soon
+    await Forwarder(partition, placement, gates, forwards, call_soon).run()
 
 
 def _warn(address: str) -> None:

@@ -1,6 +1,8 @@
 """The plan of a SEND: destinations and options of a header block, computed once."""
 
 from collections.abc import Iterator
+from enum import Enum
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -20,6 +22,16 @@ from trio_stomp.frames import Head, Headers
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
 
 
+class Elsewhere(Enum):
+    """The type of ``ELSEWHERE``."""
+
+    ELSEWHERE = "elsewhere"
+
+
+ELSEWHERE: Final = Elsewhere.ELSEWHERE
+"""The schedule of messages for other brokers of a cluster: they are stored here and sent on."""
+
+
 @frozen
 class SendPlan:
     """The destinations and options of messages with one header block.
@@ -27,7 +39,7 @@ class SendPlan:
     Args:
       names: The destinations; several if composite.
       options: The options in the headers; None = all default.
-      schedule: The schedule, or the schedules to remove; None = send at once.
+      schedule: The schedule, the schedules to remove, or ELSEWHERE; None = send at once.
       is_personal: Whether a name or ``reply-to`` is a temporary destination, so that the plan is
         valid for this client only.
       claims: Headers that claim the identity of the sender.
@@ -37,7 +49,7 @@ class SendPlan:
 
     names: tuple[str, ...]
     options: SendOptions | None = None
-    schedule: Schedule | Removal | None = None
+    schedule: Schedule | Removal | Elsewhere | None = None
     is_personal: bool = False
     claims: Headers = ()
     renamed: tuple[Head, ...] | None = None

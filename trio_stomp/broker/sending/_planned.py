@@ -8,7 +8,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.delivery import Client, Stop, Work
-from trio_stomp.broker.headers import ACTION, Removal
+from trio_stomp.broker.headers import ACTION, ELSEWHERE, Removal, Schedule
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import (
     CLIENT,
@@ -64,12 +64,17 @@ class Put:
     @property
     def later(self) -> int:
         """Return the number of messages that are scheduled."""
-        return len(self.bodies) if self.plan.schedule is not None else 0
+        return len(self.bodies) if isinstance(self.plan.schedule, Schedule) else 0
+
+    @property
+    def is_aside(self) -> bool:
+        """Return whether its messages are kept apart: for later, or for others."""
+        return self.plan.schedule is not None
 
     @property
     def cost(self) -> int:
         """Return the maximum number of bytes that its messages will be charged."""
-        if self.later:
+        if self.is_aside:
             return cost_alone(self.head, len(self.bodies), self.size)
         if not self.queues:
             return 0
@@ -101,7 +106,7 @@ class Planned:
     heads: dict[Head, None] = field(factory=dict)
     puts: list[Put] = field(factory=list)
     later: int = 0
-    """Bytes charged for its scheduled messages."""
+    """Bytes charged for its messages for later or for other brokers."""
     scheduled: str = ""
     """The destination of one of those, for errors."""
     runs_later: list[FrameRun] = field(factory=list)
@@ -219,7 +224,6 @@ class Planner:
 
     def _plan(self, client: Client, action: FrameRun, planned: Planned, now: float) -> Work:
         head, plan = self.publisher.plan(client, action.head)
-        planned.names |= dict.fromkeys(plan.names)
         count, size = len(action.bodies), sum(map(len, action.bodies))
         if isinstance(plan.schedule, Removal):
             raise ProtocolError(
@@ -229,12 +233,16 @@ class Planner:
                 reason=CloseReason.UNSUPPORTED,
             )
         put = Put(head, plan, action.bodies, size)
-        if plan.schedule is not None:
+        if put.is_aside:
             planned.later += cost_alone(head, count, size)
             planned.scheduled = plan.names[0]
             planned.copies += PUT_COPIES
-            planned.runs_later.append(action)
             planned.puts.append(put)
+        if plan.schedule is ELSEWHERE:
+            return
+        planned.names |= dict.fromkeys(plan.names)
+        if plan.schedule is not None:
+            planned.runs_later.append(action)
             plan.schedule.first_due(self.publisher.wall.ms(now))  # or raise
             return
         largest = max(map(len, action.bodies))
@@ -275,6 +283,8 @@ class Planner:
         for action in actions:
             if isinstance(action, FrameRun):
                 _, plan = self.publisher.plan(client, action.head)
+                if plan.schedule is ELSEWHERE:
+                    return True
                 destinations = [
                     self.publisher.destinations.ensure(name, client.quota) for name in plan.names
                 ]

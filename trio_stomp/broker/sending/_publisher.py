@@ -18,7 +18,9 @@ from trio_stomp.broker.delivery import (
     Work,
 )
 from trio_stomp.broker.durability import Log
+from trio_stomp.broker.forwarding import Forwards
 from trio_stomp.broker.headers import (
+    ELSEWHERE,
     IN_MEMORY,
     NOTHING,
     Dialect,
@@ -26,7 +28,6 @@ from trio_stomp.broker.headers import (
     SendOutcome,
     SendPlan,
     combined,
-    make_plan,
     matched,
     volatile_warning,
 )
@@ -71,6 +72,7 @@ class Publisher:
     temporary: Temporary
     authorizer: Authorizer
     duplicates: Duplicates
+    forwards: Forwards
     selector_evaluator: SelectorEvaluator
     """Evaluates many selectors in pieces before anything is sent."""
     lines: Lines
@@ -103,7 +105,7 @@ class Publisher:
         Reserved headers are removed from it.
 
         Raises:
-          ProtocolError: as for ``make_plan``, or the client may not send there.
+          ProtocolError: as for ``Forwards.plan``, or the client may not send there.
         """
         plan = self._plan_of(head)
         if plan.honest is not None and client is not None:
@@ -115,6 +117,8 @@ class Publisher:
             plan = self._plan_of(head)
         if client is not None and client.rights is not None:
             self.authorizer.check_send(client, plan)
+        if plan.schedule is ELSEWHERE:
+            return head, plan
         quota = self.quota_of(client)
         for name in plan.names:
             if self.destinations.ensure(name, quota).kind is Kind.STREAM:
@@ -129,7 +133,7 @@ class Publisher:
         """Return the plan of a header block. It is cached on the block."""
         plan = head.plan
         if not isinstance(plan, SendPlan):
-            plan = head.plan = make_plan(head, self.dialect)
+            plan = head.plan = self.forwards.plan(head)
         return plan
 
     def send(
@@ -349,21 +353,19 @@ class Publisher:
         charged to ``quota``.
         """
         try:
-            plan = self._plan_of(head)
-            names = [] if plan.is_personal else plan.names
-            destinations = [self.destinations.ensure(name, quota) for name in names]
+            stores = self.storing(head, quota)
         except ProtocolError:
             return False
-        return bool(destinations) and all(
-            destination.stores(plan.options) for destination in destinations
-        )
+        return bool(stores) and all(stores)
 
-    def check_accepted(self, log: Log, head: Head, quota: Quota | None) -> None:
-        """Raise ``ProtocolError`` if messages would be stored while the log refuses them."""
+    def storing(self, head: Head, quota: Quota | None) -> list[bool]:
+        """Return for each destination whether its messages are stored; none for a client's own."""
         plan = self._plan_of(head)
+        if plan.schedule is ELSEWHERE:
+            return [True]
         names = () if plan.is_personal else plan.names
-        if any(self.destinations.ensure(each, quota).stores(plan.options) for each in names):
-            log.check_accepts()
+        ensure, options = self.destinations.ensure, plan.options
+        return [ensure(name, quota).stores(options) for name in names]
 
     def stored(self, head: Head) -> SendOutcome:
         """Return the outcome of messages that a queue has accepted."""

@@ -1,16 +1,17 @@
-"""SENDs with schedule headers: they schedule messages, or cancel scheduled ones."""
+"""SENDs that send nothing here and now: they schedule, end schedules, or are sent on."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.broker.headers import IN_MEMORY, Removal, SendOutcome
+from trio_stomp.broker.headers import ELSEWHERE, IN_MEMORY, Removal, SendOutcome
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
     from trio_stomp.broker.delivery import Client
     from trio_stomp.broker.durability import Log
+    from trio_stomp.broker.forwarding import Forwards
     from trio_stomp.broker.headers import SendPlan
     from trio_stomp.broker.routing import Destinations
     from trio_stomp.broker.sending._duplicates import Duplicates
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class SendLater:
-    """Schedules messages, and checks them for duplicates."""
+    """Schedules messages, and checks them for duplicates; or has others get them."""
 
+    forwards: "Forwards"
     destinations: "Destinations"
     duplicates: "Duplicates"
     scheduler: "Scheduler"
@@ -38,7 +40,7 @@ class SendLater:
         now: float,
         is_atomic: bool,
     ) -> tuple[int, SendOutcome]:
-        """Schedule messages, or cancel scheduled ones. Return as ``Publisher.send`` does.
+        """Schedule messages, end schedules, or have others get them. Return as ``Publisher.send``.
 
         Args:
           client: The sender; None = the broker.
@@ -50,6 +52,8 @@ class SendLater:
           is_atomic: The SEND is part of an atomic group that is stored.
         """
         assert plan.schedule is not None
+        if plan.schedule is ELSEWHERE:
+            return len(bodies), self.forwards.keep(client, quota, head, bodies, now)
         count, log, duplicates = len(bodies), self.log, self.duplicates
         if isinstance(plan.schedule, Removal):
             assert client is not None  # the broker itself sends no removals

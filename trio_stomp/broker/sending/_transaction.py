@@ -258,8 +258,8 @@ class TransactionCommitter:
         """Send a run in pieces, and return the outcome for each destination."""
         put.release(self.overflow.memory, client.quota)
         matches_by_name, outcomes = planned.transaction_matches.about(run.head), []
-        if put.later:
-            outcomes.append(self._schedule(client, put, now))
+        if put.is_aside:
+            outcomes.append(self._keep_aside(client, put, now))
         for destination, head in put.parts:
             yield from self.publisher.destinations.refreshing(destination)
             begun = self._send_part(
@@ -275,7 +275,7 @@ class TransactionCommitter:
                 yield
         return outcomes
 
-    def _schedule(self, client: Client, put: Put, now: float) -> SendOutcome:
+    def _keep_aside(self, client: Client, put: Put, now: float) -> SendOutcome:
         publisher, memory = self.publisher, self.overflow.memory
         publisher.duplicates.is_promised = memory.is_promised = True
         try:

@@ -4,6 +4,8 @@ Owners are brokers of this package, so their frames have a known form: lines end
 frames with NUL and a line feed, and ``content-length`` is the last header of a frame with a body.
 """
 
+from collections.abc import Sequence
+
 from attrs import define, field
 
 from trio_stomp.base import value
@@ -11,10 +13,11 @@ from trio_stomp.frames import (
     ACK,
     MESSAGE,
     NACK,
+    SEND,
     V1_0,
     FrameRun,
+    Head,
     HeaderRules,
-    Headers,
     encode_header,
 )
 from trio_stomp.protocol import Acked
@@ -104,7 +107,7 @@ def receipt_id(frame: bytes) -> bytes:
     return frame[19 : frame.find(b"\n", 19)]
 
 
-def encode_lead(command: str, headers: Headers, rules: HeaderRules) -> bytes:
+def encode_lead(command: str, headers: Sequence[tuple[str, str]], rules: HeaderRules) -> bytes:
     """Return a command with the headers of a client's frame, without the blank line."""
     if rules is V1_0:  # encode_header drops empty values, which owners must get as this node did
         lines = [f"{name}:{text}\n".encode() for name, text in headers]
@@ -125,6 +128,15 @@ def encode_run(lead: bytes, run: FrameRun) -> bytes:
         line = b"" if receipt is None else b"receipt:%b\n" % receipt
         parts.append(b"%b%b\n%b\0" % (lead, line, body))
     return b"".join(parts)
+
+
+def encode_bare(heads: Sequence[Head], rules: HeaderRules) -> bytes:
+    """Return SENDs without their bodies."""
+    leads = [
+        encode_lead(SEND, [pair for pair in head.headers if pair[0] != "content-length"], rules)
+        for head in heads
+    ]
+    return b"".join(map(closed, leads))
 
 
 def encode_acks(event: Acked, rules: HeaderRules, transaction: str = "") -> bytes:

@@ -35,7 +35,7 @@ _DEAD = "/queue/DLQ."
 _QUEUE = "/queue/"
 _MARK = re.compile(r"(\d{1,3})_")
 _TEMPORARY = ("/temp-queue/", "/temp-topic/")
-_REQUESTS = frozenset({EXPLAIN, LEFT, TRACE})
+REQUESTS = frozenset({EXPLAIN, LEFT, TRACE})
 """Requests to the broker, which each partition answers for its own content."""
 _DIAG = "DIAG"
 CHOICE = "x-partition"
@@ -47,10 +47,16 @@ def mark(partition: int) -> str:
     return f"{partition}_"
 
 
-def make_core(partition: int, *args: Any, **parts: Any) -> Broker:  # noqa: ANN401
+def make_core(
+    placement: "Placement",
+    partition: int,
+    *args: Any,  # noqa: ANN401
+    **parts: Any,  # noqa: ANN401
+) -> Broker:
     """Return the core of a partition's broker, whose ids and names begin with the partition.
 
     Args:
+      placement: Which partition has a destination.
       partition: The partition.
       *args: The arguments of ``Broker``.
       **parts: The arguments of ``Broker``.
@@ -60,6 +66,7 @@ def make_core(partition: int, *args: Any, **parts: Any) -> Broker:  # noqa: ANN4
     temporary = broker.publisher.temporary
     begin_name = temporary.begin_name
     temporary.begin_name = lambda client: mark(partition) + begin_name(client)
+    broker.forwards.is_elsewhere = lambda name: placement.lacks(partition, name)
     return broker
 
 
@@ -124,6 +131,13 @@ class Placement:
                     return partition
         return self._hash(subject)
 
+    def lacks(self, partition: int, name: str) -> bool:
+        """Return whether a SEND to a destination is for another partition than this one.
+
+        Temporary destinations of the sender itself, and requests to the broker, are for any.
+        """
+        return not name.startswith((_DIAG, *_TEMPORARY)) and self.of(name) != partition
+
     def targets(self, name: str, headers: Headers) -> tuple[int, ...]:
         """Return the partitions to which a SEND to a destination goes.
 
@@ -134,7 +148,7 @@ class Placement:
         Raises:
           ProtocolError: ``x-partition`` names no partition.
         """
-        if name in _REQUESTS:
+        if name in REQUESTS:
             return self._chosen(headers) or self.all
         return (self.of(name),)
 

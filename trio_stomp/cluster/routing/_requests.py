@@ -1,15 +1,21 @@
 """Routing of clients' frames to the owners of the partitions that they concern."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from attrs import define, evolve
 
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import PolicyBook
-from trio_stomp.broker.headers import Dialect, resolve, routing_of
-from trio_stomp.cluster.routing._frames import encode_acks, encode_lead, encode_run
-from trio_stomp.cluster.routing._owners import Owners
-from trio_stomp.cluster.routing._placement import Placement, mark
+from trio_stomp.broker.headers import Dialect, parse_schedule, resolve, routing_of
+from trio_stomp.cluster.routing._frames import (
+    closed,
+    encode_acks,
+    encode_bare,
+    encode_lead,
+    encode_run,
+)
+from trio_stomp.cluster.routing._owners import INTERNAL, Owners
+from trio_stomp.cluster.routing._placement import REQUESTS, Placement, mark
 from trio_stomp.cluster.routing._route import Awaited, Route
 from trio_stomp.frames import (
     ABORT,
@@ -26,16 +32,30 @@ from trio_stomp.protocol import Acked, Committed, Received, Subscribed, Unsubscr
 
 
 class Apart(ProtocolError):
-    """An atomic request names destinations of several partitions."""
+    """A request that must be carried out in one partition concerns several."""
 
-    def __init__(self, what: str, partitions: Sequence[int]) -> None:
-        numbers = ", ".join(map(str, partitions))
+    def __init__(self, what: str, partitions: Iterable[int], rule: str) -> None:
+        numbers = ", ".join(map(str, sorted(partitions)))
         super().__init__(
             "partitions-apart",
-            f"{what} lies in the partitions {numbers} of the cluster, but must lie in one: name its"
-            " destinations in one group of the option cluster_colocate",
+            f"{what[:80]} lies in the partitions {numbers} of the cluster, but {rule}",
             reason=CloseReason.UNSUPPORTED,
         )
+
+
+def acks_apart(transaction: str, partitions: Iterable[int]) -> Apart:
+    """Return the error for a transaction with ACKs of messages from several partitions.
+
+    A message whose ACK is committed in one partition and not yet carried out in another could be
+    delivered again there, for instance if the consumer's connection ends meanwhile.
+    """
+    return Apart(
+        f"transaction:{transaction}",
+        partitions,
+        "its ACKs and NACKs must lie in one, so that no message comes again after COMMIT: name"
+        " their destinations in one group of the option cluster_colocate, or acknowledge them in"
+        " several transactions",
+    )
 
 
 @define(eq=False, repr=False)
@@ -60,15 +80,22 @@ class Requests:
         """Return command and headers of SENDs with a header block, for owners, and the partitions.
 
         Raises:
-          ProtocolError: The destination is invalid, or a composite one is in several partitions.
+          ProtocolError: The destination is invalid, or a scheduled composite lies in several
+            partitions.
         """
         found = head.plan
         if found is None:
             names = resolve(head.destination or "", self.dialect, routing_of(head.headers))
+            # The owner that has the first one sends a composite on.
             partitions = self.placement.targets(names[0], head.headers)
             apart = {self.placement.of(name) for name in names}
-            if len(apart) > 1:
-                raise Apart(f"destination:{(head.destination or '')[:80]}", sorted(apart))
+            if len(apart) > 1 and parse_schedule(head) is not None:
+                raise Apart(
+                    f"destination:{head.destination}",
+                    apart,
+                    "is scheduled, so it must lie in one: send to each destination alone, or name"
+                    " them in one group of the option cluster_colocate",
+                )
             lead = encode_lead(SEND, head.headers, route.client.rules)
             found = head.plan = lead, partitions
         assert isinstance(found, tuple)
@@ -184,7 +211,7 @@ class Requests:
         """Route BEGIN, ABORT, or frames that were added to a transaction.
 
         Raises:
-          ProtocolError: The transaction is in several partitions.
+          ProtocolError: Its ACKs concern several partitions.
         """
         transaction = event.transaction
         for acked in event.acked:
@@ -193,13 +220,13 @@ class Requests:
             partition = self.placement.marked(acked.ids[0].decode())
             others = route.cumulative.take(acked.ids[0], self.placement)
             if others:
-                raise Apart(f"transaction:{transaction[:60]}", sorted((partition, *others)))
+                raise acks_apart(transaction, (partition, *others))
             begun = route.transactions.get(transaction)
             if begun is None:
                 route.transactions[transaction] = partition
                 self._transact(route, partition, BEGIN, transaction)
             elif begun != partition:
-                raise Apart(f"transaction:{transaction[:60]}", sorted((begun, partition)))
+                raise acks_apart(transaction, (begun, partition))
             self._settle(route, partition, evolve(acked, receipts=()), transaction)
         if event.returned:
             self._transact(route, route.transactions.pop(transaction), ABORT, transaction)
@@ -207,32 +234,37 @@ class Requests:
             route.answer(name)
 
     def commit(self, route: Route, event: Committed) -> bool:
-        """Route a transaction. Return False if it must wait for earlier frames.
+        """Route a transaction to its coordinator. Return False if it must wait for earlier frames.
+
+        The coordinator is the owner of the partition of its ACKs, else of its first SEND. It stores
+        the whole transaction, and sends on what is for others.
 
         Raises:
-          ProtocolError: It is in several partitions, or a destination is invalid.
+          ProtocolError: A destination is invalid, or it has a request to several partitions.
         """
         transaction = event.transaction
         runs = [each for each in event.actions if isinstance(each, FrameRun)]
         plans = [self._plan(route, run.head) for run in runs]
         begun = route.transactions.get(transaction)
-        partitions = {partition for _, each in plans for partition in each}
-        if begun is not None:
-            partitions.add(begun)
         unknown = [
             each for each in event.actions if isinstance(each, Acked) and self._is_unknown(each)
         ]
-        if unknown and not partitions:
-            partitions.add(0)
-        if len(partitions) > 1:
-            raise Apart(f"transaction:{transaction[:60]}", sorted(partitions))
-        if not partitions:
+        wanted = dict.fromkeys(partition for _, each in plans for partition in each)
+        if begun is None and not wanted and not unknown:
             if event.receipt is not None:
                 route.answer(event.receipt)
             return True
-        (partition,) = partitions
-        if route.is_ahead((partition,)):
+        partition = next(iter(wanted), 0) if begun is None else begun
+        for run, (_, each) in zip(runs, plans, strict=True):
+            if run.head.destination in REQUESTS and each != (partition,):
+                raise Apart(
+                    f"transaction:{transaction}",
+                    each,
+                    f"is carried out in {partition}: send requests to the broker outside of it",
+                )
+        if route.is_ahead((partition,)) or not self._may_commit(route, event, partition):
             return False
+        route.asked = None
         if begun is None:
             self._transact(route, partition, BEGIN, transaction)
         else:
@@ -243,6 +275,31 @@ class Requests:
             self.owners.give(route, partition, encode_run(lead, run), run.receipts)
         self._transact(route, partition, COMMIT, transaction, event.receipt)
         return True
+
+    def _may_commit(self, route: Route, event: Committed, coordinator: int) -> bool:
+        """Ask other owners whether the client may send to them. Return False until all agree.
+
+        Each checks the SENDs of a transaction when they come, and drops them by ABORT. An ERROR of
+        one ends the session.
+        """
+        if route.client.rights is None:
+            return True
+        if route.asked is None or route.asked[0] is not event:
+            parts: dict[int, list[Head]] = {}
+            for each in event.actions:
+                if isinstance(each, FrameRun):
+                    (partition, *_) = self._plan(route, each.head)[1]
+                    parts.setdefault(partition, []).append(each.head)
+            parts.pop(coordinator, None)
+            awaited = Awaited(INTERNAL, len(parts), is_asked=False)
+            route.asked = event, awaited
+            for partition, heads in parts.items():
+                self._transact(route, partition, BEGIN, event.transaction)
+                self.owners.write(route, partition, encode_bare(heads, route.client.rules))
+                self.owners.expect(route, (partition,), awaited)
+                lead = encode_lead(ABORT, (("transaction", event.transaction),), route.client.rules)
+                self.owners.write(route, partition, closed(lead, INTERNAL))
+        return not route.asked[1].upstreams
 
     def _is_unknown(self, event: Acked) -> bool:
         """Return whether an ACK has an id that no partition can have made."""

@@ -10,7 +10,7 @@ from trio_stomp.broker import Client
 from trio_stomp.cluster.routing._cumulative import Cumulative
 from trio_stomp.cluster.routing._upstream import Upstream
 from trio_stomp.frames import encode_receipt
-from trio_stomp.protocol import Opened
+from trio_stomp.protocol import Committed, Opened
 
 MAX_RECEIPTS = 64 * 1024
 """With more RECEIPTs outstanding, nothing is read from the client."""
@@ -46,6 +46,8 @@ class Route:
       receipts: The outstanding RECEIPTs, in the order of its frames.
       subscriptions: The partitions of its subscriptions by id.
       transactions: The partition of each open transaction with an ACK.
+      asked: A COMMIT of which other owners were asked whether the client may send to them, and
+        their answers.
       cumulative: Subscriptions with cumulative ACKs over several partitions.
       is_waiting: Its events are deferred until owners have confirmed earlier ones.
       leaving: The confirmations of its DISCONNECT, if it has sent one.
@@ -59,6 +61,7 @@ class Route:
     receipts: deque[Awaited] = field(factory=deque)
     subscriptions: dict[str, tuple[int, ...]] = field(factory=dict)
     transactions: dict[str, int] = field(factory=dict)
+    asked: tuple[Committed, Awaited] | None = None
     cumulative: Cumulative = field(init=False)
     is_waiting: bool = False
     leaving: Awaited | None = None

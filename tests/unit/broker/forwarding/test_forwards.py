@@ -1,0 +1,216 @@
+"""Messages for other brokers of a cluster: stored with the rest of a transaction, and kept."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.core import Actor, run_of
+from tests.support.durable_fakes import DurableBench
+from tests.support.owners import ALICE, Q, enters, rules
+from trio_stomp.base import MemoryBudget
+
+FAR, FARTHER = "/queue/far", "/topic/far"
+STORED = (("persistent", "true"),)
+
+
+def spread(core: DurableBench) -> DurableBench:
+    """Have other brokers have the destinations whose names end in ``far``."""
+    core.broker.forwards.is_elsewhere = lambda name: name.endswith("far")
+    return core
+
+
+def kept(core: DurableBench) -> list[tuple[list[bytes], list[str]]]:
+    """Return the bodies and destinations of what is to be sent on."""
+    forwards = core.broker.forwards
+    return [
+        (list(item.bodies), [name for name, _ in forwards.parts(item)]) for item in forwards.waiting
+    ]
+
+
+def finished(core: DurableBench) -> None:
+    """The others have all; nothing is left."""
+    forwards = core.broker.forwards
+    for item in list(forwards.waiting):
+        forwards.finish(item)
+    core.turn()
+    assert core.memory.kept_bytes == core.store.statistics().live_messages == 0
+    core.ends()
+
+
+@pytest.fixture
+def core() -> Iterator[DurableBench]:
+    core = spread(DurableBench())
+    yield core
+    finished(core)
+
+
+def commands(actor: Actor) -> list[str]:
+    return [frame.command for frame in actor.frames()]
+
+
+def test_messages_of_a_transaction_for_others_are_kept_until_these_have_them(
+    core: DurableBench,
+) -> None:
+    new: list[str] = []
+    core.broker.forwards.on_new = lambda item: new.append(item.head.destination or "")
+    sender, reader = core.actor(), core.reader(Q)
+    sender.commits(run_of(FAR, ["a"]), run_of(Q, ["b"]), run_of(FARTHER, ["c"], STORED))
+    (receipt,) = sender.frames()
+    assert (receipt.command, receipt.get("stored")) == ("RECEIPT", "memory")
+    assert reader.bodies() == ["b"]
+    assert new == [FAR, FARTHER]
+    assert kept(core) == [([b"a"], [FAR]), ([b"c"], [FARTHER])]
+    names = [each.name for each in core.broker.destinations]
+    assert not {FAR, FARTHER, "forwards:"} & set(names)  # no list and no wildcard knows them
+    assert core.reader("/queue/>").bodies() == []
+
+
+def test_they_are_there_after_a_restart() -> None:
+    core = spread(DurableBench())
+    sender = enters(core, ALICE)
+    sender.commits(run_of(FAR, ["a", "b"], STORED), run_of(FAR, ["c"]))
+    sender.frames()
+    (first, second) = core.broker.forwards.waiting
+    again = spread(core.restarts())
+    assert kept(again) == [([b"a", b"b"], [FAR]), ([b"c"], [FAR])]
+    assert again.memory.kept_bytes > 0
+    for before, after in zip((first, second), again.broker.forwards.waiting, strict=True):
+        assert list(before.ids) == list(after.ids)
+        assert (before.head.headers, before.owner) == (after.head.headers, after.owner)
+    finished(again)
+    assert not again.restarts().broker.forwards.waiting
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_they_are_kept_with_the_rest_or_not_at_all(works: bool) -> None:
+    core = spread(DurableBench())
+    reader = core.actor()
+    reader.subscribes(Q, ack="client")
+    core.actor().sends(Q, "job", persistent="true")
+    (job,) = reader.reads()
+    core.is_prompt = False
+    reader.commits(reader.acked(job), run_of(FAR, ["made of job"]))
+    assert reader.reads() == []
+    assert kept(core) == []
+    core.answers() if works else core.fails()
+    core.is_prompt = True
+    assert kept(core) == ([([b"made of job"], [FAR])] if works else [])
+    assert commands(reader) == (["RECEIPT"] if works else ["ERROR"])
+    if works:
+        finished(core)
+    else:
+        assert core.reader(Q).bodies() == ["job"]
+
+
+def test_a_composite_is_kept_as_a_whole_also_for_this_broker(core: DurableBench) -> None:
+    sender = core.actor()
+    sender.sends(f"{Q},{FAR}", "a", "b", receipts=[(2, b"r")])
+    assert commands(sender) == ["RECEIPT"]
+    assert kept(core) == [([b"a", b"b"], [Q, FAR])]
+    assert core.waiting(Q) == []
+
+
+def test_a_large_transaction_is_written_in_pieces() -> None:
+    core = spread(DurableBench())
+    sender = core.actor()
+    runs = [run_of(FAR, ["a"]), *(run_of(Q, [f"{n}"]) for n in range(200))]
+    sender.commits(*runs)
+    while core.broker.has_more:
+        core.turn()
+    assert commands(sender) == ["RECEIPT"]
+    assert kept(core) == [([b"a"], [FAR])]
+    assert len(core.waiting(Q)) == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("/stream/far", "partitions-apart"),
+        (f"/queue/{'x' * 2000}far", "destination-too-long"),
+        (f"{Q},/stream/far", "partitions-apart"),
+    ],
+)
+def test_what_others_would_never_accept_is_refused_before(
+    core: DurableBench, name: str, code: str
+) -> None:
+    sender = core.actor()
+    sender.commits(run_of(Q, ["a"]), run_of(name, ["b"]))
+    assert sender.error().get("code") == code
+    assert core.waiting(Q) == []
+
+
+def test_without_memory_nothing_is_kept() -> None:
+    core = DurableBench(memory=MemoryBudget(20_000))
+    spread(core)
+    sender = core.actor()
+    sender.commits(run_of(Q, ["a"]), run_of(FAR, ["b" * 30_000]))
+    assert sender.error().get("code") == "memory-limit"
+    other = core.actor()
+    other.sends(f"{Q},{FAR}", "c" * 30_000)
+    assert other.error().get("code") == "memory-limit"
+    assert kept(core) == []
+    core.ends()
+
+
+def test_while_the_store_is_away_nothing_is_kept(core: DurableBench) -> None:
+    core.broker.refuse_durable("no answer", "in doubt", core.now)
+    for send in (
+        lambda sender: sender.sends(f"{Q},{FAR}", "a"),
+        lambda sender: sender.commits(run_of(FAR, ["b"])),
+    ):
+        sender = core.actor()
+        send(sender)
+        assert sender.error().get("code") == "storage"
+    core.log.refusal = ""
+
+
+def test_later_frames_do_not_wait_for_the_store(core: DurableBench) -> None:
+    core.is_prompt = False
+    sender = core.actor()
+    sender.sends(f"{Q},{FAR}", "a")
+    sender.sends(f"{Q},{FAR}", "b")
+    core.turn()
+    assert len(core.turns) == 1
+    core.is_prompt = True
+    core.answers()
+    assert [bodies for bodies, _ in kept(core)] == [[b"a"], [b"b"]]
+
+
+def test_the_brokers_own_answers_are_sent_on(core: DurableBench) -> None:
+    core.broker.publisher.send_for(run_of(FAR, ["answer"]), None, core.now)
+    core.turn()
+    ((bodies, names),) = kept(core)
+    (item,) = core.broker.forwards.waiting
+    assert (bodies, names, item.owner) == ([b"answer"], [FAR], None)
+    assert [each.owner for each in spread(core.restarts()).broker.forwards.waiting] == [None]
+
+
+def test_rights_to_send_are_checked_here_and_those_to_create_there() -> None:
+    core = spread(DurableBench(rules=rules("alice")))
+    alice = enters(core, ALICE)
+    alice.commits(run_of(FAR, ["a"]))
+    assert commands(alice) == ["RECEIPT"]
+    stranger = core.actor()
+    core.broker.authorizer.admit(stranger.client)
+    stranger.commits(run_of(FAR, ["b"]))
+    assert stranger.error().get("code") == "not-authorized"
+    assert len(kept(core)) == 1
+
+
+def test_schedules_of_messages_for_others_are_theirs(core: DurableBench) -> None:
+    sender = core.actor()
+    later = (("AMQ_SCHEDULED_DELAY", "5000"),)
+    sender.commits(run_of(FAR, ["a"], later), run_of(Q, ["b"], later))
+    assert commands(sender) == ["RECEIPT"]
+    assert kept(core) == [([b"a"], [FAR])]
+    assert core.broker.scheduler.waiting == 1
+    core.passes(6)
+    assert core.reader(Q).bodies() == ["b"]
+
+
+def test_the_end_of_schedules_stays_here(core: DurableBench) -> None:
+    core.broker.forwards.is_elsewhere = lambda name: True
+    sender = core.actor()
+    sender.sends("ActiveMQ.Scheduler.Management", "", AMQ_SCHEDULER_ACTION="REMOVEALL")
+    assert commands(sender) == []
+    assert kept(core) == []

@@ -1,0 +1,182 @@
+"""Messages for other brokers of a cluster, until these have them.
+
+A transaction or a composite SEND may name destinations that other brokers have. Its messages for
+them are stored in one record with the rest of it, in a place that no queue, policy or list knows,
+and are sent on once that is stored. Each has an id for duplicate detection that follows from its
+id here, so it can be sent on again after a crash.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from attrs import define, evolve, field
+
+from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota, noop
+from trio_stomp.broker.delivery import Client, WallTime
+from trio_stomp.broker.durability import Log
+from trio_stomp.broker.headers import (
+    ELSEWHERE,
+    PRIORITY_DEFAULT,
+    Dialect,
+    Removal,
+    SendOutcome,
+    SendPlan,
+    make_plan,
+    owner_line,
+)
+from trio_stomp.broker.names import Kind, check_length, classify
+from trio_stomp.broker.queues import Overflow, cost_alone, head_lines
+from trio_stomp.frames import Head
+
+FORWARDS = "forwards:"
+"""Their place in the store."""
+
+
+@define(eq=False, repr=False)
+class Forward:
+    """The messages of one SEND for other brokers.
+
+    Args:
+      head: Their header block.
+      bodies: Their bodies.
+      ids: Their ids in the store.
+      owner: The sender; None = the broker.
+      quota: The quota charged for them.
+      cost: Bytes charged for them.
+    """
+
+    head: Head
+    bodies: Sequence[bytes]
+    ids: Sequence[int]
+    owner: Identity | None
+    quota: Quota | None
+    cost: int
+
+
+@define(eq=False, repr=False)
+class Forwards:
+    """Stores messages for other brokers, and keeps them until these have them.
+
+    Args:
+      dialect: The dialect of clients.
+      max_destination_bytes: The longest name of a destination.
+      log: The log; None = there is no store, so that nothing is for others.
+      waiting: Stored messages that others do not have yet, in the order of their SENDs.
+      is_elsewhere: Returns whether another broker has a destination; None = there is no other.
+      on_new: Called when messages are stored, to send them on.
+    """
+
+    dialect: Dialect
+    max_destination_bytes: int
+    memory: MemoryBudget
+    overflow: Overflow
+    wall: WallTime
+    log: Log | None
+    waiting: dict[Forward, None] = field(factory=dict)
+    is_elsewhere: Callable[[str], bool] | None = None
+    on_new: Callable[[Forward], None] = noop
+
+    def plan(self, head: Head) -> SendPlan:
+        """Return the plan of a header block; its ``schedule`` tells if it is for other brokers.
+
+        Raises:
+          ProtocolError: As for ``make_plan``, or it cannot be sent on.
+        """
+        plan = make_plan(head, self.dialect)
+        if self.is_elsewhere is None or isinstance(plan.schedule, Removal):
+            return plan
+        if not any(map(self.is_elsewhere, plan.names)):
+            return plan
+        for name in plan.names:
+            check_length(name, self.max_destination_bytes)
+            if classify(name) is Kind.STREAM:
+                raise ProtocolError(
+                    "partitions-apart",
+                    f"destination:{name[:80]} lies in another partition of the cluster, and a"
+                    " request to a stream cannot be sent on: send it alone, outside of a"
+                    " transaction",
+                    reason=CloseReason.UNSUPPORTED,
+                )
+        return evolve(plan, schedule=ELSEWHERE)
+
+    def parts(self, item: Forward) -> Iterator[tuple[str, Head]]:
+        """Yield each destination of messages with its header block."""
+        return make_plan(item.head, self.dialect).heads_by_name(item.head)
+
+    def keep(
+        self,
+        client: Client | None,
+        quota: Quota | None,
+        head: Head,
+        bodies: Sequence[bytes],
+        now: float,
+    ) -> SendOutcome:
+        """Store messages, and return the outcome of their SEND.
+
+        Args:
+          client: The sender; None = the broker.
+          quota: The quota charged for them.
+          head: Their header block.
+          bodies: Their bodies.
+          now: The time, in seconds of the broker's clock.
+
+        Raises:
+          ProtocolError: There is no memory for them.
+        """
+        log = self.log
+        assert log is not None
+        cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
+        if not self.memory.take_kept(cost, quota):
+            raise self.overflow.no_memory(head.destination or "", cost, quota)
+        owner = client.identity if client is not None else None
+        first = log.put(
+            FORWARDS,
+            head=(b"" if owner is None else owner_line(owner)) + head_lines(head),
+            bodies=bodies,
+            level=PRIORITY_DEFAULT,
+            received_ms=self.wall.ms(now),
+            expires_ms=0,
+            must_retry=client is None,
+        )
+        ids = range(first, first + len(bodies))
+        item = Forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)
+        log.when_safe(_Stored(self, item, client))
+        return log.stored
+
+    def restore(
+        self,
+        head: Head,
+        bodies: Sequence[bytes],
+        ids: Sequence[int],
+        *,
+        owner: Identity | None,
+        quota: Quota | None,
+    ) -> None:
+        """Restore stored messages. Arguments as those of ``Forward``."""
+        cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
+        self.memory.force_kept(cost, quota)
+        self.waiting[Forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)] = None
+
+    def finish(self, item: Forward) -> None:
+        """Forget messages that all others have, also in the store."""
+        assert self.log is not None
+        del self.waiting[item]
+        self.log.finish_all(list(item.ids))
+        self.memory.give_kept(item.cost, item.quota)
+
+
+@define(eq=False, repr=False)
+class _Stored:
+    """The effect of storing messages: they may be sent on."""
+
+    forwards: Forwards
+    item: Forward
+    client: Client | None
+
+    def commit(self, _now: float) -> None:
+        """Implement ``Effect.commit``."""
+        self.forwards.waiting[self.item] = None
+        self.forwards.on_new(self.item)
+
+    def withdraw(self, _now: float) -> None:
+        """Implement ``Effect.withdraw``."""
+        self.forwards.memory.give_kept(self.item.cost, self.item.quota)

@@ -1,0 +1,232 @@
+"""Sends messages of transactions on to the owners of other partitions, until these have them.
+
+The owner of a partition runs it beside its broker, whose ``forwards`` stores the messages. Those
+of one sender to one destination stay in order. Each has an id for duplicate detection, so it may
+be sent again when the RECEIPT was lost, or this node and another one has the partition by now.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import trio
+from attrs import define, field
+
+from trio_stomp.base import ANONYMOUS, Identity, noop, value
+from trio_stomp.broker.forwarding import Forward, Forwards
+from trio_stomp.broker.headers import DEDUP_HEADERS
+from trio_stomp.cluster._gate import Contact, Gate
+from trio_stomp.cluster.routing._frames import FrameCutter, closed, encode_lead
+from trio_stomp.cluster.routing._placement import Placement
+from trio_stomp.frames import CONNECT, DISCONNECT, OPENING, SEND, V1_2, Head, encode_frame
+from trio_stomp.transport import Voucher, relay_header
+
+logger = logging.getLogger("trio_stomp")
+
+MAX_CONNECTIONS = 16
+"""Connections to the owner of one partition."""
+BATCH_BYTES = 256 * 1024
+"""About how much is sent before its RECEIPTs are awaited."""
+LINGER_S = 1.0
+"""How long a connection is kept without messages, if others do not need its place."""
+RETRY_S = 0.5
+READ_BYTES = 64 * 1024
+_CONNECT = encode_frame(CONNECT, (("accept-version", "1.2"), ("heart-beat", "0,0")), OPENING)
+_DISCONNECT = closed(encode_lead(DISCONNECT, (), V1_2))
+
+
+_ID = DEDUP_HEADERS[0].encode()
+
+
+class Refused(Exception):
+    """The owner does not accept a message at the moment."""
+
+
+@value
+class Part:
+    """Messages for one destination.
+
+    Args:
+      item: The SEND that they are of.
+      head: Their header block with this destination.
+    """
+
+    item: Forward
+    head: Head
+
+
+def encode_part(partition: int, part: Part) -> bytes:
+    """Return the frames of messages from a partition's log; the last one requests a RECEIPT."""
+    item = part.item
+    headers = tuple(pair for pair in part.head.headers if pair[0] != "transaction")
+    has_id = any(name in DEDUP_HEADERS for name, _ in headers)
+    lead, last = encode_lead(SEND, headers, V1_2), item.ids[-1]
+    frames: list[bytes] = []
+    for number, body in zip(item.ids, item.bodies, strict=True):
+        own = b"" if has_id else b"%b:forwarded-%d-%d\n" % (_ID, partition, number)
+        receipt = b"receipt:%d\n" % number if number == last else b""
+        frames.append(b"%b%b%b\n%b\0" % (lead, own, receipt, body))
+    return b"".join(frames)
+
+
+@define(eq=False, repr=False)
+class Forwarder:
+    """Sends on what a partition's broker has stored for others.
+
+    Args:
+      partition: The partition.
+      placement: Which partition has a destination.
+      gates: The way to the owner of each partition.
+      forwards: The messages.
+      call_soon: Calls a function in the next turn of the broker's dispatcher.
+    """
+
+    partition: int
+    placement: Placement
+    gates: Sequence[Gate]
+    forwards: Forwards
+    call_soon: Callable[[Callable[[float], None]], None]
+    _lanes: "dict[tuple[str, Identity], Lane]" = field(factory=dict)
+    _places: list[trio.CapacityLimiter] = field(init=False)
+    """The connections to the owner of each partition."""
+    _unconfirmed: dict[Forward, int] = field(factory=dict)
+    """How many destinations of a SEND do not have it yet."""
+    _tasks: trio.Nursery = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._places = [trio.CapacityLimiter(MAX_CONNECTIONS) for _ in self.gates]
+
+    async def run(self) -> None:
+        """Send on what is stored, and what will be. Ends by cancellation only."""
+        async with trio.open_nursery() as self._tasks:
+            for item in self.forwards.waiting:
+                self._take(item)
+            self.forwards.on_new = self._take
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.forwards.on_new = noop
+
+    def _take(self, item: Forward) -> None:
+        """Take stored messages, in a turn of the dispatcher or between two."""
+        parts = list(self.forwards.parts(item))
+        self._unconfirmed[item] = len(parts)
+        for name, head in parts:
+            key = name, item.owner or ANONYMOUS
+            lane = self._lanes.get(key)
+            if lane is None:
+                lane = self._lanes[key] = Lane(self.partition, *key, self._confirm)
+                self._tasks.start_soon(self._serve, lane)
+            lane.add(Part(item, head))
+
+    async def _serve(self, lane: "Lane") -> None:
+        """Send on the messages of a lane until there are no more."""
+        partition = self.placement.of(lane.destination)
+        places = self._places[partition]
+        while lane.waiting:
+            async with places:
+                try:
+                    await self.gates[partition].relay(partial(lane.speak, places))
+                except* (trio.BrokenResourceError, OSError, Refused) as group:
+                    lane.note(group)
+            if lane.waiting:
+                await trio.sleep(RETRY_S)
+        del self._lanes[lane.destination, lane.owner]
+
+    def _confirm(self, item: Forward) -> None:
+        """Take note that one more destination has a SEND, which is forgotten after the last."""
+        self._unconfirmed[item] -= 1
+        if not self._unconfirmed[item]:
+            del self._unconfirmed[item]
+            self.call_soon(lambda _: self.forwards.finish(item))
+
+
+@define(eq=False, repr=False)
+class Lane:
+    """The messages of one sender to one destination, in order.
+
+    Args:
+      source: The partition in whose log they are.
+      destination: The destination.
+      owner: The sender, for whom this node vouches.
+      confirm: Called when the owner of the destination has the messages of a SEND.
+    """
+
+    source: int
+    destination: str
+    owner: Identity
+    confirm: Callable[[Forward], None]
+    waiting: deque[Part] = field(factory=deque)
+    _news: trio.Event = field(factory=trio.Event)
+    _problem: str = ""
+    """The last reason of a refusal that was logged, so that it is logged once."""
+
+    def add(self, part: Part) -> None:
+        """Add messages."""
+        self.waiting.append(part)
+        self._news.set()
+
+    def note(self, group: BaseExceptionGroup) -> None:
+        """Log that the owner refused a message."""
+        for error in group.exceptions:
+            if isinstance(error, Refused) and str(error) != self._problem:
+                self._problem = str(error)
+                logger.warning(
+                    "messages of a transaction wait for %s, which does not accept them: %s; "
+                    "trying again",
+                    self.destination,
+                    error,
+                )
+
+    async def speak(
+        self, places: trio.CapacityLimiter, stream: trio.SocketStream, contact: Contact
+    ) -> None:
+        """Send the messages to the owner until there are no more for a while.
+
+        Raises:
+          Refused: The owner does not accept one.
+          trio.BrokenResourceError: The connection is lost.
+
+        Checkpoint: always. Cancel: messages may be sent and unconfirmed.
+        """
+        secret, voucher = contact.secret.encode(), Voucher(self.owner)
+        await stream.send_all(relay_header("127.0.0.1", 0, "off", secret, voucher) + _CONNECT)
+        cutter = FrameCutter(joins=False)
+        while self.waiting:
+            await self._send_some(stream, cutter)
+            if not self.waiting and places.available_tokens:
+                self._news = trio.Event()
+                with trio.move_on_after(LINGER_S):
+                    await self._news.wait()
+        await stream.send_all(_DISCONNECT)
+
+    async def _send_some(self, stream: trio.SocketStream, cutter: FrameCutter) -> None:
+        """Send some messages, and wait for their RECEIPTs."""
+        frames: list[bytes] = []
+        size = 0
+        for part in self.waiting:
+            if size > BATCH_BYTES:
+                break
+            frames.append(encode_part(self.source, part))
+            size += len(frames[-1])
+        await stream.send_all(b"".join(frames))
+        left = len(frames)
+        while left:
+            data = await stream.receive_some(READ_BYTES)
+            if not data:
+                raise trio.BrokenResourceError("the owner ended the connection")
+            for piece in cutter.feed(bytes(data)):
+                if piece.data.startswith(b"ERROR\n"):
+                    raise Refused(_reason(piece.data))
+                if piece.data.startswith(b"RECEIPT\n"):
+                    left -= 1
+                    self._problem = ""
+                    self.confirm(self.waiting.popleft().item)
+
+
+def _reason(error: bytes) -> str:
+    """Return the message of an ERROR."""
+    lines = error.decode("utf-8", "replace").split("\n")
+    found = (line.removeprefix("message:") for line in lines if line.startswith("message:"))
+    return next(found, "no reason given")[:200]
