@@ -71,6 +71,7 @@ def test_loads_from_the_broker_alone_and_complains_of_nothing(page: Page, port: 
     for view in VIEWS:
         page.go(view)
     page.js("new Promise((resolve) => setTimeout(resolve, 500))")  # for their answers
+    assert not page.js("document.querySelector('nav a[href=\"#cluster\"]').checkVisibility()")
     assert page.refused == []
     assert set(page.requested) >= {url(port), url(port) + "static/stomp.umd.min.js"}
     here = (url(port), f"ws://127.0.0.1:{port}/ws")

@@ -1,5 +1,6 @@
 """Operations in the dashboard: pages of single objects, and all actions that change something."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.dashboard import (
     url,
 )
 from tests.support.foreign import PythonPeer, running_broker
+from tests.support.nats import running_nats
 
 pytestmark = pytest.mark.foreign
 
@@ -388,3 +390,26 @@ def test_the_client_of_the_page_sends_many_prints_in_a_form_and_keeps_what_it_mi
     shows(page, "#send-result", "no subscribers")
     page.go("durables")
     shows(page, "#durables-table", "audit")
+
+
+@pytest.mark.full
+def test_the_nodes_of_a_cluster_are_shown_with_their_partitions(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    node = ("--node", "north", "--data-dir", str(tmp_path / "data"), "--cluster-partitions", "2")
+    with ExitStack() as stack:
+        (server,) = stack.enter_context(running_nats(tmp_path))
+        cluster = ("--cluster", f"nats://127.0.0.1:{server.port}", "--cluster-replicas", "1")
+        port = stack.enter_context(running_broker(*OFTEN, *cluster, *node))
+        peer = anonymous(port)
+        with chromium.page(url(port)) as page:
+            live(page)
+            page.go("cluster")
+            peer.send("/queue/new", "x", {"persistent": "true"})
+            shows(page, "#cluster-tiles", "/s")
+            page.until("document.querySelectorAll('#cluster-table tbody tr').length === 2")
+            shows(page, "#cluster-table", "owner")
+            shows(page, "#cluster-table", "north")
+            shows(page, "#cluster-tiles", "of 1 node")
+            assert page.complaints == []
+        peer.leave()

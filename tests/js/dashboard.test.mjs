@@ -15,6 +15,7 @@ const format = await load("lib/format.js");
 const { roundUp, span, stretches, usedBuckets, warmth } = await load("lib/charts.js");
 const { backOff } = await load("lib/watch.js");
 const { filled, outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("views/try.js");
+const { together } = await load("views/cluster.js");
 const { decided, horizonText, linkTo, parts, questionOf, tone } = await load("views/explain.js");
 
 const START = Date.parse("2026-11-21T12:00:00Z");
@@ -425,6 +426,29 @@ test("a trail is bounded, and counters that fell begin anew", () => {
 const reading = (second, received, boot = "a", cpu = 0) => ({
   session: record(second, { stomp_connected: 3, subscriptions: 4, received_total: received, delivered_total: 0, dropped_total: 0 }, boot),
   process: record(second, { cpu_user_s_total: cpu, cpu_sys_s_total: 0, rss_bytes: 9, loop_lag_ms_p99: 1 }, boot),
+});
+
+test("partitions of a cluster are added up, one without an owner is shown, a new owner counts anew", () => {
+  const node = (name, role, behind) => ({ node: name, role, behind, clients: 1, address: "", version: "", differs: [] });
+  const overview = (second, epoch, appends) =>
+    record(second, {
+      cluster: { name: "c", epoch, appends, records: 10 * appends, append_s: 0.5, nodes: [node("a", "owner", 0), node("b", "standby", 7)] },
+    });
+  assert.equal(together([null]), null);
+  const trail = new Trail();
+  trail.addCluster(together([overview(0, 1, 10), overview(0, 1, 20)]));
+  trail.addCluster(together([overview(2, 1, 20), overview(2, 1, 30)]));
+  const { behind, appends, records } = trail.points[1];
+  assert.deepEqual({ behind, appends, records }, { behind: 7, appends: 10, records: 100 });
+  const torn = together([overview(4, 1, 20), undefined]);
+  assert.deepEqual(torn.nodes.map(({ partition, node: name, role }) => [partition, name, role]), [
+    [0, "a", "owner"],
+    [0, "b", "standby"],
+    [1, "–", "no owner"],
+  ]);
+  trail.addCluster(torn);
+  trail.addCluster(together([overview(6, 1, 20), overview(6, 9, 40)]));
+  assert.deepEqual(trail.points.map((point) => point.appends), [undefined, 10, undefined, undefined]);
 });
 
 test("readings of the stream become points with rates between them, in the order of time", () => {

@@ -6,6 +6,7 @@ import { byId, el, say, show } from "./lib/dom.js";
 import * as format from "./lib/format.js";
 import { Watch } from "./lib/watch.js";
 import { Model } from "./model/model.js";
+import { Cluster } from "./views/cluster.js";
 import { Connections } from "./views/connections.js";
 import { Destinations } from "./views/destinations.js";
 import { Durables } from "./views/durables.js";
@@ -52,6 +53,7 @@ const views = {
   stream: new StreamPage(context),
   schedules: new Schedules(context),
   "last-values": new LastValues(context),
+  cluster: new Cluster(context),
   latency: new Latency(context),
   events: new Events(context),
   explain: new Explain(context),
@@ -95,7 +97,10 @@ function showState(state) {
         : ""),
   );
   show(notice, notice.textContent !== "");
-  if (state.name === "live") showUser();
+  if (state.name === "live") {
+    showUser();
+    showCluster();
+  }
   show(byId("who"), state.name === "live");
   route();
   showFreshness();
@@ -137,6 +142,17 @@ async function showUser() {
   }
   say(byId("user"), user || "anonymous");
   say(byId("log-out"), watch.credentials === null ? "Log in" : "Log out");
+}
+
+/** Show the link to the view of the cluster, if the broker is part of one. */
+async function showCluster() {
+  let cluster = null;
+  try {
+    ({ cluster } = await api.get("overview"));
+  } catch {
+    // A user without the right to read it does not see the link.
+  }
+  show(document.querySelector('nav a[href="#cluster"]'), cluster !== null);
 }
 
 byId("log-out").addEventListener("click", () => {

@@ -19,6 +19,15 @@ export function pageHead(parent, ...beside) {
   return { head, name, badges };
 }
 
+/** The limits of a text that needs no scroll bar even on a phone. */
+const SHORT = { characters: 300, lines: 7 };
+
+/** A text as it is. A long one scrolls, also by the keyboard. */
+export function block(text) {
+  const isShort = text.length <= SHORT.characters && text.split("\n").length <= SHORT.lines;
+  return el("pre", isShort ? {} : { tabindex: "0", role: "group", "aria-label": "Text" }, text);
+}
+
 /** A button. */
 export const button = (label, onclick, more = {}) =>
   el("button", { type: "button", onclick, ...more }, label);

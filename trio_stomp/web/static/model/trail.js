@@ -1,4 +1,4 @@
-// The history of one queue or connection. Pure.
+// The history of one queue, connection or cluster. Pure.
 
 export const KEPT_MS = 15 * 60_000;
 export const MAX_POINTS = 1000;
@@ -38,6 +38,14 @@ export class Trail {
         bytesOut: "bytes_out_total",
       }),
     );
+  }
+
+  /** Add the figures of a cluster, with rates since the previous ones. */
+  addCluster(cluster) {
+    this.note(Date.parse(cluster.ts), {
+      behind: Math.max(0, ...cluster.nodes.map(({ behind }) => behind)),
+      ...this.#rates(cluster, { appends: "appends", records: "records", busy: "append_s" }),
+    });
   }
 
   #rates(record, fields) {

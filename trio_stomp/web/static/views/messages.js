@@ -3,7 +3,7 @@
 import { el, say, show } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
-import { button, card } from "../lib/parts.js";
+import { block, button, card } from "../lib/parts.js";
 import { isDead, isGrave, origin, targets, waitsThere } from "../model/letters.js";
 import { explained } from "./explain.js";
 
@@ -290,7 +290,7 @@ function messageItem(message, ...before) {
       ...about.map((text) => el("span", {}, text)),
       ...death.map((name) => el("span", { class: "death" }, `${name}: `, deathText(name, headers))),
     ),
-    el("pre", {}, bodyText(message)),
+    block(bodyText(message)),
     headersOf(headers),
   );
 }
@@ -298,7 +298,7 @@ function messageItem(message, ...before) {
 /** The headers of a message, initially collapsed. */
 export function headersOf(headers) {
   const lines = Object.entries(headers).map(([name, value]) => `${name}:${value}`);
-  return el("details", {}, el("summary", {}, "Headers"), el("pre", {}, lines.join("\n")));
+  return el("details", {}, el("summary", {}, "Headers"), block(lines.join("\n")));
 }
 
 /** The start of a body, as text or base64. */

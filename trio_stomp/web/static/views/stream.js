@@ -4,7 +4,7 @@ import { byId, el, facts, say, show } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
-import { button, card, pageHead } from "../lib/parts.js";
+import { block, button, card, pageHead } from "../lib/parts.js";
 import { BROKER, Rights } from "../lib/rights.js";
 import { Page } from "../lib/view.js";
 import { bodyText, headersOf } from "./messages.js";
@@ -168,7 +168,7 @@ function recordItem(record) {
     "li",
     {},
     el("p", { class: "head" }, ...about.map((text) => el("span", {}, text))),
-    el("pre", {}, bodyText(record)),
+    block(bodyText(record)),
     headersOf(headers),
   );
 }

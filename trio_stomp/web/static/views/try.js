@@ -5,6 +5,7 @@ import { Outcome } from "../lib/dialogs.js";
 import { byId, el, say } from "../lib/dom.js";
 import { explained } from "./explain.js";
 import * as format from "../lib/format.js";
+import { block } from "../lib/parts.js";
 
 const MAX_RECEIVED = 100;
 const MAX_FRAMES = 60;
@@ -116,7 +117,7 @@ export class Try {
     say(byId("received-count"), format.count(this.#received));
     const template = this.template.value;
     const text = template ? filled(template, message, this.#received, Date.now()) : message.body;
-    const item = el("li", {}, el("pre", {}, format.cut(text, MAX_BODY_SHOWN)));
+    const item = el("li", {}, block(format.cut(text, MAX_BODY_SHOWN)));
     if (!template) item.prepend(receivedHead(message.headers));
     this.list.prepend(item);
     while (this.list.childElementCount > MAX_RECEIVED) this.list.lastChild.remove();
