@@ -269,7 +269,7 @@ class StreamClient:
 
     def bounds(self) -> Bounds:
         """Return the current bounds of the stream."""
-        return self._retried(self._ask)
+        return self._retried(self.ask)
 
     def offset_at(self, timestamp: float) -> int:
         """Return the offset of the first message at or after a time in seconds since 1970."""
@@ -287,7 +287,13 @@ class StreamClient:
             except (OSError, FrameError) as error:
                 patience.wait(error)
 
-    def _ask(self) -> Bounds:
+    def ask(self) -> Bounds:
+        """Return the current bounds of the stream, or fail at once.
+
+        Raises:
+          OSError: the broker is away.
+          FrameError: what answers is no broker.
+        """
         question = {
             "destination": self.stream_address.stream,
             "reply-to": "/temp-queue/bounds",
@@ -298,7 +304,7 @@ class StreamClient:
             return bounds_of(next(connection.messages())[0][0])
 
     def _search(self, timestamp: float) -> int:
-        bounds = self._ask()
+        bounds = self.ask()
         start = {"x-stream-offset": f"timestamp={timestamp!r}"}
         # Only the first message is needed, so limit the delivery to it.
         one = {"ack": "client", "prefetch-count": "1"}

@@ -66,6 +66,8 @@ def split(data: bytes) -> tuple[list[Frame], int, int]:
             position += 1
         head_end = data.find(b"\n\n", position) + 1
         if not head_end:
+            if data.startswith(b"HTTP/", position):
+                raise FrameError("it is an HTTP server")
             if size - position > MAX_HEAD_BYTES:
                 raise FrameError("the headers of a frame do not end")
             return frames, position, size - position + 1
