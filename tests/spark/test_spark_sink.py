@@ -1,5 +1,6 @@
 """The sink without Spark: its writers against a broker, over connections that break."""
 
+import json
 import logging
 import pickle
 import socket
@@ -27,7 +28,9 @@ from pyspark.sql.types import (  # noqa: E402
     StructType,
 )
 
-from trio_stomp.spark import StompDataSource, StreamAway, StreamError  # noqa: E402
+from tests.support.diag_bodies import message  # noqa: E402
+from trio_stomp.spark import StompDataSource, StreamAddress, StreamAway, StreamError  # noqa: E402
+from trio_stomp.spark.format._insight_sink import InsightSink  # noqa: E402
 from trio_stomp.spark.format._writer import Commit, StompStreamWriter, StompWriter  # noqa: E402
 
 Q = "/queue/q"
@@ -263,3 +266,25 @@ def test_a_write_has_ids_of_its_own_and_replaces_nothing(tmp_path: Path) -> None
     other = StructType([StructField("body", LongType())])
     with pytest.raises(StreamError, match="column body should be binary or string, not bigint"):
         source.writer(other, overwrite=False)
+
+
+def test_insight_is_published_once_whoever_starts_again() -> None:
+    with running_broker(("--diag-interval-s", "3600")) as broker:
+        link = Link(broker.port)
+        link.send("SUBSCRIBE\nid:1\ndestination:/topic/insight/>\n\n\0")
+        address = StreamAddress(f"stomp://127.0.0.1:{broker.port}", retry_s=5)
+        rows = []
+        for number in range(4):
+            items = {"destination": "/topic/a", "enqueued_total": 60 * number}
+            row = message("destination", number, items, at_s=60.0 * number)
+            rows.append(("another epoch", number, "destination", str(row["body"])))
+        for _ in range(2):
+            InsightSink(address).publish(rows)
+        found: list[Reply] = []
+        while len(found) < 3:
+            found += link.receive()
+        found += link.receive()
+        link.close()
+    listed = [json.loads(reply.body)["destinations"] for reply in found]
+    assert [[each["in_per_s"] for each in some] for some in listed] == [[], [1.0], [1.0]]
+    assert {reply.headers["rule"] for reply in found} == {"rates"}
