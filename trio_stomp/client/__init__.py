@@ -14,6 +14,7 @@ from trio_stomp.client._errors import ClientClosed as ClientClosed
 from trio_stomp.client._errors import ClientError as ClientError
 from trio_stomp.client._errors import ConnectFailed as ConnectFailed
 from trio_stomp.client._errors import LinkLost as LinkLost
+from trio_stomp.client._errors import NoResponder as NoResponder
 from trio_stomp.client._errors import NotAuthorized as NotAuthorized
 from trio_stomp.client._errors import ProtocolViolation as ProtocolViolation
 from trio_stomp.client._errors import Refused as Refused

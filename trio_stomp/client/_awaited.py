@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import define, frozen
 
-from trio_stomp.base import StompError
+from trio_stomp.base import StompError, noop
 from trio_stomp.client.loops import Event
 from trio_stomp.protocol import ClientFrames
 
@@ -51,12 +51,12 @@ class Awaited:
     Args:
       settled: A new event.
       again: Builds the frame again for the next link; None = the answer is lost with the link.
-      on_refused: Called at once if the broker refuses.
+      on_settled: Called at once with the outcome: the answer, or an error.
     """
 
     _settled: Event
     again: Callable[[ClientFrames], bytes] | None = None
-    on_refused: Callable[[StompError], None] | None = None
+    on_settled: Callable[[object], None] = noop
     outcome: object = None
     """The answer or the error; None = pending."""
 
@@ -64,8 +64,7 @@ class Awaited:
         """Set the outcome. Only the first one counts."""
         if self.outcome is None:
             self.outcome = outcome
-            if self.on_refused is not None and isinstance(outcome, StompError):
-                self.on_refused(outcome)
+            self.on_settled(outcome)
             self._settled.set()
 
     async def wait(self) -> object:

@@ -10,7 +10,7 @@ from attrs import define
 from trio_stomp.base import OptionError
 from trio_stomp.client._awaited import Awaited, Receipt
 from trio_stomp.client._core import ClientEvent, Core
-from trio_stomp.client._errors import RequestTimedOut
+from trio_stomp.client._errors import NoResponder, RequestTimedOut
 from trio_stomp.client._message import Message
 from trio_stomp.client._send import send_headers
 from trio_stomp.client._subscription import Subscription
@@ -259,6 +259,7 @@ class Client:
 
         Raises:
           RequestTimedOut: no answer arrived; the request may have been handled.
+          NoResponder: the broker's RECEIPT says that nobody got the request, or will get it.
           LinkLost: the connection broke; the request may have been handled.
           Refused: the broker's ERROR.
         """
@@ -268,10 +269,18 @@ class Client:
         own = (("reply-to", core.reply_to), ("correlation-id", correlation))
         reply = Awaited(core.loop.event())
         receipt = ""
+
+        def on_receipt(outcome: object) -> None:
+            if not isinstance(outcome, Receipt):
+                reply.settle(outcome)
+            elif outcome.headers.get("matched") == "0" and "stored" not in outcome.headers:
+                hint = f"; {outcome.headers['hint']}" if "hint" in outcome.headers else ""
+                reply.settle(NoResponder(f"nobody is subscribed to {destination}{hint}"))
+
         try:
             with core.loop.move_on_after(timeout_s):
                 link = await core.ready()
-                receipt = core.expect(Awaited(core.loop.event(), on_refused=reply.settle))
+                receipt = core.expect(Awaited(core.loop.event(), on_settled=on_receipt))
                 fields = (*own, *send_headers(headers, False))
                 link.write(link.frames.send(destination, data, fields, receipt=receipt))
                 core.replies[correlation] = reply

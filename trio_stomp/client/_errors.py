@@ -34,6 +34,10 @@ class RequestTimedOut(ClientError):
     """No answer to a request arrived in time. It may have been handled nevertheless."""
 
 
+class NoResponder(ClientError):
+    """Nobody is subscribed where a request was sent to, and no message of it waits there."""
+
+
 class SlowConsumer(ClientError):
     """A subscription was ended: it was not read while the client waited for RECEIPTs."""
 

@@ -347,7 +347,7 @@ class Subscription:
         """Send SUBSCRIBE on a link. A stream continues after its last message."""
         if self._is_at_end:
             return
-        self._awaited = Awaited(self._owner.loop.event(), on_refused=self._refused)
+        self._awaited = Awaited(self._owner.loop.event(), on_settled=self._settled)
         headers = dict(self.headers)
         offset = self._next_offset()
         if offset is not None and self._last is not None:
@@ -361,8 +361,8 @@ class Subscription:
         link.write(link.frames.subscribe(pairs))
         self._is_subscribed = True
 
-    def _refused(self, error: StompError) -> None:
-        if not isinstance(error, LinkLost):
+    def _settled(self, outcome: object) -> None:
+        if isinstance(outcome, StompError) and not isinstance(outcome, LinkLost):
             self._is_subscribed = False
-            self.end(error)
+            self.end(outcome)
             self._owner.forget(self)

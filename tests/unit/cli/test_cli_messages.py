@@ -207,6 +207,8 @@ def test_an_answer_that_does_not_come_in_time_is_an_error(
 ) -> None:
     out = output_of("request", "/queue/r4", "x", "--timeout", "0.2", code=1)
     assert out == "trio-stomp request: error: /queue/r4: no answer within 0.2 s\n"
+    out = output_of("request", "/topic/r4", "x", code=1)
+    assert out == "trio-stomp request: error: nobody is subscribed to /topic/r4\n"
 
 
 # Restarts of the broker.
@@ -241,7 +243,9 @@ def test_messages_on_their_way_survive_a_restart(tmp_path: Path) -> None:
     options = {"port": port, "data_dir": str(tmp_path)}
     where = {"TRIO_STOMP_URL": f"stomp://127.0.0.1:{port}"}
     line = ("send", "/queue/s", "--json", "--persistent", "--reconnect")
-    stored = '{"destination": "/queue/s", "receipt": {"stored": "journal"}}\n'
+    stored = (
+        '{"destination": "/queue/s", "receipt": {"dedup-window": "10000", "stored": "journal"}}\n'
+    )
     with (
         threaded_broker(**options) as broker,
         started(*line, **where) as (process, stdin, stdout, _),

@@ -33,6 +33,7 @@ from trio_stomp.client import (
     ClientClosed,
     ConnectFailed,
     LinkLost,
+    NoResponder,
     NotAuthorized,
     ProtocolViolation,
     Refused,
@@ -318,8 +319,15 @@ async def test_requests_get_their_own_answers(autojump_clock) -> None:
 
 async def test_a_request_that_nobody_answers(client: Client, autojump_clock) -> None:
     start = trio.current_time()
-    with pytest.raises(RequestTimedOut, match="/topic/ask: no answer within 7 s"):
+    with pytest.raises(NoResponder, match=r"nobody is subscribed to /topic/ask$"):
         await client.request("/topic/ask", b"?", timeout_s=7)
+    with pytest.raises(NoResponder, match="subscribed to /topics/ask; this topic differs"):
+        await client.request("/topics/ask", b"?", timeout_s=7)
+    assert trio.current_time() - start < 1
+    start = trio.current_time()
+    async with client.subscribe("/topic/silent"):
+        with pytest.raises(RequestTimedOut, match="/topic/silent: no answer within 7 s"):
+            await client.request("/topic/silent", b"?", timeout_s=7)
     assert trio.current_time() - start == pytest.approx(7)
     with pytest.raises(ProtocolViolation) as caught:
         await client.request("/topic/*", b"?", timeout_s=7)
