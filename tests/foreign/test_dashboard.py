@@ -699,16 +699,72 @@ def test_everything_that_can_be_pressed_has_a_name(page: Page, port: int) -> Non
     assert {"Retry …", "Purge …"} <= names
 
 
+def focused(page: Page) -> str:
+    """Return the text, or else the id, of the element with the focus. Mark it as seen."""
+    found = page.js(
+        "(() => { const each = document.activeElement; each.dataset.seen = '';"
+        " return each.textContent.trim().slice(0, 40) || each.id; })()"
+    )
+    return f"{found}"
+
+
 @pytest.mark.full
 def test_the_keyboard_will_do(page: Page) -> None:
     page.press("Tab", 9)
     assert page.js("document.activeElement.className") == "skip"
-    page.js("document.activeElement.click()")
+    page.press("Enter", 13, "\r")
     assert page.js("document.activeElement.id") == "main"
     page.go("connections")
     page.js("document.querySelector('#connections-table th button').focus()")
-    page.js("document.activeElement.click()")
+    page.press("Enter", 13, "\r")
     assert page.js("document.querySelector('#connections-table th').ariaSort") == "ascending"
+    # The focus does not stay on a link that is hidden.
+    page.js("document.querySelector('#connections-table td a').focus()")
+    page.press("Enter", 13, "\r")
+    page.until("!document.getElementById('connection').hidden")
+    page.until("document.activeElement.id === 'main'")
+    assert page.js("document.title").endswith(" · Connections · trio_stomp")
+
+
+@pytest.mark.full
+def test_tab_reaches_each_action_with_a_visible_focus_and_dialogs_keep_it(
+    page: Page, port: int
+) -> None:
+    dead_letter(port, "/queue/jobs", "x" * 500)
+    open_queue(page, "/queue/DLQ.jobs")
+    shows(page, "#queue .messages", "x-death-reason")
+    page.until("!document.querySelector('#queue button:disabled')")
+    page.js("document.activeElement.blur()")
+    stops: list[str] = []
+    style = "getComputedStyle(document.activeElement).outlineStyle"
+    is_page = "document.activeElement === document.body"  # after the last stop, before the first
+    while stops.count(stops[0] if stops else "") < 2:
+        page.press("Tab", 9)
+        stops.append(focused(page))
+        assert len(stops) < 200, stops
+        assert page.js(f"{is_page} || {style} === 'solid'"), stops[-1]
+    missed = page.js(
+        "[...document.querySelectorAll('button, a[href], input, select, textarea, summary, pre')]"
+        ".filter((each) => each.checkVisibility() && !('seen' in each.dataset))"
+        ".map((each) => each.outerHTML)"
+    )
+    assert missed == []
+    page.js(
+        "[...document.querySelectorAll('#queue button')]"
+        ".find((each) => each.textContent === 'Purge …').focus()"
+    )
+    page.press("Enter", 13, "\r")
+    shows(page, "#confirm", "Purge")
+    assert focused(page) == "Cancel"
+    for _ in range(6):
+        page.press("Tab", 9)
+        assert page.js(f"{is_page} || document.activeElement.closest('#confirm') !== null")
+    page.press("Escape", 27)
+    page.until("!document.getElementById('confirm').open")
+    assert focused(page) == "Purge …"
+    press(page, "queue", "Purge …")
+    page.click("#confirm-yes")
+    page.until("document.getElementById('announcement').textContent.includes('1 message deleted')")
 
 
 @pytest.mark.full

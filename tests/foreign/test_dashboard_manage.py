@@ -312,12 +312,21 @@ def test_history_is_read_back_as_far_as_the_stream_holds(page: Page, port: int) 
     peer = anonymous(port)
     for _ in range(100):
         peer.send("/queue/q", "x")
-    page.js(
-        "(() => { const span = document.getElementById('span'); span.value = '1';"
-        " span.dispatchEvent(new Event('change')); })()"
-    )
-    shows(page, "#span-note", "The stream holds ")
-    shows(page, "#span-note", "a reading every ")
+
+    def choose(view: str) -> None:
+        page.js(
+            f"(() => {{ const span = document.querySelector('#{view} .span select');"
+            " span.value = '1'; span.dispatchEvent(new Event('change')); })()"
+        )
+        shows(page, f"#{view} .span-note", "The stream holds ")
+        shows(page, f"#{view} .span-note", "a reading every ")
+
+    choose("overview")
+    open_queue(page, "/queue/q")
+    choose("queue")
+    page.js("location.hash = '#queue?name=/queue/never'")
+    shows(page, "#queue .result", "The queue does not exist")
+    assert page.text("#queue .span-note") == ""
     peer.leave()
 
 

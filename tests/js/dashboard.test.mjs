@@ -8,7 +8,7 @@ const load = (name) => import(new URL(name, at));
 const { Model, MAX_EVENTS, MAX_ENDED, MAX_POINTS } = await load("model/model.js");
 const { percentile } = await load("model/percentile.js");
 const { Trail } = await load("model/trail.js");
-const { readBack, rollUp, sampleOf } = await load("model/history.js");
+const { readBack, readQueue, rollUp, sampleOf } = await load("model/history.js");
 const { isGrave, origin, targets, waitsThere } = await load("model/letters.js");
 const { addressOf, Api } = await load("lib/api.js");
 const format = await load("lib/format.js");
@@ -493,6 +493,30 @@ test("history is read as far back as the stream holds, and no further than was a
   assert.ok(asked.every(({ stream, bytes }) => stream === "/stream/DIAG" && bytes > 0));
   const none = await readBack({ get: async () => ({ records: [] }) }, hour, START);
   assert.deepEqual(none.points, []);
+});
+
+test("the history of a queue leaves out what is not known", async () => {
+  const point = { waiting: 3, unacked: 1, bytes: 9, oldest_age_s: 7.5, in_per_s: 2, out_per_s: 1 };
+  const points = [
+    { ...point, ts_ms: 1000, in_per_s: null, out_per_s: null },
+    { ...point, ts_ms: 2000 },
+    { ...point, ts_ms: 3000, waiting: 0, oldest_age_s: null },
+  ];
+  const asked = [];
+  const api = {
+    get: async (...request) => {
+      asked.push(request);
+      return { points, since_ms: 900, step_ms: 50 };
+    },
+  };
+  const found = await readQueue(api, "/queue/a", { ms: 5000, readings: 60 }, 7000);
+  assert.deepEqual(asked, [["history", { queue: "/queue/a", since: 2000, points: 60 }]]);
+  assert.deepEqual([found.since, found.stepMs], [900, 50]);
+  assert.deepEqual(found.points, [
+    { at: 1000, waiting: 3, unacked: 1, age: 7.5 },
+    { at: 2000, waiting: 3, unacked: 1, age: 7.5, in: 2, out: 1 },
+    { at: 3000, waiting: 0, unacked: 1, age: 0, in: 2, out: 1 },
+  ]);
 });
 
 test("parameters of a request are escaped, repeated, and left out if empty", () => {

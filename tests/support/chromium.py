@@ -218,10 +218,12 @@ class Page:
         self.js(f"document.querySelector({json.dumps(selector)}).focus()")
         self.call("Input.insertText", text=text)
 
-    def press(self, key: str, code: int) -> None:
-        """Press a key without text. ``code`` is its virtual key code."""
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press a key. ``code`` is its virtual key code, ``text`` what it types."""
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=code
+            )
 
 
 LOADED = "document.readyState === 'complete'"

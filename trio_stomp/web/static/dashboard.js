@@ -204,9 +204,17 @@ function route() {
     if (link.hash === `#${PARENTS[shown] ?? shown}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  document.title = titleOf(asked);
   // While the page connects, it is not known whether a login is needed.
   if (!isClosed && watch.state.name !== "connecting") views[shown].visit?.(asked);
   redraw();
+}
+
+/** The title of the page: the thing shown, if it is one, and the view. */
+function titleOf(asked) {
+  const name = shown in PARENTS ? (new URLSearchParams(asked).values().next().value ?? "") : "";
+  const view = document.querySelector("nav [aria-current]").textContent;
+  return [name, view, "trio_stomp"].filter(Boolean).join(" · ");
 }
 
 /** Reload the view's data at the interval of the broker's figures. */
@@ -246,6 +254,9 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme)
 window.addEventListener("hashchange", () => {
   route();
   window.scrollTo(0, 0);
+  // The link that was followed may be in the view that is hidden now.
+  const { activeElement: focused } = document;
+  if (focused === document.body || !focused.checkVisibility()) byId("main").focus();
   document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 });
 window.addEventListener("resize", redraw);

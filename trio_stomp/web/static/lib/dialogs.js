@@ -1,7 +1,7 @@
 // Confirmation dialogs, and the line with the outcome of an operation.
 
 import { problem } from "./api.js";
-import { byId, el, say, show } from "./dom.js";
+import { announce, byId, el, say, show } from "./dom.js";
 import { count } from "./format.js";
 
 /**
@@ -55,7 +55,7 @@ function fieldOf({ name, label, value = "", offers = [] }) {
 export class Outcome {
   constructor(line) {
     this.line = line;
-    this.text = el("span", { role: "status" });
+    this.text = el("span");
     this.stop = el("button", { type: "button", class: "small" }, "Stop");
     line.classList.add("result");
     line.append(this.text, this.stop);
@@ -76,6 +76,7 @@ export class Outcome {
     this.stop.onclick = stop;
     show(this.stop, stop !== null);
     show(this.line, text !== "");
+    if (stop === null && text !== "") announce(text);
   }
 
   fail(error, what = "") {

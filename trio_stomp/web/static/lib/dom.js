@@ -20,6 +20,11 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Have a screen reader read a text. A region that was hidden before is not read. */
+export function announce(text) {
+  byId("announcement").textContent = text;
+}
+
 /** Show or hide an element. */
 export function show(element, isShown) {
   if (element.hidden === isShown) element.hidden = !isShown;

@@ -40,6 +40,18 @@ export async function readBack(api, { ms, readings }, now) {
   return { points: rollUp(samples), since: begin, stepMs };
 }
 
+/** Read the span of a queue before `now`, as `readBack` does that of the broker. */
+export async function readQueue(api, queue, { ms, readings }, now) {
+  const asked = { queue, since: now - ms, points: readings };
+  const { points, since_ms: since, step_ms: stepMs } = await api.get("history", asked);
+  return { points: points.map(queuePoint), since, stepMs };
+}
+
+function queuePoint({ ts_ms: at, waiting, unacked, oldest_age_s: age, in_per_s: taken, out_per_s: out }) {
+  const known = Object.entries({ age: waiting > 0 ? age : 0, in: taken, out });
+  return { at, waiting, unacked, ...Object.fromEntries(known.filter(([, value]) => value !== null)) };
+}
+
 /** The first records of the broker and of its process. */
 export function sampleOf(records) {
   const found = {};

@@ -1,7 +1,8 @@
 // Explanations by the broker: the events of a message, or why a subscriber received nothing.
 
 import { problem } from "../lib/api.js";
-import { byId, el, say, show } from "../lib/dom.js";
+import { Outcome } from "../lib/dialogs.js";
+import { announce, byId, el, say, show } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 
 /** Limit of events in an answer. The broker returns the newest. */
@@ -86,7 +87,7 @@ export class Explain {
     Object.assign(this, { model, api });
     this.byId = byId("explain-id-form");
     this.byPlace = byId("explain-place-form");
-    this.status = byId("explain-status");
+    this.outcome = new Outcome(byId("explain-status"));
     this.answer = byId("explain-answer");
     this.byId.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -114,7 +115,7 @@ export class Explain {
     this.#asked = "";
     this.#turn += 1;
     show(this.answer, false);
-    show(this.status, false);
+    this.outcome.hide();
   }
 
   #submit(given) {
@@ -165,15 +166,13 @@ export class Explain {
       return;
     }
     if (turn !== this.#turn) return;
-    show(this.status, false);
+    this.outcome.hide();
     this.#draw(question, answer, Date.now());
   }
 
   /** Show a text instead of an answer. */
   #tell(text, isWrong) {
-    say(this.status, text);
-    this.status.classList.toggle("wrong", isWrong);
-    show(this.status, true);
+    this.outcome.tell(text, { isWrong });
     show(this.answer, false);
   }
 
@@ -195,6 +194,7 @@ export class Explain {
     );
     say(byId("explain-horizon"), horizonText(answer, now));
     show(this.answer, true);
+    announce(byId("explain-summary").firstChild?.textContent ?? "");
     if (this.answer.getBoundingClientRect().top > 0.6 * window.innerHeight) {
       this.answer.scrollIntoView();
     }

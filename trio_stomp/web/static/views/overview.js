@@ -4,6 +4,7 @@ import { drawHeat, drawLines } from "../lib/charts.js";
 import { byId, el, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { Tile, hovering, kindClass } from "../lib/parts.js";
+import { readBack } from "../model/history.js";
 import { percentile } from "../model/percentile.js";
 import { placeLink } from "./links.js";
 import { Span } from "./span.js";
@@ -101,7 +102,8 @@ const TILES = [
 export class Overview {
   constructor({ model, api, palette, redraw }) {
     Object.assign(this, { model, palette });
-    this.span = new Span({ api, redraw });
+    this.span = new Span({ read: (span, now) => readBack(api, span, now), redraw });
+    document.querySelector("#overview .tools").append(...this.span.parts);
     this.tiles = TILES.map((tile) => ({ tile, shown: new Tile(byId("tiles"), tile.name) }));
     this.rates = byId("rates");
     this.heat = byId("heat");

@@ -8,6 +8,7 @@ import { LineCard, Tile, card, pageHead } from "../lib/parts.js";
 import { Rights } from "../lib/rights.js";
 import { Table, number, words } from "../lib/table.js";
 import { Page } from "../lib/view.js";
+import { readQueue } from "../model/history.js";
 import { Trail } from "../model/trail.js";
 import { explained } from "./explain.js";
 import { explainLink, sessions } from "./links.js";
@@ -15,6 +16,7 @@ import { Messages } from "./messages.js";
 import { gap } from "./overview.js";
 import { QueueActions } from "./queue_actions.js";
 import { SendForm } from "./sending.js";
+import { Span } from "./span.js";
 
 const CONSUMERS = [
   sessions("Session", (item) => item.session_id),
@@ -57,6 +59,8 @@ export class QueuePage extends Page {
       onProblem: (error) => this.#miss(error),
       outcome: this.outcome,
     });
+    const read = (span, now) => readQueue(api, this.name, span, now);
+    this.span = new Span({ read, redraw });
     this.#build(palette, redraw);
   }
 
@@ -109,6 +113,7 @@ export class QueuePage extends Page {
       this.head.head,
       this.outcome.line,
       tiles,
+      el("div", { class: "tools" }, ...this.span.parts),
       el("div", { class: "columns" }, ...this.charts.map(({ card: each }) => each), card("Figures", [], this.figures)),
       el("h2", {}, "Consumers"),
       consumers,
@@ -135,6 +140,7 @@ export class QueuePage extends Page {
   clear() {
     this.#trail = new Trail();
     this.#queue = null;
+    this.span.forget();
     this.messages.clear();
     this.consumers.update([]);
     facts(this.policy, []);
@@ -165,7 +171,8 @@ export class QueuePage extends Page {
   draw() {
     const queue = this.#queue;
     const { points } = this.model.trails.get(this.name) ?? this.#trail;
-    for (const chart of this.charts) chart.draw(points, gap(this.model));
+    const shown = this.span.shown(points, gap(this.model));
+    for (const chart of this.charts) chart.draw(shown.points, shown.gapMs);
     if (queue === null) return;
     const now = points.at(-1) ?? {};
     for (const { name, value, read, colour } of TILES) {

@@ -1,21 +1,23 @@
-// The time span of the overview: the last quarter of an hour, or older records of the DIAG stream.
+// The time span of charts: the last quarter of an hour, or older records of the DIAG stream.
 
 import { problem } from "../lib/api.js";
-import { byId, el, say } from "../lib/dom.js";
+import { el, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
-import { SPANS, readBack } from "../model/history.js";
+import { SPANS } from "../model/history.js";
 
 export class Span {
   /** Older figures from the stream: {points, since, stepMs}. */
   #history = null;
   #turn = 0;
 
-  constructor({ api, redraw }) {
-    Object.assign(this, { api, redraw });
-    this.choice = byId("span");
-    this.note = byId("span-note");
-    this.choice.append(...SPANS.map(({ name }, place) => el("option", { value: place }, name)));
-    this.choice.addEventListener("change", () => this.#read());
+  /** `read(span, now)` requests the older figures of a span of `SPANS`. */
+  constructor({ read, redraw }) {
+    Object.assign(this, { read, redraw });
+    const options = SPANS.map(({ name }, place) => el("option", { value: place }, name));
+    this.choice = el("select", { onchange: () => this.#read() }, ...options);
+    this.note = el("p", { class: "note span-note", role: "status" });
+    /** The elements for the page. */
+    this.parts = [this.note, el("label", { class: "span" }, "Last ", this.choice)];
   }
 
   /** Forget the older figures, as another user may not see them. */
@@ -32,7 +34,7 @@ export class Span {
     say(this.note, span.ms > 0 ? "reading …" : "");
     if (span.ms > 0) {
       try {
-        const found = await readBack(this.api, span, Date.now());
+        const found = await this.read(span, Date.now());
         if (turn !== this.#turn) return;
         this.#history = found;
         say(this.note, sinceText(found, span, Date.now()));
@@ -54,7 +56,7 @@ export class Span {
 
 /** A text on the beginning of the stream and the interval of samples. */
 function sinceText({ since, stepMs, points }, { ms }, now) {
-  if (points.length === 0) return "The stream of statistics holds nothing.";
+  if (points.length === 0) return "The stream of statistics has no such figures.";
   const far = since > now - ms + 1000 ? `The stream holds ${format.duration((now - since) / 1000)}: since` : "since";
   return `${far} ${format.moment(since, now).replace(/\.\d+$/, "")}, a reading every ${format.duration(stepMs / 1000)}`;
 }
