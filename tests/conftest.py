@@ -23,7 +23,7 @@ same."""
 SAMPLED = {
     "test_valid_text_gets_through_in_every_way",
     "test_invalid_text_is_closed_with_1007_in_every_way",
-    "test_bytes_mean_one_thing_and_nothing_is_believed_behind_a_fault",
+    "test_bytes_have_one_meaning_and_all_after_an_invalid_frame_are_ignored",
 }
 """Tests of hundreds of cells that differ little: one of SAMPLE belongs to each push."""
 SAMPLE = 4

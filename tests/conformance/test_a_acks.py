@@ -57,7 +57,7 @@ async def what_is_left(dial: Dial, destination: str) -> list[Received]:
 @every_version
 @pytest.mark.parametrize("mode", ["auto", *MODES])
 @pytest.mark.parametrize("destination", [*KINDS, "/amq/queue/a", "bare"])
-async def test_every_message_tells_where_it_was_sent_and_what_it_is(
+async def test_every_message_has_its_destination_id_and_subscription(
     dial: Dial, version: str, mode: str, destination: str
 ) -> None:
     client = await dial.connect(version)
@@ -266,7 +266,7 @@ async def test_an_ack_of_nothing(dial: Dial, version: str, command: str, name: s
 
 @pytest.mark.covers("A13")
 @every_version
-async def test_an_ack_of_what_another_connection_has(dial: Dial, version: str) -> None:
+async def test_an_ack_of_another_connections_message_is_an_error(dial: Dial, version: str) -> None:
     owner, thief = await dial.connect(version), await dial.connect(version)
     await subscribe(owner, "/queue/a", "client")
     await owner.publish("/queue/a", b"x")
@@ -293,7 +293,7 @@ async def test_an_unknown_ack_may_be_ignored(dial: Dial, version: str) -> None:
 
 
 @pytest.mark.covers("A13", "R08")
-async def test_acks_before_a_wrong_one_count_and_those_behind_it_do_not(dial: Dial) -> None:
+async def test_acks_before_a_wrong_one_count_and_later_ones_do_not(dial: Dial) -> None:
     """All in one packet: the fast way of the decoder."""
     client = await dial.connect()
     await subscribe(client, "/queue/a", "client-individual")
@@ -337,7 +337,9 @@ async def test_a_second_ack_of_a_message_is_an_error(dial: Dial, version: str, m
 
 @pytest.mark.covers("A18", "A09")
 @every_version
-async def test_an_ack_of_what_a_later_one_covered_is_an_error(dial: Dial, version: str) -> None:
+async def test_an_ack_of_a_message_that_a_cumulative_ack_covered_is_an_error(
+    dial: Dial, version: str
+) -> None:
     client = await dial.connect(version)
     await subscribe(client, "/queue/a", "client")
     await client.publish("/queue/a", b"1", b"2")

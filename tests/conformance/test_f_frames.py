@@ -78,7 +78,7 @@ async def read_on(client: Client, count: int = 0, mark: bytes = b"\0") -> bytes:
 
 @pytest.mark.covers("F05")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_brokers_own_line_ends_behind_nuls(dial: Dial, version: str) -> None:
+async def test_the_broker_writes_a_line_end_after_each_nul(dial: Dial, version: str) -> None:
     """Clients wait for it (ActiveMQ's), or skip a byte behind the NUL whatever it is (PHP's)."""
     client = await dial.open()
     greeting = {} if version == "1.0" else {"accept-version": version, "host": "test"}
@@ -119,7 +119,7 @@ async def test_the_brokers_own_line_ends_behind_nuls(dial: Dial, version: str) -
 
 
 @pytest.mark.covers("F05")
-async def test_an_error_before_it_is_known_who_speaks_ends_in_a_line_feed_too(
+async def test_an_error_before_connect_ends_in_a_line_feed_too(
     raw_dial: Dial,
 ) -> None:
     client = await raw_dial.open()

@@ -210,7 +210,7 @@ async def test_an_error_of_the_codec_names_the_receipt_too(dial: Dial) -> None:
 
 
 @pytest.mark.covers("R08", "R09")
-async def test_a_client_that_goes_on_sending_can_still_read_its_error(dial: Dial) -> None:
+async def test_a_client_that_continues_to_send_can_still_read_its_error(dial: Dial) -> None:
     """Closing with unread bytes would make the kernel send a reset, which eats the ERROR."""
     client = await dial.connect()
     await client.send("BOGUS")

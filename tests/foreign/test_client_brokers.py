@@ -445,7 +445,7 @@ async def test_abort(way: Way, queue: str) -> None:
     assert await way.rest(out, 0) == []
 
 
-async def test_acknowledged_once_more_behind_an_abort(way: Way, queue: str) -> None:
+async def test_a_message_is_acknowledged_again_after_an_abort(way: Way, queue: str) -> None:
     async with way.open() as client, client.subscribe(queue, ack=EACH) as messages:
         await client.send(queue, "work")
         message = await messages.receive()
@@ -638,7 +638,7 @@ async def test_a_destination_that_is_refused_ends_the_client(way: Way) -> None:
             await client.send("/nowhere/x", "a")
 
 
-async def test_an_error_without_a_code_says_what_its_body_says(nursery: trio.Nursery) -> None:
+async def test_an_error_without_a_code_has_the_text_of_its_body(nursery: trio.Nursery) -> None:
     broker = Scripted()
 
     async def refuse() -> None:

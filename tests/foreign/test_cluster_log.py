@@ -88,7 +88,7 @@ async def test_a_log_without_a_server_is_in_doubt(tmp_path: Path) -> None:
             await trio.to_thread.run_sync(log.publish, b"x", 0)
 
 
-async def test_reader_behind_a_purge_of_everything_does_not_wait(tmp_path: Path) -> None:
+async def test_reading_after_a_purge_of_the_whole_log_does_not_wait(tmp_path: Path) -> None:
     async with log_on(tmp_path) as log:
         store = store_on(log)
         await trio.to_thread.run_sync(fill, store, 5, 10)

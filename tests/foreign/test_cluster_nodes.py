@@ -79,7 +79,9 @@ async def test_stored_messages_survive_their_owner(
         assert await here.take(again, 199) == [b"%d" % number for number in range(101, 300)]
 
 
-async def test_an_owner_that_was_overtaken_serves_nobody_any_more(tmp_path: Path) -> None:
+async def test_an_owner_that_was_overtaken_stores_nothing_and_disconnects_its_clients(
+    tmp_path: Path,
+) -> None:
     """Act as after a pause, not noticed yet, that was longer than the lease."""
     async with cluster(tmp_path) as here:
         owner = await here.owner()
@@ -162,7 +164,7 @@ async def test_without_its_engine_a_broker_stores_and_hands_out_nothing_and_lose
         await eventually(partial(is_ready, node, b"200 "))
 
 
-async def test_without_its_engine_a_broker_may_refuse_what_it_cannot_store(
+async def test_without_its_engine_a_broker_may_refuse_persistent_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_stomp.startup._node.DOUBT_S", 0.3)
@@ -218,7 +220,7 @@ async def test_a_log_that_has_grown_is_shortened_and_newcomers_begin_with_a_snap
 @pytest.mark.parametrize(
     "snapshots", [10, pytest.param(180, marks=pytest.mark.full)], ids=["some", "as in an hour"]
 )
-async def test_a_log_stays_small_beside_messages_that_nobody_acknowledges(
+async def test_a_log_stays_small_although_messages_are_never_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshots: int
 ) -> None:
     monkeypatch.setattr("trio_stomp.cluster._node.CHECK_S", 0.02)

@@ -96,7 +96,7 @@ async def test_the_owners_of_partitions_answer_pages(tmp_path: Path) -> None:
             assert b"200 OK" in await node.page("/readyz")
 
 
-async def test_what_a_commit_confirmed_reaches_other_partitions_though_its_owner_is_killed(
+async def test_messages_of_a_confirmed_commit_reach_other_partitions_though_its_owner_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)

@@ -105,7 +105,7 @@ def test_rates_rise_when_messages_are_sent(page: Page, port: int) -> None:
 
 
 @pytest.mark.full
-def test_lists_what_was_there_before_it_came(chromium: Chromium, port: int) -> None:
+def test_a_page_that_connects_late_lists_idle_objects_too(chromium: Chromium, port: int) -> None:
     """Lists of changes omit idle objects, which are in the stream's history."""
     anna = anonymous(port, login="anna", passcode="x")
     anna.subscribe("/topic/idle")

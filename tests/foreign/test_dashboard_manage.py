@@ -110,7 +110,9 @@ def test_all_messages_that_match_are_operated_on_though_few_are_shown(
 
 
 @pytest.mark.full
-def test_a_queue_is_paused_and_what_consumers_hold_is_redelivered(page: Page, port: int) -> None:
+def test_a_queue_is_paused_and_unacknowledged_messages_are_redelivered(
+    page: Page, port: int
+) -> None:
     peer = anonymous(port)
     peer.subscribe("/queue/jobs", ack="client-individual")
     peer.send("/queue/jobs", "one")
@@ -141,7 +143,7 @@ def test_a_queue_is_paused_and_what_consumers_hold_is_redelivered(page: Page, po
 
 
 @pytest.mark.full
-def test_a_connection_shows_what_it_does_and_is_closed(page: Page, port: int) -> None:
+def test_a_connection_shows_its_subscriptions_and_is_closed(page: Page, port: int) -> None:
     peer = anonymous(port, login="anna", passcode="x")
     peer.subscribe("/topic/prices")
     peer.send("/topic/prices", "x" * 100)
@@ -288,7 +290,9 @@ def test_definitions_are_imported_after_a_look_at_the_changes(
 
 
 @pytest.mark.full
-def test_logout_leaves_nothing_behind(chromium: Chromium, guarded: int) -> None:
+def test_after_logout_the_next_user_sees_nothing_of_the_last_one(
+    chromium: Chromium, guarded: int
+) -> None:
     anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
     anna.send("/queue/full", "nobody else's business")
     with chromium.page(url(guarded)) as page:
@@ -369,7 +373,7 @@ def test_the_client_of_the_page_keeps_last_values_watches_wildcards_and_asks(pag
 
 
 @pytest.mark.full
-def test_the_client_of_the_page_sends_many_prints_in_a_form_and_keeps_what_it_missed(
+def test_the_client_of_the_page_sends_repeatedly_formats_messages_and_subscribes_durably(
     page: Page, port: int
 ) -> None:
     page.go("try")

@@ -128,7 +128,9 @@ def test_rabbitmq_amq_queue_is_the_queue(connect: Connect, name: str) -> None:
     assert peer.bodies(2) == ["a", "b"]
 
 
-def test_rabbitmq_prefetch_count_bounds_what_is_unacknowledged(connect: Connect, name: str) -> None:
+def test_rabbitmq_prefetch_count_bounds_unacknowledged_messages(
+    connect: Connect, name: str
+) -> None:
     producer, consumer = connect(), connect()
     consumer.subscribe(f"/queue/{name}", ack="client", headers={"prefetch-count": "2"})
     for body in "abcde":

@@ -109,7 +109,7 @@ def run(
 
 @pytest.mark.foreign
 @pytest.mark.parametrize(("name", "transport"), MARKED)
-def test_a_client_can_do_what_is_expected(
+def test_a_client_passes_every_step_that_it_supports(
     name: str, transport: str, relay: Relay, tmp_path: Path
 ) -> None:
     code, printed, complaints = run(name, transport, relay, tmp_path)
@@ -209,7 +209,7 @@ def test_scenarios_in_node(port: int) -> None:
 
 
 @pytest.mark.foreign
-def test_scenarios_say_what_failed() -> None:
+def test_scenarios_print_the_failure_and_exit_with_1() -> None:
     command = [node_or_skip(), str(JS / "scenarios.mjs"), "1", "--clients", "1"]
     done = subprocess.run(
         command, capture_output=True, encoding="utf-8", timeout=PATIENCE_S, check=False

@@ -214,7 +214,7 @@ def test_separate_packages_need_no_trio() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_top_of_the_package_is_imported_by_nobody() -> None:
+def test_no_module_imports_the_top_of_the_package() -> None:
     violations = [
         f"{module.path}:{found.line}: imports {found.target}"
         for module in MODULES
@@ -463,7 +463,7 @@ def test_no_module_holds_state() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)
-def test_every_module_says_what_it_is(module: Module) -> None:
+def test_every_module_has_a_docstring(module: Module) -> None:
     assert ast.get_docstring(module.tree)
 
 

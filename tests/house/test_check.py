@@ -39,7 +39,7 @@ def test_without_options_it_is_the_push_tier() -> None:
         check.tier_of(["--fast", "--full"])
 
 
-def test_each_push_runs_every_file_of_tests_but_what_is_marked() -> None:
+def test_each_push_runs_every_file_of_tests_without_those_marked_full() -> None:
     result = commands("push")
     named: list[str] = []
     for name in ("traced tests", "tests with other programs"):
@@ -57,7 +57,7 @@ def test_the_full_tier_leaves_nothing_out() -> None:
     assert not [word for words in commands("full").values() for word in words if "not full" in word]
 
 
-def test_each_push_compiles_quickly_and_the_full_tier_what_is_shipped() -> None:
+def test_only_the_full_tier_compiles_as_for_a_release() -> None:
     assert "--quick" in commands("push")["compile"]
     assert "--quick" not in commands("full")["compile"]
 
@@ -67,7 +67,7 @@ def test_each_tier_looks_at_style_and_types(tier: str) -> None:
     assert {"lint", "format", "types"} <= commands(tier).keys()
 
 
-def test_a_lane_ends_where_it_fails_and_the_others_go_on(
+def test_a_failed_step_ends_its_lane_and_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def says(name: str, code: int = 0) -> Step:

@@ -43,7 +43,7 @@ def classes_of(module: types.ModuleType) -> dict[str, type]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_constructors_take_what_those_of_attrs_take(name: str) -> None:
+def test_expanded_constructors_have_the_parameters_of_attrs(name: str) -> None:
     source = ast.parse(SOURCES[name])
     ours = classes_of(run_expanded(name))
     attrs_classes = {
@@ -106,7 +106,7 @@ def test_defaults_are_made_for_each_object_anew() -> None:
     assert repr(first) == "A(x=1, y=[], z=[1], _n=5, hidden=0x1, always='a')"
 
 
-def test_compared_fields_are_those_of_attrs() -> None:
+def test_expanded_classes_compare_the_same_fields_as_attrs() -> None:
     found = expanded(
         "from attrs import define, frozen\n"
         "@frozen\n"
@@ -132,7 +132,7 @@ def test_compared_fields_are_those_of_attrs() -> None:
         hash(other)
 
 
-def test_a_class_may_add_what_is_set_later_to_its_base() -> None:
+def test_a_class_may_set_more_attributes_after_its_constructor_than_its_base() -> None:
     found = expanded(
         "from attrs import define, field\n"
         "@define(eq=False, repr=False)\n"
@@ -263,7 +263,7 @@ def test_a_compiled_wheel_has_the_libraries_beside_the_modules(
     assert not copy.exists()
 
 
-def test_requirements_of_compiling_are_those_of_running_and_a_compiler(
+def test_compiling_requires_the_dependencies_and_a_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(SWITCH, "1")

@@ -228,7 +228,7 @@ LATE = {
 }
 
 
-def test_a_broker_listens_before_it_loads_what_few_clients_need() -> None:
+def test_a_broker_listens_before_it_loads_rarely_used_modules() -> None:
     with subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", "trio_stomp", "--port", "0"],
         stderr=subprocess.PIPE,

@@ -87,11 +87,11 @@ def test_output_of_each_suite_is_parsed(
     assert found == expected
 
 
-def test_only_what_was_run_counts() -> None:
+def test_skipped_tests_do_not_count() -> None:
     assert outcomes.count({"a": PASSED, "b": FAILED, "c": SKIPPED}) == (1, 2)
 
 
-def test_a_failure_that_nobody_explained_is_named() -> None:
+def test_an_unexplained_failure_is_named() -> None:
     ours = {"Parsing.a": FAILED, "Parsing.b": FAILED, "Ack.c": FAILED, "Ack.d": PASSED}
     explained = {"Parsing.*": "bytes", "Ack.d": "it passes now"}
     assert report.unexplained(ours, explained) == ["Ack.c"]

@@ -140,7 +140,7 @@ def test_no_lock_has_a_known_hole(name: str) -> None:
         ("requirements-image.txt", []),
     ],
 )
-def test_a_lock_is_of_what_the_project_asks_for(name: str, extras: list[str]) -> None:
+def test_a_lock_satisfies_every_requirement_of_its_extras(name: str, extras: list[str]) -> None:
     assert list(importlib.import_module("lock").FILES[name]) == extras
     found = [(canonicalize_name(each.name), floor(each)) for each, _ in locked(name)]
     wanted = [*requirements(), *(each for extra in extras for each in requirements(extra))]
@@ -156,7 +156,7 @@ def test_a_lock_is_of_what_the_project_asks_for(name: str, extras: list[str]) ->
     assert missing == [], "run: python scripts/lock.py"
 
 
-def test_the_image_has_what_was_tested() -> None:
+def test_the_image_has_the_tested_versions() -> None:
     dev = {(each.name, str(each.specifier)) for each, _ in locked("requirements-dev.txt")}
     image = {(each.name, str(each.specifier)) for each, _ in locked("requirements-image.txt")}
     assert image - dev == set()
@@ -229,7 +229,7 @@ def test_results_of_the_audit(
     assert audit.judged("x", printed) == (holes, why)
 
 
-def test_the_audit_asks_about_what_is_installed(audit: ModuleType) -> None:
+def test_the_audit_covers_every_lock_file(audit: ModuleType) -> None:
     assert tuple(Path(each).name for each in audit.FILES) == LOCKS
     for name in audit.FILES:
         assert "--require-hashes" in audit.command(name)

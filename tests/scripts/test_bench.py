@@ -86,7 +86,7 @@ def test_a_quick_run_delivers_all(tmp_path: Path) -> None:
     assert all(f"| {name} |" in result for name in rows)
 
 
-def test_a_quick_run_of_what_survives_delivers_all(tmp_path: Path) -> None:
+def test_a_quick_run_of_durable_scenarios_delivers_all_messages(tmp_path: Path) -> None:
     names = ("durable-step", "durable-step-100", "durable-4-4", "replay-tcp")
     found, _ = quick(tmp_path, "--scenario", *names)
     rows = {row["scenario"]: row for row in found["scenarios"]}
@@ -175,7 +175,7 @@ def test_a_message_lost_doubled_or_out_of_order_is_an_error(
 
 
 @pytest.mark.full
-def test_a_quick_run_of_what_security_costs_measures_all_settings_alike(tmp_path: Path) -> None:
+def test_a_quick_run_of_the_cost_of_security_measures_all_settings_alike(tmp_path: Path) -> None:
     result, outcome = quick(tmp_path, "--secure")
     found = result["secure"]
     cases = [(size, settings) for size in (117, 65_536) for settings in ("plain", "acl", "tls")]
@@ -193,7 +193,7 @@ def test_cost_of_security_is_not_measured_at_a_running_broker() -> None:
     assert "--secure starts its own brokers" in result.stderr
 
 
-def test_the_rules_of_the_benchmark_are_those_of_a_house_of_some_size(tmp_path: Path) -> None:
+def test_the_benchmark_has_51_rules_of_which_24_are_personal(tmp_path: Path) -> None:
     guarded = bench("guarded")
     file = tmp_path / "rules.toml"
     file.write_text("".join(guarded.rules_text()))
@@ -447,7 +447,7 @@ def test_options_that_do_not_go_together_are_refused(
 
 
 @needs_compiler
-def test_the_floor_sends_what_the_broker_sends(floor: Any) -> None:
+def test_the_floor_sends_the_same_frames_as_the_broker(floor: Any) -> None:
     wire, process = bench("wire"), bench("process")
     sends = wire.Sends("/topic/bench/0", 117, websocket=False)
 
@@ -559,7 +559,7 @@ def test_the_floor_loses_nothing_for_a_subscriber_that_reads_late(floor: Any) ->
 
 
 @needs_compiler
-def test_the_floor_goes_on_when_a_subscriber_leaves(floor: Any) -> None:
+def test_the_floor_serves_the_others_when_a_subscriber_leaves(floor: Any) -> None:
     wire = bench("wire")
     stays, goes, publisher = (wire.Connection.open(floor.port, websocket=False) for _ in range(3))
     with closing(stays), closing(goes), closing(publisher):

@@ -40,7 +40,7 @@ def compared(folder: Path, peer: str, *names: str) -> tuple[Any, str]:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_a_quick_run_measures_a_broker_that_runs_and_names_those_that_are_missing(
+def test_a_quick_run_measures_a_running_broker_and_names_absent_ones(
     tmp_path: Path,
 ) -> None:
     names = ("fanout-ws", "pairs-tcp", "queue-ack-1000", "durable-queue", "latency-tcp", "idle-tcp")
@@ -100,7 +100,7 @@ def test_a_peer_that_fails_has_a_reason_and_no_figure(tmp_path: Path) -> None:
     assert "strange (Strange/1)" in result
 
 
-def test_a_peer_that_lets_nobody_in_takes_no_part(tmp_path: Path) -> None:
+def test_a_peer_that_refuses_the_login_is_not_measured(tmp_path: Path) -> None:
     with scripted(b"ERROR\nmessage:go away\n\n\0") as port:
         peer = f"strict=alice:hush@127.0.0.1:{port}/{os.getpid()}"
         result = run("--peer", peer, "--scenario", "one-tcp", path=tmp_path)
@@ -205,7 +205,7 @@ def test_malformed_peer_is_reported_without_its_passcode(text: str, expected: st
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::"])
-def test_a_port_belongs_to_the_first_of_those_who_share_it(address: str) -> None:
+def test_the_owner_of_a_shared_port_is_the_parent_process(address: str) -> None:
     kind = socket.AF_INET6 if ":" in address else socket.AF_INET
     if kind == socket.AF_INET6 and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")

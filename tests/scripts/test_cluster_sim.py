@@ -7,7 +7,7 @@ from _cluster.simulation import FENCE, PLANTS, simulate
 FEW = "--nodes", "3", "--duration", "3"
 
 
-def test_some_seeds_hold_what_they_promise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_some_seeds_have_no_violations(capsys: pytest.CaptureFixture[str]) -> None:
     code = cluster_sim.main(["--seeds", "20", *FEW])
     printed = capsys.readouterr().out
     assert code == 0, printed
@@ -18,7 +18,7 @@ def test_some_seeds_hold_what_they_promise(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.full
-def test_seeds_of_all_sizes_hold_what_they_promise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_of_all_sizes_have_no_violations(capsys: pytest.CaptureFixture[str]) -> None:
     code = cluster_sim.main(["--seeds", "100"])
     assert code == 0, capsys.readouterr().out
 

@@ -191,7 +191,7 @@ def test_lines_are_counted_within_functions_only(tmp_path: Path) -> None:
     assert (lines.missing(), lines.total) == ([], 3)
 
 
-def test_a_corpus_keeps_what_found_something_and_what_runs_a_new_line(
+def test_a_corpus_keeps_findings_and_inputs_that_reach_new_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = fuzz("corpus")

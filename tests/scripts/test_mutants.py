@@ -76,7 +76,7 @@ def test_a_mutant_without_an_end_is_a_timeout(tmp_path: Path) -> None:
     assert tree.run(["test_a.py::test_for_ever"], 3.0) == ("timeout", "")
 
 
-def test_only_what_both_runs_tried_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_mutants_of_both_runs_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     def result(name: str, outcome: str) -> Result:
         return Result(name, "a.py:1", outcome)
 

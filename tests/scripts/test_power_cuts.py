@@ -30,7 +30,7 @@ def test_confirmed_messages_are_there_and_transactions_are_whole(store: str) -> 
         assert power.judge(store, state, in_process=number > 0) == [], (store, number)
 
 
-def test_the_judge_finds_what_is_lost_and_what_is_invented() -> None:
+def test_the_judge_finds_lost_and_invented_messages() -> None:
     state = some_state()
     assert power.judge("sqlite", state) == []
     more = evolve(state, queues={name: [*state.queues[name], b"promised"] for name in QUEUES})

@@ -141,7 +141,7 @@ class TestTheSoakJudge:
         assert self.broken(base, self.moment(1, MIB, destinations=2001)) == [2]
         assert self.broken(base) == [1]
 
-    def test_rest_is_nobody_and_nothing(self) -> None:
+    def test_a_broker_at_rest_has_one_client_and_no_messages(self) -> None:
         names = ("waiting", "unacked", "input_queue_size", "output_queue_size", "stale_queue_size")
         rest = {"clients": 1, **dict.fromkeys(names, 0)}
         assert soak.is_at_rest(rest, 1)

@@ -71,7 +71,7 @@ def test_unknown_dimension_is_refused() -> None:
     assert "queue-head" in result.stderr
 
 
-def test_no_pattern_of_the_fill_matches_what_is_sent() -> None:
+def test_no_pattern_of_the_fill_matches_a_destination_of_the_load() -> None:
     from trio_stomp.broker.names._trie import matches
     from trio_stomp.broker.names._wildcards import compile_pattern
 
@@ -163,7 +163,7 @@ def test_a_promise_is_judged_by_the_worst_size_and_the_cheapest_run() -> None:
     assert rows[0]["broker_cpu_s_per_million_max"] == pytest.approx(18.0)
 
 
-def test_a_herd_is_judged_by_turns_and_by_what_another_waits() -> None:
+def test_a_herd_is_judged_by_its_longest_turn_and_the_wait_of_others() -> None:
     script, pauses = module("scale"), module("_bench.pauses")
     phase = pauses.Phase("disconnect", 1.0, (0, 0, 0), 0.0, 0.0, 42.0)
     herd = module("_bench.scale_herd").Herd(7, phase, module("_bench.process").Cpu(0, 0, 1), 3.2)
@@ -221,7 +221,7 @@ def test_the_deep_queue_wants_every_message_in_order(numbers: list[int]) -> None
         queue._take(0)
 
 
-def test_the_deep_queue_acknowledges_what_it_takes_though_frames_are_cut() -> None:
+def test_the_deep_queue_acknowledges_every_message_though_frames_are_cut() -> None:
     fills, wire = module("_bench.scale_fill"), module("_bench.wire")
     queue = fills.DeepQueue.__new__(fills.DeepQueue)
     queue._taken, queue._left, queue._acks = 0, b"", b""

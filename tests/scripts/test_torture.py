@@ -117,13 +117,13 @@ class TestAConnection:
         history.message(history.subscribe(answer=False), history.send())
         assert history.found.startswith("order: a MESSAGE arrived before the RECEIPT")
 
-    def test_a_message_behind_its_subscription(self, history: History) -> None:
+    def test_a_message_after_the_end_of_its_subscription(self, history: History) -> None:
         sub = history.subscribe()
         history.unsubscribe(sub)
         history.message(sub, history.send())
         assert history.found.startswith("order: a MESSAGE arrived for an unknown")
 
-    def test_a_message_that_nobody_sent(self, history: History) -> None:
+    def test_a_message_that_was_never_sent(self, history: History) -> None:
         sub = history.subscribe()
         history.hear("MESSAGE", "c9>/queue/a>p 0 x", subscription=sub.id)
         history.message(sub, history.send("/queue/b"))

@@ -306,7 +306,7 @@ def test_losses_are_reported_by_reason_and_user(spark: "SparkSession") -> None:
 
 
 @pytest.mark.full
-def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
+def test_the_sample_equals_the_output_of_its_script(tmp_path: Path) -> None:
     """Its messages, that is: the files' bytes depend on the version of the writer."""
     import pyarrow.parquet as pq
 
@@ -321,7 +321,9 @@ def test_the_sample_is_what_its_script_makes(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_analysis_finds_what_happened(spark: "SparkSession", diag_day: Path) -> None:
+def test_the_findings_report_every_incident_of_the_sample(
+    spark: "SparkSession", diag_day: Path
+) -> None:
     """Whatever the script of the sample says of its day, the findings say in words."""
     day = date(2026, 3, 14)
     limits = Thresholds(memory_bytes=512 << 20, fds=1024)

@@ -104,7 +104,7 @@ FIELDS: dict[str, DataType] = {
 }
 
 
-def test_fields_of_json_and_what_is_none(server: StreamServer) -> None:
+def test_fields_of_json_are_columns_and_corrupt_bodies_are_null(server: StreamServer) -> None:
     good = {"sku": "a", "price": "1.25", "at": "2026-01-01T00:00:00Z", "sizes": [1, 2.5], "x": 1}
     bodies = [json.dumps(good).encode(), b"\xff", b'{"sku":\n"b"}', b'{"sku":"c"}{"sku":"d"}', b""]
     bodies += [b'{"sku":"d"}}\n{"v":{"sku":"e"}', b'{"sku":5}', b'{"sku":"a\nb"}', b'{"sku":"f"}']
@@ -174,7 +174,7 @@ def test_a_lost_epoch_is_an_error_too_even_if_all_of_it_was_read(server: StreamS
         [list(stream.read(part)) for part in stream.partitions(end, after)]
 
 
-def test_micro_batches_of_about_so_many_bytes(server: StreamServer) -> None:
+def test_micro_batches_have_at_most_max_bytes_per_trigger(server: StreamServer) -> None:
     for _ in range(50):
         server.append("/topic/a", b"x" * 10_000)
     stream = source(server, maxBytesPerTrigger="105000").streamReader(source(server).schema())

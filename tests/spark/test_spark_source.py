@@ -170,7 +170,7 @@ def test_a_gap_row_is_a_record_of_its_table(server: StreamServer) -> None:
     assert second["offset"] == 2
 
 
-def test_messages_trimmed_behind_the_last_one_are_a_gap_too(server: StreamServer) -> None:
+def test_a_trim_of_all_planned_messages_is_a_gap_too(server: StreamServer) -> None:
     fill(server, 10)
     reader = batch(server)
     ranges = reader.partitions()

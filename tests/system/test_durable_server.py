@@ -130,7 +130,7 @@ async def test_later_frames_do_not_overtake_pending_ones() -> None:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_others_go_on_while_the_store_hangs(transport: str) -> None:
+async def test_other_clients_are_served_while_the_store_hangs(transport: str) -> None:
     async with gated(transport) as (dial, store):
         stuck, one, two = [await dial.connect() for _ in range(3)]
         await one.subscribe("/topic/t")
@@ -344,7 +344,7 @@ async def test_records_without_a_waiter_are_stored_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(("checkpoint_s", "wait_s"), [(0.0, 0.005), (0.5, 0.5)])
-async def test_an_ack_that_nobody_waits_for_is_stored_by_the_checkpoint(
+async def test_an_ack_without_receipt_is_stored_by_the_checkpoint(
     mock_clock: MockClock, checkpoint_s: float, wait_s: float
 ) -> None:
     async with gated(checkpoint_s=checkpoint_s) as (dial, store):
@@ -416,7 +416,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_stomp.server._committer.RETRY_S", 0.0)
 
 
-async def test_a_failure_is_an_error_for_who_sent_and_red_for_who_asks(
+async def test_a_store_failure_is_an_error_for_the_sender_and_fails_readyz(
     mock_clock: MockClock,
 ) -> None:
     async with gated() as (dial, store):
@@ -500,7 +500,9 @@ async def client_of(**options: object) -> AsyncIterator[Client]:
 SUBSCRIPTION = {"durable-subscription-name": "d", "ack": "client"}
 
 
-async def test_the_next_start_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+async def test_a_restart_recovers_queues_schedules_last_values_and_durable_subscriptions(
+    tmp_path: Path,
+) -> None:
     async with client_of(data_dir=str(tmp_path)) as client:
         await client.publish("/queue/q", b"1", b"2", b"3", headers=SAVED, receipt=True)
         await client.subscribe("/topic/news", "d", SUBSCRIPTION)
@@ -524,7 +526,9 @@ async def test_the_next_start_goes_on_where_the_last_one_stopped(tmp_path: Path)
         assert bodies(await client.receive_many(2)) == [b"2", b"3"]
 
 
-async def test_the_stream_of_diagnostics_goes_on_with_its_numbers(tmp_path: Path) -> None:
+async def test_the_stream_of_diagnostics_continues_its_offsets_over_restarts(
+    tmp_path: Path,
+) -> None:
     found: list[tuple[str, int]] = []
     boots = set()
     stamps: dict[int, int] = {}

@@ -197,7 +197,7 @@ async def test_gap_is_reported_before_the_following_event_even_if_that_is_lost()
     assert feed.lost == 4
 
 
-async def test_events_that_nobody_wants_any_more() -> None:
+async def test_a_closed_channel_of_events_is_detached() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](1)
     async with broker(events=send) as handle:
         receive.close()

@@ -94,7 +94,7 @@ async def test_an_owner_that_dies_at_any_step_leaves_all_or_nothing(
         assert waiting(here) == ([0, 1, 0] if is_done else [1, 0, 0])
 
 
-async def test_the_next_coordinator_sends_on_what_was_confirmed_before() -> None:
+async def test_the_next_coordinator_forwards_messages_that_the_last_one_confirmed() -> None:
     async with partitions() as here:
         client, got = await job(here)
         here.owners[1].gate.point_to(None)
@@ -149,7 +149,7 @@ async def test_a_reply_to_a_message_that_was_sent_on_finds_its_client() -> None:
         assert (await client.receive()).body == b"answer"
 
 
-async def test_what_the_target_refuses_waits_and_stops_nothing_else(
+async def test_messages_that_the_target_refuses_wait_and_stop_no_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("trio_stomp.cluster.routing._forwarder.RETRY_S", 0.01)

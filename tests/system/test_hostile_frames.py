@@ -201,7 +201,7 @@ SMUGGLE_CASES = [
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
 @pytest.mark.parametrize(("case", "version"), SMUGGLE_CASES)
-async def test_bytes_mean_one_thing_and_nothing_is_believed_behind_a_fault(
+async def test_bytes_have_one_meaning_and_all_after_an_invalid_frame_are_ignored(
     autojump_clock, case: Smuggle, version: str, transport: str
 ) -> None:
     async with open_dial(transport, **QUIET) as dial:
@@ -248,7 +248,7 @@ def test_ids_of_smuggles_are_unique() -> None:
         (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + HELLO, "invalid-header"),
     ],
 )
-async def test_nothing_is_done_for_who_is_not_connected(
+async def test_frames_before_connect_have_no_effect(
     dial: Dial, autojump_clock, raw: bytes, code: str
 ) -> None:
     watcher = await dial.connect()
@@ -267,7 +267,7 @@ async def test_nothing_is_done_for_who_is_not_connected(
 
 
 @pytest.mark.covers("C03", "C04", "F36")
-async def test_the_version_of_what_follows_is_that_of_the_first_header(
+async def test_the_first_accept_version_header_decides_the_version_of_later_frames(
     dial: Dial, autojump_clock
 ) -> None:
     """In one packet: 1.1 by the first accept-version, so a CR LF is no line end behind it."""
@@ -403,7 +403,7 @@ async def test_a_handshake_that_two_readers_might_read_in_two_ways(
     ],
 )
 @pytest.mark.parametrize("step", [10_000, 5])
-async def test_a_frame_behind_http_is_no_frame(
+async def test_a_frame_in_an_http_body_is_no_frame(
     dial: Dial, autojump_clock, head: bytes, step: int
 ) -> None:
     """A web page may POST any text to any port: it must not thereby become a STOMP client."""
@@ -434,7 +434,7 @@ async def test_only_the_first_of_pipelined_requests_is_answered(
 
 
 @pytest.mark.covers("X11")
-async def test_stomp_behind_an_upgrade_is_no_frame_but_a_broken_websocket(
+async def test_plain_stomp_after_a_websocket_upgrade_is_a_protocol_error(
     dial: Dial, autojump_clock
 ) -> None:
     watcher = await dial.connect()
@@ -448,7 +448,7 @@ async def test_stomp_behind_an_upgrade_is_no_frame_but_a_broken_websocket(
 
 
 @pytest.mark.covers("X11", "X12")
-async def test_http_behind_stomp_is_no_request(dial: Dial, autojump_clock) -> None:
+async def test_http_after_connect_is_an_unknown_command(dial: Dial, autojump_clock) -> None:
     stream = await dial.stream()
     client = Client(StreamPipe(stream))
     await client.connect()

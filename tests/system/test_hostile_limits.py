@@ -71,7 +71,7 @@ WHERE = {
     "max_transactions": AT_THE_LIMIT,
     "max_transaction_actions": AT_THE_LIMIT,
     "max_transaction_bytes": AT_THE_LIMIT,
-    "max_waiting_logins": "test_authenticator::test_threads_and_who_waits_for_them_are_bounded",
+    "max_waiting_logins": "test_authenticator::test_login_threads_and_waiting_logins_are_bounded",
     "max_token_session_s": "test_security_attacks::test_no_token_holds_a_session_for_ever",
     "max_redeliveries": f"{HERE}::test_the_limit_of_redeliveries",
     "max_stale_queue_size": "test_stale::test_the_count_is_exact",
@@ -83,7 +83,7 @@ WHERE = {
     "max_share_per_user": "test_quotas::test_one_user_leaves_room_for_the_next",
     "max_backlog_bytes": "test_catch_up::test_the_bound_is_exact",
     "max_store_bytes": (
-        "test_store_journal::test_a_full_store_refuses_messages_and_takes_what_makes_room"
+        "test_store_journal::test_a_full_store_refuses_messages_and_accepts_records_that_make_room"
     ),
     "diag_stream_max_bytes": NO_PEERS + "the broker writes that stream, and its oldest goes",
     "diag_stream_max_age_s": NO_PEERS + "the broker writes that stream, and its oldest goes",
@@ -163,7 +163,7 @@ def test_each_limit_without_an_option_is_as_documented() -> None:
 # --- limits that earn an ERROR --------------------------------------------------------------------
 
 
-def test_the_cases_are_those_of_the_table() -> None:
+def test_every_limit_of_the_table_has_its_cases() -> None:
     served_here = {limit for limit, place in WHERE.items() if place == AT_THE_LIMIT}
     assert {limit.name for limit in LIMITS} == served_here
 

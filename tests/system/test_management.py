@@ -236,7 +236,9 @@ to = "DIAG"
 """
 
 
-async def test_users_list_and_end_what_is_theirs_only(tmp_path: Path) -> None:
+async def test_users_list_and_end_only_their_own_subscriptions_schedules_and_last_values(
+    tmp_path: Path,
+) -> None:
     users = save(tmp_path / "users", "alice:wonder-land\nbob:builder\ncarol:singer\n")
     async with served(passwd_file=users, acl_file=save(tmp_path / "acl.toml", OWN)) as broker:
         interface = Interface(broker)
@@ -329,7 +331,7 @@ async def test_closed_client_gets_the_reason_and_others_its_messages() -> None:
         assert (await other.receive()).body == b"a"
 
 
-async def test_a_queue_and_a_connection_are_shown_with_what_they_have() -> None:
+async def test_a_paused_queue_and_its_consumers_connection_are_shown() -> None:
     async with served() as broker:
         reader, sender = await broker.connect({}), await broker.connect({})
         await reader.subscribe(Q, headers={"ack": "client-individual", "prefetch-count": "2"})

@@ -77,7 +77,7 @@ async def test_destinations_are_listed_by_kind_and_shown_with_their_subscribers(
 
 
 @pytest.mark.parametrize("name", ["n", "c2", "/topic/x", "?2"])
-async def test_durable_subscriptions_are_chosen_by_what_names_them(name: str) -> None:
+async def test_durable_subscriptions_are_filtered_by_name_client_id_or_topic(name: str) -> None:
     async with served() as broker:
         interface = Interface(broker)
         for client_id, topic in (("c1", "/topic/y"), ("c2", "/topic/x")):

@@ -29,7 +29,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_broker_stores_and_delivers_without_what_only_linux_has(tmp_path: Path) -> None:
+def test_a_broker_stores_and_delivers_without_functions_of_linux(tmp_path: Path) -> None:
     options = ["--port", "0", "--log-format", "human", "--data-dir", str(tmp_path / "data")]
     command = [sys.executable, "-c", ELSEWHERE, *options]
     for words in (

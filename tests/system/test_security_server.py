@@ -110,7 +110,7 @@ async def test_failed_logins_get_the_same_error_without_secrets(
         assert "login of 'nobod' failed" in caplog.text
 
 
-async def test_nothing_that_follows_connect_is_done_before_it_is_known_who_it_is(
+async def test_frames_pipelined_after_a_refused_connect_have_no_effect(
     users: str,
 ) -> None:
     async with open_dial(passwd_file=users, **QUIET) as dial:
@@ -277,7 +277,7 @@ async def test_rules_hold_for_a_client_of_the_broker(users: str, tmp_path: Path)
         assert "acl.toml" not in error.raw.decode()
 
 
-async def test_with_users_diag_is_for_those_who_may_monitor(users: str, tmp_path: Path) -> None:
+async def test_with_users_diag_needs_the_right_monitor(users: str, tmp_path: Path) -> None:
     options = {**QUIET, "diag_interval_s": 5}
     async with open_dial(TCP, passwd_file=users, **options) as dial:
         for command, headers in (
@@ -378,7 +378,7 @@ async def test_settings_that_allow_a_public_listener(users: str, why: str) -> No
         handle.stop()
 
 
-async def test_a_file_without_users_lets_nobody_in(tmp_path: Path) -> None:
+async def test_an_empty_user_file_refuses_every_login(tmp_path: Path) -> None:
     empty = save(tmp_path / "users", "# nobody yet\n")
     async with open_dial(passwd_file=empty, **QUIET) as dial:
         await refused(await dial.open(), "authentication-required")
@@ -529,7 +529,7 @@ async def test_the_proxy_header_sets_the_clients_address(users: str) -> None:
         await other.connect("1.2", ALICE)
 
 
-async def test_behind_a_proxy_nobody_is_on_this_machine() -> None:
+async def test_clients_behind_a_proxy_do_not_count_as_local() -> None:
     async with open_dial(TCP, proxy_addresses="127.0.0.0/8", **QUIET) as dial:
         client = await introduced(dial, FAR)
         await refused(client, "authentication-required")

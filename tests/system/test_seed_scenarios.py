@@ -280,7 +280,7 @@ async def test_ttl_one_to_one(autojump_clock, transport: str) -> None:
 # --- websocket/stomp.roundrobin -------------------------------------------------------------------
 
 
-async def test_round_robin_takes_the_star_in_and_goes_on() -> None:
+async def test_round_robin_includes_a_wildcard_member() -> None:
     """SEEDS.md A7: three, then a fourth that is subscribed to everything (E36)."""
     async with open_dial(**QUIET) as dial:
         members = [await dial.connect() for _ in range(3)]

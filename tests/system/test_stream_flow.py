@@ -44,7 +44,7 @@ def test_an_acknowledgement_is_cumulative_where_its_mode_says_so(stored):
     assert bench.broker.acks.redelivered == 0
 
 
-def test_bytes_bound_what_is_on_its_way(stored):
+def test_the_consumer_window_bounds_messages_on_their_way(stored):
     bench = filled(9, stored=stored)
     reader = reads(bench, ack="client", from_seq="0", consumer_window_size="2")
     frames = reader.reads()
@@ -90,7 +90,7 @@ def test_leaving_reader_leaves_nothing(stored, ack, lost):
     assert bench.memory.used_bytes == 0
 
 
-def test_a_slow_reader_keeps_its_place_and_slows_nobody(stored):
+def test_a_slow_reader_keeps_its_offset_and_delays_no_writer(stored):
     bench = filled(0, stored=stored)
     slow = reads(bench, from_seq="0")
     slow.outbox.room = 0
@@ -164,7 +164,7 @@ def test_gap_within_a_read_is_reported():
     assert stream_of(bench).lost == 3
 
 
-def test_an_answer_that_comes_late_harms_nobody():
+def test_a_late_page_is_dropped_for_trimmed_offsets_and_departed_readers():
     bench = filled(9, stored=True, window=1)
     assert isinstance(bench, DurableBench)
     bench.is_prompt = False
@@ -243,7 +243,7 @@ def test_a_delivery_has_a_bound():
     assert len(reader.reads()) == 2
 
 
-def test_a_run_is_not_changed_by_what_is_read_of_it():
+def test_reading_does_not_change_a_run():
     bench = filled(2)
     run = stream_of(bench).run_at(0)
     assert isinstance(run, StreamRun)

@@ -256,7 +256,7 @@ def test_lost_client_is_removed_after_a_failure_too(core: DurableBench) -> None:
     assert sender.client not in core.broker.clients
 
 
-def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
+def test_a_producer_that_waited_for_room_continues_in_order() -> None:
     core = slow(max_messages=2, overflow="block")
     sender, reader = core.actor(), core.actor()
     stores(sender, "a", "b", "c", receipt=b"1")
@@ -394,7 +394,7 @@ def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe(core: Du
     assert not core.restarts().broker.bindings.durables
 
 
-def test_without_a_store_nobody_waits() -> None:
+def test_without_a_store_receipts_come_at_once() -> None:
     core = bench()
     actor = core.reader(Q, ack="client")
     stores(actor, "a", receipt=b"1")
@@ -506,7 +506,7 @@ def test_client_lost_while_blocked_is_removed_when_the_rest_is_safe() -> None:
     assert (core.waiting(Q), core.waiting("/queue/other")) == (["fills it"], ["behind it"])
 
 
-def test_statistics_are_not_kept_while_the_store_is_far_behind(
+def test_statistics_are_not_stored_while_the_store_lags(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     core = slow()

@@ -74,7 +74,7 @@ def test_a_transaction_with_a_stored_message_is_refused_as_a_whole(core: Durable
 
 
 @pytest.mark.usefixtures("waiting")
-def test_other_messages_go_on(core: DurableBench) -> None:
+def test_topics_and_temporary_queues_still_get_messages(core: DurableBench) -> None:
     reader, sender = core.reader(TOPIC), core.actor()
     sender.sends(TOPIC, "news")
     sender.sends("/temp-queue/x", "answer", persistent="true")

@@ -42,7 +42,7 @@ def test_queues_stay_in_the_store_until_somebody_consumes(core: DurableBench) ->
     emptied(core)
 
 
-def test_new_messages_stand_behind_recovered_ones(core: DurableBench) -> None:
+def test_new_messages_follow_recovered_ones(core: DurableBench) -> None:
     stores(core.actor(), "a", "b")
     core = core.restarts()
     stores(core.actor(), "c")

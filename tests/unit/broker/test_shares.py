@@ -29,10 +29,10 @@ def receipts(actor: Actor) -> list[str]:
     return [frame.get("receipt-id") or "" for frame in actor.frames() if frame.command == "RECEIPT"]
 
 
-# A connection's share.
+# A batch of one connection.
 
 
-def test_a_batch_that_takes_long_waits_for_those_of_others(desk: Clocked):
+def test_a_long_batch_is_held_while_others_are_served(desk: Clocked):
     busy, light = desk.actor(), desk.actor()
     batch = [run_of("/queue/q", [f"{n}"], receipts=[(1, b"%d" % n)]) for n in range(100)]
     busy.does(*batch)
@@ -254,7 +254,7 @@ def test_a_consumer_of_many_queues_is_served_from_all_as_it_acknowledges(desk: C
     assert reader.bodies() == ["again"]
 
 
-def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():
+def test_a_consumer_of_many_queues_gets_the_rest_when_its_outbox_has_room():
     desk = Clocked(book={}, dialect="apollo")
     desk.queues(2 * FEW_QUEUES)
     reader = desk.actor()
@@ -476,7 +476,7 @@ def test_producers_that_have_room_again_wait_for_another_turn_if_this_one_is_ove
     assert max(desk.pieces) <= MOST
 
 
-# COMMITs of much.
+# Large COMMITs.
 
 RUNS = 150
 

@@ -74,7 +74,7 @@ def test_messages_are_counted_where_they_ended() -> None:
     assert "expired" not in messages.drops
 
 
-def test_figures_of_a_destination_are_those_of_its_queue_and_all_its_subscribers(
+def test_figures_of_a_destination_include_its_queue_and_all_its_subscribers(
     bench: Bench,
 ) -> None:
     sender, reader = bench.actor(), bench.actor()
@@ -126,7 +126,7 @@ def test_the_place_of_most_losses_is_known_for_each_reason_since_a_time(bench: B
     assert bench.broker.losing(4.0) == {}
 
 
-def test_dead_letter_queues_are_those_of_policies_and_of_the_default() -> None:
+def test_dead_letter_queues_are_named_by_policies_or_by_the_default() -> None:
     bench = Bench(book={"/queue/a": DestinationPolicy(dead_letter="/queue/dead")})
     figures = bench.broker.statistics()
     names = ("/queue/dead", "/queue/DLQ.b", "/queue/a", "")

@@ -174,7 +174,7 @@ def test_an_unread_queue_drops_messages_expired_since_the_clock_was_set(
     assert len(core.broker.timers) <= 1
 
 
-def test_looking_through_a_queue_leaves_no_calls_behind(core: WallBench) -> None:
+def test_scanning_a_queue_leaves_no_timers(core: WallBench) -> None:
     sends(core.actor(), "kept", expires=core.day_ms(30 * HOUR), priority=9)
     core.turn()
     for number in range(50):

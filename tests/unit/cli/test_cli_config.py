@@ -69,7 +69,7 @@ def test_check_reports_overridden_settings(run, write: Write, monkeypatch: pytes
     ]
 
 
-def test_check_says_what_keeps_a_broker_for_others_from_starting(run, write: Write):
+def test_check_refuses_a_public_address_without_logins_or_tls(run, write: Write):
     users = write("alice:wonder\n", "users")
     for words, why in (
         (["--host", "0.0.0.0"], "without a login"),
@@ -143,7 +143,7 @@ def test_show_lists_every_option_as_toml_with_its_source(run, write: Write):
         assert spec.name in tables[spec.group]
 
 
-def test_show_what_is_changed_and_the_defaults(run, write: Write):
+def test_show_prints_changed_options_or_all_defaults(run, write: Write):
     path = write("[listen]\nport = 1\n[server]\nlinger_s = 2.0\n")
     assert run("show", "--changed", path) == (0, f"[listen]\nport = 1  # {path}:2\n")
     assert run("show", "--changed") == (0, "")

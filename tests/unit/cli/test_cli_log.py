@@ -52,7 +52,7 @@ async def gathering(stream: Stream, nursery: trio.Nursery) -> trio.CancelScope:
     return scope
 
 
-def test_each_line_is_written_at_once_if_nobody_gathers(stream: Stream) -> None:
+def test_each_line_is_written_at_once_without_a_gathering_task(stream: Stream) -> None:
     log.info("one")
     assert stream.getvalue() == "one\n"
     log.info("two")
@@ -96,7 +96,9 @@ async def test_another_thread_writes_at_once_and_in_order(
     assert stream.getvalue() == "before\nthread\n"
 
 
-async def test_the_end_leaves_nothing_behind(stream: Stream, gathering: trio.CancelScope) -> None:
+async def test_the_end_of_gathering_writes_the_rest(
+    stream: Stream, gathering: trio.CancelScope
+) -> None:
     log.info("last")
     gathering.cancel()
     await wait_all_tasks_blocked()

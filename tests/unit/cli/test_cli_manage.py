@@ -203,7 +203,7 @@ def test_things_are_listed_and_a_connection_is_closed(output_of: OutputOf, url: 
     assert "no session" in output_of("show", "connection", "12", code=CANNOT)
 
 
-def test_errors_say_what_was_done_before(output_of: OutputOf, url: str) -> None:
+def test_errors_name_the_cause_or_the_command_that_was_meant(output_of: OutputOf, url: str) -> None:
     assert "there is no queue '/queue/none'" in output_of("peek", "/queue/none", code=CANNOT)
     assert "nobody is subscribed" in output_of("move", Q, "/topic/t", code=CANNOT)
     assert "invalid choice: 'foo'" in output_of("ls", "foo", code=BAD_OPTION)

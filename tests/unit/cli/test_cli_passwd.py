@@ -180,7 +180,7 @@ def test_mistyped_passcode_changes_nothing(
     assert not os.path.exists(file)
 
 
-def test_a_terminal_that_shows_what_is_typed_is_not_used(passwd: Passwd, file: str) -> None:
+def test_a_terminal_that_echoes_is_refused(passwd: Passwd, file: str) -> None:
     """``getpass`` itself only warns, and then reads with an echo."""
 
     def ask(prompt: str) -> str:
@@ -202,7 +202,7 @@ def test_without_a_terminal_nothing_is_asked(passwd: Passwd, file: str, command:
     assert (ran.code, "is not a terminal; use --stdin" in ran.err) == (1, True)
 
 
-def test_a_user_who_exists_is_replaced_only_if_that_is_said(passwd: Passwd, file: str) -> None:
+def test_an_existing_user_is_replaced_only_with_replace(passwd: Passwd, file: str) -> None:
     save(file, "# mine\nalice:old\nbob:x\n")
     ran = passwd.typed("add", file, "alice", keys=[])
     assert (ran.code, passwd.asked) == (1, [])
@@ -216,7 +216,7 @@ def test_a_user_who_exists_is_replaced_only_if_that_is_said(passwd: Passwd, file
     assert knows(file, "alice", SECRET)
 
 
-def test_a_user_who_came_while_we_asked_is_not_replaced(passwd: Passwd, file: str) -> None:
+def test_a_user_added_during_the_prompt_is_not_replaced(passwd: Passwd, file: str) -> None:
     theirs = HASHER.hash("theirs")
 
     def ask(prompt: str) -> str:
@@ -474,7 +474,7 @@ def test_a_file_is_hashed_where_it_is(
     assert text_of(file) == before
 
 
-def test_users_who_exist_are_imported_only_if_that_is_said(
+def test_existing_users_are_imported_only_with_replace(
     passwd: Passwd, file: str, tmp_path: Path
 ) -> None:
     source = save(str(tmp_path / "old"), "".join(f"u{number}:geheim\n" for number in range(5)))
@@ -504,7 +504,7 @@ class Meanwhile:
         return str(HASHER.hash(password))
 
 
-def test_an_upgrade_does_not_undo_what_came_meanwhile(passwd: Passwd, file: str) -> None:
+def test_an_upgrade_does_not_undo_a_concurrent_change(passwd: Passwd, file: str) -> None:
     save(file, "alice:geheim\nbob:geheim\n")
     new = HASHER.hash("new")
     hasher = Meanwhile(lambda: change_user_file(file, lambda book: {"bob": new, "carol": new}))
@@ -517,7 +517,7 @@ def test_an_upgrade_does_not_undo_what_came_meanwhile(passwd: Passwd, file: str)
     assert knows(file, "bob", "new")
 
 
-def test_an_import_does_not_replace_who_came_meanwhile(
+def test_an_import_does_not_replace_a_user_added_meanwhile(
     passwd: Passwd, file: str, tmp_path: Path
 ) -> None:
     source = save(str(tmp_path / "old"), "alice:geheim\n")

@@ -260,14 +260,14 @@ def test_ctrl_c_ends_a_tool_without_a_word(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_reader_who_has_had_enough_is_no_error() -> None:
+def test_a_closed_pipe_ends_the_command_without_a_message() -> None:
     ran = run_unread("completion", "bash")
     if b"shtab" in ran.stderr:
         pytest.skip("pip install 'trio-stomp[cli]'")
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
-# Small things that all tools use.
+# Functions that all tools use.
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_a_passcode_that_cannot_be_had(
         read_access(namespace(login="u"))
 
 
-# Its pages.
+# The broker's pages.
 
 
 @pytest.fixture

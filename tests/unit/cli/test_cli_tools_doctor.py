@@ -96,7 +96,7 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def test_it_checks_what_serve_would_be_given(
+def test_it_checks_the_settings_that_serve_would_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in os.environ:

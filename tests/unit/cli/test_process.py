@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
 
-# Only a broken broker takes so long.
+# Only a broken broker exceeds this.
 PATIENCE_S = 30
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")

@@ -132,7 +132,7 @@ async def test_an_exception_says_nack_and_passes(client: Client, autojump_clock)
         assert (await dead.receive()).headers["x-death-reason"] == "rejected"
 
 
-async def test_prefetch_bounds_what_is_unacknowledged(client: Client, autojump_clock) -> None:
+async def test_prefetch_bounds_unacknowledged_messages(client: Client, autojump_clock) -> None:
     for number in range(5):
         await client.send("/queue/a", str(number))
     async with client.subscribe("/queue/a", ack="client", prefetch=2) as messages:
@@ -203,7 +203,7 @@ async def test_a_durable_subscription_is_ended_by_its_name(
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-async def test_destination_selects_the_durable_subscription_to_end_among_those_of_one_name(
+async def test_destination_selects_among_durable_subscriptions_of_one_name(
     autojump_clock, version: str
 ) -> None:
     def opened() -> AbstractAsyncContextManager[Client]:
@@ -317,7 +317,7 @@ async def test_requests_get_their_own_answers(autojump_clock) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_a_request_that_nobody_answers(client: Client, autojump_clock) -> None:
+async def test_a_request_without_an_answer_times_out(client: Client, autojump_clock) -> None:
     start = trio.current_time()
     with pytest.raises(NoResponder, match=r"nobody is subscribed to /topic/ask$"):
         await client.request("/topic/ask", b"?", timeout_s=7)

@@ -309,7 +309,9 @@ def test_a_sender_waits_for_a_broker_that_does_not_read(play: Play, gate: Gate, 
                     assert message.body == BIG
 
 
-def test_reading_pauses_while_nobody_takes(play: Play, gate: Gate, queue: str) -> None:
+def test_the_client_stops_reading_while_messages_are_not_taken(
+    play: Play, gate: Gate, queue: str
+) -> None:
     @play
     async def main(loop: Loop) -> None:
         async with (

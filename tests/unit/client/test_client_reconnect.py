@@ -287,7 +287,7 @@ async def test_a_stream_without_an_epoch_is_read_on(autojump_clock) -> None:
     assert b"epoch" not in written[1]
 
 
-async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock) -> None:
+async def test_a_stream_read_to_its_end_is_not_read_again(autojump_clock) -> None:
     async with open_keeper(STREAM) as dial:
         links = Links(dial.stream)
         async with open_client(links, reconnect=QUICK) as client:

@@ -44,7 +44,7 @@ async def test_a_message_over_each_transport(transport: str, version: str) -> No
                 assert (await messages.receive()).body == b"end"
 
 
-async def test_a_certificate_that_nobody_trusts() -> None:
+async def test_an_untrusted_certificate_fails_the_connection() -> None:
     with trio.fail_after(30):
         async with open_broker(TLS) as dial:
             with pytest.raises(ConnectFailed, match="its certificate is not trusted: "):
@@ -110,7 +110,7 @@ async def test_a_ping_is_answered_with_the_next_bytes() -> None:
         await pipe.send(b"\n")  # the nursery ends: a PONG answers all earlier PINGs
 
 
-async def test_a_broken_rule_of_websocket_ends_it_after_what_came_before() -> None:
+async def test_an_invalid_websocket_frame_ends_the_connection_after_earlier_data() -> None:
     async with open_websocket() as (pipe, peer, theirs):
         await theirs.send_all(b"\x82\x04data\x83\x00")  # 3 is no opcode
         assert await pipe.receive() == b"data"

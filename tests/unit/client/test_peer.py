@@ -267,7 +267,7 @@ async def test_an_end_within_a_frame_is_an_error(joined: Joined, rest: bytes) ->
 
 
 @both
-async def test_nonsense_is_an_error_behind_what_came_before(joined: Joined) -> None:
+async def test_an_invalid_frame_is_an_error_after_earlier_frames(joined: Joined) -> None:
     async with joined() as (peer, far):
         await far.send_all(frames.encode(frames.send("/a", b"1")) + b"SEND\nno colon\n\n\0")
         assert [frame.body for frame in await received(peer)] == [b"1"]
@@ -317,7 +317,7 @@ async def test_several_errors_stay_a_group() -> None:
             raise ExceptionGroup("two", [KeyError(1), KeyError(2)])
 
 
-async def test_a_lost_connection_is_an_error_behind_what_came_before() -> None:
+async def test_a_lost_connection_is_an_error_after_earlier_frames() -> None:
     broken = BreakingStream(frames.encode(frames.send("/a", b"1")), takes=False)
     with pytest.raises(trio.BrokenResourceError, match="reset"):
         async with open_peer(broken) as peer:
@@ -331,7 +331,7 @@ async def test_a_connection_that_is_lost_within_a_frame_says_so() -> None:
     assert caught.value.held_bytes == 5
 
 
-async def test_frames_that_nobody_takes_are_an_error_and_what_came_is_there_still() -> None:
+async def test_frames_that_cannot_be_sent_are_an_error_and_received_ones_stay() -> None:
     with pytest.raises(trio.BrokenResourceError, match="other end"):
         async with memory() as (peer, far):
             await far.send_all(frames.encode(frames.error("you", "are out")))

@@ -205,7 +205,7 @@ def test_the_number_of_rules_of_which_each_client_has_its_own_is_bounded(file: P
 # The example.
 
 
-def test_the_example_does_what_its_comments_say():
+def test_the_example_allows_and_denies_as_its_comments_say():
     rules = read_acl_file(str(EXAMPLE))
     alice, shop, other = (rules.rights(Identity(name)) for name in ("alice", "app-shop", "carol"))
     auditor = rules.rights(Identity("carol", frozenset({"auditors"})))

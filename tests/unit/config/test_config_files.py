@@ -26,7 +26,7 @@ def refused(path: str | None, environ: dict[str, str] | None = None) -> str:
 # Reading.
 
 
-def test_nothing_is_read_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_only_named_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "conf.d").mkdir()
     for name in ("trio_stomp.toml", "stompserver.conf", "conf.d/x.toml"):
         (tmp_path / name).write_text("nonsense")

@@ -35,7 +35,7 @@ def test_the_first_list_is_everything() -> None:
     assert listed(Changes(60), {}) == []
 
 
-def test_then_comes_what_has_other_figures_and_what_is_new() -> None:
+def test_later_passes_list_changed_and_new_objects() -> None:
     changes = Changes(60)
     listed(changes, {"a": 1, "b": 1})
     assert listed(changes, {"a": 1, "b": 1}) == []
@@ -53,7 +53,7 @@ def test_removed_entry_is_forgotten_and_new_if_it_returns() -> None:
     assert listed(changes, {"a": 1, "b": 1}) == ["b"]
 
 
-def test_a_pass_may_be_made_in_pieces_and_what_is_not_due_is_not_forgotten() -> None:
+def test_a_pass_in_pieces_remembers_objects_that_are_not_due() -> None:
     changes = Changes(60)
     for _ in range(3):
         found = [changes.pick([name], [name], [1], everything=False) for name in "abc"]

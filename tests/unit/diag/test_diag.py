@@ -268,7 +268,7 @@ async def test_all_topics_belong_to_the_broker_alone() -> None:
 # --- the records ----------------------------------------------------------------------------------
 
 
-async def test_records_tell_what_happened_as_the_schema_says(autojump_clock) -> None:
+async def test_records_report_the_traffic_and_match_the_schema(autojump_clock) -> None:
     async with running(ttl_ms=60_000) as broker:
         observer = await joins(broker, "DIAG*", login="anna")
         browser = await open_websocket(broker)
@@ -442,7 +442,7 @@ class Uncounted(Unseen):
         raise AssertionError("somebody counted")
 
 
-async def test_nothing_is_computed_while_nobody_listens() -> None:
+async def test_nothing_is_computed_without_a_subscriber() -> None:
     server, reporter = assemble()
     server.connections = Uncounted()
     before = len(callbacks())
@@ -538,7 +538,7 @@ async def test_lists_wait_for_the_output_of_turns_but_not_for_ever() -> None:
     assert len(paper.messages()) == 1
 
 
-async def test_parts_that_nobody_hears_any_more_take_no_offset() -> None:
+async def test_parts_of_a_report_without_a_subscriber_take_no_offset() -> None:
     for turns in (1, 3, 10, 50, 51, 52, 60, 100):
         server, reporter, paper = listened("DIAG/destinations")
         open_topics(server, 2_500)
@@ -555,7 +555,7 @@ def small_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
 
 
-async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
+async def test_an_interval_lists_a_bounded_number_and_the_next_continues(
     small_lists: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter_module, "LOOKS", 5)
@@ -777,7 +777,7 @@ async def test_the_census_equals_a_full_count(autojump_clock) -> None:
 # --- the largest of many --------------------------------------------------------------------------
 
 
-async def test_queues_and_what_is_parked_are_ranked_in_slices() -> None:
+async def test_queues_and_parked_messages_are_ranked_in_slices() -> None:
     server, reporter = assemble(ttl_ms=60_000)
     broker = server.broker
     for number in range(3 * LOOKS):
@@ -946,7 +946,7 @@ async def test_many_events_of_a_turn_are_spread_over_the_next(
     ]
 
 
-async def test_an_event_that_nobody_hears_any_more_takes_no_offset() -> None:
+async def test_an_event_without_a_subscriber_takes_no_offset() -> None:
     server, reporter, paper = listened("DIAG/event/drop")
     server.broker.events.record("drop", reason="test")
     leave(server, paper)
@@ -1001,7 +1001,7 @@ async def test_tasks_are_counted_as_they_come_and_go() -> None:
     assert meter.count() == living()
 
 
-async def test_a_task_meter_that_is_dropped_leaves_nothing_behind(
+async def test_a_dropped_task_meter_removes_its_instrument(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     before = hooked()
@@ -1059,7 +1059,7 @@ def test_the_longest_pause_is_of_the_last_interval(monkeypatch: pytest.MonkeyPat
     assert meter.longest_s == 0.125
 
 
-def test_a_meter_that_is_dropped_leaves_nothing_behind() -> None:
+def test_a_dropped_pause_meter_removes_its_callback() -> None:
     before = callbacks()
     meter = process.PauseMeter()
     meter.turn(True)

@@ -192,7 +192,7 @@ async def test_the_disk(dial: Dial, free: int, status: str, tmp_path: Path) -> N
     assert check(health, "disk").status == status
 
 
-async def test_a_disk_that_hangs_hangs_nobody(dial: Dial, tmp_path: Path) -> None:
+async def test_a_hanging_disk_fails_its_check_without_blocking(dial: Dial, tmp_path: Path) -> None:
     threads = Threads()
     disk = Disk(str(tmp_path), threads.start)
     health = health_of(dial, disk)

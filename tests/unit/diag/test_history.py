@@ -89,7 +89,7 @@ def test_samples_are_rolled_up_with_rates_since_the_one_before(history: History)
     assert half.points[0]["oldest_age_s"] == 0.5
 
 
-def test_what_was_not_reported_is_missing_and_rates_end_at_a_restart() -> None:
+def test_missing_counters_give_no_rates_and_rates_end_at_a_restart() -> None:
     history = History(DurableBench())
     history.report(queue(enqueued_total=5, acked_total=0))
     history.report(queue(input_depth=1))  # of a broker that did not report these counters

@@ -135,7 +135,9 @@ async def test_parameters_are_refused(dial: Dial) -> None:
     assert ask(dial, "/metrics?access_token=secret").status == 200
 
 
-async def test_without_the_library_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_its_library_the_page_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "trio_stomp.web._metrics", raising=False)
     async with open_dial(**QUIET) as dial:
@@ -212,7 +214,7 @@ async def test_metrics_match_the_events(dial: Dial) -> None:
     empty_queues(dial)
 
 
-async def test_totals_are_those_of_diag() -> None:
+async def test_totals_equal_those_of_diag() -> None:
     async with open_dial(diag_interval_s=1.0, monitor_interval_s=0.0, diag_stream=False) as dial:
         client = await dial.connect()
         add_all(dial)
@@ -501,7 +503,7 @@ async def exported() -> set[str]:
         return scrape(dial).names
 
 
-async def test_the_dashboard_uses_only_what_is_exported() -> None:
+async def test_the_dashboard_uses_only_exported_metrics() -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     names = await exported()
     expressions = [
@@ -525,7 +527,7 @@ async def test_the_dashboard_uses_only_what_is_exported() -> None:
         assert f"trio_stomp_{wanted}" in used
 
 
-async def test_the_alerts_use_only_what_is_exported_and_stand_in_the_document() -> None:
+async def test_the_alerts_use_only_exported_metrics_and_are_documented() -> None:
     text = ALERTS.read_text(encoding="utf-8")
     names = await exported()
     expressions = re.findall(r"^ +expr: (.+)$", text, re.MULTILINE)
@@ -571,7 +573,7 @@ async def test_the_document_tells_of_every_metric_and_of_no_other() -> None:
     assert listed == bases
 
 
-async def test_the_labels_are_those_of_the_document(dial: Dial) -> None:
+async def test_the_labels_equal_those_of_the_documentation(dial: Dial) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `(trio_stomp_[a-z_]+)\{?([a-z, ]*)\}?` ", text, re.MULTILINE))
     client = await dial.connect()

@@ -134,7 +134,7 @@ def samples(answer: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float
     }
 
 
-async def test_nothing_shrinks_or_is_lost_of_what_goes_while_metrics_are_made() -> None:
+async def test_totals_include_objects_that_leave_while_metrics_are_made() -> None:
     async with open_dial(TCP, **QUIET) as dial:
         await fill(dial)
         broker, request = dial.server.broker, HttpRequest("GET", "/metrics", ())

@@ -144,7 +144,7 @@ def test_charge_covers_the_memory(
     ],
     ids=lambda text: text[:16],
 )
-def test_a_selector_is_charged_at_least_what_it_takes(text: str) -> None:
+def test_a_selector_is_charged_at_least_its_memory(text: str) -> None:
     pytest.importorskip("lark")
     compiler = SelectorCompiler(max_cached_bytes=1 << 20)
     compiler.compile("a = 1")
@@ -266,7 +266,7 @@ def test_a_subscription_that_there_is_no_memory_for_is_refused_and_leaves_nothin
     assert len(core.broker.subscriptions) == 0
 
 
-def test_one_that_fails_later_gives_back_what_it_was_charged(
+def test_a_subscribe_that_fails_later_returns_its_charge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     core = Core()
@@ -349,7 +349,7 @@ def test_an_id_that_there_is_no_memory_for_refuses_its_message() -> None:
 
 
 @pytest.mark.parametrize("id", ["a", "ü" * 3000])
-def test_the_window_bounds_what_ids_are_charged(id: str) -> None:
+def test_the_dedup_window_bounds_the_charge_for_ids(id: str) -> None:
     core = Core(book={"/t": DestinationPolicy(dedup_window=3)})
     sender = core.peer()
     sizes = []
@@ -448,7 +448,7 @@ def test_the_oldest_group_goes_when_there_are_too_many(monkeypatch: pytest.Monke
     bench.ends()
 
 
-def test_the_oldest_group_goes_when_there_is_no_memory_and_messages_go_on() -> None:
+def test_without_memory_the_oldest_group_ends_and_messages_are_delivered() -> None:
     bench = Bench(memory=MemoryBudget(20 * LEAST))
     bench.memory.force_table(9 * LEAST)
     assert 55 < grouped(bench, 100, 16_000) < 66
@@ -464,7 +464,7 @@ def test_the_oldest_group_goes_when_there_is_no_memory_and_messages_go_on() -> N
 # --- selectors are asked once ---------------------------------------------------------------------
 
 
-def test_a_selector_is_evaluated_once_for_all_who_share_it() -> None:
+def test_a_selector_is_evaluated_once_for_all_its_subscribers() -> None:
     pytest.importorskip("lark")
 
     def cost(count: int) -> int:

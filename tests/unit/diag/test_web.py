@@ -82,7 +82,7 @@ class Markup(HTMLParser):
 
 @pytest.mark.covers("X13")
 @pytest.mark.parametrize("target", ["/", "/?utm=1"])
-def test_the_page_says_what_this_is_to_those_without_scripts(target: str) -> None:
+def test_the_page_describes_the_broker_without_scripts(target: str) -> None:
     status, headers, text = ask(target)
     assert status == 200
     assert headers["content-type"] == "text/html; charset=utf-8"
@@ -92,7 +92,7 @@ def test_the_page_says_what_this_is_to_those_without_scripts(target: str) -> Non
     assert len(page.ids) == len(set(page.ids))
 
 
-def test_the_page_runs_and_loads_what_is_here_and_nothing_else() -> None:
+def test_the_page_loads_only_its_own_files() -> None:
     _, headers, text = ask("/")
     policy = headers["content-security-policy"].split("; ")
     assert "default-src 'none'" in policy
@@ -119,7 +119,7 @@ def test_no_file_names_another_host_or_makes_markup_of_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STOMPJS)
-def test_stompjs_is_what_its_authors_made(name: str) -> None:
+def test_stompjs_has_the_checksum_of_its_release(name: str) -> None:
     assert hashlib.sha256(STATIC.joinpath(name).read_bytes()).hexdigest() == STOMPJS[name]
 
 

@@ -179,7 +179,7 @@ def test_frames_are_the_same_however_the_bytes_are_cut_and_whatever_is_cached(
             assert decoder.buffered_bytes == 0
 
 
-# And one of streams that break a rule.
+# Streams that break a rule.
 
 BAD: list[tuple[str, tuple[HeaderRules, ...], bytes, str, bytes | None]] = [
     ("F04", (V1_2, OPENING), b"SE\rND\n\n\0", "bare-carriage-return", None),
@@ -252,7 +252,7 @@ def test_a_command_has_32_bytes_at_most_and_more_are_refused_at_the_33rd() -> No
         assert outcome(make_decoder(), chunks).code is None
 
 
-def test_nothing_is_decoded_behind_an_error() -> None:
+def test_nothing_is_decoded_after_an_error() -> None:
     decoder = make_decoder()
     frames = frames_of(
         decoder, [b"SEND\n\na\0SEND\n:\n\n\0SEND\n\nb\0", b"SEND\n\nc\0", b"\0SEND\n\nd\0"]
@@ -455,7 +455,7 @@ def test_a_look_for_more_without_more_changes_nothing() -> None:
     assert frames_of(decoder, [b"\0"]) == [Frame("SEND", (length_header(3),), b"abc")]
 
 
-# ACKs of 1.2 that say nothing but an id.
+# ACKs of 1.2 with an id only.
 
 PLAIN = b"ACK\nid:b.1-%d\n\n\0"
 
@@ -488,7 +488,7 @@ def test_the_order_of_sends_and_acks_is_kept() -> None:
         assert frames_of(make_decoder(), chunks) == expected
 
 
-def test_an_ack_behind_another_kind_of_frame_begins_a_new_run() -> None:
+def test_an_ack_after_another_kind_of_frame_begins_a_new_run() -> None:
     # Were the run before it still open, the second ACK would overtake the NACK.
     nack = b"NACK\nid:2\n\n\0"
     runs = make_decoder().receive_data(PLAIN % 1 + nack + PLAIN % 2)
@@ -654,7 +654,7 @@ def test_noise_is_refused_with_a_documented_code_or_awaited(
             assert len(decoder.error.excerpt) <= 512
 
 
-# Work: no byte is touched more than a few times, whatever comes and however it is cut.
+# Work: each byte is read a few times at most, for any input in any pieces.
 
 
 class Counter:

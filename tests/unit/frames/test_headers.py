@@ -208,7 +208,7 @@ def test_header_round_trip(data: st.DataObject, rules: HeaderRules, is_split: bo
     assert decoder.error is None
 
 
-# Receipts come back as they were meant.
+# Receipt ids are unescaped and escaped again.
 
 
 @pytest.mark.covers("R01")

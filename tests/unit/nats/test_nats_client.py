@@ -130,7 +130,9 @@ async def test_a_message_larger_than_the_server_takes_is_refused_here(
         client.publish(b"a", bytes(101))
 
 
-async def test_a_server_that_does_not_read_bounds_what_is_kept(server: ScriptedServer) -> None:
+async def test_outgoing_data_for_a_server_that_does_not_read_are_bounded(
+    server: ScriptedServer,
+) -> None:
     async with connected(server, evolve(CALM, max_outgoing_bytes=5_000_000)) as (client, session):
         await session.say(b'INFO {"max_payload":100000}\r\nPING\r\n')
         await session.expect(b"PONG")
@@ -167,7 +169,7 @@ async def test_requests_get_their_own_answers(server: ScriptedServer) -> None:
     assert answers == {b"1": b"1", b"2": b"2"}
 
 
-async def test_a_request_that_nobody_takes(server: ScriptedServer) -> None:
+async def test_a_request_without_responders_is_an_error(server: ScriptedServer) -> None:
     async with connected(server, QUICK) as (client, session), trio.open_nursery() as tasks:
 
         async def refuse() -> None:
@@ -252,7 +254,7 @@ async def test_a_server_that_answers_pings_is_not_given_up(server: ScriptedServe
         assert client.is_connected
 
 
-async def test_a_server_that_breaks_a_rule_is_left_after_what_came_before(
+async def test_a_protocol_error_of_the_server_ends_the_connection_after_earlier_messages(
     server: ScriptedServer,
 ) -> None:
     faults: list[str] = []

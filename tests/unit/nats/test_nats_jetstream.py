@@ -81,7 +81,7 @@ async def test_malformed_stream_states(body: bytes, kind: type[NatsError], text:
             await jetstream.stream("S")
 
 
-async def test_several_publications_on_their_way_learn_each_what_became_of_it() -> None:
+async def test_each_pending_publication_gets_its_own_result() -> None:
     async with played() as (jetstream, session):
         found: list[object] = []
         for _ in range(3):
@@ -142,7 +142,7 @@ async def deliver(session: Session, reply: bytes, sequence: int, delivery: int) 
     await session.say(b"MSG s %b %b 1\r\nx\r\n" % (sid, position))
 
 
-async def test_a_gap_makes_a_follower_begin_again_behind_what_it_has() -> None:
+async def test_a_gap_makes_a_follower_begin_again_after_its_last_entry() -> None:
     async with played() as (jetstream, session), trio.open_nursery() as tasks:
 
         async def serve() -> None:

@@ -196,7 +196,7 @@ def test_bytes_one_by_one(bodies: list[bytes], step: int) -> None:
     assert [each.body for each in got if isinstance(each, Delivered)] == bodies
 
 
-def test_a_large_message_does_not_slow_the_small_ones_behind_it() -> None:
+def test_a_large_message_does_not_slow_the_small_ones_after_it() -> None:
     session = opened()
     large = plain_message(1, b"content-length:9000\n", b"x" * 9000)
     small = plain_message(2, b"content-length:1\n", b"y")
@@ -241,7 +241,7 @@ def test_connected_negotiates() -> None:
     assert session.frames.version is STOMP_1_1
 
 
-def test_frames_behind_connected_are_read_by_its_version() -> None:
+def test_frames_after_connected_are_read_by_its_version() -> None:
     session = ClientSession()
     events = session.receive_data(
         b"CONNECTED\nversion:1.2\n\n\0MESSAGE\nsubscription:1\nmessage-id:1\nx:a\\cb\n\n\0ERROR\n\n\0"
@@ -273,7 +273,7 @@ def test_a_broker_that_breaks_the_rules(data: bytes, code: str) -> None:
     assert session.receive_data(b"MESSAGE\n\n\0") == []
 
 
-def test_nothing_is_looked_at_behind_an_error() -> None:
+def test_everything_after_an_error_is_ignored() -> None:
     session = opened()
     data = b"ERROR\nmessage:a\n\n\0ERROR\nmessage:b\n\n\0garbage without end" * 2
     events = session.receive_data(data)
@@ -283,7 +283,7 @@ def test_nothing_is_looked_at_behind_an_error() -> None:
     assert session.error is None
 
 
-def test_invalid_data_behind_an_error_are_ignored() -> None:
+def test_invalid_data_after_an_error_are_ignored() -> None:
     for session in (opened(), slow(opened())):
         events = session.receive_data(b"ERROR\nmessage:a\n\n\0MESSAGE\nno colon\n\n\0")
         assert [type(each) for each in events] == [Failed]

@@ -188,7 +188,7 @@ def test_a_bare_connect_speaks_1_0() -> None:
 
 @pytest.mark.covers("C04")
 @every_version
-def test_the_session_goes_on_by_the_rules_of_its_version(version: Version) -> None:
+def test_the_session_continues_with_the_rules_of_its_version(version: Version) -> None:
     session = open_session(version)
     assert session.version is version
     assert session.decoder.rules is version.rules
@@ -279,7 +279,7 @@ def test_a_refused_connect_leaves_no_half_open_session() -> None:
     assert (session.version, session.heartbeats) == (STOMP_1_0, NO_HEARTBEATS)
 
 
-# Frames behind CONNECT.
+# Frames after CONNECT.
 
 
 @pytest.mark.covers("F22", "R11")
@@ -287,7 +287,7 @@ def test_a_refused_connect_leaves_no_half_open_session() -> None:
     ("version", "text", "receipt"),
     [(STOMP_1_0, "\\c", b"\\c"), (STOMP_1_1, ":", b"\\c"), (STOMP_1_2, ":", b"\\c")],
 )
-def test_frames_pipelined_behind_connect_are_read_by_its_version(
+def test_frames_pipelined_after_connect_are_read_by_its_version(
     version: Version, text: str, receipt: bytes
 ) -> None:
     data = connect(version) + (
@@ -329,7 +329,7 @@ def test_sessions_of_different_versions_share_no_blocks() -> None:
     assert codecs.cached_heads == 6
 
 
-def test_a_block_that_was_legal_before_connect_is_judged_anew_behind_it() -> None:
+def test_a_header_block_is_checked_again_after_connect() -> None:
     codecs = make_codecs()
     frame = b"SEND\ndestination:/a\nx:\\t\n\n\0"
     assert refusal(make_session(codecs=codecs), frame).code == "not-connected"
@@ -522,7 +522,7 @@ def test_plain_acks_are_one_event() -> None:
 
 @pytest.mark.covers("R08", "R11")
 @pytest.mark.parametrize("end", [b"DISCONNECT\n\n\0", b"FOO\n\n\0"])
-def test_acks_behind_the_end_of_a_session_are_ignored(end: bytes) -> None:
+def test_acks_after_the_end_of_a_session_are_ignored(end: bytes) -> None:
     events = open_session().receive_data(b"ACK\nid:1\n\n\0" + end + b"ACK\nid:2\n\n\0")
     assert [type(event) for event in events[:1]] == [Acked]
     assert len(events) == 2
@@ -568,7 +568,7 @@ def test_a_transaction_is_begun_once(version: Version) -> None:
 
 @pytest.mark.covers("T02", "T03")
 @pytest.mark.parametrize("end", [b"COMMIT", b"ABORT"])
-def test_a_name_is_free_again_behind_the_end(end: bytes) -> None:
+def test_the_name_of_an_ended_transaction_is_free_again(end: bytes) -> None:
     session = open_session()
     for _ in range(3):
         session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) + tx(end))
@@ -930,7 +930,7 @@ def test_not_every_error_leaves_it_open(bad: bytes) -> None:
 
 
 @pytest.mark.covers("F22", "T05")
-def test_a_session_may_be_opened_again_behind_disconnect() -> None:
+def test_a_session_may_be_opened_again_after_disconnect() -> None:
     data = (
         connect(STOMP_1_2)
         + tx(b"BEGIN")

@@ -35,7 +35,7 @@ def test_the_highest_common_version_is_spoken(offered: str, chosen: Version) -> 
 @pytest.mark.parametrize(
     "offered", ["", ",", "2.0", "1", "1.1.1", "01.1", "1.1;1.2", "v1.2", "١.١"]
 )
-def test_no_common_version_is_an_error_that_names_those_spoken(offered: str) -> None:
+def test_no_common_version_is_an_error_that_names_the_supported_ones(offered: str) -> None:
     # C05, but for the version header, which the broker writes.
     with pytest.raises(ProtocolError) as caught:
         negotiate(offered)

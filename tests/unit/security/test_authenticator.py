@@ -290,7 +290,7 @@ class SlowChecker(PasscodeChecker):
         return True
 
 
-async def test_threads_and_who_waits_for_them_are_bounded() -> None:
+async def test_login_threads_and_waiting_logins_are_bounded() -> None:
     checker = SlowChecker()
     known = Accounts(UserBook({"alice": "x"}), checker)
     subject = authenticator(known, login_threads=2, max_waiting_logins=5)

@@ -209,7 +209,7 @@ def test_a_new_checker_has_forgotten(hasher: CountingHasher) -> None:
     assert again.check("a", "new")
 
 
-def test_neither_passcode_nor_hash_is_kept_in_what_is_remembered(checker: PasscodeChecker) -> None:
+def test_remembered_logins_contain_neither_passcode_nor_hash(checker: PasscodeChecker) -> None:
     checker.check("hash", "right")
     other = PasscodeChecker(checker._book, checker._hasher)
     other.check("hash", "right")

@@ -135,7 +135,7 @@ async def from_address(dial: Dial, address: str, login: str, passcode: str) -> C
 
 
 @pytest.mark.parametrize("network", ["2001:db8:1:{0:x}::1", "2001:db8:{0:x}::1"])
-async def test_a_flood_of_wrong_logins_from_one_network_keeps_nobody_out(network: str) -> None:
+async def test_a_flood_of_wrong_logins_from_one_network_does_not_block_others(network: str) -> None:
     """F5: 256 of the attacker's waited in front of everybody, and all others were turned away."""
     options = {"proxy_addresses": "127.0.0.1", "max_waiting_logins": 40, "tls": "off", **QUIET}
     async with open_dial(TCP, **options) as dial:

@@ -230,7 +230,7 @@ def test_the_tables_are_bounded() -> None:
     assert len(delays) == 10
 
 
-def test_fresh_entries_never_displace_what_is_under_delay() -> None:
+def test_new_entries_never_displace_delayed_ones() -> None:
     throttle = Throttle()
     fail(throttle, 4, LOCAL, "ann")
     fail(throttle, 4, HOST, "ann")
@@ -256,7 +256,7 @@ def test_entry_with_only_free_failures_is_fresh() -> None:
     assert len(delays) == 5
 
 
-def test_clients_of_this_machine_displace_nobody_elsewhere() -> None:
+def test_entries_of_local_clients_do_not_displace_remote_ones() -> None:
     throttle = Throttle()
     fail(throttle, PAIR_FREE, HOST, "ann")
     for number in range(MOST_ENTRIES):

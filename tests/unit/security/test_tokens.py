@@ -593,7 +593,7 @@ def test_roles_that_are_none_are_refused(roles: object, hs: TokenVerifier) -> No
 # Files: the operator's faults
 
 
-def test_without_its_libraries_it_says_what_to_install(
+def test_without_its_libraries_the_error_names_the_package(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for missing in ("jwt", "cryptography"):
@@ -880,7 +880,7 @@ def test_tokens_for_anybody_are_warned_of(
     assert all(missing in line and "--token-audience" in line for line in result)
 
 
-def test_an_identity_is_proved_for_as_long_as_its_key_and_what_it_is_held_to_are_there(
+def test_an_identity_is_proved_while_its_key_and_audience_are_configured(
     write: Write,
 ) -> None:
     ours = verifier(write(public(RSA)))

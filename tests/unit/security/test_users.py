@@ -103,7 +103,7 @@ def test_a_line_is_split_at_its_first_colon_and_trimmed(
 
 
 @pytest.mark.parametrize("data", ["", "\n\n", "# a:b\n", "  \t# a\n \r\n", "\ufeff", "#\x00\x1b\n"])
-def test_comments_and_blank_lines_are_nobody(path: str, data: str) -> None:
+def test_comments_and_blank_lines_are_no_users(path: str, data: str) -> None:
     book = read_user_file(save(path, data))
     assert (dict(book.users), book.plain) == ({}, 0)
 
@@ -207,7 +207,7 @@ def test_the_limits_themselves_are_allowed(cost: Cost) -> None:
     assert read_hash(cost.phc(bytes(cost.salt_bytes), bytes(cost.hash_bytes))) == cost
 
 
-def test_a_user_who_is_there_twice_is_refused_with_both_lines(path: str) -> None:
+def test_a_duplicate_user_is_refused_with_both_lines(path: str) -> None:
     text = refusal(path, "a:geheim\n# and\n a :x\n")
     assert text.startswith(", line 3: user 'a' is in line 1 already")
     assert "geheim" not in text
@@ -421,7 +421,7 @@ def test_a_file_that_is_not_there_is_made_only_if_that_is_asked_for(path: str) -
     ("before", "after"),
     [(0o644, 0o600), (0o640, 0o640), (0o660, 0o640), (0o666, 0o600), (0o400, 0o600)],
 )
-def test_the_mode_gets_no_wider_and_a_group_goes_on_reading(
+def test_the_mode_gets_no_wider_and_a_group_may_still_read(
     path: str, before: int, after: int
 ) -> None:
     save(path, "a:b", before)
@@ -438,7 +438,9 @@ def test_the_owner_stays(path: str) -> None:
     assert (found.st_uid, found.st_gid, mode_of(path)) == (12345, 54321, 0o640)
 
 
-def test_an_owner_who_cannot_stay_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_owner_that_cannot_be_kept_is_an_error(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(path, "a:b")
     true = os.fstat
 

@@ -52,7 +52,7 @@ class Clocks:
         self.day_s += seconds
 
 
-async def test_a_clock_that_nobody_sets_says_nothing(autojump_clock) -> None:
+async def test_a_clock_that_is_not_set_reports_nothing(autojump_clock) -> None:
     clocks = Clocks()
     for _ in range(10):
         clocks.passes(1000)

@@ -484,7 +484,7 @@ async def test_read_records_go_to_the_core(host: Host, mock_clock) -> None:
         host.reported.clear()
 
 
-async def test_reads_go_on_while_an_append_hangs(host: Host, mock_clock) -> None:
+async def test_reads_continue_while_an_append_hangs(host: Host, mock_clock) -> None:
     await stored(host)
     host.store.hang()
     host.send("a")

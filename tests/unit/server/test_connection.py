@@ -218,7 +218,7 @@ async def test_the_end_of_a_lingering_connection_is_bounded(autojump_clock) -> N
 
 
 @pytest.mark.parametrize("websocket", [False, True])
-async def test_a_slow_consumer_is_disconnected_and_nobody_else_suffers(
+async def test_a_slow_consumer_is_disconnected_and_others_get_everything(
     autojump_clock, websocket: bool
 ) -> None:
     async with open_dial(**QUIET, max_outbox_bytes=100_000) as dial:
@@ -768,7 +768,7 @@ async def test_many_subscriptions_count_in_a_read_that_is_not_full_too() -> None
         assert connection.reader.read_bytes == FIRST_BYTES
 
 
-async def test_a_crowd_that_leaves_keeps_nobody_waiting_behind_it() -> None:
+async def test_a_departing_crowd_does_not_delay_other_clients() -> None:
     async with open_dial(MEMORY, **QUIET) as dial:
         crowd = [await dial.connect() for _ in range(1000)]
         last = await dial.connect()

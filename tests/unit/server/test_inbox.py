@@ -183,7 +183,7 @@ async def test_nothing_is_lost_in_a_full_channel_either() -> None:
     assert (inbox.frames, inbox.bytes) == (0, 0)
 
 
-async def test_if_the_dispatcher_is_dead_nobody_waits_for_it() -> None:
+async def test_puts_fail_when_the_dispatcher_is_dead() -> None:
     inbox = inbox_of(max_input_queue_size=10)
     await inbox.put_batch(batch(10))
     broken = 0

@@ -466,7 +466,7 @@ async def test_room_is_offered_once_after_it_was_refused(rig: Rig, size: int) ->
     assert rig.rooms == 1
 
 
-async def test_no_room_is_offered_to_nobody(rig: Rig) -> None:
+async def test_room_is_not_reported_without_a_refused_delivery(rig: Rig) -> None:
     for _ in range(100):
         rig.stage(b"x" * 10_000)
     rig.publish()

@@ -79,7 +79,7 @@ def test_a_commit_with_a_send_to_a_stream_is_one_unit(tmp_path: Path, how: str) 
     assert found is (how == "in two")
 
 
-def test_a_wal_that_is_cut_anywhere_holds_what_was_synced_before(tmp_path: Path) -> None:
+def test_a_wal_that_is_cut_anywhere_has_all_that_was_synced_before(tmp_path: Path) -> None:
     data, chance = tmp_path / "data", random.Random(5)
     data.mkdir()
     opened = Opened(Directory(data, "sqlite"))

@@ -159,7 +159,7 @@ def test_ids_may_come_to_places_out_of_turn(opened: Opened) -> None:
     assert list(opened.read("queue:/queue/a")) == [3, 5]
 
 
-def test_reading_goes_on_behind_an_id(opened: Opened) -> None:
+def test_reading_continues_after_an_id(opened: Opened) -> None:
     opened.append(put(1, b"1", b"2", b"3"), put(4, b"4", head=b""))
     opened.append(Done([2]))
     assert opened.read("queue:/queue/a")[4].head == b""
@@ -178,7 +178,7 @@ def test_pages_are_about_as_large_as_asked_for(opened: Opened, limit_bytes: int)
     assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == list(range(1, 51))
 
 
-def test_an_end_behind_done_messages_is_found(opened: Opened) -> None:
+def test_the_end_after_done_messages_is_found(opened: Opened) -> None:
     opened.append(put(1, *[b"x"] * 3000))
     opened.append(Done(range(2, 3001)))
     assert list(opened.read("queue:/queue/a", limit_bytes=1)) == [1]
@@ -380,7 +380,7 @@ def test_charged_users_of_live_messages_are_reported(opened: Opened, how: str) -
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_messages_dropped_with_their_queue_are_charged_to_nobody(opened: Opened, how: str) -> None:
+def test_messages_dropped_with_their_queue_are_charged_to_no_user(opened: Opened, how: str) -> None:
     opened.append(put(1, b"x", b"y", head=ALICE + HEAD), put(3, b"z", level=9, head=ALICE + HEAD))
     opened.append(DropPlace("queue:/queue/a"))
     opened.append(put(4, b"new", head=BOB + HEAD))

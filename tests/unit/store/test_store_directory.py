@@ -64,7 +64,7 @@ def test_the_lock_file_is_its_owners_alone_and_names_him(tmp_path: Path) -> None
     store.close()
 
 
-def test_removing_the_lock_file_lets_nobody_in(tmp_path: Path) -> None:
+def test_removing_the_lock_file_admits_no_second_broker(tmp_path: Path) -> None:
     store, recovered = opened(tmp_path)
     (tmp_path / "lock").unlink()
     with pytest.raises(StoreLocked, match="used by process unknown"):

@@ -136,7 +136,7 @@ def test_an_extent_is_never_read_out_of_order() -> None:
     assert found == [(1, 3, 0, 300), (8, 9, 100, 400)]
 
 
-def test_ids_between_those_of_an_extent_are_merged() -> None:
+def test_extents_of_interleaved_ids_are_merged() -> None:
     extents = Extents()
     for id, start, end in ((4, 0, 100), (6, 100, 200), (5, 200, 400), (7, 200, 400), (9, 400, 500)):
         extents.add(extent_of((id,), 7, start, end, 10), 8)

@@ -111,7 +111,7 @@ def test_contents_are_unchanged_in_other_stores(
         import_to(source, export_from(journal, ignore))
 
 
-def test_an_empty_stream_goes_on_with_its_next_offset(tmp_path: Path) -> None:
+def test_an_imported_empty_stream_keeps_its_next_offset(tmp_path: Path) -> None:
     target = str(tmp_path / "data")
     store = JournalStore(target)
     store.append([Turn([Begin("s", "e", 1000)])], store.recover(ignore).commit)
@@ -203,7 +203,7 @@ def test_verify_names_the_file_and_the_offset_of_damage(
     assert file.read_bytes() == data
 
 
-def test_verify_tells_once_of_what_a_broker_has_set_aside(journal: str) -> None:
+def test_verify_reports_damage_once_with_the_copy_set_aside(journal: str) -> None:
     damaged(journal, "journal", b"three")
     (before,) = verify(journal, ignore).damage
     store = JournalStore(journal)
@@ -233,7 +233,7 @@ def test_the_tools_run_beside_a_broker(tmp_path: Path) -> None:
         store.close()
 
 
-def test_an_export_goes_on_though_the_broker_deletes_files(tmp_path: Path) -> None:
+def test_an_export_continues_though_the_broker_deletes_files(tmp_path: Path) -> None:
     target = str(tmp_path / "data")
     store = JournalStore(target, options=JournalOptions(segment_bytes=4096))
     commit = store.recover(ignore).commit

@@ -93,7 +93,7 @@ def test_records_missing_in_a_failed_journal_are_undone(directory: str) -> None:
     assert held_after(directory, store, without_power(disk)) == AFTER
 
 
-def test_a_unit_is_on_the_disk_though_nobody_waits_for_it(directory: str) -> None:
+def test_a_unit_is_on_the_disk_though_it_is_not_urgent(directory: str) -> None:
     """A reader may have seen its streams, so the rest of the unit must not be lost."""
     store, disk, commit = begun(directory)
     store.append([Turn([unit()], is_urgent=False)], commit)

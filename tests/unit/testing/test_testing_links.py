@@ -40,7 +40,7 @@ async def test_an_end_is_a_stream_as_trio_wants_it(faults: Faults) -> None:
     await trio.testing.check_half_closeable_stream(make, make_clogged)
 
 
-async def test_two_tasks_must_not_send_at_once_nor_end_what_another_sends() -> None:
+async def test_two_tasks_must_not_send_at_once_nor_end_each_others_sends() -> None:
     one, _ = ends(Faults(buffer_bytes=1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.send_all, b"xx")

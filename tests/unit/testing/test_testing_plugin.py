@@ -68,7 +68,7 @@ def test_sync_test_gets_an_error_that_names_trio(pytester: pytest.Pytester) -> N
     result.stdout.fnmatch_lines(["*Trio fixtures can only be used by Trio tests"])
 
 
-def test_without_pytest_trio_the_fixture_says_what_is_missing(pytester: pytest.Pytester) -> None:
+def test_without_pytest_trio_the_fixture_names_the_package(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         from trio_stomp.testing import pytest_plugin

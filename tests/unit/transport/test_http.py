@@ -83,7 +83,9 @@ REQUEST = b"GET /ws?token=1 HTTP/1.1\r\nHost: x\r\nOrigin: http://a\r\n\r\n"
 
 @given(st.binary(max_size=20), st.lists(st.integers(0, len(REQUEST) - 1)))
 @settings(derandomize=True, deadline=None)
-def test_head_in_any_pieces_and_what_came_behind_it(behind: bytes, cuts: list[int]) -> None:
+def test_head_is_read_in_any_pieces_and_later_bytes_are_kept(
+    behind: bytes, cuts: list[int]
+) -> None:
     reader = RequestReader(1000)
     position = 0
     for cut in sorted(set(cuts) - {0}):

@@ -73,7 +73,7 @@ def test_other_pages_are_refused_with_the_remedy(origin: str, host: str, allowed
         ("https://shop.example", "broker.example", False, LISTED, True),
     ],
 )
-def test_welcome_pages_connect_and_those_of_the_same_scheme_host_and_port_are_believed(
+def test_allowed_origins_connect_and_only_the_same_origin_is_trusted(
     origin: str | None, host: str, is_secret: bool, allowed: str, is_ours: bool
 ) -> None:
     assert check_origin(request(origin, host), allowed, is_secret=is_secret) is is_ours

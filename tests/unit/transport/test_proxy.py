@@ -171,7 +171,7 @@ def test_refused_headers(header: bytes, says: str) -> None:
     assert says in refusal(header)
 
 
-def test_whose_fault_it_is() -> None:
+def test_a_bad_proxy_header_is_an_error_of_the_peer_that_does_not_quote_it() -> None:
     with pytest.raises(RemoteError) as caught:
         parse_proxy(b"secret")
     error = caught.value
@@ -288,10 +288,10 @@ def test_malformed_networks(text: str, says: str) -> None:
     assert says in str(caught.value)
 
 
-# Reading it from a wire.
+# Reading the header from a wire.
 
 
-async def test_the_wire_tells_the_client_and_what_follows_is_kept() -> None:
+async def test_the_wire_has_the_clients_address_and_keeps_later_bytes() -> None:
     header = b"PROXY TCP4 127.0.0.1 10.0.0.1 5 61613\r\n"
     for split in range(1, len(header) + 8):
         ours, theirs = memory_stream_pair()

@@ -127,7 +127,7 @@ async def test_data_that_came_before_anybody_waited(room: Room) -> None:
         pytest.param(lambda peer: peer.send(b"x"), module.AT_ONCE, id="speak"),
     ],
 )
-async def test_all_that_leave_or_speak_at_once_go_on_a_few_at_a_time(
+async def test_sockets_that_end_or_have_data_at_once_are_read_a_few_at_a_time(
     room: Room, does: Callable[[socket.socket], object], most: int
 ) -> None:
     await room.fill(MANY)
@@ -196,7 +196,7 @@ async def test_closing_ends_the_waiting_reader(room: Room) -> None:
         await room.wires[0].receive_some(1)
 
 
-async def test_closing_who_is_in_the_line_already(room: Room) -> None:
+async def test_a_wire_that_is_closed_while_it_waits_is_not_read(room: Room) -> None:
     await room.fill(4 * module.BEHIND_AT_ONCE)
     for peer in room.peers:
         peer.close()

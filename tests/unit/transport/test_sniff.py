@@ -35,7 +35,7 @@ def test_stomp(command: str, line_end: str) -> None:
 
 
 @pytest.mark.covers("X11")
-def test_connect_is_decided_by_the_byte_behind_it() -> None:
+def test_connect_is_decided_by_the_byte_after_it() -> None:
     assert sniff(b"CONNECT") is None
     assert decided_by(b"CONNECT\n") == (Speech.STOMP, 8)
     assert decided_by(b"CONNECT\r") == (Speech.STOMP, 8)

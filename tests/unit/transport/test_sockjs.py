@@ -90,7 +90,7 @@ def messages(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(st.lists(messages(), max_size=4), st.lists(st.integers(0, 1000), max_size=6))
-def test_messages_in_any_pieces_say_what_their_strings_say(
+def test_messages_in_any_pieces_decode_to_the_text_of_their_strings(
     written: list[tuple[str, str]], cuts: list[int]
 ) -> None:
     strings = JsonStrings()
@@ -445,7 +445,7 @@ def test_subscribers_of_one_fan_out_share_the_quoted_bytes() -> None:
     assert quote_delivery(delivery(b'"a"', b"b"), 7) is not first
 
 
-def test_the_quoted_bytes_are_gone_with_what_was_quoted() -> None:
+def test_the_quoted_form_is_freed_with_its_delivery() -> None:
     body = b"x" * 1000
     plain = delivery(body)
     held = quote_delivery(plain, 7)
@@ -475,7 +475,7 @@ async def test_waiting_data_are_charged_at_their_quoted_length() -> None:
     assert memory.used_bytes == 0
 
 
-async def test_after_what_cannot_be_said_nothing_is() -> None:
+async def test_nothing_is_staged_after_a_message_that_is_not_utf8() -> None:
     outbox, memory, result = make_outbox()
     bad = delivery(b"good", b"\xff")
     assert outbox.stage(b"P", bad)
@@ -712,7 +712,7 @@ async def test_unsent_messages_to_acknowledge_are_returned(dial: Dial) -> None:
     assert message["redelivered"] == "true"
 
 
-async def test_an_error_may_quote_what_is_not_text(dial: Dial) -> None:
+async def test_an_error_may_quote_a_partial_character(dial: Dial) -> None:
     """The quoted form of a frame may end within a character; its length must be right."""
     client = await connect(dial)
     await client.send("SEND", [("x", "é" * 600)])
@@ -782,7 +782,7 @@ async def test_stomp_heart_beats_both_ways(autojump_clock) -> None:
         assert sockjs(client).end == [1008, "heart-beat-timeout"]
 
 
-async def test_h_does_not_queue_behind_what_is_not_read(autojump_clock) -> None:
+async def test_heartbeats_do_not_queue_for_a_client_that_does_not_read(autojump_clock) -> None:
     async with open_dial(
         WS_MEMORY, websocket_ping_s=0.0, diag_interval_s=0, write_stall_s=1000.0
     ) as dial:

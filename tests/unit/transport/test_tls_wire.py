@@ -256,7 +256,7 @@ async def test_bytes_read_before_are_the_start(contexts: Contexts) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_handshake_byte_by_byte_and_data_behind_it(
+async def test_a_handshake_byte_by_byte_and_the_data_after_it(
     contexts: Contexts, version: ssl.TLSVersion
 ) -> None:
     peer, line = Client(contexts.client(version)), Line(most=1)
@@ -757,7 +757,7 @@ async def test_an_end_in_the_middle_of_a_record(contexts: Contexts) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_forged_record_ends_it_and_what_came_before_counts(
+async def test_a_forged_record_ends_the_connection_after_earlier_data(
     contexts: Contexts, version: ssl.TLSVersion
 ) -> None:
     wire, line, peer = await connected(contexts, version)
@@ -774,7 +774,7 @@ async def test_a_forged_record_ends_it_and_what_came_before_counts(
         peer.tls.read(1)
 
 
-async def test_plain_text_behind_the_handshake(contexts: Contexts) -> None:
+async def test_plain_text_after_the_handshake_breaks_the_connection(contexts: Contexts) -> None:
     wire, line, _ = await connected(contexts)
     line.give(b"SEND\ndestination:/queue/a\n\n\0")
     with pytest.raises(trio.BrokenResourceError, match="does not use TLS"):
@@ -850,7 +850,7 @@ async def test_answers_go_out_at_once_if_they_can(contexts: Contexts) -> None:
 
 
 @pytest.mark.parametrize("waiting", [b"", bytes(CHUNK_BYTES)], ids=["nothing", "data"])
-async def test_answers_that_nobody_reads_end_it(contexts: Contexts, waiting: bytes) -> None:
+async def test_unread_answers_end_the_connection(contexts: Contexts, waiting: bytes) -> None:
     """Data that waits to be sent is not an unread answer, so the bound stays the same."""
     wire, line, peer, _ = await updating(contexts, b"a" * 1000)
     line.room = 0
@@ -883,7 +883,7 @@ async def test_answers_wait_for_data_that_is_under_way(contexts: Contexts, size:
     assert peer.decrypt(cipher[: -len(b"<answer>")]) == b"d" * size
 
 
-async def test_data_waits_behind_answers(contexts: Contexts) -> None:
+async def test_data_waits_for_earlier_answers(contexts: Contexts) -> None:
     wire, line, peer, updates = await updating(contexts, b"<answer>")
     line.room = 0
     line.give(peer.encrypt(b"data"))
@@ -900,7 +900,7 @@ async def test_data_waits_behind_answers(contexts: Contexts) -> None:
     assert peer.decrypt(line.take()[8:]) == b"later"
 
 
-async def test_the_reader_sends_along_what_waited(contexts: Contexts) -> None:
+async def test_the_reader_sends_waiting_data_with_its_answers(contexts: Contexts) -> None:
     wire, line, peer, _ = await updating(contexts, b"<answer>")
     line.room = 0
     assert wire.send_nowait(b"data") == 0
@@ -962,7 +962,7 @@ async def test_half_close_after_the_peers(contexts: Contexts) -> None:
     assert line.out
 
 
-async def test_half_close_sends_what_is_encrypted_first(contexts: Contexts) -> None:
+async def test_half_close_sends_encrypted_data_first(contexts: Contexts) -> None:
     wire, line, peer = await connected(contexts)
     line.room = 0
     assert wire.send_nowait(b"x" * 100) == 0
@@ -1008,7 +1008,7 @@ async def test_a_socket_whose_peer_never_reads(contexts: Contexts) -> None:
                 sent += await wire.wait_sent(bytes(size - sent))
 
 
-async def test_behind_a_proxy(contexts: Contexts) -> None:
+async def test_a_handshake_after_a_proxy_header(contexts: Contexts) -> None:
     async with socket_pair() as (inner, stream):
         peer = Client(contexts.client())
         await stream.send_all(b"PROXY TCP4 192.0.2.7 10.0.0.1 5 61613\r\n" + peer.shake())

@@ -241,7 +241,7 @@ async def test_a_stream_around_a_socket_is_where_the_socket_is(
     assert (wire.remote, wire.is_loopback) == origin
 
 
-async def test_only_what_is_known_to_be_in_memory_is_of_this_machine() -> None:
+async def test_only_streams_known_to_be_in_memory_count_as_local() -> None:
     far = trio.SocketStream(FarSocket(FAR))
     one, other = memory_stream_pair()
     link_end = Link("a").ends()[1]

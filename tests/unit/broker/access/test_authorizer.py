@@ -387,7 +387,7 @@ def test_denial_is_counted_and_reported() -> None:
 # --- other rules, while clients are there ---------------------------------------------------------
 
 
-def test_new_rules_end_what_they_do_not_allow() -> None:
+def test_new_rules_end_subscriptions_that_they_do_not_allow() -> None:
     core = Core(rules=rules_for(frozenset(Action)))
     stays = core.reader("/topic/a", identity=ALICE)
     goes = core.reader("/topic/b", identity=ALICE)
@@ -444,7 +444,7 @@ def test_state_from_before_logins_belongs_to_the_first_user(core: Core) -> None:
     assert binding.owner == "alice"
 
 
-def test_whose_it_became_is_known_after_a_restart() -> None:
+def test_the_owner_of_a_durable_subscription_is_kept_over_a_restart() -> None:
     core = DurableBench()
     joins(core, ANONYMOUS)
     core = core.restarts()

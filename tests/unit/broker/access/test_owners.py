@@ -220,7 +220,7 @@ def test_a_last_value_of_a_user_without_the_right_to_send_is_not_delivered(
     assert not core.broker.last_values.owners
 
 
-def test_whose_a_last_value_was_is_known_after_a_restart(core: DurableBench) -> None:
+def test_the_owner_of_a_last_value_is_kept_over_a_restart(core: DurableBench) -> None:
     judged(core, rules("alice", "bob"))
     enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
     enters(core, BOB).sends("/topic/u", "his", persistent="true", retain="set")
@@ -275,7 +275,7 @@ def test_one_that_ends_takes_nothing_of_the_next_with_it(core: DurableBench) -> 
     assert got(core, T) == ["his"]
 
 
-# Many last values, judged bit by bit.
+# Many last values, checked in pieces.
 
 
 @pytest.mark.parametrize("is_in_line", [False, True])

@@ -223,7 +223,7 @@ def test_no_two_users_share_private_names(one: str, other: str):
         assert not any(overlaps(left, right) for left in mine for right in theirs)
 
 
-# Rules that are none.
+# Invalid rules.
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_wildcards_by_the_built_in_rules(text: str, is_allowed: bool, is_allowed
             assert all(user.decide(*each).allowed for each in asked) is wanted, asked
 
 
-# Actions that need monitor.
+# Actions that need the right monitor.
 
 
 @pytest.mark.parametrize("name", [*KEPT, "DIAGNOSE", "/queue/monitor"])

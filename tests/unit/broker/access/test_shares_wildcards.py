@@ -88,7 +88,7 @@ def test_connected_clients_are_rechecked_in_pieces():
     assert actor.error().get("code") == "not-authorized"
 
 
-def test_behind_a_topics_line_a_wildcard_is_judged_in_pieces_too():
+def test_a_wildcard_that_waits_for_a_topics_line_is_judged_in_pieces_too():
     desk = judged("/topic/a.**")
     recipients = [desk.actor() for _ in range(30)]
     for taker in recipients:

@@ -238,7 +238,7 @@ def test_a_queue_that_was_forgotten_before_its_browse_began_is_shown_as_empty(co
     assert seen(browser) == ["end"] * (MAX_BROWSES + 1)
 
 
-def test_a_browser_that_goes_leaves_nothing_behind(core: Core):
+def test_a_browser_that_unsubscribes_ends_its_browse(core: Core):
     publisher, browser, reader = core.peer(), core.peer(room=1), core.peer()
     publisher.sends("/queue/q", "m0", "m1")
     browser.subscribes("/queue/q", headers=BROWSER)

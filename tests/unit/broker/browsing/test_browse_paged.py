@@ -236,7 +236,7 @@ def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them(
     assert (figures().unfinished, figures().pages) == (1, 0)
 
 
-def test_a_page_that_comes_when_nobody_takes_it_is_read_again() -> None:
+def test_a_page_that_finds_no_room_in_the_outbox_is_read_again() -> None:
     core = filled(*numbered("", 5), is_prompt=False)
     browser = browses(core)
     browser.outbox.asks_left = 2

@@ -96,7 +96,7 @@ def test_it_ends_by_time_by_word_and_with_its_connection(core: Core) -> None:
     core.ends()
 
 
-def test_all_else_goes_on_to_the_outbox_as_before(core: Core) -> None:
+def test_the_tracing_outbox_passes_other_calls_to_the_outbox(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     client.subscribes("/topic/t")
     asks(operator, session="s2")

@@ -294,7 +294,7 @@ def test_records_without_a_waiter_are_delayed() -> None:
     assert bench.log.take_patience() > 0
 
 
-def test_after_a_failure_a_stream_goes_on_without_a_gap() -> None:
+def test_after_a_failed_append_a_stream_has_no_gap() -> None:
     policy = DestinationPolicy(stream=True)
     core = DurableBench(book={"/topic/s": policy}, is_prompt=False)
     sender, other = core.actor(), core.actor()

@@ -130,7 +130,7 @@ def test_a_large_transaction_is_written_in_pieces() -> None:
         (f"{Q},/stream/far", "partitions-apart"),
     ],
 )
-def test_what_others_would_never_accept_is_refused_before(
+def test_a_commit_with_sends_that_no_partition_accepts_is_refused(
     core: DurableBench, name: str, code: str
 ) -> None:
     sender = core.actor()
@@ -185,7 +185,7 @@ def test_the_brokers_own_answers_are_sent_on(core: DurableBench) -> None:
     assert [each.owner for each in spread(core.restarts()).broker.forwards.waiting] == [None]
 
 
-def test_rights_to_send_are_checked_here_and_those_to_create_there() -> None:
+def test_the_coordinator_checks_the_right_to_send_but_not_to_create() -> None:
     core = spread(DurableBench(rules=rules("alice")))
     alice = enters(core, ALICE)
     alice.commits(run_of(FAR, ["a"]))

@@ -42,7 +42,7 @@ def test_names_similar_to_a_prefix(name: str, meant: str) -> None:
     ("name", "hint"), [("queue/x", QUEUE), ("/topics/x", TOPIC), ("/topic/x", None)]
 )
 @pytest.mark.parametrize("ttl_ms", [0, 60_000])
-def test_the_receipt_of_a_message_that_nobody_gets_has_a_hint(
+def test_the_receipt_of_an_unmatched_message_has_a_hint(
     name: str, hint: str | None, ttl_ms: int
 ) -> None:
     bench = Bench(policies=BrokerPolicies(ttl_ms=ttl_ms))

@@ -43,7 +43,7 @@ def test_forms_of_a_start(name, text, start, value):
 
 
 @pytest.mark.parametrize(("text", "offset"), [("b7.3.S-00", 0), ("b7.3.S-041", 41)])
-def test_start_behind_an_end_marker_is_its_offset(text, offset):
+def test_a_start_after_an_end_marker_is_its_offset(text, offset):
     assert parse_stream_options((("last-message-id", text),)).value == offset
 
 

@@ -142,7 +142,7 @@ def test_a_move_ends_where_there_is_no_room(filled: Bench) -> None:
     assert rest(filled) == numbers(100, 3000)
 
 
-def test_messages_that_nobody_would_get_stay(bench: Bench) -> None:
+def test_a_move_to_a_topic_without_subscribers_is_refused(bench: Bench) -> None:
     bench.actor().sends(Q, "a", "b")
     operation = bench.broker.manager.move(Choice(Q), "/topic/t")
     drive(bench, operation)

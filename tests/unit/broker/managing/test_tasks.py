@@ -35,7 +35,7 @@ def test_unacknowledged_messages_of_a_session_go_to_others(core: Bench) -> None:
     assert not core.broker.statistics().messages.nacked
 
 
-def test_all_unacknowledged_messages_return_but_those_acknowledged_meanwhile(core: Bench) -> None:
+def test_redelivery_returns_messages_that_are_still_unacknowledged(core: Bench) -> None:
     reader = core.reader(f"{Q},/queue/other", ack="client-individual")
     core.actor().sends(Q, "a", "b", persistent="true")
     core.actor().sends("/queue/other", "c", persistent="true")

@@ -303,7 +303,7 @@ def test_auto_consumers_are_not_watched_and_time_outs_end_in_the_dead_letters():
     assert desk.waiting("/queue/DLQ.q") == ["b"]
 
 
-def test_timers_do_not_pile_up_behind_a_consumer_that_is_quick():
+def test_timers_do_not_pile_up_for_a_quick_consumer():
     desk = bench(ack_timeout_ms=60_000)
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")

@@ -90,7 +90,7 @@ def test_dead_letters_can_be_a_stream() -> None:
 
 
 @pytest.mark.parametrize("dead_letters", [DEAD_LETTERS, "/stream/orders"])
-def test_a_dead_letter_that_nobody_gets_is_counted_as_lost(dead_letters: str) -> None:
+def test_a_dead_letter_without_a_receiver_is_counted_as_lost(dead_letters: str) -> None:
     desk = Bench(book={Q: DestinationPolicy(dead_letter=dead_letters)})
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")

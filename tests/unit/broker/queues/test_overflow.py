@@ -309,7 +309,7 @@ def test_memory_makes_producers_wait_too():
     assert not sender.outbox.is_paused
 
 
-def test_headers_make_producers_wait_too_and_nobody_turns_for_ever():
+def test_large_headers_make_producers_wait_until_there_is_room():
     desk = blocking(max_messages=100)
     each = OVERHEAD + 1 + queue_head(Q, ("x", "h" * 10_000))
     desk.memory.limit_bytes = 3 * each
@@ -361,7 +361,7 @@ def test_it_waits_for_the_queue_that_was_full_whatever_it_was_called():
     assert reader.bodies() == ["a", "b", "c"]
 
 
-# No client gets an error.
+# Refusals without an ERROR.
 
 
 def test_scheduled_messages_meet_a_full_queue_in_silence():

@@ -340,7 +340,7 @@ def test_a_composite_of_wildcards_joins_each_queue_once(bench: Bench):
     assert bench.waiting("/queue/a.b") == ["0", "1"]
 
 
-def test_a_composite_gets_those_dead_letters_alone_that_it_spells_out(bench: Bench):
+def test_a_composite_gets_only_dead_letters_that_it_names(bench: Bench):
     sender, reader = bench.actor(), bench.actor()
     sender.sends("/queue/DLQ.other", "0")
     reader.subscribes("/queue/>,/queue/DLQ.mine.*")
@@ -378,7 +378,7 @@ def test_the_waits_are_0_1_2_4_seconds_and_others_overtake(bench: Bench):
     assert bench.broker.queues.dead_letter_counts.failed[DeadLetterReason.DELIVERY_LIMIT] == 1
 
 
-def test_a_disconnect_counts_as_a_failure_but_makes_nobody_wait(bench: Bench):
+def test_a_disconnect_counts_as_a_failure_without_back_off(bench: Bench):
     for number in range(1, 6):
         actor = bench.actor()
         actor.subscribes(Q, ack="client")

@@ -194,7 +194,7 @@ def test_message_returned_after_a_delay_is_offered_too():
     assert reader.bodies() == ["20", "50"]
 
 
-def test_message_behind_too_many_others_waits_until_they_are_gone():
+def test_message_beyond_the_scan_limit_waits_until_earlier_ones_are_gone():
     desk = bench()
     sender, reader, other = desk.actor(), desk.actor(), desk.actor()
     sender.sends(Q, *[f"{n}" for n in range(SCAN_LIMIT)], n="no")
@@ -207,7 +207,7 @@ def test_message_behind_too_many_others_waits_until_they_are_gone():
     assert reader.bodies() == ["wanted"]
 
 
-def test_message_that_expires_behind_others_is_found_after_all_passed_it():
+def test_message_that_expires_is_found_after_the_scan_passed_it():
     desk = bench()
     sender, reader = desk.actor(), desk.actor()
     for number in range(60):
@@ -275,7 +275,7 @@ def test_a_free_group_is_offered_to_a_consumer_that_has_passed_it():
     assert taken.text == "0"
 
 
-def test_the_time_may_be_up_when_the_one_who_has_a_group_does_not_want_its_message(desk: Clocked):
+def test_the_budget_may_end_at_a_group_message_that_its_owner_does_not_match(desk: Clocked):
     sender, reader = desk.actor(), desk.actor()
     reader.subscribes(Q, ack="client", selector=f"{LONG} OR n = 'yes'")
     desk.turn()
@@ -306,7 +306,7 @@ def test_too_many_groups_are_assigned_anew(monkeypatch: pytest.MonkeyPatch):
     assert "a2" in seen, "its group was taken from the first"
 
 
-# Any event in between.
+# Events between two pieces.
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -110,7 +110,7 @@ def test_no_shares_apply_while_the_capacity_of_the_store_is_unknown() -> None:
     assert quota_of(alice).stored_bytes > MIB
 
 
-def test_whose_messages_they_are_is_known_after_a_restart() -> None:
+def test_stored_messages_are_charged_to_their_users_after_a_restart() -> None:
     core = made()
     first, _ = fills(core, "mallory")
     far = core.actor()

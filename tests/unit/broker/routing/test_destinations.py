@@ -299,7 +299,7 @@ def test_totals_include_removed_destinations():
     assert (past.bytes_in, past.bytes_out) == (40, 60)
 
 
-# Which routes are looked at to make room.
+# Candidates for removal from a full table.
 
 
 def _take_all_idle(core: Core) -> None:
@@ -390,7 +390,7 @@ def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at(core: Core
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_every_idle_route_is_among_those_to_be_looked_at(is_stored: bool) -> None:
+def test_every_idle_destination_is_a_candidate_for_removal(is_stored: bool) -> None:
     """Whatever was done before; or a full table would refuse names though it has idle ones."""
     random = Random(7)
     core = DurableBench() if is_stored else Bench()

@@ -205,7 +205,7 @@ def test_waiting_copies_share_one_body():
 
 
 @pytest.mark.parametrize("policy", ["disconnect", *DROPPING])
-def test_a_slow_consumer_stalls_nobody_else(policy: str):
+def test_a_slow_consumer_does_not_stall_others(policy: str):
     core = slow_core(policy)
     publisher, slow, other = core.peer(), core.peer(capacity=3), core.peer()
     slow.subscribes("a")

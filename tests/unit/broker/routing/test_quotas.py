@@ -166,9 +166,7 @@ def test_quota_refusals_are_counted_per_owner_and_in_total(
     assert found["refused_total"] == before + 1
 
 
-def test_durable_subscriptions_beyond_a_share_are_counted_where_nobody_has_a_quota_any_more() -> (
-    None
-):
+def test_refusals_are_counted_for_subscriptions_and_for_users_without_a_quota() -> None:
     core = DurableBench(policies=BrokerPolicies(max_durables_per_user=1))
     core.broker.use_rules(ALL, lambda _: True, core.now)
     alice = user(core, "alice")
@@ -180,7 +178,7 @@ def test_durable_subscriptions_beyond_a_share_are_counted_where_nobody_has_a_quo
     assert core.broker.quotas.refused == 2
 
 
-# The charged user.
+# The user who is charged.
 
 
 def stranger(core: Bench, network: str) -> Actor:
@@ -327,7 +325,7 @@ def test_anonymous_state_is_charged_to_the_returning_client() -> None:
     assert before - binding.quota.tables_bytes == binding.cost > 0
 
 
-def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber(core: Bench) -> None:
+def test_an_offline_durable_subscription_is_charged_to_its_subscriber(core: Bench) -> None:
     """A publisher must not be charged for subscriptions that others created and left."""
     mallory, victim = user(core, "mallory", client_id="m"), user(core, "victim")
     mallory.subscribes("/topic/a", **{DURABLE: "d"})

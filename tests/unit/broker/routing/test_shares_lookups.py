@@ -105,7 +105,7 @@ def test_stored_messages_reach_all_subscribers():
     assert new_bodies(reader) == ["stored"] * MANY
 
 
-def test_statistics_look_nobody_up(desk: Clocked):
+def test_statistics_count_subscribers_without_a_look_up(desk: Clocked):
     crowd(desk)
     destination = desk.broker.destinations.ensure(TOPIC)
     assert destination_record(destination, desk.broker.statistics())["subscribers"] == MANY

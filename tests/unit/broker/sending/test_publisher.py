@@ -55,7 +55,7 @@ def test_a_message_lives_as_long_as_its_headers_and_its_destination_allow(
     core.ends()
 
 
-def test_expired_message_reaches_nobody_and_is_counted():
+def test_expired_message_is_dropped_and_counted():
     core = Core(wall_offset_s=900.0)
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a")
@@ -364,7 +364,7 @@ def test_a_producer_that_leaves_while_waiting_loses_messages_that_do_not_fit():
     core.ends()
 
 
-def test_a_full_queue_that_refuses_answers_who_was_taken_and_blames_the_next():
+def test_a_full_queue_confirms_the_messages_it_took_and_refuses_the_next():
     core = Core(book=small(max_messages=2))
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/queue/q", *"abcd", receipts=[(1, b"ra"), (3, b"rc"), (4, b"rd")])
@@ -420,7 +420,7 @@ def test_a_message_repeats_and_its_id_does_not_make_it_a_duplicate_of_itself(cor
     assert core.memory.used_bytes == 0
 
 
-def test_a_schedule_that_nobody_can_keep_is_refused():
+def test_a_scheduled_message_without_room_in_memory_is_refused():
     core = Core(memory=MemoryBudget(100))
     publisher = core.peer()
     publisher.sends("a", "x", headers=scheduled(delay=1))

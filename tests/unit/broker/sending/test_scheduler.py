@@ -88,7 +88,7 @@ def test_a_repeated_message_is_sent_as_often_as_was_asked_over_restarts() -> Non
     assert core.store.recover(lambda done, total: None).settings.keys() == {"identity"}
 
 
-def test_a_cron_goes_on_over_restarts() -> None:
+def test_a_cron_schedule_continues_over_restarts() -> None:
     pytest.importorskip("cronsim")
     core = made()
     core.now = 60.0 - WALL_OFFSET_S % 60
@@ -237,7 +237,7 @@ def test_without_a_store_it_waits_in_memory() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 600])
-def test_a_long_run_goes_on_as_a_whole_after_a_restart(size: int) -> None:
+def test_a_long_repeated_run_continues_as_a_whole_after_a_restart(size: int) -> None:
     core = made()
     bodies = [f"{number}".rjust(size) for number in range(2500)]
     schedules(

@@ -215,7 +215,7 @@ def test_a_store_that_fails_meanwhile_has_nothing_of_it():
     assert given(keeper) == {f"{n}": ["next"] for n in range(SOME)}
 
 
-def test_it_is_refused_as_a_whole_behind_the_replies_before_it():
+def test_it_is_refused_as_a_whole_after_earlier_replies():
     desk, keeper = made(SOME, book={"/queue/q": DestinationPolicy(max_messages=1)})
     busy = desk.actor()
     busy.does(sent("full", "/queue/q"), sent("x", f"{TOPIC},/queue/q"))

@@ -247,7 +247,7 @@ def test_a_composite_send_that_does_not_fit_is_nowhere():
     assert given(reader) == 0
 
 
-def test_a_composite_send_that_is_refused_half_way_is_given_to_nobody(
+def test_a_composite_send_that_is_refused_half_way_reaches_no_subscriber(
     monkeypatch: pytest.MonkeyPatch,
 ):
     desk = Clocked(dialect="apollo")

@@ -238,7 +238,7 @@ def test_subscribers_and_senders_of_its_topics_wait_until_a_commit_is_written():
     assert given == ALL[: len(given)] != []
 
 
-def test_it_goes_on_in_half_of_the_time_if_others_wait_as_well():
+def test_two_large_commits_both_continue_in_each_turn():
     desk = ClockedDurable(is_prompt=False)
     begun(desk, Committed(puts("/queue/q"), b"done"))
     light = [run_of("/queue/m", ["x"], (("n", f"{n}"),)) for n in range(MANY)]

@@ -319,7 +319,7 @@ def test_members_of_a_work_queue_have_a_commit_in_turn(desk: Clocked, selector: 
     assert sorted(body for each in got for body in each) == sorted([*wanted, "other"])
 
 
-# Messages that cannot wait follow it.
+# Messages that cannot be held follow the COMMIT.
 
 
 def test_message_due_during_a_commit_follows_it_and_is_charged(desk: Clocked):
@@ -425,9 +425,7 @@ def test_a_commit_of_ids_that_there_is_no_memory_for_does_nothing():
 
 
 @pytest.mark.parametrize("runs_before", [1, 2 * RUNS])
-def test_a_commit_that_schedules_for_when_nobody_lives_does_nothing(
-    desk: Clocked, runs_before: int
-):
+def test_a_commit_with_a_schedule_in_the_past_does_nothing(desk: Clocked, runs_before: int):
     [taker] = recipients(desk, count=1)
     busy = desk.actor()
     never = run_of(TOPIC, ["x"], (("AMQ_SCHEDULED_TIME", "631152000000"),))

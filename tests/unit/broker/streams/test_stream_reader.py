@@ -138,7 +138,7 @@ def test_a_search_that_failed_is_made_again():
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_the_end_marker_tells_where_the_next_reader_goes_on(stored, version, ack):
+def test_the_end_marker_has_the_offset_for_the_next_reader(stored, version, ack):
     bench = filled(5, stored=stored)
     reader = reads(bench, version, ack, from_seq="1", x_stream_until="3")
     *frames, end = reader.reads()

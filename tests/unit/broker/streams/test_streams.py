@@ -144,7 +144,7 @@ def test_a_stream_is_read_as_it_is(bench, destination, headers):
 # Records of a stream.
 
 
-def test_offsets_go_on_and_the_epoch_stays_over_a_restart():
+def test_offsets_continue_and_the_epoch_stays_over_a_restart():
     bench = DurableBench(book=BOOK)
     bench.actor().sends(TOPIC, "a", "b")
     bench.turn()

@@ -208,7 +208,7 @@ def test_messages_of_a_leaving_consumer_come_first_for_the_next(core: Sliced):
     assert not core.broker.queues.urgent
 
 
-def test_a_queue_that_nobody_waits_at_is_not_urgent(core: Sliced):
+def test_a_queue_whose_departing_consumer_had_nothing_is_not_urgent(core: Sliced):
     peer, other = core.loaded(), core.peer()
     peer.subscribes("/queue/q")
     peer.is_gone()
@@ -217,7 +217,7 @@ def test_a_queue_that_nobody_waits_at_is_not_urgent(core: Sliced):
     assert core.settles() == 4
 
 
-def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there(core: Sliced):
+def test_a_departing_sole_consumer_takes_no_more_messages(core: Sliced):
     producer, peer = core.peer(), core.loaded()
     peer.subscribes("/queue/q", "a")
     peer.subscribes("/queue/q.*", "b")
@@ -469,7 +469,7 @@ def test_rules_that_change_meanwhile_concern_it_no_more(core: Sliced):
     assert peer.client not in core.broker.clients
 
 
-def test_the_end_of_the_broker_leaves_nobody_behind(core: Sliced):
+def test_the_end_of_the_broker_completes_every_departure(core: Sliced):
     calls: list[int] = []
     for number in range(3):
         peer = core.loaded(f"f{number}")

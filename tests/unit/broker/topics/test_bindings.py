@@ -432,7 +432,7 @@ def test_work_that_was_waiting_for_a_member_is_not_redelivered(core: Core):
 
 
 @pytest.mark.parametrize("ttl_ms", [0, 10_000])
-def test_work_that_nobody_else_does_is_parked_under_a_ttl_or_lost(ttl_ms: int):
+def test_work_of_a_departed_sole_member_is_parked_under_a_ttl_or_lost(ttl_ms: int):
     core = Core(BrokerPolicies(ttl_ms=ttl_ms))
     publisher, gone, late = (core.peer() for _ in range(3))
     gone.subscribes("#w", ack="client", headers=prefetch(1))

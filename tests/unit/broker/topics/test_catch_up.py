@@ -256,7 +256,7 @@ def backlog_core(policy: str, **policies: int) -> tuple[Core, Peer, Peer]:
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
-def test_messages_behind_a_catch_up_are_bounded_and_the_newest_is_dropped(policy: str):
+def test_messages_that_wait_for_a_catch_up_are_bounded_and_the_newest_are_dropped(policy: str):
     core, publisher, reader = backlog_core(policy, max_backlog_bytes=1024)
     for number in range(10):
         publisher.sends("a", f"{number}" * 200)
@@ -287,7 +287,7 @@ def test_the_bound_is_exact():
 
 
 @pytest.mark.parametrize("limit", ["backlog", "budget"])
-def test_a_subscriber_with_too_much_behind_its_revival_is_disconnected(limit: str):
+def test_a_subscriber_with_too_much_waiting_for_its_catch_up_is_disconnected(limit: str):
     core, publisher, reader = backlog_core("disconnect", max_backlog_bytes=2048)
     if limit == "budget":
         core.memory.limit_bytes = core.memory.used_bytes + 300

@@ -156,7 +156,7 @@ def test_there_may_be_no_room_for_it() -> None:
     assert kept(core) == 1
 
 
-def test_a_route_whose_last_value_is_in_the_store_alone_is_not_forgotten() -> None:
+def test_a_destination_whose_last_value_is_only_in_the_store_is_kept() -> None:
     core = DurableBench(book={}, memory=MemoryBudget(100))
     retains(core.actor(), "a")
     core.turn()

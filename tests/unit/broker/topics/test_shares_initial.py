@@ -126,7 +126,7 @@ def test_parked_messages_are_given_in_pieces(kind: str, destinations: int):
 
 
 @pytest.mark.parametrize("kind", ["plain", "client-individual"])
-def test_parked_messages_that_nobody_wants_are_refused_in_pieces(kind: str):
+def test_parked_messages_that_no_selector_matches_are_dropped_in_pieces(kind: str):
     desk = Clocked(book=TTL)
     parked(desk, MANY)
     reader = desk.actor()
@@ -203,7 +203,7 @@ def test_subscriber_that_leaves_meanwhile_leaves_nothing(kind: str, how: str):
         assert new_bodies(again) == [*NUMBERED, "later"], "it exists, and has kept them"
 
 
-def test_messages_behind_earlier_ones_are_dropped_in_pieces():
+def test_messages_that_wait_for_parked_ones_are_dropped_in_pieces():
     policies = BrokerPolicies(slow_consumer="drop-newest")
     desk = Clocked(policies, book=TTL)
     sender = parked(desk, 1)

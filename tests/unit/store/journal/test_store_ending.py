@@ -117,7 +117,7 @@ def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(
             assert any("/damaged/" in name for name in after.files)
 
 
-def test_a_failed_write_that_lies_behind_the_end_is_nothing(disk: Disk, directory: str) -> None:
+def test_remains_of_a_failed_write_after_the_end_are_ignored(disk: Disk, directory: str) -> None:
     """A longer batch failed, a shorter one followed, and the truncation between them was lost."""
     store, _ = open_store(directory, disk, BIG)
     commit = store.append([Turn([Put("a", 1, b"", [b"one"])])], 0)

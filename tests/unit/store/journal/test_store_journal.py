@@ -214,7 +214,7 @@ def test_records_that_are_not_urgent_wait_for_an_urgent_one(disk: Disk, director
     store.close()
 
 
-def test_close_writes_what_was_not_urgent_and_says_if_it_cannot(
+def test_close_writes_turns_that_were_not_urgent_and_raises_if_it_cannot(
     store: JournalStore, disk: Disk, directory: str
 ) -> None:
     store.append([turn(put(1), urgent=False)], 0)
@@ -226,7 +226,7 @@ def test_close_writes_what_was_not_urgent_and_says_if_it_cannot(
     store.close()
 
 
-def test_a_full_store_refuses_messages_and_takes_what_makes_room(
+def test_a_full_store_refuses_messages_and_accepts_records_that_make_room(
     disk: Disk, directory: str
 ) -> None:
     store, _ = open_store(directory, disk, 1 << 20, max_store_bytes=64 * 1024)
@@ -603,7 +603,7 @@ def test_an_extent_whose_segment_has_gone(store: JournalStore) -> None:
         store._shared.read_extent(("a", 4), extent_of([1], 99, 0, 10, 1))
 
 
-def test_deliveries_of_what_is_done_are_not_kept() -> None:
+def test_delivery_counts_of_done_messages_are_not_kept() -> None:
     index = Index()
     index.live.add([1, 2])
     index.set_deliveries([1, 2, 3], [4, 0, 5])

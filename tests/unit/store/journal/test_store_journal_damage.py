@@ -319,7 +319,7 @@ def test_reported_and_set_aside_damage_is_bounded(directory: str) -> None:
     store.close()
 
 
-def test_a_copy_of_what_is_damaged_stays_out_where_its_neighbours_are_whole(
+def test_a_damaged_message_is_left_out_though_its_copied_neighbours_are_whole(
     store: JournalStore, disk: Disk, directory: str
 ) -> None:
     """A crash interrupted the copying; the original segment is still there, and damaged."""

@@ -80,7 +80,7 @@ def test_copies_of_live_messages_are_charged_as_before(tmp_path: Path) -> None:
     again.close()
 
 
-def test_the_capacity_is_what_the_disk_has_left_or_what_is_allowed(
+def test_the_capacity_is_the_space_of_the_disk_or_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = JournalStore(str(tmp_path))

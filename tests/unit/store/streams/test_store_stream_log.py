@@ -146,7 +146,7 @@ def test_a_dropped_stream_is_no_more(disk: DiskFake, log: StreamLog) -> None:
     assert StreamLog.open(DIRECTORY, disk) is None
 
 
-def test_bytes_are_those_on_the_disk(disk: DiskFake, log: StreamLog) -> None:
+def test_bytes_equal_the_sizes_of_the_files(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
     for _ in range(2):
         sizes = [len(disk.files[path].data) for path in disk.files]
@@ -211,7 +211,7 @@ def test_a_file_that_cannot_be_removed_is_still_there(disk: DiskFake, log: Strea
     assert log.state().first > 0
 
 
-def test_only_what_was_full_at_the_mark_is_compressed(disk: DiskFake) -> None:
+def test_only_segments_that_were_full_at_the_mark_are_compressed(disk: DiskFake) -> None:
     log = StreamLog.create(DIRECTORY, disk, NAME, EPOCH, 400)
     assert not log.compress_one()
     for count in (30, 30, 30):
@@ -244,7 +244,9 @@ def test_slow_streams_are_compressed_better() -> None:
     assert sizes[10] < 0.9 * sizes[9]
 
 
-def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake, log: StreamLog) -> None:
+def test_a_reader_finds_segments_that_are_compressed_meanwhile(
+    disk: DiskFake, log: StreamLog
+) -> None:
     for first in range(0, 48, 3):
         commit(log, 3, written_ms=first)
 
@@ -261,7 +263,7 @@ def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake, log: Stream
     assert log.find_offset(first) == first
 
 
-def test_a_reader_passes_by_what_is_trimmed_meanwhile(disk: DiskFake, log: StreamLog) -> None:
+def test_a_reader_skips_segments_that_are_trimmed_meanwhile(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *[3] * 12)
 
     def trim_before_open(number: int, what: str, path: str) -> None:
@@ -283,7 +285,7 @@ def test_a_file_that_is_gone_is_an_error(disk: DiskFake, log: StreamLog) -> None
         log.find_offset(0)
 
 
-def test_all_goes_on_at_once(tmp_path: Path) -> None:
+def test_appends_compression_trimming_and_reads_run_at_once(tmp_path: Path) -> None:
     """One thread appends, one compresses, one trims, and two read from the beginning."""
     log = StreamLog.create(f"{tmp_path}/x", OsFiles(), NAME, EPOCH, 2000)
     total, failures = 3000, []
@@ -348,9 +350,7 @@ def test_records_that_are_not_urgent_survive_a_failed_write(disk: DiskFake, log:
     assert read_all(open_log(disk)) == expected(2)
 
 
-def test_after_a_failed_sync_what_stood_before_is_read_again(
-    disk: DiskFake, log: StreamLog
-) -> None:
+def test_after_a_failed_sync_earlier_records_are_read_again(disk: DiskFake, log: StreamLog) -> None:
     commit(log, 2)
     log.append([run(log, 3)])
     disk.fails = fails_on("sync")

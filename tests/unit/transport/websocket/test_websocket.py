@@ -173,7 +173,7 @@ def test_text_is_checked_message_by_message_among_binary_ones() -> None:
     assert codec.closed is None
 
 
-def test_buffered_bytes_are_those_of_the_incomplete_frame() -> None:
+def test_buffered_bytes_are_the_bytes_of_the_incomplete_frame() -> None:
     codec = make_codec()
     frame = client_frame(0x81, b"x" * 100)
     for data, kept in ((frame + frame[:20], 20), (frame[20:30], 30), (frame[30:], 0)):
@@ -280,7 +280,7 @@ def test_our_ping() -> None:
 
 
 @pytest.mark.covers("W17")
-def test_close_of_the_peer_is_answered_once_behind_the_pong() -> None:
+def test_close_of_the_peer_is_answered_once_after_the_pong() -> None:
     codec = make_codec()
     close = client_frame(0x88, close_body(3000, "tschüß".encode()))
     data = client_frame(0x81, b"last") + client_frame(0x89, b"p") + close

@@ -48,7 +48,7 @@ def test_7_7_a_close_is_answered_by_its_code(code: int, reason: bytes) -> None:
 @pytest.mark.covers("W21")
 @pytest.mark.parametrize("code", MUST_NOT_BE_SENT)
 @pytest.mark.parametrize("reason", [b"", b"why"], ids=["bare", "reason"])
-def test_7_9_a_code_that_nobody_may_send_breaks_the_protocol(code: int, reason: bytes) -> None:
+def test_7_9_a_forbidden_close_code_breaks_the_protocol(code: int, reason: bytes) -> None:
     for chunks in every_chop([ws(TEXT, A), ws(CLOSE, close_body(code, reason))]):
         result = hear(chunks)
         assert (result.data, result.code, result.by_peer) == (A, 1002, False)
@@ -99,7 +99,7 @@ def test_7_3_and_7_5_payloads_of_a_close(payload: bytes, code: int, answer: byte
                      id="another-code-behind"),
     ],
 )  # fmt: skip
-def test_7_1_nothing_counts_behind_a_close(frames: list[bytes], data: bytes) -> None:
+def test_7_1_everything_after_a_close_is_ignored(frames: list[bytes], data: bytes) -> None:
     for chunks in every_chop(frames):
         result = hear(chunks)
         assert (result.data, result.code, result.by_peer) == (data, 1000, True)
@@ -143,7 +143,7 @@ def test_each_close_of_ours_is_one_that_a_peer_may_answer_in_kind(reason: CloseR
         (b"\x82\xff" + (1 << 40).to_bytes(8, "big") + b"mask", 1009),
     ],
 )
-def test_we_say_nothing_behind_our_close_whatever_comes(theirs: bytes, code: int | None) -> None:
+def test_nothing_is_sent_after_the_servers_close(theirs: bytes, code: int | None) -> None:
     for chunks in every_chop([theirs]):
         codec = WebSocketCodec(max_message_bytes=1000)
         assert codec.close(1001, "shutting-down")
@@ -218,7 +218,7 @@ async def test_our_close_waits_for_its_answer_in_bounds_whatever_comes(
 
 @pytest.mark.covers("W17")
 @pytest.mark.parametrize("opcode", [TEXT, BINARY, PING, PONG, CLOSE])
-async def test_a_half_frame_and_a_hang_up_harm_nobody(
+async def test_a_connection_lost_within_a_close_frame_is_cleaned_up(
     autojump_clock, dial: Dial, opcode: int
 ) -> None:
     frame = ws(opcode, close_body(1000, b"0123456789"))
