@@ -19,6 +19,7 @@ from trio_stomp.broker.managing._retry import Retry
 from trio_stomp.broker.managing._sending import Sending
 from trio_stomp.broker.managing._stream_manager import StreamManager
 from trio_stomp.broker.managing._task import Task
+from trio_stomp.broker.names import check_length
 from trio_stomp.broker.queues import Acknowledger, Queue, QueueBook
 from trio_stomp.broker.rules import Action
 from trio_stomp.broker.selectors import SelectorCompiler
@@ -66,7 +67,7 @@ class Manager:
         """Return the destination that a SEND to ``name`` goes to.
 
         Raises:
-          ProtocolError: It is not a destination, or it is a composite one.
+          ProtocolError: It is not a destination, too long, or a composite one.
         """
         dialect = self.authorizer.dialect
         plan = make_plan(Head("SEND", (("destination", name),), 0, name), dialect)
@@ -74,6 +75,7 @@ class Manager:
             raise ProtocolError(
                 "invalid-destination", f"{name[:80]!r} names several destinations; give one"
             )
+        check_length(plan.names[0], self.queues.destinations.policies.max_destination_bytes)
         return plan.names[0]
 
     def id_of(self, message: "Message") -> str:

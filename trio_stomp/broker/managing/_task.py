@@ -67,10 +67,13 @@ class Task:
         if self._is_stored:
             return Step.DONE
         self.turns.begin(STEP_S)
-        for done in self.work:
-            self.seen = self.done = done
-            if self.turns.is_over():
-                return Step.MORE
+        try:
+            for done in self.work:
+                self.seen = self.done = done
+                if self.turns.is_over():
+                    return Step.MORE
+        except ProtocolError as error:
+            self.problem = error.without_traceback()
         if self.log is None or not self.done:
             return Step.DONE
         self.log.when_safe(Callback(None, self._go_on))

@@ -142,3 +142,10 @@ def test_a_deletion_ends_with_its_client() -> None:
     deletion.end()
     core.turn()
     assert core.queue(Q).depth == 100
+
+
+def test_a_name_that_is_refused_ends_the_operation_with_the_reason(core: Bench) -> None:
+    task = core.broker.manager.create_all(["/queue/a", "/queue/" + "x" * 2000])
+    drive(core, task)
+    assert task.problem is not None
+    assert (task.done, task.problem.code) == (1, "destination-too-long")

@@ -51,8 +51,10 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
     }
 )
 """The stable codes of errors: the status of HTTP, and the cause."""
-OF_ALL = (BAD_REQUEST, "authentication-failed", "not-authorized", "method-not-allowed")
+OF_PUBLIC = (BAD_REQUEST, "method-not-allowed")
 """Codes that every request may get."""
+OF_ALL = (*OF_PUBLIC, "authentication-failed", "not-authorized")
+"""Codes that every request that is not public may get."""
 OF_OPERATIONS = ("busy",)
 """Codes that every operation may get."""
 OF_DESTINATIONS = ("invalid-destination", "wildcard-in-send", "destination-too-long")
