@@ -1,15 +1,16 @@
-"""Measure the source, compaction and analysis on synthetic data, with Spark and DuckDB.
+"""Measure the source, the tables and the analysis on synthetic data, with Spark and DuckDB.
 
     python scripts/bench_spark.py source --root /tmp/bench    600,000 messages of a broker's stream
-    python scripts/bench_spark.py day --root /tmp/bench       a day of 10 s statistics, compacted
+    python scripts/bench_spark.py day --root /tmp/bench       a day of 10 s statistics, in tables
     python scripts/bench_spark.py rows --root /tmp/bench      50,000,000 rows, analysed
 
 The source's messages are JSON of 393 bytes, in the stream of a broker with a data directory, which
 the script starts. scripts/diag_to_parquet.py drains it with --once, and each micro-batch is
 reported with its rows/s and the processor time of Spark (all its processes) and of the broker.
 
-The day has 1,000 destinations: all are listed once a minute, and one in ten in between, as the
-broker does. ``--latency full`` lists all latencies at each tick. The rows are of destinations,
+The day has 1,000 connections and 1,000 destinations: all are listed once a minute, and one in ten
+in between, as the broker does. ``--latency full`` lists all latencies at each tick. It is written
+without Spark, with a commit for each minute, and then compacted. The rows are of destinations,
 queues and latencies, over twelve days. Generated data is kept, so a second run only measures.
 
 DuckDB answers some of the questions from the same files, if it is installed. Needs Linux.
@@ -23,20 +24,20 @@ import platform
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from _bench.process import BenchError
 from _bench.spark_source import Amount, measure_source
 
 from trio_stomp.spark import SparkMissing, check_installed, open_session
 from trio_stomp.spark._analysis import Thresholds
-from trio_stomp.spark._compact import compact, settings
 from trio_stomp.spark._results import analyse
+from trio_stomp.spark._rows import RowBuilder
+from trio_stomp.spark._session import settings
+from trio_stomp.spark.lake import Store, Writer, compact, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,8 +128,8 @@ WITH bad AS (
 ) SELECT destination, min(ts), max(ts), max(fill) FROM islands GROUP BY destination, island"""
 
 
-def day_messages(latency: str) -> Iterator[tuple[datetime, str, str, str]]:
-    """Yield time, kind, topic and body of all messages of a day."""
+def day_messages(latency: str) -> Iterator[tuple[datetime, str, str]]:
+    """Yield time, topic and body of all messages of a day."""
     chance = random.Random(1)
     names = [f"/queue/orders.{number:04d}" for number in range(1000)]
     sent = [0] * len(names)
@@ -144,16 +145,16 @@ def day_messages(latency: str) -> Iterator[tuple[datetime, str, str, str]]:
             sent[place] += chance.randrange(1, 50)
             counts[place][chance.randrange(3, 9)] += 7
         timed = every if latency == "full" else changed
-        for kind, topic, items in (
-            ("destination", "DIAG/destinations", (destination(names[n], sent[n]) for n in changed)),
+        for topic, items in (
+            ("DIAG/destinations", (destination(names[n], sent[n]) for n in changed)),
             (
-                "latency",
                 "DIAG/latency",
                 (times(names[n], counts[n], s) for n in timed for s in STAGES),
             ),
-            ("queue", "DIAG/queues", (queue(names[n], sent[n] % 90) for n in range(20))),
-            ("process", "DIAG/process", None),
-            ("session", "DIAG/session", None),
+            ("DIAG/queues", (queue(names[n], sent[n] % 90) for n in range(20))),
+            ("DIAG/connections", (connection(n, sent[n]) for n in changed)),
+            ("DIAG/process", None),
+            ("DIAG/session", None),
         ):
             form = PREFIX + "}}" if items is None else PAGE
             text = form.format(
@@ -161,7 +162,7 @@ def day_messages(latency: str) -> Iterator[tuple[datetime, str, str, str]]:
                 ts=moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
                 items=",".join(items or ()),
             )
-            yield moment, kind, topic, text
+            yield moment, topic, text
             offset += 1
 
 
@@ -185,6 +186,18 @@ def times(name: str, counts: list[int], stage: str) -> str:
     )
 
 
+def connection(number: int, sent: int) -> str:
+    """Return an item of ``DIAG/connections``."""
+    return (
+        f'{{"session_id":"s{number}","user":"shop","remote":"10.0.0.1:{40000 + number}",'
+        '"transport":"tcp","stomp_version":"1.2","state":"open",'
+        '"connected_at":"2026-03-14T00:00:00.000000Z","subscriptions":1,'
+        f'"frames_in_total":{sent},"frames_out_total":{sent},"bytes_in_total":{sent * 117},'
+        f'"bytes_out_total":{sent * 210},"errors_total":0,"heartbeats_missed_total":0,'
+        '"heartbeat_rtt_ms":null,"last_in_age_s":0.25}'
+    )
+
+
 def queue(name: str, depth: int) -> str:
     """Return an item of ``DIAG/queues``."""
     return (
@@ -195,33 +208,45 @@ def queue(name: str, depth: int) -> str:
     )
 
 
-def make_day(root: Path, latency: str) -> None:
-    """Write the raw files of a day, one for each minute."""
-    names = ("broker_id", "epoch", "offset", "topic", "kind", "stored_at", "ts", "v", "body")
-    types = {"offset": pa.int64(), "v": pa.int64()}
-    types |= dict.fromkeys(("stored_at", "ts"), pa.timestamp("us", "UTC"))
-    schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    rows: list[tuple[object, ...]] = []
-    size = batch = 0
-
-    def flush() -> None:
-        path = root / "raw" / "q=00000000" / f"batch={batch:010d}" / "part-0.zstd.parquet"
-        path.parent.mkdir(parents=True)
-        columns = [
-            pa.array(column, field.type)
-            for column, field in zip(zip(*rows, strict=True), schema, strict=True)
-        ]
-        pq.write_table(pa.table(columns, schema), path, compression="zstd")
-        rows.clear()
-
-    per_batch = 5 * TICKS_A_BATCH
-    for number, (ts, kind, topic, body) in enumerate(day_messages(latency)):
-        rows.append(("bench", "e1", number, topic, kind, ts, ts, 1, body))
+def write_day(root: Path, latency: str) -> None:
+    """Write a day to tables, minute by minute, and merge their files."""
+    store = open_store(root)
+    writer = Writer(store, "/stream/DIAG")
+    writing = size = 0.0
+    messages: list[tuple[int, int, bytes, bytes]] = []
+    for number, (moment, topic, body) in enumerate(day_messages(latency)):
+        head = f"MESSAGE\ndestination:{topic}\n".encode()
+        messages.append((number, int(moment.timestamp() * 1000), head, body.encode()))
         size += len(body)
-        if len(rows) == per_batch:
-            flush()
-            batch += 1
-    say("a day of raw", files=batch, messages=number + 1, json_mb=round(size / 1e6))
+        if len(messages) < 6 * TICKS_A_BATCH:
+            continue
+        clock = time.process_time()
+        rows = RowBuilder("/stream/DIAG", "e1", messages[0][0], moment.isoformat(), "")
+        for batch in (*rows.add(messages), *rows.flush()):
+            writer.add(batch)
+        writer.flush()
+        messages.clear()
+        writing += time.process_time() - clock
+    files = count_files(store)
+    clock, cpu = time.monotonic(), time.process_time()
+    compact(store, DAY + timedelta(days=1))
+    say(
+        "a day in tables",
+        messages=writer.totals.messages,
+        rows=writer.totals.rows,
+        json_mb=round(size / 1e6),
+        write_cpu_s=round(writing, 1),
+        files_before=files,
+        files=count_files(store),
+        merge_s=round(time.monotonic() - clock, 1),
+        merge_cpu_s=round(time.process_time() - cpu, 1),
+        mb=round(sum(store.size(name) for name in store.place.names("tables")) / 1e6),
+    )
+
+
+def count_files(store: Store) -> int:
+    """Return the number of files of all tables."""
+    return sum(len(store.files(name)) for name in store.place.names("tables"))
 
 
 def make_rows(spark: "SparkSession", root: Path, rows: int) -> None:
@@ -248,23 +273,13 @@ def make_rows(spark: "SparkSession", root: Path, rows: int) -> None:
             frame = spark.range(0, number, 1, DAYS * 2).selectExpr(*texts)
             dated = frame.selectExpr("*", "to_date(ts) AS date").repartition("date")
             ordered = dated.sortWithinPartitions("date", "destination", "ts")
-            writer = ordered.write.partitionBy("date").option("compression", "zstd")
-            writer.parquet(str(root / "stats" / kind))
-
-
-def measure_day(spark: "SparkSession", root: Path, latency: str) -> None:
-    """Generate a day if there is none, and compact it."""
-    if not (root / "raw").exists():
-        make_day(root, latency)
-    before = cpu_s(spark)
-    for made in compact(spark, root, [DAY]):
-        used = round(cpu_s(spark) - before, 1)
-        say("compaction", s=made.seconds, cpu_s=used, messages=made.messages, **made.tables)
+            writer = ordered.write.option("compression", "zstd")
+            writer.parquet(str(root / "tables" / kind))
 
 
 def measure_rows(spark: "SparkSession", root: Path, rows: int) -> None:
-    """Generate rows if there are none, and analyse them."""
-    if not (root / "stats").exists():
+    """Make rows if there are none, and analyse them."""
+    if not (root / "tables").exists():
         clock = time.monotonic()
         make_rows(spark, root, rows)
         say("rows made", rows=rows, s=round(time.monotonic() - clock, 1))
@@ -283,7 +298,7 @@ def measure_duckdb(root: Path) -> None:
     import duckdb
 
     files = {
-        kind: f"read_parquet('{root}/stats/{kind}/date=*/*.parquet', hive_partitioning=true)"
+        kind: f"read_parquet('{root}/tables/{kind}/*.parquet')"
         for kind in ("destination", "queue", "latency")
     }
     connection = duckdb.connect()
@@ -316,17 +331,13 @@ def say(what: str, **figures: object) -> None:
 
 
 def measure_spark(options: argparse.Namespace) -> None:
-    """Measure the parts that need a Spark session in this process."""
+    """Measure the analysis."""
     spark = open_session("bench_spark", conf={"spark.driver.memory": options.memory})
     spark.sparkContext.setLogLevel("ERROR")
-    root = options.root / options.what
-    measure: dict[str, Callable[[], None]] = {
-        "day": lambda: measure_day(spark, root, options.latency),
-        "rows": lambda: measure_rows(spark, root, options.rows),
-    }
-    measure[options.what]()
+    root = options.root / "rows"
+    measure_rows(spark, root, options.rows)
     spark.stop()
-    if options.what == "rows" and importlib.util.find_spec("duckdb") is not None:
+    if importlib.util.find_spec("duckdb") is not None:
         measure_duckdb(root)
 
 
@@ -345,10 +356,13 @@ def main() -> int:
     add("--runs", type=int, default=1, help="source: number of runs")
     add("--rows", type=int, default=50_000_000)
     add("--latency", choices=("changed", "full"), default="changed")
-    add("--memory", default="4g", help="day, rows: memory of the JVM")
+    add("--memory", default="4g", help="rows: of the JVM")
     options = parser.parse_args()
     say("machine", python=platform.python_version(), system=platform.platform())
     try:
+        if options.what == "day":
+            write_day(options.root / "day", options.latency)
+            return 0
         check_installed()
         if options.what == "source":
             asked = Amount(options.messages, options.body_bytes, options.max_rows)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trio_stomp.base.schema import PAGE, PREFIX, TABLES, Field
-from trio_stomp.spark._tables import DATE, IDX, RAW, STORED_AT
+from trio_stomp.spark._columns import DATE, IDX, PROGRESS, RAW, STORED_AT
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "operate" / "analysis.md"
 BEGIN = "<!-- columns: made by scripts/columns_table.py -->"
@@ -18,7 +18,8 @@ END = "<!-- columns: end -->"
 
 def tables() -> Iterator[str]:
     """Yield the lines in Markdown."""
-    yield from _section("`raw`", RAW)
+    yield from _section("`raw`", (*RAW, DATE))
+    yield from _section("`progress`", (*PROGRESS, DATE))
     yield from _section("All tables", (*PREFIX, STORED_AT, DATE))
     yield from _section("`connection`, `ws`, `queue`, `destination`, `latency`", (*PAGE, IDX))
     for table in TABLES:

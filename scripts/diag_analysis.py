@@ -5,7 +5,7 @@
     spark-submit --properties-file conf/spark-defaults.conf \\
         --py-files trio_stomp.zip scripts/diag_analysis.py --root /shared/diag
 
-Reads the tables that scripts/diag_to_parquet.py --compact-closed makes. Writes Parquet and
+Reads the tables that `trio-stomp tables` or scripts/diag_to_parquet.py writes. Writes Parquet and
 report.html to ROOT/analysis/DAYS. The master is that of spark-submit; without it, this machine.
 """
 
@@ -29,7 +29,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
     add = parser.add_argument
-    add("--root", type=Path, default=Path("diag"), help="directory of stats (default: diag)")
+    add("--root", default="diag", help="directory or URI of the tables (default: diag)")
     add("--from", dest="first", type=date.fromisoformat, metavar="DATE", help="in UTC")
     add("--to", dest="last", type=date.fromisoformat, metavar="DATE", help="included")
     add("--broker", default="", help="only this broker (default: all)")
@@ -40,12 +40,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def settings(root: Path) -> dict[str, str]:
+def settings(root: str) -> dict[str, str]:
     """Return Spark settings for the size of the tables, unless ``spark-submit`` set them."""
     from trio_stomp.spark._session import is_launched
+    from trio_stomp.spark.lake import open_store, size_of
 
-    size = sum(path.stat().st_size for path in (root / "stats").rglob("*.parquet"))
-    return FOR_SMALL if size < SMALL and not is_launched() else {}
+    return FOR_SMALL if not is_launched() and size_of(open_store(root)) < SMALL else {}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,12 +62,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             report,
         )
         from trio_stomp.spark._results import directory
+        from trio_stomp.spark.lake import LakeError
     except ModuleNotFoundError as error:
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2
-    days = days_with_tables(options.root)
+    try:
+        days = days_with_tables(options.root)
+    except LakeError as error:
+        print(error, file=sys.stderr)
+        return 1
     if not days:
-        print(f"{options.root} has no tables: first compact a day", file=sys.stderr)
+        text = f"{options.root} has no tables: first trio-stomp tables --once --root {options.root}"
+        print(text, file=sys.stderr)
         return 1
     last = options.last or options.first or days[-1]
     first = options.first or last
@@ -92,9 +98,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = read_results(spark, options.root, first, last, thresholds)
     finally:
         spark.stop()
-    page = options.html or directory(options.root, first, last) / "report.html"
-    page.write_text(report(results, datetime.now(UTC)), encoding="utf-8")
-    print(page)
+    page = report(results, datetime.now(UTC)).encode()
+    if options.html:
+        options.html.write_bytes(page)
+        print(options.html)
+    else:
+        place = directory(options.root, first, last)
+        place.write("report.html", page)
+        print(f"{place.uri}/report.html")
     return 0
 
 

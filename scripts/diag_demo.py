@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -147,11 +146,9 @@ def run(root: Path, seconds: float) -> str:
         say(f"a broker on port {broker.port}, and clients for {seconds:g} s")
         with busy_clients(broker.port):
             time.sleep(seconds)
-            say("clients continue; stream of statistics -> Parquet -> tables")
-            day = datetime.now(UTC).date().isoformat()
+            say("clients continue; stream of statistics -> tables")
             url = f"stomp://127.0.0.1:{broker.port}"
-            tables = ("--once", "--compact", day, "--root", str(root), "--url", url)
-            say(call("diag_to_parquet.py", *tables))
+            say(call("diag_to_parquet.py", "--once", "--root", str(root), "--url", url))
     say("tables -> report")
     return call("diag_analysis.py", "--root", str(root))
 

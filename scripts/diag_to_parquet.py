@@ -1,8 +1,8 @@
-"""Store a broker's stream /stream/DIAG as Parquet, exactly once.
+"""Write a broker's stream /stream/DIAG to tables of Delta Lake with Spark, each message once.
 
     python scripts/diag_to_parquet.py --once --root diag          all present messages, for a timer
     python scripts/diag_to_parquet.py --interval 60 --root diag   until stopped
-    python scripts/diag_to_parquet.py --compact-closed --root diag
+    trio-stomp tables --compact --root diag                       merge small files, now and then
     spark-submit --properties-file conf/spark-defaults.conf \\
         --py-files trio_stomp.zip scripts/diag_to_parquet.py --once --root hdfs:///diag
 
@@ -11,17 +11,14 @@ login and passcode come from the environment or a file: see docs/operate/spark.m
 """
 
 import argparse
-import contextlib
-import fcntl
 import json
-import os
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Protocol
@@ -30,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from trio_stomp.spark.lake import Place
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
@@ -43,11 +42,6 @@ KEPT_PROGRESS = 32
 
 class SidecarError(Exception):
     """An error that ends the sidecar. The text is one line for the operator."""
-
-
-def is_local(place: str) -> bool:
-    """Return whether a directory is on this machine, judging by its name."""
-    return "://" not in place
 
 
 class Bar(Protocol):
@@ -69,8 +63,8 @@ class Bar(Protocol):
 class Reporter:
     """Reports every batch: a line of JSON, the bar on a terminal, and the heart-beat file."""
 
-    def __init__(self, out: IO[str], heartbeat: Path | None) -> None:
-        self._out, self._heartbeat = out, heartbeat
+    def __init__(self, out: IO[str], place: "Place", heartbeat: str) -> None:
+        self._out, self._place, self._heartbeat = out, place, heartbeat
         self._last = -1
         self._seen = ""
         self._bar = open_bar()
@@ -90,11 +84,9 @@ class Reporter:
 
     def beat(self) -> None:
         """Write the heart-beat file with the present time."""
-        if self._heartbeat is not None:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            part = self._heartbeat.with_suffix(".part")
-            part.write_text(json.dumps({"ts": now, "batch": self._last}) + "\n", encoding="utf-8")
-            os.replace(part, self._heartbeat)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        text = json.dumps({"ts": now, "batch": self._last})
+        self._place.write(self._heartbeat, text.encode() + b"\n")
 
     def say(self, **record: object) -> None:
         """Write one line of JSON."""
@@ -143,36 +135,19 @@ def open_bar() -> Bar | None:
     return bar
 
 
-@contextlib.contextmanager
-def alone(root: str) -> Iterator[None]:
-    """Keep a second sidecar off the same files of this machine.
-
-    Raises:
-      SidecarError: there is one.
-    """
-    if not is_local(root):
-        # Spark itself notices two writers of a checkpoint, but only at their first batch.
-        yield
-        return
-    Path(root).mkdir(parents=True, exist_ok=True)
-    with Path(root, "sidecar.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SidecarError(f"another sidecar works in {root}") from None
-        yield
-
-
 def stream(spark: "SparkSession", reported: argparse.Namespace, stop: threading.Event) -> None:
     """Run the query until its work is done, or ``stop`` is set.
 
     Raises:
       SidecarError: it failed.
+      LakeError: the root is not writable, or its tables have another format.
     """
     from pyspark.errors import StreamingQueryException
 
-    from trio_stomp.spark import RawSink, StompDataSource
+    from trio_stomp.spark import StompDataSource, TableSink
+    from trio_stomp.spark.lake import has_earlier, open_store
 
+    place = open_store(reported.root, reported.format).place
     checkpoint = reported.checkpoint or reported.root.rstrip("/") + "/checkpoint"
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
     spark.dataSource.register(StompDataSource)
@@ -184,10 +159,13 @@ def stream(spark: "SparkSession", reported: argparse.Namespace, stop: threading.
     )
     writer = rows.writeStream.queryName("diag_to_parquet").trigger(**every)
     writer = writer.option("checkpointLocation", checkpoint)
-    reporter = Reporter(sys.stdout, heartbeat_file(reported))
-    query = writer.foreachBatch(RawSink(reported.root, checkpoint)).start()
-    reporter.say(event="started", query=query.id, root=reported.root, stream=reported.stream)
+    reporter = Reporter(sys.stdout, place, "heartbeat.json")
     reporter.beat()
+    sink = TableSink(reported.root, reported.stream, reported.format)
+    query = writer.foreachBatch(sink).start()
+    reporter.say(event="started", query=query.id, root=reported.root, stream=reported.stream)
+    if has_earlier(place):
+        reporter.say(event="earlier", root=place.uri, remedy="trio-stomp tables --import")
     try:
         while not query.awaitTermination(POLL_S):
             reporter.look(query)
@@ -215,27 +193,8 @@ def finish(query: "StreamingQuery") -> None:
 
 def cause(text: str) -> str:
     """Return the line of a query's long error that states the cause."""
-    known = re.findall(r"(?:StreamAway|StreamError): (.*)", text)
+    known = re.findall(r"(?:StreamAway|StreamError|LakeError): (.*)", text)
     return str(known[-1]) if known else text.strip().splitlines()[0]
-
-
-def tables(spark: "SparkSession", options: argparse.Namespace) -> None:
-    """Build the tables of the requested days, then remove raw files as the options say."""
-    from trio_stomp.spark import compact, compact_closed, drop_raw, expire_raw
-
-    made = compact(spark, options.root, options.compact) if options.compact else []
-    if options.compact_closed:
-        made += compact_closed(spark, options.root)
-    for day in made:
-        record = {"day": day.day, "messages": day.messages, "tables": day.tables}
-        print(json.dumps({"event": "compacted", **record, "s": day.seconds}), flush=True)
-    checkpoint = options.checkpoint or options.root.rstrip("/") + "/checkpoint"
-    if options.raw_retention is not None:
-        removed = expire_raw(spark, options.root, checkpoint, options.raw_retention)
-        print(json.dumps({"event": "expired", "batches": removed}), flush=True)
-    if options.raw_max_age is not None:
-        removed = drop_raw(options.root, checkpoint, options.raw_max_age)
-        print(json.dumps({"event": "dropped", "batches": removed}), flush=True)
 
 
 def source_options(options: argparse.Namespace) -> dict[str, str]:
@@ -251,21 +210,6 @@ def source_options(options: argparse.Namespace) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def heartbeat_file(options: argparse.Namespace) -> Path | None:
-    """Return the path of the heart-beat file, or None."""
-    if options.heartbeat_file:
-        return Path(options.heartbeat_file)
-    return Path(options.root, "heartbeat.json") if is_local(options.root) else None
-
-
-def retention(text: str) -> timedelta:
-    """Parse a time span, such as ``3d`` or ``12h``."""
-    number, unit = text[:-1], {"d": "days", "h": "hours"}.get(text[-1:])
-    if unit is None or not number.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not like 3d or 12h")
-    return timedelta(**{unit: int(number)})
-
-
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     first, _, rest = (__doc__ or "").partition("\n")
@@ -275,11 +219,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--once", action="store_true", help="store the present messages, and end")
     mode.add_argument("--interval", type=float, metavar="S", help="a batch every S seconds")
-    add(
-        "--root",
-        default="diag",
-        help="directory of all files; a URI is possible for raw data only (default: diag)",
-    )
+    add("--root", default="diag", help="directory or URI of all files (default: diag)")
+    add("--format", choices=("delta", "parquet"), default="", help="of new tables (default: delta)")
     add("--checkpoint", help="directory, one for each stream (default: ROOT/checkpoint)")
     add("--url", help="stomp://host:port, or stomps:// for TLS (default: this machine)")
     add("--stream", default="/stream/DIAG")
@@ -290,33 +231,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--broker-id", help="the broker's id for rows of messages without one")
     add("--ca-file", help="certificates to trust instead of the system's")
     add("--credentials-file", help="file with a line each for login and passcode")
-    add("--heartbeat-file", help="path (default: ROOT/heartbeat.json)")
-    days = {"type": date.fromisoformat, "metavar": "DATE", "action": "append"}
-    add("--compact", help="rebuild the tables of this day; repeatable", **days)  # type: ignore[arg-type]
-    add("--compact-closed", action="store_true", help="build the tables of all past days")
-    add(
-        "--raw-retention",
-        type=retention,
-        metavar="3d",
-        help="remove raw batches older than this whose rows are all in the tables",
-    )
-    add(
-        "--raw-max-age",
-        type=retention,
-        metavar="30d",
-        help="remove raw batches older than this, even if their rows are nowhere else",
-    )
     add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
     options = parser.parse_args(argv)
-    options.tables = (
-        options.compact or options.compact_closed or options.raw_retention or options.raw_max_age
-    )
-    if options.interval is not None and options.tables:
-        parser.error("--interval never ends: build the tables in a separate call")
-    if not (options.once or options.interval is not None or options.tables):
-        parser.error("one of --once, --interval, --compact, --compact-closed, --raw-… is needed")
-    if options.tables and not is_local(options.root.removeprefix("file://")):
-        parser.error("the tables need a --root that is a directory, not a URI")
+    if not options.once and options.interval is None:
+        parser.error("one of --once, --interval is needed")
     return options
 
 
@@ -335,25 +253,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # The source is for ``stream``; but it imports all that may be missing.
         from trio_stomp.spark import SparkMissing, StompDataSource, open_session  # noqa: F401
+        from trio_stomp.spark.lake import LakeError, open_store
     except ModuleNotFoundError as error:
         # Print only one line, which names the missing package.
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2
     try:
         conf = dict(pair.split("=", 1) for pair in options.conf)
-        with alone(options.root):
-            spark = open_session("diag_to_parquet", conf=conf, conf_dir=CONF)
-            try:
-                if (options.once or options.interval is not None) and not stop.is_set():
-                    stream(spark, options, stop)
-                if options.tables and not stop.is_set():
-                    tables(spark, options)
-            finally:
-                spark.stop()
+        open_store(options.root, options.format).place.check()
+        spark = open_session("diag_to_parquet", conf=conf, conf_dir=CONF)
+        try:
+            if not stop.is_set():
+                stream(spark, options, stop)
+        finally:
+            spark.stop()
     except SparkMissing as error:
         print(error, file=sys.stderr)
         return 2
-    except SidecarError as error:
+    except (SidecarError, LakeError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -1,14 +1,17 @@
-"""Kill the sidecar and the broker repeatedly, then count lost and duplicate messages.
+"""Kill whatever writes the tables, again and again, then count lost and duplicate rows.
 
-    python scripts/kill_spark.py                       10 kills of the job, 3 of the broker
-    python scripts/kill_spark.py --kills 2 --broker-kills 1 --rate 200
+    python scripts/kill_spark.py                              10 kills of each, without Java
+    python scripts/kill_spark.py --writer spark --kills 4     the sidecar of Spark
+    python scripts/kill_spark.py --storage s3                 in S3, as moto's server plays it
 
-A client subscribes and unsubscribes, so that the broker publishes events at a steady rate. A live
-subscriber follows /stream/DIAG. The sidecar runs batch after batch, and is killed with SIGKILL at
-random moments. So is the broker, which keeps its data directory. At the end the Parquet files are
-read with a plain glob and compared with the stream and with what the subscriber received.
+A client subscribes and unsubscribes, so that the broker publishes events at a steady rate. A writer
+reads /stream/DIAG into tables, and beside it another process merges their files without a pause.
+Then the writer, the compaction, the broker (which keeps its data directory) and the way to the
+storage are killed with SIGKILL at random moments, one after the other. At the end the whole stream
+is written once more, in peace, to other tables; those of the killed must have the same rows.
 
-The result is one line of JSON. The exit code is 0 if nothing is lost, duplicated or changed.
+The result is a table, and one line of JSON. The exit code is 0 if nothing is lost, doubled or
+changed.
 """
 
 import argparse
@@ -16,7 +19,6 @@ import contextlib
 import json
 import os
 import random
-import shlex
 import signal
 import socket
 import subprocess
@@ -24,35 +26,55 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError, open_session
-from trio_stomp.spark._client import Connection, is_end, numbered
-from trio_stomp.spark._frames import FrameError, header
+from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError
+from trio_stomp.spark._client import Connection
+from trio_stomp.spark._columns import KINDS
+from trio_stomp.spark._frames import FrameError
+from trio_stomp.spark.lake import Drain, LakeError, Store, open_store
 
 SIDECAR = Path(__file__).resolve().parent / "diag_to_parquet.py"
-GLOB = "raw/q=*/batch=*/*.parquet"
-START_LIMIT_S = 120.0
+TOOL = (sys.executable, "-m", "trio_stomp")
+START_LIMIT_S = 180.0
 BURST_S = 0.02
+BUCKET = "killed-tables"
 
-Truth = dict[tuple[str, int], int]
-"""The checksum of every message's body by epoch and offset."""
+RELAY = """
+import socket, sys, threading
+def copy(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+    except OSError:
+        pass
+    for end in (a, b):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+own, other = map(int, sys.argv[1:])
+server = socket.create_server(("127.0.0.1", own), backlog=64)
+while True:
+    near, _ = server.accept()
+    far = socket.create_connection(("127.0.0.1", other))
+    for pair in ((near, far), (far, near)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+"""
+"""The way to the storage: kill it, and each request is cut where it is."""
 
 
 class HarnessError(Exception):
-    """The experiment itself failed, without a result about the sidecar."""
+    """The experiment itself failed: it says nothing about the tables."""
 
 
 class Process:
     """A program with its children, in a group of its own, that can be killed and started again."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
-        self._command, self._log = command, log
+    def __init__(self, command: Sequence[str], log: Path, name: str = "") -> None:
+        self._command, self._log, self.name = command, log, name
         self._running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -64,7 +86,8 @@ class Process:
 
     def kill(self, *, alone: bool = False) -> None:
         """Kill it with -9: the whole group, or the first process ``alone``."""
-        assert self._running is not None
+        if self._running is None:
+            return
         with contextlib.suppress(ProcessLookupError):
             (os.kill if alone else os.killpg)(self._running.pid, signal.SIGKILL)
         self._running.wait()
@@ -88,6 +111,25 @@ class Process:
         """Wait for its end."""
         assert self._running is not None
         self._running.wait()
+
+    def revive(self) -> bool:
+        """Start it if it has ended, as a service manager does, and return whether it had."""
+        has_ended = self._running is None or self._running.poll() is not None
+        if has_ended:
+            self.start()
+        return has_ended
+
+    def finish(self) -> None:
+        """Run it to its end.
+
+        Raises:
+          HarnessError: it failed.
+        """
+        self.start()
+        assert self._running is not None
+        if self._running.wait(START_LIMIT_S):
+            tail = self._log.read_text(errors="replace").splitlines()[-5:]
+            raise HarnessError("\n".join([f"{self.name} failed", *tail]))
 
 
 class Background:
@@ -148,60 +190,6 @@ class Load(Background):
             due += self._pause_s
 
 
-class Follower(Background):
-    """A live subscriber of the stream, which continues after the last message it got."""
-
-    def __init__(self, place: StreamAddress) -> None:
-        super().__init__(place)
-        self.seen: Truth = {}
-        self.reused = 0
-        """Offsets that arrived again with another message, which the broker must never send."""
-        self._epoch, self._next = "", 0
-
-    def work(self, connection: Connection) -> None:
-        """Record all received messages."""
-        asked = {"id": "0", "destination": self.stream_address.stream, "x-stream-offset": "first"}
-        if self._epoch:
-            asked |= {"x-stream-offset": f"offset={self._next}", "x-stream-epoch": self._epoch}
-        connection.send("SUBSCRIBE", asked)
-        for frames in connection.messages():
-            if is_end(*frames[-1]):
-                # A new epoch: its offsets start from the beginning.
-                self._epoch = ""
-                return
-            for offset, _, head, body in numbered(frames):
-                self._epoch = epoch = (header(head, b"x-stream-epoch") or b"").decode()
-                crc = zlib.crc32(body)
-                self.reused += self.seen.setdefault((epoch, offset), crc) != crc
-                self._next = offset + 1
-            if self.ended.is_set():
-                return
-
-
-class Job:
-    """The sidecar, batch after batch without a pause."""
-
-    def __init__(self, url: str, root: Path) -> None:
-        self._commits = root / "out" / "checkpoint" / "commits"
-        base = (sys.executable, str(SIDECAR), "--url", url, "--root", str(root / "out"))
-        log = root / "sidecar.log"
-        self.process = Process([*base, "--interval", "0"], log)
-        self.last = Process([*base, "--once"], log)
-
-    def commits(self) -> int:
-        """Return the number of committed batches."""
-        return sum(file.name.isdigit() for file in self._commits.glob("*"))
-
-    def run_and_kill(self, chance: random.Random) -> None:
-        """Start it, let it commit, and kill it at a random moment."""
-        before = self.commits()
-        self.process.start()
-        wait_for("a committed batch", lambda: self.commits() > before, self.process)
-        time.sleep(chance.uniform(0.2, 3.5))
-        self.process.check()
-        self.process.kill(alone=chance.random() < 0.5)
-
-
 def wait_for(what: str, condition: Callable[[], bool], process: Process | None = None) -> None:
     """Wait until ``condition()`` is true.
 
@@ -217,112 +205,6 @@ def wait_for(what: str, condition: Callable[[], bool], process: Process | None =
         time.sleep(0.05)
 
 
-def free_port() -> int:
-    """Return a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
-def held(place: StreamAddress) -> Truth:
-    """Return all messages that the stream holds now."""
-    client = StreamClient(place)
-    epoch, first, following = client.bounds()
-    replay = client.read(epoch, first, following)
-    return {(epoch, at): zlib.crc32(body) for messages in replay for at, _, _, body in messages}
-
-
-def written(root: Path) -> tuple[Counter[tuple[str, int]], Truth, int]:
-    """Return the data that a plain glob finds: the count of each message, checksums, and the gap
-    rows."""
-    counts: Counter[tuple[str, int]] = Counter()
-    found: Truth = {}
-    gaps = 0
-    columns = ["epoch", "offset", "kind", "body"]
-    for file in sorted((root / "out").glob(GLOB)):
-        for row in pq.read_table(file, columns=columns).to_pylist():
-            if row["kind"] == "_gap":
-                gaps += 1
-                continue
-            key = (row["epoch"], row["offset"])
-            counts[key] += 1
-            found[key] = zlib.crc32(row["body"].encode())
-    return counts, found, gaps
-
-
-def counted_by_others(root: Path) -> dict[str, int | None]:
-    """Return the rows that Spark and DuckDB find by the same glob, or None if not installed."""
-    pattern = f"{root / 'out'}/{GLOB}"
-    with contextlib.redirect_stdout(sys.stderr):
-        spark = open_session("kill_spark", conf_dir=SIDECAR.parent.parent / "conf")
-        rows: dict[str, int | None] = {"spark": spark.read.parquet(pattern).count()}
-        spark.stop()
-    rows["duckdb"] = None
-    with contextlib.suppress(ImportError):
-        import duckdb
-
-        rows["duckdb"] = duckdb.read_parquet(pattern).shape[0]
-    return rows
-
-
-def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
-    """Run the experiment, and return its figures."""
-    chance = random.Random(options.seed)
-    port = free_port()
-    place = StreamAddress(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
-    command = [
-        *shlex.split(options.broker),
-        "--port",
-        str(port),
-        "--data-dir",
-        str(root / "broker"),
-    ]
-    broker = Process(command, root / "broker.log")
-    job, load, follower = Job(place.url, root), Load(place, options.rate), Follower(place)
-    broker.start()
-    started = time.monotonic()
-    try:
-        StreamClient(place).bounds()
-        follower.start()
-        load.start()
-        broker_rounds = chance.sample(range(options.kills), options.broker_kills)
-        for number in range(options.kills):
-            killer = threading.Thread(target=kill_broker, args=(broker, chance.uniform(0, 20)))
-            if number in broker_rounds:
-                killer.start()
-            job.run_and_kill(chance)
-            if number in broker_rounds:
-                killer.join()
-            print(
-                f"kill {number + 1}: {job.commits()} batches, {len(follower.seen)} messages",
-                file=sys.stderr,
-            )
-        load.end()
-        end = StreamClient(place).bounds().next
-        wait_for("the live subscriber", lambda: end_of(follower) >= end, broker)
-        loaded_s = time.monotonic() - started
-        truth = held(place)
-        job.last.start()
-        job.last.wait()
-        follower.end()
-        return compare(root, truth, follower) | {
-            "kills": options.kills,
-            "broker_kills": options.broker_kills,
-            "batches": job.commits(),
-            "events_sent": load.sent,
-            "seconds": round(loaded_s, 1),
-            "seed": options.seed,
-        }
-    finally:
-        broker.kill()
-        with contextlib.suppress(AssertionError):
-            job.process.kill()
-
-
-def end_of(follower: Follower) -> int:
-    """Return the offset that the live subscriber expects next."""
-    return max((offset for _, offset in follower.seen), default=-1) + 1
-
-
 def kill_broker(broker: Process, delay_s: float) -> None:
     """Kill it after a while, and start it again a little later."""
     time.sleep(delay_s)
@@ -331,39 +213,191 @@ def kill_broker(broker: Process, delay_s: float) -> None:
     broker.start()
 
 
-def compare(root: Path, truth: Truth, follower: Follower) -> dict[str, object]:
-    """Compare the files with the stream after the load and with what the subscriber received."""
-    counts, found, gaps = written(root)
-    live = {key: crc for key, crc in follower.seen.items() if key in truth}
-    # Ignore messages after the end of the load. Those before, or of an earlier epoch, must be in
-    # the files if the subscriber received them.
-    epoch, last = max(truth, default=("", -1))
-    old = [key for key in follower.seen if key[0] != epoch or key[1] <= last]
-    return {
-        "messages": len(truth),
-        "epochs": len({epoch for epoch, _ in truth | follower.seen}),
-        "lost": len(truth.keys() - found.keys()),
-        "doubled": sum(counts.values()) - len(counts),
-        "changed": sum(found.get(key, crc) != crc for key, crc in truth.items()),
-        "seen_live": len(live),
-        "seen_live_but_lost": len(live.keys() - found.keys()),
-        "broker_lost": sum(key not in truth and key not in found for key in old),
-        "offsets_used_twice": follower.reused,
-        "gap_rows": gaps,
-        "files": len(list((root / "out").glob(GLOB))),
-        "rows": sum(counts.values()) + gaps,
-        "rows_by": counted_by_others(root),
-    }
+def free_port() -> int:
+    """Return a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
 
 
-def is_clean(result: dict[str, object]) -> bool:
-    """Return whether nothing is lost, duplicated or changed, and all readers agree."""
-    faults = ("lost", "doubled", "changed", "seen_live_but_lost", "broker_lost", "gap_rows")
-    rows_by = result["rows_by"]
-    assert isinstance(rows_by, dict)
-    return not any(result[name] for name in (*faults, "offsets_used_twice")) and all(
-        rows in (None, result["rows"]) for rows in rows_by.values()
+@contextlib.contextmanager
+def storage(kind: str, root: Path) -> Iterator[tuple[str, list[Process]]]:
+    """Yield the root of the tables, and what can be killed of their storage."""
+    if kind == "dir":
+        yield str(root / "out"), []
+        return
+    import boto3
+
+    own, other = free_port(), free_port()
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="test",
+        AWS_SECRET_ACCESS_KEY="test",
+        AWS_REGION="us-east-1",
+        AWS_ALLOW_HTTP="true",
+        AWS_ENDPOINT_URL=f"http://127.0.0.1:{own}",
     )
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(other)]
+    moto = Process(command, root / "moto.log")
+    command = [sys.executable, "-c", RELAY, str(own), str(other)]
+    relay = Process(command, root / "relay.log", "storage")
+    try:
+        moto.start()
+        wait_for("the server of S3", lambda: listens(other), moto)
+        relay.start()
+        wait_for("the way to it", lambda: listens(own), relay)
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        yield f"s3://{BUCKET}/out", [relay]
+    finally:
+        relay.kill()
+        moto.kill()
+
+
+def listens(port: int) -> bool:
+    """Return whether somebody listens on a port."""
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def commands(options: argparse.Namespace, out: str, url: str) -> tuple[list[str], list[str]]:
+    """Return the command of the writer, and that of its last run."""
+    common = ["--root", out, "--format", options.format, "--url", url]
+    if options.writer == "spark":
+        words = [sys.executable, str(SIDECAR), *common]
+        return [*words, "--interval", "0"], [*words, "--once"]
+    words = [*TOOL, "tables", *common]
+    return [*words, "--interval", "0.2"], [*words, "--once"]
+
+
+def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
+    """Run the experiment, and return its figures.
+
+    Raises:
+      HarnessError: it failed.
+    """
+    chance = random.Random(options.seed)
+    port = free_port()
+    place = StreamAddress(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
+    command = [*TOOL, "--port", str(port), "--data-dir", str(root / "broker")]
+    broker = Process(command, root / "broker.log", "broker")
+    load = Load(place, options.rate)
+    with storage(options.storage, root) as (out, stores), contextlib.ExitStack() as stack:
+        words, last = commands(options, out, place.url)
+        works = [Process(words, root / "job.log", "job")]
+        if options.format == "delta":
+            merge = f"while true; do {' '.join(TOOL)} tables --compact --root {out}; done"
+            works += [Process(["sh", "-c", merge], root / "compaction.log", "compaction")]
+        for each in (broker, *works):
+            stack.callback(each.kill)
+            each.start()
+        StreamClient(place).bounds()
+        load.start()
+        kills, ended = kill_all(options, chance, [*works, broker, *stores], out)
+        load.end()
+        for each in works:
+            each.kill()
+        Process(last, root / "job.log", "the last run").finish()
+        return compare(open_store(out), place, root) | {
+            "kills": kills,
+            "ended_on_their_own": ended,
+            "events_sent": load.sent,
+            "seed": options.seed,
+        }
+
+
+def kill_all(
+    options: argparse.Namespace, chance: random.Random, victims: Sequence[Process], out: str
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Kill each of the victims so many times, in random order, at random moments.
+
+    Returns:
+      The kills, and how often each had ended before, because something else was away.
+    """
+    order = [victim for victim in victims for _ in range(options.kills)]
+    chance.shuffle(order)
+    kills: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
+    for victim in order:
+        wait_for_progress(out, victims, ended)
+        time.sleep(chance.uniform(0.0, options.pause))
+        victim.kill()
+        kills[victim.name] += 1
+        time.sleep(chance.uniform(0.0, 1.0))
+        for each in victims:
+            if each.revive() and each is not victim:
+                ended[each.name] += 1
+        print(f"{kills.total()} of {len(order)}: {victim.name}", file=sys.stderr, flush=True)
+    return dict(kills), dict(ended)
+
+
+def wait_for_progress(out: str, victims: Sequence[Process], ended: Counter[str]) -> None:
+    """Wait until something is committed, and start again what has ended.
+
+    Raises:
+      HarnessError: nothing is.
+    """
+    before = commits(out)
+    deadline = time.monotonic() + START_LIMIT_S
+    while commits(out) <= before:
+        for each in victims:
+            if each.revive():
+                ended[each.name] += 1
+        if time.monotonic() > deadline:
+            raise HarnessError("nothing was committed for three minutes")
+        time.sleep(0.2)
+
+
+def commits(out: str) -> int:
+    """Return the number of messages that the tables have."""
+    with contextlib.suppress(LakeError, OSError):
+        found = open_store(out).dataset("progress")
+        return 0 if found is None else sum(found.to_table().column("messages").to_pylist())
+    return 0
+
+
+def position(store: Store) -> int:
+    """Return how far the tables are."""
+    found = store.dataset("progress")
+    assert found is not None
+    return int(max(found.to_table().column("next").to_pylist()))
+
+
+def rows_of(store: Store, name: str, end: int) -> Counter[str]:
+    """Return the rows of a table before an offset, as texts."""
+    table = store.dataset(name)
+    rows = [] if table is None else table.to_table().to_pylist()
+    texts = (json.dumps(row, default=str, sort_keys=True) for row in rows if row["offset"] < end)
+    return Counter(texts)
+
+
+def compare(store: Store, place: StreamAddress, root: Path) -> dict[str, object]:
+    """Compare the tables with those of a writer that nobody kills."""
+    peaceful, end = open_store(root / "peaceful"), position(store)
+    Drain(StreamClient(place), peaceful).run()
+    figures: Counter[str] = Counter()
+    for name in (*KINDS, "raw"):
+        expected, found = (rows_of(each, name, end) for each in (peaceful, store))
+        doubled = sum(count - 1 for count in found.values())
+        lacking = (expected - found).total()
+        changed = min(lacking, sum(text not in expected for text in found))
+        figures.update(rows=found.total(), lost=lacking - changed, doubled=doubled, changed=changed)
+    files = sum(len(store.files(name)) for name in store.place.names("tables"))
+    return {"messages": end, **figures, "files": files}
+
+
+def show(options: argparse.Namespace, result: dict[str, object]) -> None:
+    """Print the figures as a table of Markdown, and as a line of JSON."""
+    kills = result["kills"]
+    assert isinstance(kills, dict)
+    figures = {
+        "writer": f"{options.writer}, {options.format}, {options.storage}",
+        **{f"{name} killed": count for name, count in kills.items()},
+        **{name: result[name] for name in ("messages", "rows", "lost", "doubled", "changed")},
+    }
+    print(f"| {' | '.join(figures)} |\n|{'---|' * len(figures)}")
+    print(f"| {' | '.join(map(str, figures.values()))} |")
+    print(json.dumps(result))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -372,23 +406,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
     add = parser.add_argument
-    add("--kills", type=int, default=10, help="kills of the job")
-    add("--broker-kills", type=int, default=3)
+    add("--kills", type=int, default=10, help="of each victim")
+    add("--writer", choices=("tables", "spark"), default="tables")
+    add("--format", choices=("delta", "parquet"), default="delta")
+    add("--storage", choices=("dir", "s3"), default="dir")
+    add("--pause", type=float, default=2.0, help="most seconds between progress and a kill")
     add("--rate", type=float, default=500, help="events in a second")
     add("--seed", type=int, default=random.randrange(10**6))
     add("--root", type=Path, help="keep the files there (default: a temporary directory)")
-    add("--broker", default=f"{shlex.quote(sys.executable)} -m trio_stomp", help="its command")
     options = parser.parse_args(argv)
     try:
         with contextlib.ExitStack() as stack:
             root = options.root or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             root.mkdir(parents=True, exist_ok=True)
             result = experiment(options, root)
-    except (HarnessError, StreamError, StreamAway) as error:
+    except (HarnessError, LakeError, StreamError, StreamAway) as error:
         print(f"the experiment failed: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(result))
-    return 0 if is_clean(result) else 1
+    show(options, result)
+    return 1 if any(result[name] for name in ("lost", "doubled", "changed")) else 0
 
 
 if __name__ == "__main__":

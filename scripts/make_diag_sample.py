@@ -1,4 +1,4 @@
-"""Write an invented day of DIAG messages as the sidecar stores them, for tests and the demo.
+"""Write a day of DIAG messages in files of `trio-stomp tables --import`: the data of tests.
 
     python scripts/make_diag_sample.py                   tests/data/diag_day
     python scripts/make_diag_sample.py --root /tmp/day   another directory
@@ -24,26 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from _sample import Message, Shop
 
-from trio_stomp.spark._raw import GLOB
-from trio_stomp.spark._tables import KINDS, differences
+from trio_stomp.spark._columns import KINDS, RAW, differences, schema_of
 
 DEFAULT = Path(__file__).resolve().parent.parent / "tests" / "data" / "diag_day"
 QUERY = "5a3c0f1e"
 BATCHES = 4
 
-SCHEMA = pa.schema(
-    [
-        ("broker_id", pa.string()),
-        ("epoch", pa.string()),
-        ("offset", pa.int64()),
-        ("topic", pa.string()),
-        ("kind", pa.string()),
-        ("stored_at", pa.timestamp("us", "UTC")),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("v", pa.int64()),
-        ("body", pa.string()),
-    ]
-)
+GLOB = "q=*/batch=*/*.parquet"
+SCHEMA = schema_of(RAW)
 
 
 def checked(messages: Iterator[Message]) -> Iterator[Message]:

@@ -19,13 +19,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from _crash.link import Gone, Link
 
 from _bench.process import BenchError, Broker, cpu_of, family, running_broker
 from trio_stomp.spark import StreamAddress, StreamClient
+from trio_stomp.spark.lake import open_store
 
 SIDECAR = Path(__file__).resolve().parent.parent / "diag_to_parquet.py"
 TOPIC = "/topic/readings"
@@ -196,11 +195,11 @@ def filled_broker(root: Path, amount: Amount, say: Show) -> Iterator[Broker]:
 
 def check(root: Path, messages: int) -> None:
     """Raise ``BenchError`` unless the files hold each offset once."""
-    files = sorted(root.glob("raw/q=*/batch=*/*.parquet"))
-    columns = [pq.read_table(file, columns=["offset"]) for file in files]
-    if not columns:
+    store = open_store(root)
+    rows = store.dataset("raw") or store.dataset("messages")
+    if rows is None:
         raise BenchError("no file was written")
-    table = pa.concat_tables(columns)
+    table = rows.to_table(columns=["offset"])
     offsets = table.column("offset")
     found = (
         len(offsets),

@@ -32,9 +32,9 @@ def source() -> Any:
 
 
 def write(root: Path, batch: int, offsets: list[int]) -> None:
-    path = root / "raw" / "q=00000000" / f"batch={batch:010d}" / "part-0.parquet"
-    path.parent.mkdir(parents=True)
-    pq.write_table(pa.table({"offset": offsets, "kind": [""] * len(offsets)}), path)
+    path = root / "tables" / "raw" / f"e@-{batch:015d}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"offset": offsets}), path)
 
 
 def test_processor_time_is_charged_between_two_moments(source: Any) -> None:

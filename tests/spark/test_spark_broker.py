@@ -22,7 +22,8 @@ import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamClient, StreamError  # noqa: E402
-from trio_stomp.spark._tables import RAW, struct  # noqa: E402
+from trio_stomp.spark._columns import RAW  # noqa: E402
+from trio_stomp.spark._tables import struct  # noqa: E402
 from trio_stomp.spark.format._source import Offset, StompStreamReader  # noqa: E402
 
 if TYPE_CHECKING:

@@ -17,9 +17,11 @@ require("pyspark", "nbclient", "matplotlib", "duckdb", "ipykernel")
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
 
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
+from trio_stomp.spark._columns import KINDS  # noqa: E402
+from trio_stomp.spark.lake import open_store  # noqa: E402
+from trio_stomp.spark.lake._store import delta  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,10 +98,11 @@ def test_a_few_minutes_are_plots_too(
     diag_day: Path, tmp_path: Path, execute: Callable[[Path], Any]
 ) -> None:
     """As of the demo, or of a broker's first day, on which nothing was delivered yet."""
-    for file in (diag_day / "stats").glob("[!_]*/date=*/*.parquet"):
-        if "latency" in file.parts:
+    for kind in KINDS:
+        rows = open_store(diag_day).dataset(kind)
+        if kind == "latency" or rows is None:
             continue
-        rows = pq.ParquetFile(file).read()
+        rows = rows.to_table()
         # The day in 24 minutes: a second for each minute.
         ts, interval_s = rows.column("ts").cast(pa.int64()), rows.column("interval_s")
         sooner = pc.add(pc.divide(pc.subtract(ts, BEGIN_US), 60), BEGIN_US)
@@ -107,9 +110,7 @@ def test_a_few_minutes_are_plots_too(
         rows = rows.set_column(rows.schema.names.index("ts"), "ts", sooner)
         place = rows.schema.names.index("interval_s")
         rows = rows.set_column(place, "interval_s", pc.divide(interval_s, 60.0))
-        part = tmp_path / file.relative_to(diag_day)
-        part.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, part)
+        delta(open_store(tmp_path)).insert(kind, rows)
     notebook = execute(tmp_path)
     assert len(outputs(notebook, "image/png")) == 4
     assert outputs(notebook, "text/plain")[-1] == "([143, 143, 143, 0], '00:00', '00:23')"

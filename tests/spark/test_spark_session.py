@@ -72,10 +72,9 @@ def test_no_script_and_no_file_chooses_the_master_for_spark_submit() -> None:
     ("script", "options"),
     [
         ("diag_to_parquet.py", ["--once"]),
-        ("diag_to_parquet.py", ["--compact-closed"]),
         ("diag_demo.py", []),
         ("bench_spark.py", ["source"]),
-        ("bench_spark.py", ["day"]),
+        ("bench_spark.py", ["rows"]),
     ],
 )
 @pytest.mark.parametrize("home", [False, True])

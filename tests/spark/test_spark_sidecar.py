@@ -10,7 +10,6 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,10 @@ from tests.support import spark as _spark
 from tests.support.spark import spark as spark
 from tests.support.stream_server import StreamServer, event
 
-_spark.require()
+_spark.require("pyspark", "deltalake")
 
-import pyarrow.parquet as pq  # noqa: E402
+from tests.support.lake import offsets  # noqa: E402
+from trio_stomp.spark.lake import Place, Store, open_store  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,8 +33,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "diag_to_parquet.py"
 PATIENCE_S = 120
-
-Key = tuple[str, int]
 
 
 @pytest.fixture
@@ -71,14 +69,8 @@ def fill(server: StreamServer, count: int) -> None:
         server.append("DIAG/event/subscribe", event("subscribe", number=number))
 
 
-def stored(root: Path) -> list[dict[str, Any]]:
-    """Return all rows that a plain glob finds."""
-    files = sorted((root / "raw").glob("q=*/batch=*/*.parquet"))
-    return [row for file in files for row in pq.read_table(file).to_pylist()]
-
-
-def keys(root: Path) -> list[Key]:
-    return [(row["epoch"], row["offset"]) for row in stored(root)]
+def stored(root: Path) -> Store:
+    return open_store(root)
 
 
 def test_stream_is_drained_in_batches_and_resumed(
@@ -91,76 +83,44 @@ def test_stream_is_drained_in_batches_and_resumed(
     assert [line["lag"] for line in batches] == [150, 50, 0]
     assert batches[0]["ms"]["addBatch"] >= 0
     assert (lines[0]["event"], lines[-1]["event"]) == ("started", "done")
-    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(250)]
+    assert offsets(stored(tmp_path), "event") == list(range(250))
     assert json.loads((tmp_path / "heartbeat.json").read_text())["batch"] == 2
     # Nothing new makes no batch; something new does.
     assert [line["event"] for line in drain()] == ["started", "done"]
     fill(server, 5)
     drain()
-    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(255)]
+    assert offsets(stored(tmp_path), "event") == list(range(255))
 
 
 @pytest.mark.full
-def test_a_crash_between_write_and_commit_changes_nothing(
-    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    fill(server, 20)
-    drain("--max-rows", "10")
-    before = stored(tmp_path)
-    # That is how the checkpoint looks if the process dies right before the last commit.
-    (tmp_path / "checkpoint" / "commits" / "1").unlink()
-    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink()
-    torn = next((tmp_path / "raw").glob("q=*/batch=0000000001"))
-    (file,) = torn.glob("*.parquet")
-    file.write_bytes(file.read_bytes()[:100])
-    fill(server, 5)
-    lines = drain("--max-rows", "10")
-    assert [line["batch"] for line in lines if line["event"] == "batch"] == [1, 2]
-    assert stored(tmp_path)[:20] == before
-    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(25)]
-
-
-@pytest.mark.full
-def test_written_rows_stay_after_the_stream_lost_them(
-    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    """A sidecar that dies before the commit, and starts again after the retention of the stream."""
-    fill(server, 20)
-    drain("--max-rows", "10")
-    before = stored(tmp_path)
-    (tmp_path / "checkpoint" / "commits" / "1").unlink()
-    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink()
-    server.trim(20)
-    fill(server, 5)
-    drain("--max-rows", "10")
-    assert stored(tmp_path)[:20] == before
-    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(25)]
-
-
-@pytest.mark.full
-def test_a_lost_checkpoint_overwrites_nothing(
-    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    fill(server, 5)
-    drain()
-    shutil.rmtree(tmp_path / "checkpoint")
-    drain()
-    assert len(list((tmp_path / "raw").glob("q=*"))) == 2
-    assert len(keys(tmp_path)) == 10
-    assert len(set(keys(tmp_path))) == 5
-
-
-@pytest.mark.full
-def test_lost_messages_become_a_row_and_reach_its_table(
-    spark: "SparkSession",
-    sidecar: Any,
+@pytest.mark.parametrize("lost", ["commit", "checkpoint", "commit-and-messages"])
+def test_a_crash_changes_nothing(
     server: StreamServer,
     drain: Callable[..., list[dict[str, Any]]],
     tmp_path: Path,
-    capsys: Any,
+    lost: str,
+) -> None:
+    """The process dies right before its last commit, or the checkpoint is lost as a whole."""
+    fill(server, 20)
+    drain("--max-rows", "10")
+    if lost == "checkpoint":
+        shutil.rmtree(tmp_path / "checkpoint")
+    else:
+        (tmp_path / "checkpoint" / "commits" / "1").unlink()
+        (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink()
+    if lost == "commit-and-messages":
+        server.trim(20)
+    fill(server, 5)
+    drain("--max-rows", "10")
+    assert offsets(stored(tmp_path), "event") == list(range(25))
+    assert offsets(stored(tmp_path), "_gap") == []
+
+
+@pytest.mark.full
+def test_lost_messages_become_a_row(
+    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     fill(server, 10)
-    before = server.log.epoch
     drain()
     fill(server, 10)
     server.trim(15)
@@ -168,17 +128,14 @@ def test_lost_messages_become_a_row_and_reach_its_table(
     server.new_epoch()
     fill(server, 3)
     drain()
-    expected = [(before, n) for n in (*range(10), 10, *range(15, 20), 20)]
-    assert keys(tmp_path) == expected + [(server.log.epoch, n) for n in range(3)]
-    gaps = [json.loads(row["body"]) for row in stored(tmp_path) if row["kind"] == "_gap"]
+    assert offsets(stored(tmp_path), "event") == sorted([*range(10), *range(15, 20), *range(3)])
+    table = stored(tmp_path).dataset("_gap")
+    assert table is not None
+    gaps = table.to_table().sort_by("lo").to_pylist()
     assert [(gap["lo"], gap["hi"], gap["reason"]) for gap in gaps] == [
         (10, 15, "retention"),
         (20, 20, "epoch"),
     ]
-    day = str(datetime.now(UTC).date())
-    sidecar.tables(spark, sidecar.parse(["--compact", day, "--root", str(tmp_path)]))
-    made = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert made["tables"] == {"_gap": 2, "event": 18}
 
 
 def test_the_source_as_a_table(spark: "SparkSession", server: StreamServer) -> None:
@@ -217,19 +174,21 @@ def test_a_signal_lets_the_batch_be_finished_and_no_row_is_lost(
         lines = (json.loads(line) for line in running.stdout)
         assert next(lines)["event"] == "started"
         assert next(lines)["event"] == "batch"
-        # A second one would disturb the first.
-        second = subprocess.run(
-            [*base, "--once"], check=False, env=environ, capture_output=True, text=True
-        )
-        assert (second.returncode, second.stderr.count("\n")) == (1, 1)
-        assert "another sidecar works in" in second.stderr
         running.send_signal(signal.SIGTERM)
         assert [line["event"] for line in lines][-1] == "stopped"
         assert running.wait(PATIENCE_S) == 0
-    seen = keys(tmp_path)
+    seen = offsets(stored(tmp_path), "event")
     committed = [int(n.name) for n in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")]
-    assert len(seen) == 500 * (max(committed) + 1)
-    assert seen == [(server.log.epoch, number) for number in range(len(seen))]
+    assert seen == list(range(500 * (max(committed) + 1)))
+
+
+@pytest.mark.parametrize("root", ["/proc/none", "nowhere://x"])
+def test_a_root_that_cannot_be_written_is_told_before_java_starts(root: str) -> None:
+    environ = os.environ | {"PYTHONPATH": str(SCRIPT.parent.parent), "JAVA_HOME": "/none"}
+    command = [sys.executable, str(SCRIPT), "--once", "--root", root]
+    ended = subprocess.run(command, check=False, env=environ, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert ended.stderr.startswith(root)
 
 
 def test_missing_java_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -252,7 +211,7 @@ def test_missing_pyspark_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--once", "--interval", "1"], ["--interval", "1", "--compact-closed"]]
+    "words", [[], ["--once", "--interval", "1"], ["--once", "--format", "csv"]]
 )
 def test_a_command_line_that_makes_no_sense(sidecar: Any, words: list[str]) -> None:
     with pytest.raises(SystemExit):
@@ -264,7 +223,7 @@ def test_progress_on_a_terminal_is_a_bar(
 ) -> None:
     pytest.importorskip("tqdm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    reporter = sidecar.Reporter(sys.stdout, tmp_path / "beat.json")
+    reporter = sidecar.Reporter(sys.stdout, Place.of(tmp_path), "beat.json")
     offset = {"epoch": "e", "offset": 10, "next": 30, "at": ""}
     progress = Namespace(
         batchId=0,

@@ -13,6 +13,7 @@ require("pyspark")
 
 from tests.support.diag_bodies import START, message  # noqa: E402
 from tests.support.diag_tables import process, sent, tables  # noqa: E402
+from tests.support.lake import write  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
 from trio_stomp.spark._analysis import Thresholds, bucket_counts, increases  # noqa: E402
 from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
@@ -113,9 +114,7 @@ def test_widths_are_kept_with_the_results(
 ) -> None:
     few = {name: RESULTS[name] for name in ("load", "starts")}
     monkeypatch.setattr("trio_stomp.spark._results.RESULTS", few)
-    named = tables(spark, [process(n, 10 * n, 10 * n) for n in range(7)])
-    where = tmp_path / "stats" / "process"
-    named["process"].write.partitionBy("date").parquet(str(where))
+    write(tmp_path, [process(n, 10 * n, 10 * n) for n in range(7)])
     day = date(2026, 3, 14)
     assert list(analyse(spark, tmp_path, day, day)) == list(few)
     results = read_results(spark, tmp_path, day, day)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trio_stomp.base.schema import PREFIX, Field
-from trio_stomp.spark._tables import KINDS, RAW
+from trio_stomp.spark._columns import KINDS, RAW, schema_of
 
 START = datetime(2026, 3, 14, 8, 0, tzinfo=UTC)
 EMPTY: dict[str, object] = {
@@ -21,8 +21,7 @@ EMPTY: dict[str, object] = {
     "ARRAY<DOUBLE>": [],
     "ARRAY<BIGINT>": [],
 }
-ARROW = {"BIGINT": pa.int64(), "STRING": pa.string(), "TIMESTAMP": pa.timestamp("us", "UTC")}
-SCHEMA = pa.schema([(field.name, ARROW[field.type]) for field in RAW])
+SCHEMA = schema_of(RAW)
 
 Row = dict[str, object]
 

@@ -1,25 +1,17 @@
-"""The sample of a day, with its tables made."""
+"""The sample of a day, as tables."""
 
-import shutil
-from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SAMPLE = Path(__file__).parents[1] / "data" / "diag_day"
 
 
 @pytest.fixture(scope="session")
-def diag_day(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the sample whose day has been compacted."""
-    from trio_stomp.spark._compact import compact
+def diag_day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root with the tables of the sample."""
+    from trio_stomp.spark.lake import import_earlier, open_store
 
     root = tmp_path_factory.mktemp("diag") / "day"
-    shutil.copytree(SAMPLE, root)
-    (made,) = compact(spark, root, [date(2026, 3, 14)])
-    assert made.tables["destination"] == 9996
+    import_earlier(open_store(root), str(SAMPLE))
     return root

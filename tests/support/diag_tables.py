@@ -1,23 +1,24 @@
-"""Tables of the statistics from a few messages, without compaction. Needs Spark."""
+"""Tables of the statistics from a few messages, without files. Needs Spark."""
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tests.support.diag_bodies import message
-from trio_stomp.spark._tables import KINDS, RAW, records, struct, table_type
+from trio_stomp.spark._columns import KINDS, RAW, schema_of
+from trio_stomp.spark._tables import table_type
+from trio_stomp.spark.lake._records import split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 def tables(spark: "SparkSession", rows: list[dict[str, object]]) -> dict[str, "DataFrame"]:
-    raw = spark.createDataFrame([tuple(row.values()) for row in rows], struct(RAW))
-    found = {}
-    for kind, table in KINDS.items():
-        if any(row["kind"] == kind for row in rows):
-            found[kind] = records(raw.where(f"kind = '{kind}'"), table)
-        else:
-            found[kind] = spark.createDataFrame([], table_type(table))
-    return found
+    parts = split(pa.Table.from_pylist(rows, schema_of(RAW)))
+    return {
+        kind: spark.createDataFrame(parts.tables.get(kind, []), table_type(table))
+        for kind, table in KINDS.items()
+    }
 
 
 def sent(

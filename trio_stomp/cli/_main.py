@@ -53,6 +53,7 @@ GROUPS = (
     (
         "operate a broker",
         (
+            ("tables", "write the broker's statistics to tables of Delta Lake or Parquet"),
             ("top", "watch rates, queues, drops and latencies in the terminal"),
             ("health", "report the health of a broker: exit code 0 or 1"),
             ("ls", "list queues, connections, subscriptions and other things"),

@@ -1,10 +1,10 @@
 """Outside the floors: the broker's streams in Spark.
 
-Handles: the data source ``stomp``, idempotent Parquet files of its micro-batches, typed tables,
-their analysis and report, sessions for the scripts.
+Handles: the data source ``stomp``, typed tables of Delta Lake or Parquet (``lake``, without Spark
+too), their analysis and report, sessions for the scripts.
 Does not handle: storing messages (the broker's streams do), or anything in the broker's process.
-It needs the extra ``spark`` and Java 17. Nothing in the server imports it, and it does not use
-Trio.
+It needs the extra ``spark`` and Java 17; ``lake`` needs the extra ``tables`` alone. Nothing in the
+server imports it, only the command ``trio-stomp tables``, and it does not use Trio.
 """
 
 from importlib import import_module
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from trio_stomp.spark._client import StreamAway as StreamAway
     from trio_stomp.spark._client import StreamClient as StreamClient
     from trio_stomp.spark._client import StreamError as StreamError
-    from trio_stomp.spark._compact import compact as compact
-    from trio_stomp.spark._compact import compact_closed as compact_closed
-    from trio_stomp.spark._compact import drop_raw as drop_raw
-    from trio_stomp.spark._compact import expire_raw as expire_raw
     from trio_stomp.spark._results import Results as Results
     from trio_stomp.spark._results import analyse as analyse
     from trio_stomp.spark._results import days_with_tables as days_with_tables
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from trio_stomp.spark._session import SparkMissing as SparkMissing
     from trio_stomp.spark._session import check_installed as check_installed
     from trio_stomp.spark._session import open_session as open_session
-    from trio_stomp.spark._sink import RawSink as RawSink
+    from trio_stomp.spark._table_sink import TableSink as TableSink
     from trio_stomp.spark._tables import open_tables as open_tables
     from trio_stomp.spark.format import StompDataSource as StompDataSource
     from trio_stomp.spark.reporting import report as report
@@ -42,10 +38,6 @@ else:
         "StreamAway": "_client",
         "StreamClient": "_client",
         "StreamError": "_client",
-        "compact": "_compact",
-        "compact_closed": "_compact",
-        "drop_raw": "_compact",
-        "expire_raw": "_compact",
         "report": "reporting",
         "Results": "_results",
         "analyse": "_results",
@@ -54,8 +46,8 @@ else:
         "SparkMissing": "_session",
         "check_installed": "_session",
         "open_session": "_session",
-        "RawSink": "_sink",
         "StompDataSource": "format",
+        "TableSink": "_table_sink",
         "open_tables": "_tables",
     }
 

@@ -1,4 +1,4 @@
-"""The whole analysis: from ``stats`` to small tables under ``analysis/<days>/<name>``.
+"""The whole analysis: from the tables to small ones under ``analysis/<days>/<name>``.
 
 Each result is written before the next one is computed, and read back by those that depend on it.
 So none is computed twice, and reports show what is on disk.
@@ -7,7 +7,6 @@ So none is computed twice, and reports show what is on disk.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,9 +16,10 @@ from pyspark.sql import functions as F
 
 from trio_stomp.spark import _analysis, _trouble
 from trio_stomp.spark._analysis import Tables, Thresholds
-from trio_stomp.spark._compact import settings
-from trio_stomp.spark._tables import read_table
+from trio_stomp.spark._session import settings
+from trio_stomp.spark._tables import Root, read_table
 from trio_stomp.spark._units import clock
+from trio_stomp.spark.lake import Place, days_of, in_spark, open_store
 
 SOURCES = ("destination", "latency", "event", "process", "session", "queue", "_gap")
 """The tables that the analysis reads."""
@@ -95,7 +95,7 @@ class Results:
 
 def analyse(
     spark: SparkSession,
-    root: Path | str,
+    root: Root,
     first: date,
     last: date,
     *,
@@ -106,38 +106,38 @@ def analyse(
 
     Args:
       spark: The Spark session.
-      root: The directory of the tables.
+      root: The directory or URI of the tables.
       first: The first day, in UTC.
       last: The last day, inclusive.
       broker: Analyse only this broker; "" = all.
       thresholds: The thresholds of trouble.
     """
     thresholds = thresholds or Thresholds()
-    out = directory(root, first, last)
+    store, out = open_store(root), directory(root, first, last)
     with settings(spark):
         tables: dict[str, DataFrame] = {}
         for kind in SOURCES:
-            frame = read_table(spark, root, kind).where(F.col("date").between(first, last))
+            frame = read_table(spark, store, kind).where(F.col("date").between(first, last))
             tables[kind] = frame.where(F.col("broker_id") == broker) if broker else frame
         limits = fit(tables["process"], thresholds)
         _keep_widths(out, limits)
         for name, make in RESULTS.items():
-            path = str(out / name)
+            path = in_spark(out.below(name).uri)
             made = make(tables, limits)
             made.write.mode("overwrite").option("compression", "zstd").parquet(path)
             tables[name] = spark.read.schema(made.schema).parquet(path)
             yield name
 
 
-def directory(root: Path | str, first: date, last: date) -> Path:
+def directory(root: Root, first: date, last: date) -> Place:
     """Return the directory of the results of some days."""
     days = first.isoformat() if first == last else f"{first}_{last}"
-    return Path(root) / "analysis" / days
+    return Place.of(root).below("analysis", days)
 
 
 def read_results(
     spark: SparkSession,
-    root: Path | str,
+    root: Root,
     first: date,
     last: date,
     thresholds: Thresholds | None = None,
@@ -145,7 +145,10 @@ def read_results(
     """Return the results that ``analyse`` wrote, except the large ones."""
     out = directory(root, first, last)
     tables = {
-        name: [_plain(row.asDict()) for row in spark.read.parquet(str(out / name)).collect()]
+        name: [
+            _plain(row.asDict())
+            for row in spark.read.parquet(in_spark(out.below(name).uri)).collect()
+        ]
         for name in RESULTS
         if name not in LARGE
     }
@@ -154,10 +157,9 @@ def read_results(
     return Results(first, last, brokers, limits, tables)
 
 
-def days_with_tables(root: Path | str) -> list[date]:
-    """Return the days that have tables."""
-    found = {path.name for path in (Path(root) / "stats").glob("[a-z_]*/date=*")}
-    return sorted(date.fromisoformat(name.removeprefix("date=")) for name in found)
+def days_with_tables(root: Root) -> list[date]:
+    """Return the days that have rows in a table, in order."""
+    return days_of(open_store(root))
 
 
 def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
@@ -169,17 +171,16 @@ def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
     return thresholds.fitted(row["span_s"], row["interval_s"] or 0.0)
 
 
-def _keep_widths(out: Path, limits: Thresholds) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def _keep_widths(out: Place, limits: Thresholds) -> None:
     widths = {name: getattr(limits, name) for name in WIDTHS}
-    (out / WIDTHS_FILE).write_text(json.dumps(widths) + "\n", encoding="utf-8")
+    out.write(WIDTHS_FILE, json.dumps(widths).encode() + b"\n")
 
 
-def _kept_widths(out: Path) -> dict[str, int]:
-    try:
-        widths = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:  # results of an older version, with the widths of the thresholds
+def _kept_widths(out: Place) -> dict[str, int]:
+    data = out.read(WIDTHS_FILE)
+    if data is None:  # results of an older version, with the widths of the thresholds
         return {}
+    widths = json.loads(data)
     return {name: int(widths[name]) for name in WIDTHS}
 
 

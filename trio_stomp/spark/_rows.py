@@ -13,15 +13,10 @@ import pyarrow as pa
 
 from trio_stomp.base import PREFIX, SCHEMA_VERSION, TABLES
 from trio_stomp.spark._client import Message
+from trio_stomp.spark._columns import RAW, schema_of
 from trio_stomp.spark._frames import header, unescaped
-from trio_stomp.spark._tables import RAW
 
-ARROW_TYPES = {
-    "STRING": pa.string(),
-    "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-}
-ARROW_SCHEMA = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in RAW])
+ARROW_SCHEMA = schema_of(RAW)
 
 GAP = "_gap"
 RETENTION = "retention"

@@ -4,7 +4,8 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ ANYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     # The default is INT96, which few readers support.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Few large files, as they are read far more often than written.
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
 """Settings of every session, on which the meaning of the files depends."""
 
@@ -97,6 +100,22 @@ def open_session(
     for key, value in ANYWHERE.items():
         session.conf.set(key, value)
     return session
+
+
+@contextmanager
+def settings(spark: "SparkSession") -> Iterator[None]:
+    """Make a session write portable files within the block."""
+    before = {name: spark.conf.get(name, None) for name in ANYWHERE}
+    for name, text in ANYWHERE.items():
+        spark.conf.set(name, text)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def chosen(conf: Mapping[str, str]) -> dict[str, str]:

@@ -1,15 +1,13 @@
-"""The tables of the statistics, derived from the schema of the broker's records.
+"""The tables in Spark: types, views, and each metric as a row.
 
-``raw`` holds unchanged messages. ``stats/<kind>/date=DATE`` holds one row for each record, with a
-column for each field. Both are always read with the types below, because Parquet's schema merging
-reads all footers and fails if a type was widened. New columns are appended to those of a record;
-older files have null there.
+Files are always read with the types below: Parquet's schema merging reads all footers, and fails if
+a type was widened.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from os import PathLike
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -24,7 +22,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from trio_stomp.base import PAGE, PREFIX, TABLES, Field, Table
+from trio_stomp.base import Field, Table
+from trio_stomp.spark._columns import KEYS, KINDS, columns
+from trio_stomp.spark.lake import FOLDER, Store, in_spark, open_store
+
+Root = PathLike[str] | str
 
 TYPES: dict[str, DataType] = {
     "BIGINT": LongType(),
@@ -38,49 +40,6 @@ TYPES: dict[str, DataType] = {
 }
 """The types of columns, chosen so that they never need widening."""
 
-STORED_AT = Field("stored_at", "TIMESTAMP", "when the broker stored the message, by its clock")
-
-RAW = (
-    Field("broker_id", "STRING", "which broker"),
-    Field("epoch", "STRING", "the epoch of the stream"),
-    Field("offset", "BIGINT", "number of the message in its epoch"),
-    Field("topic", "STRING", "where the broker published it"),
-    Field("kind", "STRING", "the table that its records belong to"),
-    STORED_AT,
-    Field(
-        "ts", "TIMESTAMP", "when the figures were taken; of a user's stream, what the sender says"
-    ),
-    Field("v", "BIGINT", "version of the schema"),
-    Field("body", "STRING", "the message's JSON"),
-)
-
-IDX = Field("idx", "BIGINT", "place of the item in its message, from 0")
-DATE = Field("date", "DATE", "day of stored_at in UTC; a directory, not stored in the files")
-MESSAGE = ("broker_id", "epoch", "offset")
-"""The columns that identify a message permanently."""
-
-KEYS: dict[str, tuple[str, ...]] = {
-    "connection": ("session_id",),
-    "ws": ("session_id",),
-    "queue": ("destination", "subscription_id"),
-    "destination": ("destination",),
-    "latency": ("destination", "stage"),
-    "process": (),
-    "session": (),
-    "stale": (),
-    "event": ("name", "session_id"),
-    "_gap": (),
-}
-"""The columns that identify an item within a broker; files are sorted by them, then by ts."""
-
-KINDS: dict[str, Table] = {table.name: table for table in TABLES}
-
-
-def columns(table: Table) -> tuple[Field, ...]:
-    """Return the columns of a table as stored, that of the partition last."""
-    listed = (*PAGE, IDX) if table.is_list else ()
-    return (*PREFIX, *listed, *table.fields, *table.beside, STORED_AT, DATE)
-
 
 def struct(fields: Sequence[Field]) -> StructType:
     """Return the type of a row. All columns are nullable, as old files lack newer ones."""
@@ -92,91 +51,26 @@ def table_type(table: Table) -> StructType:
     return struct(columns(table))
 
 
-def body_type(table: Table) -> StructType:
-    """Return the type of a message's JSON."""
-    if not table.is_list:
-        return struct((*PREFIX, *table.fields))
-    items = StructField("items", ArrayType(struct(table.fields)))
-    return StructType([*struct((*PREFIX, *PAGE, *table.beside)).fields, items])
-
-
-def differences(table: Table, body: Mapping[str, object]) -> list[str]:
-    """Return the fields of messages that the table lacks, and its columns that messages lack."""
-    expected = {field.name for field in (*PREFIX, *table.beside)}
-    if not table.is_list:
-        return sorted(set(body) ^ (expected | {field.name for field in table.fields}))
-    found = set(body) ^ (expected | {field.name for field in PAGE} | {"items"})
-    items = body.get("items")
-    for item in items if isinstance(items, list) else ():
-        found |= set(item) ^ {field.name for field in table.fields}
-    return sorted(found)
-
-
-def is_whole(table: Table) -> Column:
-    """Return whether a message is JSON, and the table has a column for each of its fields."""
-    known = {field.name for field in (*PREFIX, *table.beside)}
-    own = {field.name for field in table.fields}
-    if not table.is_list:
-        return _has_only("body", known | own)
-    items = F.from_json(F.get_json_object("body", "$.items"), ArrayType(StringType()))
-    known |= {"items"} | {field.name for field in PAGE}
-    return _has_only("body", known) & F.forall(items, lambda item: _has_only(item, own))
-
-
-def _has_only(text: Column | str, known: Iterable[str]) -> Column:
-    names = F.array(*(F.lit(name) for name in sorted(known)))
-    return F.size(F.array_except(F.json_object_keys(text), names)) == 0
-
-
-def records(raw: DataFrame, table: Table, *kept: str) -> DataFrame:
-    """Return the rows of one table from messages of its kind, and the columns ``kept`` of raw.
-
-    The row of an item repeats the common fields of its message. A message without items yields no
-    row, unless it has common fields, which would be lost: then one row with nulls.
-    """
-    parsed = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
-    item = "m"
-    if table.is_list:
-        # Not ``explode``: to leave out empty lists first, Spark would parse each body three times.
-        parsed = parsed.select("*", F.posexplode_outer("m.items").alias("pos", "item"))
-        parsed = parsed if table.beside else parsed.where("pos IS NOT NULL")
-        item = "item"
-    own = {field.name for field in table.fields}
-    from_raw = {field.name for field in RAW}
-
-    def value(field: Field) -> Column:
-        name = field.name
-        if field is DATE:
-            return F.to_date("stored_at")
-        if field is IDX:
-            return F.coalesce(F.col("pos"), F.lit(0)).cast("bigint")
-        if name in ("ts", "stored_at", *MESSAGE):
-            # The source's value from the broker, not that in the body.
-            return F.col(name)
-        if name in own:
-            return F.col(f"{item}.{name}")
-        # A message that is not JSON keeps its position.
-        return (
-            F.coalesce(F.col(f"m.{name}"), F.col(name)) if name in from_raw else F.col(f"m.{name}")
-        )
-
-    return parsed.select(*(value(field).alias(field.name) for field in columns(table)), *kept)
-
-
-def read_table(spark: SparkSession, root: Path | str, kind: str) -> DataFrame:
-    """Return a table, which is empty if nothing of its kind was written."""
+def read_table(spark: SparkSession, store: Store, kind: str) -> DataFrame:
+    """Return the present content of a table, which is empty if nothing of its kind was written."""
     schema = table_type(KINDS[kind])
-    path = Path(root) / "stats" / kind
-    days = [str(day) for day in sorted(path.glob("date=*"))]
-    if not days:
+    files = store.files(kind)
+    if not files:
         return spark.createDataFrame([], schema)
-    # Read the directories of its days, because Spark hides those whose names begin with _.
-    return spark.read.schema(schema).option("basePath", str(path)).parquet(*days)
+    # Spark has no Delta of its own; and it hides directories whose names begin with _.
+    base = in_spark(store.place.below(FOLDER, kind).uri)
+    reader = spark.read.schema(schema).option("basePath", base)
+    return reader.parquet(*(in_spark(file) for file in files))
 
 
-def open_tables(spark: SparkSession, root: Path | str) -> dict[str, DataFrame]:
-    """Return all tables by kind, also registered as temporary views, and ``metrics_long``."""
-    tables = {kind: read_table(spark, root, kind) for kind in KINDS}
+def open_tables(spark: SparkSession, root: Root) -> dict[str, DataFrame]:
+    """Return all tables by kind, also registered as temporary views, and ``metrics_long``.
+
+    Raises:
+      LakeError: the root cannot be opened.
+    """
+    store = open_store(root)
+    tables = {kind: read_table(spark, store, kind) for kind in KINDS}
     for kind, table in tables.items():
         table.createOrReplaceTempView(kind)
     metrics_long(tables).createOrReplaceTempView("metrics_long")

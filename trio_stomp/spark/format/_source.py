@@ -21,8 +21,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import Bounds, StreamClient
+from trio_stomp.spark._columns import RAW
 from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder
-from trio_stomp.spark._tables import RAW, struct
+from trio_stomp.spark._tables import struct
 from trio_stomp.spark.format._format_options import Position, SinkOptions, SourceOptions
 from trio_stomp.spark.format._messages import Layout, MessageBuilder, default_schema, layout_of
 from trio_stomp.spark.format._writer import StompStreamWriter, StompWriter

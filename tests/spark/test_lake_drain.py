@@ -1,0 +1,103 @@
+"""The reader without Java, against a copy of the broker's streams."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the extra tables is not installed")
+
+from tests.support.lake import offsets
+from tests.support.stream_server import StreamServer, event
+from trio_stomp.spark import StreamAddress, StreamClient, StreamError
+from trio_stomp.spark.lake import Drain, Store, open_store
+
+
+@pytest.fixture
+def server() -> Iterator[StreamServer]:
+    with StreamServer() as server:
+        yield server
+
+
+def fill(server: StreamServer, count: int) -> None:
+    for number in range(count):
+        server.append("DIAG/event/subscribe", event("subscribe", number=number))
+
+
+def drain(server: StreamServer, root: Path, stream: str = "/stream/DIAG") -> Drain:
+    """Read what is there, as a new process does."""
+    address = StreamAddress(server.url, stream, retry_s=5)
+    reading = Drain(StreamClient(address), open_store(root))
+    reading.run()
+    return reading
+
+
+def gaps(store: Store) -> list[tuple[Any, ...]]:
+    table = store.dataset("_gap")
+    rows = [] if table is None else table.to_table().to_pylist()
+    return sorted((row["prev_epoch"], row["lo"], row["hi"], row["reason"]) for row in rows)
+
+
+def test_it_goes_on_where_it_ended(server: StreamServer, tmp_path: Path) -> None:
+    assert drain(server, tmp_path).writer.totals.messages == 0
+    fill(server, 20)
+    first = drain(server, tmp_path)
+    assert first.writer.totals.messages == 20
+    fill(server, 5)
+    first.run()
+    assert first.writer.totals.messages == 25
+    fill(server, 5)
+    assert drain(server, tmp_path).writer.totals.messages == 5
+    assert drain(server, tmp_path).writer.totals.messages == 0
+    assert offsets(open_store(tmp_path), "event") == list(range(30))
+
+
+def test_lost_messages_are_a_row_once(server: StreamServer, tmp_path: Path) -> None:
+    fill(server, 10)
+    server.trim(2)
+    drain(server, tmp_path)
+    assert gaps(open_store(tmp_path)) == [], "nobody had asked for these"
+    before = server.log.epoch
+    fill(server, 10)
+    server.trim(15)
+    drain(server, tmp_path)
+    # All is lost that came since, which shows when something follows.
+    fill(server, 5)
+    server.trim(25)
+    drain(server, tmp_path)
+    fill(server, 1)
+    drain(server, tmp_path)
+    server.new_epoch()
+    fill(server, 3)
+    for _ in range(2):
+        drain(server, tmp_path)
+    store = open_store(tmp_path)
+    assert gaps(store) == [
+        (before, 10, 15, "retention"),
+        (before, 20, 25, "retention"),
+        (before, 26, 26, "epoch"),
+    ]
+    assert offsets(store, "event") == sorted([*range(2, 10), *range(15, 20), 25, *range(3)])
+
+
+def test_a_kill_behind_the_row_of_a_lost_epoch_makes_no_second_one(
+    server: StreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(server, 4)
+    drain(server, tmp_path)
+    server.new_epoch()
+    fill(server, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Drain, "_rows", lambda *_: iter(()))
+        drain(server, tmp_path)
+    assert len(gaps(open_store(tmp_path))) == 1
+    drain(server, tmp_path)
+    store = open_store(tmp_path)
+    assert len(gaps(store)) == 1
+    assert offsets(store, "event") == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_a_refusal_names_the_stream(server: StreamServer, tmp_path: Path) -> None:
+    with pytest.raises(StreamError, match="no stream /stream/other"):
+        drain(server, tmp_path, "/stream/other")

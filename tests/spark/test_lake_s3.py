@@ -1,0 +1,86 @@
+"""Tables, compaction and small files in S3, as moto's server plays it."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import date
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the extra tables is not installed")
+pytest.importorskip("moto", reason="moto, which plays S3, is not installed")
+
+import boto3
+
+from tests.support.diag_bodies import message
+from tests.support.diag_day import SAMPLE
+from tests.support.lake import offsets, write
+from tests.support.tool_fakes import free_port
+from trio_stomp.spark.lake import (
+    LakeError,
+    Place,
+    compact,
+    days_of,
+    import_earlier,
+    in_spark,
+    open_store,
+)
+
+# As slow to start as Spark, and as little needed by most changes.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the URI of an empty bucket."""
+    port = free_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+                assert server.poll() is None
+                time.sleep(0.05)
+        boto3.client("s3").create_bucket(Bucket="diag-bucket")
+        yield "s3://diag-bucket/fleet"
+        server.kill()
+
+
+@pytest.mark.parametrize("wanted", ["delta", "parquet"])
+def test_a_root_in_s3_is_like_a_directory(bucket: str, wanted: str) -> None:
+    for broker in ("north", "south"):
+        for first in (0, 2, 1):
+            rows = [message("session", n, broker=broker) for n in range(first, first + 3)]
+            write(f"s3a{bucket.removeprefix('s3')}", rows, wanted)
+    store = open_store(bucket)
+    store.place.check()
+    assert offsets(store, "session") == sorted([*range(5), *range(5)])
+    assert days_of(store) == [date(2026, 3, 14)]
+    assert {in_spark(file).partition("fleet")[0] for file in store.files("session")} == {
+        "s3a://diag-bucket/"
+    }
+    if wanted == "delta":
+        compact(store)
+        assert len(store.files("session")) == 1
+        assert import_earlier(store, str(SAMPLE)).rows == 23045
+    store.place.write("heartbeat.json", b"{}")
+    assert store.place.read("heartbeat.json") == b"{}"
+    assert store.place.read("none") is None
+    with pytest.raises(LakeError, match="no-bucket/x is not writable"):
+        Place.of("s3://no-bucket/x").check()

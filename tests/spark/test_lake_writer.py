@@ -1,0 +1,210 @@
+"""Tables of the statistics: each message once, whatever ends or accompanies a writer."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the extra tables is not installed")
+
+from deltalake import DeltaTable
+
+from tests.support.diag_bodies import Row, message
+from tests.support.lake import STREAM, batch, offsets, write
+from trio_stomp.spark._columns import KINDS
+from trio_stomp.spark.lake import LakeError, Store, Writer, days_of, open_store
+from trio_stomp.spark.lake._writer import previous_epoch
+
+MIDNIGHT_S = 16 * 3600
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def session(offset: int, **known: Any) -> Row:
+    return message("session", offset, **known)
+
+
+def several(first: int, count: int) -> list[Row]:
+    """Return messages of three kinds, over midnight, with one that no table can hold."""
+    rows = []
+    for offset in range(first, first + count):
+        kind = ("session", "queue", "process", "session")[offset % 4]
+        items = [{"destination": f"/queue/{name}"} for name in "ab"] if kind == "queue" else []
+        row = message(kind, offset, *items, at_s=MIDNIGHT_S - 4 + offset)
+        rows.append(row | ({"kind": "novelty"} if offset % 4 == 3 else {}))
+    return rows
+
+
+class Killed(Exception):
+    pass
+
+
+class Mortal:
+    """A store whose process is killed before, or right behind, one of its commits."""
+
+    def __init__(self, store: Store, commits: int, *, after: bool) -> None:
+        self.place, self.next, self.dataset = store.place, store.next, store.dataset
+        self._append, self._left, self._after = store.append, commits, after
+
+    def append(self, *words: Any) -> int:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise Killed
+        added = self._append(*words)
+        if self._left == 0:
+            raise Killed
+        return added
+
+
+@pytest.mark.parametrize("wanted", ["delta", "parquet"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("commits", range(1, 6))
+def test_a_kill_at_any_commit_loses_and_doubles_nothing(
+    tmp_path: Path, wanted: str, after: bool, commits: int
+) -> None:
+    write(tmp_path, several(0, 4), wanted)
+    killed: Any = Mortal(open_store(tmp_path), commits, after=after)
+    writer = Writer(killed, STREAM)
+    writer.add(batch(several(4, 8)))
+    with pytest.raises(Killed):
+        writer.flush()
+    # The next one sees other batches: more has been sent, and some of it is gone.
+    write(tmp_path, several(0, 9))
+    write(tmp_path, several(9, 7))
+    store = open_store(tmp_path)
+    assert offsets(store, "session") == [n for n in range(16) if n % 4 == 0]
+    assert offsets(store, "queue") == [n for n in range(16) if n % 4 == 1 for _ in "ab"]
+    assert offsets(store, "process") == [n for n in range(16) if n % 4 == 2]
+    assert offsets(store, "raw") == [n for n in range(16) if n % 4 == 3]
+    assert store.next("progress", "e1@north") == 16
+    assert [str(day) for day in days_of(store)] == ["2026-03-14", "2026-03-15"]
+
+
+def test_two_writers_of_the_same_messages_write_them_once(tmp_path: Path) -> None:
+    write(tmp_path, several(0, 4))
+    first, second = open_store(tmp_path), open_store(tmp_path)
+    writers = [Writer(store, STREAM) for store in (first, second)]
+    for store in (first, second):
+        # Both know the table as it is now, as if they worked at the same time.
+        assert store.next("session", "e1@north") == 4
+        assert store.next("progress", "e1@north") == 4
+    for writer, count in zip(writers, (8, 12), strict=True):
+        writer.add(batch(several(4, count)))
+        writer.flush()
+    assert offsets(first, "session") == [0, 4, 8, 12]
+    assert offsets(first, "raw") == [3, 7, 11, 15]
+    assert writers[1].totals.rows < writers[0].totals.rows
+
+
+def test_brokers_share_a_root_even_if_their_epochs_have_one_name(tmp_path: Path) -> None:
+    write(tmp_path, [session(n) for n in range(3)])
+    write(tmp_path, [session(n, broker="south") for n in range(5)])
+    store = open_store(tmp_path)
+    assert offsets(store, "session") == [0, 0, 1, 1, 2, 2, 3, 4]
+    assert previous_epoch(store, STREAM, "south", "e2") == ("e1", 5)
+    assert previous_epoch(store, STREAM, "south", "e1") is None
+
+
+def test_messages_out_of_order_are_refused(tmp_path: Path) -> None:
+    writer = Writer(open_store(tmp_path), STREAM)
+    writer.add(batch([session(0), session(2), session(1)]))
+    with pytest.raises(LakeError, match="not in the order of their offsets: read it with one"):
+        writer.flush()
+
+
+def of_user(offset: int, ts: datetime | None, **known: object) -> Row:
+    """Return a message of a user's stream whose sender set ``ts``."""
+    row = session(offset) | {"topic": "/topic/t", "kind": "", "ts": ts, "v": None, "body": "a"}
+    return row | known
+
+
+def with_field(**more: object) -> Row:
+    """Return a message of a newer broker: a known kind with another field."""
+    row = session(0)
+    return row | {"body": json.dumps(json.loads(str(row["body"])) | more)}
+
+
+@pytest.mark.parametrize(
+    ("row", "is_typed"),
+    [
+        (of_user(0, None), False),
+        (of_user(0, EPOCH), False),
+        (session(0) | {"kind": "novelty", "topic": "DIAG/novelty"}, False),
+        (with_field(novelty=1), True),
+        (with_field(clients="many"), False),
+        (session(0) | {"body": "not JSON"}, False),
+        (session(0) | {"body": "1}\n{"}, False),
+        (session(0) | {"body": ""}, False),
+        (session(0) | {"body": None}, False),
+        (message("queue", 0, {"destination": "/queue/a", "novelty": 1}), True),
+        (session(0) | {"stored_at": None}, False),
+    ],
+    ids=[
+        *("no-time", "1970", "kind", "field", "type", "text", "two-values", "empty", "null"),
+        *("field-of-item", "older-sidecar"),
+    ],
+)
+def test_what_no_table_can_hold_is_kept_as_it_came(
+    tmp_path: Path, row: Row, is_typed: bool
+) -> None:
+    write(tmp_path, [row, *(session(n) for n in range(1, 9))])
+    store = open_store(tmp_path)
+    raw = store.dataset("raw")
+    assert raw is not None
+    (kept,) = raw.to_table().to_pylist()
+    assert {name: kept[name] for name in row} == row
+    typed = [n for kind in KINDS for n in offsets(store, kind)]
+    assert sorted(typed) == [*([0] if is_typed else []), *range(1, 9)]
+
+
+def test_a_sender_that_says_1970_decides_no_day(tmp_path: Path) -> None:
+    write(tmp_path, [session(0) | {"ts": EPOCH}, of_user(1, EPOCH)])
+    store = open_store(tmp_path)
+    for name in ("session", "raw"):
+        table = store.dataset(name)
+        assert table is not None
+        assert str(table.to_table().column("date")[0]) == "2026-03-14"
+
+
+def test_columns_of_a_newer_version_are_added_and_kept(tmp_path: Path) -> None:
+    from trio_stomp.spark.lake._records import split
+    from trio_stomp.spark.lake._store import delta
+
+    write(tmp_path, [session(0)])
+    store = delta(open_store(tmp_path))
+    newer = split(batch_table([session(1, clients=7)])).tables["session"]
+    newer = newer.append_column("novelty", newer.column("clients"))
+    store.append("session", "e1@north", 2, lambda _: newer)
+    # One of the version before writes beside it.
+    write(tmp_path, [session(n) for n in range(4)])
+    table = store.dataset("session")
+    assert table is not None
+    assert table.to_table().sort_by("offset").column("novelty").to_pylist() == [None, 7, None, None]
+
+
+def batch_table(rows: list[Row]) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch(rows)])
+
+
+def test_a_root_has_one_format(tmp_path: Path) -> None:
+    write(tmp_path, [session(0)], "parquet")
+    assert type(open_store(tmp_path)).__name__ == "ParquetStore"
+    with pytest.raises(LakeError, match="are in the format parquet: leave --format out"):
+        open_store(tmp_path, "delta")
+
+
+def test_others_read_the_tables(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    write(tmp_path, several(0, 8))
+    queue = DeltaTable(str(tmp_path / "tables" / "queue")).to_pyarrow_dataset()
+    sql = "SELECT destination, count(*), min(date)::VARCHAR FROM queue GROUP BY ALL ORDER BY ALL"
+    found = duckdb.connect().register("queue", queue).sql(sql).fetchall()
+    assert found == [("/queue/a", 2, "2026-03-14"), ("/queue/b", 2, "2026-03-14")]
+    write(tmp_path / "plain", several(0, 8), "parquet")
+    glob = f"{tmp_path}/plain/tables/queue/*.parquet"
+    assert duckdb.sql(f"SELECT count(*), max(date)::VARCHAR FROM '{glob}'").fetchall() == [
+        (4, "2026-03-15")
+    ]

@@ -1,0 +1,195 @@
+"""``trio-stomp tables``: the broker's statistics as tables of Delta Lake, without Java."""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from trio_stomp.cli._connect_options import DEFAULT_URL
+from trio_stomp.cli._tool import (
+    WELL,
+    CannotDo,
+    Parser,
+    add_json,
+    make_tool_parser,
+    seconds,
+    show_json,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.spark.lake import Drain, Store
+
+NAME = "tables"
+EXTRA = "pip install 'trio-stomp[tables]'"
+PATIENCE_S = 5.0
+COMPACT_EVERY_S = 3600.0
+
+EPILOG = """\
+This reads /stream/DIAG from where the tables are, and writes new rows every --interval seconds:
+one table for each kind of statistics, below ROOT/tables. A message is in its table once, whatever
+kills this command; whoever runs it again goes on where it ended. Several may run beside each other,
+also for several brokers, and beside the sidecar of Spark. Once an hour it merges small files.
+
+ROOT is a directory or an address such as s3://bucket/diag; credentials of the storage come from the
+environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...), the broker's from TRIO_STOMP_LOGIN and
+TRIO_STOMP_PASSCODE, or --credentials-file.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``tables``, and return the exit code.
+
+    Raises:
+      CannotDo: the broker, the storage or a package is missing.
+      OptionError: an option is wrong; the text is one line for the operator.
+    """
+    given = make_parser().parse_args(list(argv))
+    try:
+        from trio_stomp.spark import StreamAway, StreamError
+        from trio_stomp.spark.lake import LakeError
+    except ModuleNotFoundError as error:
+        raise CannotDo(f"{error.name} is not installed: {EXTRA}") from None
+    try:
+        _work(given)
+    except StreamAway as error:
+        url = f"{given.url}: " if given.url not in str(error) else ""
+        raise CannotDo(f"{url}{error}; is a broker running there? check --url") from None
+    except (StreamError, LakeError) as error:
+        raise CannotDo(f"{error}") from None
+    return WELL
+
+
+def _work(given: argparse.Namespace) -> None:
+    """Do what the options say: import, compact, drop and end; or read the stream."""
+    from trio_stomp.spark.lake import compact, drop_raw, has_earlier, import_earlier, open_store
+
+    store = open_store(given.root, given.format)
+    store.place.check()
+    if given.import_from:
+        done = import_earlier(store, given.import_from)
+        _say(given, "imported", messages=done.messages, rows=done.rows, raw=done.rest)
+    elif has_earlier(store.place):
+        _say(
+            given,
+            f"{store.place.uri} has files of an earlier version: trio-stomp tables --root"
+            f" {given.root} --import {given.root} adds them to the tables; then remove its raw,"
+            " stats and checkpoint",
+        )
+    if given.once or not (given.import_from or given.compact or given.raw_max_age):
+        _follow(given, store)
+    if given.raw_max_age:
+        _say(given, "dropped", days=drop_raw(store, given.raw_max_age))
+    if given.compact:
+        for made in compact(store):
+            if made.removed or made.deleted:
+                _say(given, "compacted", table=made.table, files=made.removed, into=made.added)
+
+
+def _follow(given: argparse.Namespace, store: "Store") -> None:
+    """Read the stream once, or every ``--interval`` seconds."""
+    from trio_stomp.spark import StreamAddress, StreamAway, StreamClient
+    from trio_stomp.spark.lake import Drain, compact, is_compactable
+
+    address = StreamAddress(
+        given.url,
+        given.stream,
+        given.ca_file,
+        given.credentials_file,
+        retry_s=PATIENCE_S,
+    )
+    drain = Drain(StreamClient(address), store, given.broker_id)
+    if given.once:
+        _read(given, drain)
+        return
+    merged_at, is_heard = time.monotonic(), False
+    while True:
+        began = time.monotonic()
+        try:
+            _read(given, drain)
+            is_heard = True
+        except StreamAway as error:
+            # The first look must succeed, so that a wrong address is told at once.
+            if not is_heard:
+                raise
+            _say(given, f"waiting for {given.url}: {error}")
+        if time.monotonic() - merged_at > COMPACT_EVERY_S and is_compactable(store):
+            compact(store)
+            merged_at = time.monotonic()
+        time.sleep(max(0.0, began + given.interval - time.monotonic()))
+
+
+def _read(given: argparse.Namespace, drain: "Drain") -> None:
+    before, clock = drain.writer.totals, time.monotonic()
+    bounds = drain.run()
+    after, took_s = drain.writer.totals, time.monotonic() - clock
+    if given.once or after.messages > before.messages:
+        _say(
+            given,
+            "read",
+            messages=after.messages - before.messages,
+            rows=after.rows - before.rows,
+            raw=after.rest - before.rest,
+            offset=bounds.next,
+            seconds=round(took_s, 3),
+        )
+
+
+def _say(given: argparse.Namespace, event: str, **figures: object) -> None:
+    if given.json:
+        show_json({"event": event, **figures})
+        return
+    told = (
+        f"{name} {value:,}" if isinstance(value, int | float) else f"{name} {value}"
+        for name, value in figures.items()
+    )
+    print(f"{datetime.now(UTC):%H:%M:%S} {event}  {'  '.join(told)}".rstrip(), flush=True)
+
+
+def retention(text: str) -> timedelta:
+    """Return the time of ``3d`` or ``12h``.
+
+    Raises:
+      ArgumentTypeError: the text is not like these.
+    """
+    number, unit = text[:-1], {"d": "days", "h": "hours"}.get(text[-1:])
+    if unit is None or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 3d or 12h")
+    return timedelta(**{unit: int(number)})
+
+
+def make_parser() -> Parser:
+    """Return the parser of the arguments after ``tables``."""
+    text = "Write the broker's statistics to tables of Delta Lake or Parquet, without Java."
+    parser = make_tool_parser(NAME, text, EPILOG)
+    add: Callable[..., object] = parser.add_argument
+    add("--root", default="diag", help="directory or URI of the tables (default: diag)")
+    add("--once", action="store_true", help="read what is there now, and end")
+    add(
+        "--interval",
+        type=seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="seconds between two looks at the stream (default: 10)",
+    )
+    add(
+        "--format",
+        choices=("delta", "parquet"),
+        default="",
+        help="of new tables (default: delta); plain Parquet has one writer, and is never merged",
+    )
+    add("--compact", action="store_true", help="merge small files, delete old ones, and end")
+    add(
+        "--raw-max-age",
+        type=retention,
+        metavar="30d",
+        help="delete older days of the table raw, whose messages are nowhere else",
+    )
+    add("--import", dest="import_from", metavar="OLD_ROOT", help="add files of earlier versions")
+    add("--url", default=DEFAULT_URL, help=f"stomp or stomps URL (default: {DEFAULT_URL})")
+    add("--stream", default="/stream/DIAG", help="the stream to read (default: /stream/DIAG)")
+    add("--broker-id", default="", help="for rows whose message does not tell it")
+    add("--ca-file", default="", help="certificates to trust instead of the system's")
+    add("--credentials-file", default="", help="login and passcode, on a line each")
+    add_json(parser)
+    return parser

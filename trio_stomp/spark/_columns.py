@@ -1,0 +1,96 @@
+"""The columns of all tables, derived from the schema of the broker's records. It needs no Spark.
+
+A table of the statistics has one row for each record, with a column for each field; ``raw`` has the
+messages that no such table can hold, unchanged. New columns are appended to those of a record;
+older files have null there.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from trio_stomp.base import PAGE, PREFIX, TABLES, Field, Table
+
+STORED_AT = Field("stored_at", "TIMESTAMP", "when the broker stored the message, by its clock")
+
+RAW = (
+    Field("broker_id", "STRING", "which broker"),
+    Field("epoch", "STRING", "the epoch of the stream"),
+    Field("offset", "BIGINT", "number of the message in its epoch"),
+    Field("topic", "STRING", "where the broker published it"),
+    Field("kind", "STRING", "the table that its records belong to"),
+    STORED_AT,
+    Field(
+        "ts", "TIMESTAMP", "when the figures were taken; of a user's stream, what the sender says"
+    ),
+    Field("v", "BIGINT", "version of the schema"),
+    Field("body", "STRING", "the message's JSON"),
+)
+
+PROGRESS = (
+    Field("broker_id", "STRING", "which broker"),
+    Field("epoch", "STRING", "the epoch of the stream"),
+    Field("stream", "STRING", "the stream that was read"),
+    Field("first", "BIGINT", "offset of the first message of the commit"),
+    Field("next", "BIGINT", "offset after its last message"),
+    Field("messages", "BIGINT", "number of its messages, gaps included"),
+    STORED_AT,
+    Field("written_at", "TIMESTAMP", "when the writer committed them, by its clock"),
+)
+"""A row for each commit of the writer, which is written behind the rows of all tables."""
+
+IDX = Field("idx", "BIGINT", "place of the item in its message, from 0")
+DATE = Field("date", "DATE", "day of stored_at in UTC, by which the files are partitioned")
+MESSAGE = ("broker_id", "epoch", "offset")
+"""The columns that identify a message permanently."""
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "connection": ("session_id",),
+    "ws": ("session_id",),
+    "queue": ("destination", "subscription_id"),
+    "destination": ("destination",),
+    "latency": ("destination", "stage"),
+    "process": (),
+    "session": (),
+    "stale": (),
+    "event": ("name", "session_id"),
+    "_gap": (),
+}
+"""The columns that identify an item within a broker."""
+
+KINDS: dict[str, Table] = {table.name: table for table in TABLES}
+
+ARROW: Mapping[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATE": pa.date32(),
+    "ARRAY<DOUBLE>": pa.list_(pa.float64()),
+    "ARRAY<BIGINT>": pa.list_(pa.int64()),
+}
+"""The types of columns, chosen so that they never need widening."""
+
+
+def columns(table: Table) -> tuple[Field, ...]:
+    """Return the columns of a table as stored."""
+    listed = (*PAGE, IDX) if table.is_list else ()
+    return (*PREFIX, *listed, *table.fields, *table.beside, STORED_AT, DATE)
+
+
+def schema_of(fields: Iterable[Field]) -> pa.Schema:
+    """Return columns as a schema of Arrow. All are nullable, as old files lack newer ones."""
+    return pa.schema([(field.name, ARROW[field.type]) for field in fields])
+
+
+def differences(table: Table, body: Mapping[str, object]) -> list[str]:
+    """Return the fields of messages that the table lacks, and its columns that messages lack."""
+    expected = {field.name for field in (*PREFIX, *table.beside)}
+    if not table.is_list:
+        return sorted(set(body) ^ (expected | {field.name for field in table.fields}))
+    found = set(body) ^ (expected | {field.name for field in PAGE} | {"items"})
+    items = body.get("items")
+    for item in items if isinstance(items, list) else ():
+        found |= set(item) ^ {field.name for field in table.fields}
+    return sorted(found)

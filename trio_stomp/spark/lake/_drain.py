@@ -1,0 +1,88 @@
+"""Reads a stream into tables without Spark: from where the tables are, to where the stream is."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from trio_stomp.spark._client import Bounds, StreamClient
+from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder, heading
+from trio_stomp.spark.lake._store import Store
+from trio_stomp.spark.lake._writer import DIAG, PROGRESS_TABLE, Writer, previous_epoch, source_of
+
+
+class Drain:
+    """Reads one stream into tables.
+
+    Args:
+      client: The stream.
+      store: The tables.
+      broker_id: The id for rows whose message does not tell it.
+    """
+
+    def __init__(self, client: StreamClient, store: Store, broker_id: str = "") -> None:
+        self.writer = Writer(store, client.stream_address.stream, broker_id)
+        self._client, self._store, self._broker_id = client, store, broker_id
+        self._epoch = ""
+
+    def run(self) -> Bounds:
+        """Read what is there now, and return the bounds of the stream up to which it was read.
+
+        Raises:
+          StreamError: the broker refuses.
+          StreamAway: the broker is away.
+          LakeError: the storage refuses.
+        """
+        bounds = self._client.bounds()
+        if bounds.first == bounds.next:
+            return bounds
+        if self._epoch != bounds.epoch:
+            self._begin(bounds)
+        at = self._store.next(PROGRESS_TABLE, source_of(self._broker_id, bounds.epoch))
+        if at is None:
+            self._note_lost_epoch(bounds.epoch)
+        # A stream that nobody has read yet has lost nothing.
+        lo = bounds.first if at is None else at
+        if lo < bounds.next:
+            for batch in self._rows(bounds, lo):
+                self.writer.add(batch)
+        self.writer.flush()
+        return bounds
+
+    def _begin(self, bounds: Bounds) -> None:
+        """Learn the broker of an epoch from its first message."""
+        for messages in self._client.read(bounds.epoch, bounds.first, bounds.first + 1):
+            body = messages[0][3]
+            broker_id = heading(body)[0] if self.writer.stream == DIAG else None
+            if isinstance(broker_id, bytes):
+                broker_id = broker_id.decode("utf-8", "replace")
+            self._broker_id = broker_id or self._broker_id
+        self._epoch = bounds.epoch
+
+    def _rows(self, bounds: Bounds, lo: int) -> Iterator[pa.RecordBatch]:
+        """Yield the messages from ``lo`` on, with a row for those that are lost."""
+        rows = self._builder(bounds.epoch, lo)
+        replay = self._client.read(bounds.epoch, lo, bounds.next)
+        for messages in replay:
+            yield from rows.add(messages)
+        is_lost = replay.end is not None and replay.end.epoch != bounds.epoch
+        if rows.expected < bounds.next and not is_lost:
+            rows.gap(bounds.next, RETENTION)
+        # If the epoch was lost meanwhile, the next round has another one, and notes the loss.
+        yield from rows.flush()
+
+    def _note_lost_epoch(self, epoch: str) -> None:
+        """Add a row for the end of the epoch that this broker's stream had before."""
+        before = previous_epoch(self._store, self.writer.stream, self._broker_id, epoch)
+        if before is not None:
+            rows = self._builder(*before)
+            rows.gap(before[1], EPOCH)
+            for gap in rows.flush():
+                self.writer.add(gap)
+
+    def _builder(self, epoch: str, lo: int) -> RowBuilder:
+        return RowBuilder(self.writer.stream, epoch, lo, _now(), self._broker_id)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

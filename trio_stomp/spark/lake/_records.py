@@ -1,0 +1,230 @@
+"""Typed rows from the messages of ``raw``: the JSON of many bodies is parsed by one C++ call."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+from attrs import frozen
+
+from trio_stomp.base import PAGE, PREFIX, Field, Table
+from trio_stomp.spark._columns import (
+    ARROW,
+    DATE,
+    IDX,
+    KINDS,
+    MESSAGE,
+    RAW,
+    STORED_AT,
+    columns,
+    schema_of,
+)
+
+FROM_RAW = {*MESSAGE, "ts", STORED_AT.name}
+"""Columns with the source's values, whatever the body says."""
+
+MAX_JSON_BYTES = 32 << 20
+"""The JSON that is parsed at once: its rows take some times as much memory."""
+
+
+@frozen
+class Split:
+    """Messages, divided by the table that has them.
+
+    Args:
+      tables: The typed rows, by kind.
+      rest: The messages that no table can hold whole: of unknown kinds, with unknown fields or
+        other types, or not JSON.
+    """
+
+    tables: dict[str, pa.Table]
+    rest: pa.Table
+
+
+@frozen
+class _Parsed:
+    """The JSON of some bodies.
+
+    Args:
+      rows: The numbers of the bodies that fit the type.
+      values: What they say.
+      is_whole: Which of them have no other field.
+    """
+
+    rows: np.ndarray
+    values: pa.StructArray
+    is_whole: np.ndarray
+
+
+def split(raw: pa.Table) -> Split:
+    """Divide messages by kind, and make the rows of the tables."""
+    kinds = raw.column("kind")
+    # Rows of unknown kinds stay in the rest: a newer broker's, or a user's.
+    in_rest = ~np.asarray(pc.is_in(kinds, pa.array(KINDS, pa.string())))
+    tables = {}
+    for kind in pc.unique(kinds.drop_null()).to_pylist():
+        if kind in KINDS:
+            places = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(kinds, kind), False)))
+            typed = []
+            for some in _slices(raw, places):
+                messages = raw.take(pa.array(some))
+                rows, is_held = typed_rows(KINDS[kind], messages)
+                in_rest[some[~is_held]] = True
+                typed.append(rows)
+            tables[kind] = pa.concat_tables(typed)
+    return Split(tables, raw.select([field.name for field in RAW]).filter(pa.array(in_rest)))
+
+
+def _slices(raw: pa.Table, places: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the numbers of messages in pieces of about ``MAX_JSON_BYTES``."""
+    sizes = pc.fill_null(pc.binary_length(raw.column("body")), 0)
+    ends = np.cumsum(np.asarray(sizes, np.int64)[places]) // MAX_JSON_BYTES
+    yield from np.split(places, np.flatnonzero(np.diff(ends)) + 1)
+
+
+def typed_rows(table: Table, messages: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """Return the rows of a table, and which of the messages it holds whole.
+
+    The row of an item repeats the common fields of its message. A message without items yields no
+    row, unless it has common fields, which would be lost: then one row with nulls.
+    """
+    is_held = np.zeros(messages.num_rows, bool)
+    parts = []
+    bodies = messages.column("body").combine_chunks()
+    for parsed in _parse(bodies, _body_type(table), 0):
+        is_held[parsed.rows] = parsed.is_whole
+        parts.append(_rows(table, messages.take(pa.array(parsed.rows)), parsed.values))
+    # A message that is stored under no day is not in a table, which is divided by days.
+    is_held &= np.asarray(messages.column(STORED_AT.name).is_valid())
+    return pa.concat_tables(parts) if parts else _empty(table), is_held
+
+
+def _rows(table: Table, messages: pa.Table, values: pa.StructArray) -> pa.Table:
+    fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+    of_message = np.arange(messages.num_rows)
+    items: dict[str, pa.Array] = {}
+    if table.is_list:
+        lists = fields["items"]
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+        own = pc.list_flatten(lists)
+        places = np.arange(len(own)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        of_item = np.repeat(of_message, lengths)
+        items = dict(zip((field.name for field in own.type), own.flatten(), strict=True))
+        items[IDX.name] = pa.array(places, pa.int64())
+        bare = np.flatnonzero(lengths == 0) if table.beside else of_message[:0]
+        if len(bare):
+            items = {
+                name: pa.concat_arrays([array, pa.nulls(len(bare), array.type)])
+                for name, array in items.items()
+            }
+            items[IDX.name] = pc.fill_null(items[IDX.name], 0)
+        of_message = np.concatenate([of_item, bare])
+    takes = pa.array(of_message)
+    own_names = {field.name for field in table.fields}
+
+    def column(field: Field) -> pa.Array | pa.ChunkedArray:
+        name = field.name
+        if field is DATE:
+            return messages.column(STORED_AT.name).cast(pa.date32()).take(takes)
+        if name in FROM_RAW:
+            return messages.column(name).cast(ARROW[field.type]).take(takes)
+        if table.is_list and (field is IDX or name in own_names):
+            return items[name]
+        return fields[name].take(takes) if table.is_list else fields[name]
+
+    found = columns(table)
+    made = pa.table([column(field) for field in found], schema=schema_of(found))
+    return made.filter(made.column(DATE.name).is_valid())
+
+
+def _empty(table: Table) -> pa.Table:
+    return schema_of(columns(table)).empty_table()
+
+
+def _body_type(table: Table) -> pa.StructType:
+    """Return the type of a message's JSON."""
+    if not table.is_list:
+        return pa.struct(list(schema_of((*PREFIX, *table.fields))))
+    items = pa.list_(pa.struct(list(schema_of(table.fields))))
+    return pa.struct([*schema_of((*PREFIX, *PAGE, *table.beside)), pa.field("items", items)])
+
+
+def _parse(bodies: pa.Array, wanted: pa.StructType, first: int) -> Iterator[_Parsed]:
+    """Yield what bodies say. Half by half, so that a wrong body takes no other with it.
+
+    Args:
+      bodies: The bodies.
+      wanted: The type of the JSON. A field that is missing is null.
+      first: The number of the first of these bodies.
+    """
+    count = len(bodies)
+    if count == 0:
+        return
+    found = _parse_all(bodies, wanted)
+    if found is not None:
+        yield _Parsed(np.arange(first, first + count), *found)
+    elif count > 1:
+        yield from _parse(bodies[: count // 2], wanted, first)
+        yield from _parse(bodies[count // 2 :], wanted, first + count // 2)
+
+
+def _parse_all(
+    bodies: pa.StringArray, wanted: pa.StructType
+) -> tuple[pa.StructArray, np.ndarray] | None:
+    """Return what bodies say, and which have no unknown field; None if one does not fit."""
+    if bodies.null_count:
+        return None
+    data = _lines(bodies)
+    schema = pa.schema([pa.field("m", wanted)])
+    parsing = pyarrow.json.ParseOptions(schema, unexpected_field_behavior="infer")
+    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=data.size + 1)
+    try:
+        table = pyarrow.json.read_json(pa.BufferReader(data), reading, parsing)
+    except pa.ArrowInvalid:
+        return None
+    if table.num_rows != len(bodies) or table.column_names != ["m"]:
+        return None
+    values = table.column("m").combine_chunks()
+    if values.null_count:
+        return None
+    is_whole = np.ones(len(bodies), bool)
+    known: list[pa.Array] = []
+    for field, array in zip(values.type, values.flatten(), strict=True):
+        if wanted.get_field_index(field.name) < 0:
+            is_whole &= ~np.asarray(array.is_valid())
+        elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+            kept, more = _items(array, wanted.field(field.name).type.value_type)
+            is_whole &= ~more
+            known.append(kept)
+        else:
+            known.append(array)
+    return pa.StructArray.from_arrays(known, fields=list(wanted)), is_whole
+
+
+def _lines(bodies: pa.StringArray) -> pa.Buffer:
+    """Return each body as the member of an object in a line of its own.
+
+    Nothing in a body can leave its line: in JSON a line feed is white space, or wrong, and so is
+    CR. So as many objects as lines are one for each.
+    """
+    if pc.any(pc.match_substring(bodies, "\n")).as_py():
+        bodies = pc.replace_substring(bodies, "\n", "\r")
+    lines = pc.binary_join_element_wise('{"m":', bodies, "}\n", "")
+    _, offsets, data = lines.buffers()
+    ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    return data.slice(int(ends[0]), int(ends[-1] - ends[0]))
+
+
+def _items(lists: pa.ListArray, wanted: pa.StructType) -> tuple[pa.ListArray, np.ndarray]:
+    """Return lists of items with the known fields only, and which lists have another field."""
+    items = pc.list_flatten(lists)
+    has_more = np.zeros(len(lists), bool)
+    own = dict(zip((field.name for field in items.type), items.flatten(), strict=True))
+    parents = np.asarray(pc.list_parent_indices(lists))
+    for name in own.keys() - {field.name for field in wanted}:
+        has_more[parents[np.asarray(own[name].is_valid())]] = True
+    kept = pa.StructArray.from_arrays([own[f.name] for f in wanted], fields=list(wanted))
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), kept), has_more
