@@ -9,11 +9,13 @@ import pytest
 import trio
 
 from tests.support.files import save
+from tests.support.logins import basic
 from tests.support.management import Interface
 from tests.support.served import Served, served, served_with
 from trio_stomp import serve
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.config import COMMAND_LINE, Given, Source, load
+from trio_stomp.server import Changes
 
 FILE = """
 [broker]
@@ -65,12 +67,15 @@ async def test_settings_and_policies_have_their_sources_also_after_a_reload(
         assert policies[1]["policy"]["max_messages"] == 10
         assert (await interface.get("policies?name=topic"))["total"] == 1
 
-        async def reread() -> None:
-            await handle.reload(load(path, {}, given).settings)
+        async def reread() -> Changes:
+            return await handle.reload(load(path, {}, given).settings)
 
         handle.reread = reread
         save(tmp_path / "settings.toml", FILE.replace("ttl_ms = 5000", "\nttl_ms = 6000"))
-        assert await interface.post("reload") == {"reloaded": True}
+        change = {"group": "broker", "name": "ttl_ms", "before": "5000", "after": "6000"}
+        changes = (await interface.post("reload"))["changes"]
+        assert changes[0] == {**change, "is_live": True}
+        assert (changes[1]["name"], changes[1]["is_live"]) == ("diag_interval_s", False)
         assert await shown("ttl_ms") == ("6000", f"{path}:4", "file")
         assert (await shown("diag_interval_s"))[2] == "environment"  # it takes a restart
         save(tmp_path / "settings.toml", FILE.replace("ttl_ms = 5000", "ttl_ms = -1"))
@@ -80,14 +85,33 @@ async def test_settings_and_policies_have_their_sources_also_after_a_reload(
         handle.stop()
 
 
+RULE = '[[rule]]\nuser = "ann"\nallow = ["admin", "monitor", "send"]\nto = "**"\n'
+
+
 async def test_users_are_read_again_by_the_interface_of_an_embedded_broker(tmp_path: Path) -> None:
-    async with served() as broker:
-        interface = Interface(broker)
-        client = await broker.connect({})
-        await client.subscribe("DIAG/event/reload")
+    users = save(tmp_path / "users", "ann:one\nbob:two\ncarol:three\n")
+    rules = save(tmp_path / "acl.toml", RULE)
+    async with served(passwd_file=users, acl_file=rules) as broker:
+        client = await broker.connect({"login": "ann", "passcode": "one"})
+        for name in ("config", "reload"):
+            await client.subscribe(f"DIAG/event/{name}", name)
         await client.fence()
-        assert await interface.post("reload") == {"reloaded": True}
-        assert json.loads((await client.receive()).body)["reason"] == "operator"
+        save(tmp_path / "users", "ann:one\nbob:other\ndan:four\n")
+        save(tmp_path / "acl.toml", RULE + RULE.replace("ann", "dan"))
+        reply = await Interface(broker).ask("POST", "reload", basic("ann", "one"))
+        names = ("group", "name", "before", "after")
+        changes = [[each[name] for name in names] for each in reply.json["changes"]]
+        assert changes == [
+            ["users", "bob", "a passcode", "another passcode"],
+            ["users", "carol", "a passcode", ""],
+            ["users", "dan", "", "a passcode"],
+            ["rules", "", "1 rules, 0 groups, 0 certificates", "2 rules, 0 groups, 0 certificates"],
+        ]
+        events = [json.loads((await client.receive()).body) for _ in range(2)]
+        assert {each["name"]: (each["reason"], each["detail"]) for each in events} == {
+            "config": ("", "[users] bob, [users] carol, [users] dan, [rules]"),
+            "reload": ("operator", "4 changes"),
+        }
 
 
 @pytest.mark.parametrize("form", ["json", "toml"])

@@ -18,6 +18,7 @@ from trio_stomp.config._live import changes as changes
 from trio_stomp.config._live import own as own
 from trio_stomp.config._live import policy_book as policy_book
 from trio_stomp.config._live import put as put
+from trio_stomp.config._live import rule_changes as rule_changes
 from trio_stomp.config._load import OptionSpec as OptionSpec
 from trio_stomp.config._load import build as build
 from trio_stomp.config._load import from_text as from_text

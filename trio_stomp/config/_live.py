@@ -11,7 +11,7 @@ import attrs
 from attrs import evolve, frozen
 
 from trio_stomp.base import OptionError
-from trio_stomp.broker import DestinationPolicy, PolicyBook
+from trio_stomp.broker import AccessRules, DestinationPolicy, PolicyBook
 from trio_stomp.config._load import OptionSpec, groups, options
 from trio_stomp.config._settings import Settings
 from trio_stomp.config._sources import shown
@@ -53,7 +53,7 @@ class Change:
 
 def changes(old: Settings, new: Settings) -> tuple[Change, ...]:
     """Return the differences, in the order of the settings."""
-    return (*_options(old, new), *_policies(old, new), *_rules(old, new))
+    return (*_options(old, new), *_policies(old, new), *rule_changes(old.rules, new.rules))
 
 
 def _options(old: Settings, new: Settings) -> Iterator[Change]:
@@ -90,21 +90,19 @@ def _fields(policy: DestinationPolicy | None) -> str:
     return ", ".join(fields) or "the defaults"
 
 
-def _rules(old: Settings, new: Settings) -> Iterator[Change]:
+def rule_changes(old: AccessRules | None, new: AccessRules | None) -> Iterator[Change]:
+    """Yield the differences between access rules, but not those of their positions in files."""
     if _without_places(old) != _without_places(new):
         yield Change(RULES, "", _counted(old), _counted(new), True)
 
 
-def _without_places(settings: Settings) -> object:
-    """Return the rules without their positions in files."""
-    rules = settings.rules
+def _without_places(rules: AccessRules | None) -> object:
     if rules is None:
         return None
     return [evolve(each, location="") for each in rules.rules], rules.groups, rules.certificates
 
 
-def _counted(settings: Settings) -> str:
-    rules = settings.rules
+def _counted(rules: AccessRules | None) -> str:
     if rules is None:
         return "none"
     counts = f"{len(rules.rules)} rules, {len(rules.groups)} groups"

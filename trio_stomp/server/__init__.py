@@ -5,6 +5,7 @@ Does not handle: the meaning of frames, the choice of statistics, web pages, con
 """
 
 from trio_stomp.server._clock import Clock as Clock
+from trio_stomp.server._handle import Changes as Changes
 from trio_stomp.server._handle import Entrance as Entrance
 from trio_stomp.server._handle import EventFeed as EventFeed
 from trio_stomp.server._handle import ServerEvent as ServerEvent

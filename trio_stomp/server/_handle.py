@@ -1,7 +1,7 @@
 """The entrances of a broker, and the interface for the program that runs it."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import trio
@@ -114,8 +114,13 @@ class EventFeed:
             self.channel = None
 
 
-async def _nothing_to_reload(_settings: object) -> None:
+Changes = Sequence[Mapping[str, object]]
+"""Changes of settings, users and rules: each with group, name, before, after and is_live."""
+
+
+async def _nothing_to_reload(_settings: object) -> Changes:
     await trio.lowlevel.checkpoint()
+    return ()
 
 
 def refuse(_stream: trio.abc.Stream) -> None:
@@ -145,8 +150,8 @@ class ServerHandle:
     addresses: tuple[str, ...]
     tls_addresses: tuple[str, ...] = ()
     """The addresses where TLS is required."""
-    on_reload: Callable[[Any], Awaitable[None]] = _nothing_to_reload
-    reread: Callable[[], Awaitable[None]] | None = None
+    on_reload: Callable[[Any], Awaitable[Changes]] = _nothing_to_reload
+    reread: Callable[[], Awaitable[Changes]] | None = None
     """Reads the settings files again and reloads, for operators; None = only ``reload``."""
     on_connect: Callable[[trio.abc.Stream], None] = refuse
     feed: EventFeed = field(factory=EventFeed)
@@ -185,19 +190,22 @@ class ServerHandle:
         self.grace_s = grace_s
         self._stopping.set()
 
-    async def reload(self, settings: object = None) -> None:
+    async def reload(self, settings: object = None) -> Changes:
         """Reload the files of users, rules, keys and certificates, all of them or none.
 
         Args:
           settings: New ``Settings``, as far as they can change while the broker runs
             (docs/operate/configuration.md). None = the present ones.
 
+        Returns: What has changed, a record each: ``group``, ``name``, ``before``, ``after``, and
+          ``is_live``, which is false for what takes a restart.
+
         Raises:
           OptionError: a file or setting is wrong, by the operator's fault. Nothing has changed.
 
         Checkpoint: always. Cancel: nothing has changed, or everything has.
         """
-        await self.on_reload(settings)
+        return await self.on_reload(settings)
 
     async def wait_stopping(self) -> None:
         """Wait until ``stop`` is called. Checkpoint: always."""

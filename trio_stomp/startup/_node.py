@@ -33,7 +33,7 @@ from trio_stomp.cluster import (
 )
 from trio_stomp.config import Settings, adopt, own, put
 from trio_stomp.nats import JetStream, open_client
-from trio_stomp.server import Entrance, Server, ServerEvent, ServerHandle
+from trio_stomp.server import Changes, Entrance, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
@@ -170,16 +170,18 @@ class Host:
         if self._server is not None:
             self._server.inbox.wake()
 
-    async def reload(self, settings: Settings | None) -> None:
+    async def reload(self, settings: Settings | None) -> Changes:
         """Implement ``ServerHandle.reload``."""
+        changes: Changes = ()
         if self._serving is not None:
-            await self._serving.reload(settings)
+            changes = await self._serving.reload(settings)
         else:
             new = settings if settings is not None else own(self.settings)
             await Security(new, self.embedding.ssl_context).open()
             adopt(own(self.settings), new)  # raises if it cannot be applied
             put(self.settings, new)
         self.digests = await trio.to_thread.run_sync(digests, self.settings)
+        return changes
 
 
 def _copy(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.SocketListener:

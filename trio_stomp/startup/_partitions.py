@@ -30,7 +30,7 @@ from trio_stomp.cluster import (
 from trio_stomp.cluster.routing import MAX_PARTITIONS, Forwarder, Placement, Router, make_core
 from trio_stomp.config import Settings
 from trio_stomp.nats import JetStream, NatsError, open_client
-from trio_stomp.server import EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.server import Changes, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, handle_of
@@ -245,11 +245,12 @@ def front_settings(settings: Settings) -> Settings:
     )
 
 
-async def _reload(front: Front, hosts: list[Host], settings: Settings | None) -> None:
+async def _reload(front: Front, hosts: list[Host], settings: Settings | None) -> Changes:
     """Implement ``ServerHandle.reload`` for the router and all partitions."""
-    await front.handle.reload(None if settings is None else front_settings(settings))
+    changes = await front.handle.reload(None if settings is None else front_settings(settings))
     for host in hosts:
         await host.reload(settings)
+    return changes
 
 
 async def _run(

@@ -10,11 +10,13 @@ from attrs import define, field, frozen
 
 from trio_stomp.base import OptionError
 from trio_stomp.broker import AccessRules, built_in_rules
-from trio_stomp.config import Settings, read_acl_file
+from trio_stomp.config import Change, Settings, read_acl_file, rule_changes
 from trio_stomp.security import Accounts
 from trio_stomp.transport import ProxyNetworks, TlsBox
 
 logger = logging.getLogger("trio_stomp")
+
+USERS, PASSCODE, OTHER = "users", "a passcode", "another passcode"
 
 
 @frozen
@@ -112,6 +114,27 @@ class Security:
         Checkpoint: always. Cancel: nothing has changed.
         """
         return await trio.to_thread.run_sync(self._read, settings)
+
+    def changes(self, access: "Access") -> tuple[Change, ...]:
+        """Return the differences of users and rules between those in force and others."""
+        old, new = (
+            {} if each.users is None else each.users.users
+            for each in (self.accounts, access.accounts)
+        )
+        users = [
+            Change(
+                USERS,
+                name,
+                before=PASSCODE if name in old else "",
+                after="" if name not in new else OTHER if name in old else PASSCODE,
+                is_live=True,
+            )
+            for name in dict.fromkeys([*old, *new])
+            if old.get(name) != new.get(name)
+        ]
+        # Rules in the settings are compared with these.
+        is_from_file = bool(self.settings.security.acl_file) or self.settings.rules is None
+        return (*users, *(rule_changes(self.rules, access.rules) if is_from_file else ()))
 
     def use(self, access: "Access") -> None:
         """Put the result of ``read`` in force."""

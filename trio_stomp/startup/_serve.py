@@ -8,17 +8,17 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import trio
-from attrs import frozen
+from attrs import asdict, frozen
 
 from trio_stomp._version import __version__
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
 from trio_stomp.broker import dialect as find_dialect
-from trio_stomp.config import Settings, adopt, own, policy_book, put, toml
+from trio_stomp.config import Change, Settings, adopt, own, policy_book, put, toml
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
-from trio_stomp.server import Clock, Entrance, EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.server import Changes, Clock, Entrance, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._collector import collect_young
 from trio_stomp.startup._described import described_policies, described_settings
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
@@ -32,6 +32,8 @@ logger = logging.getLogger("trio_stomp")
 
 KEPT_SHARE = 0.8
 """The share of the memory for messages in queues and the stale queue."""
+NAMED = 10
+"""Changes that an event about them names."""
 LOGGED = 50
 """Lines to log before other tasks may run."""
 _SESSIONS_PER_BOOT = 1_000_000
@@ -101,20 +103,21 @@ async def _reload(
     server: Server,
     log: logging.Logger | None,
     reloaded: Settings | None,
-) -> None:
-    """Apply all live settings, or none if one is wrong."""
+) -> Changes:
+    """Apply all live settings, or none if one is wrong. Return what has changed."""
     new = reloaded if reloaded is not None else own(settings)
     with log_to(log):  # the caller is not a task of the broker
-        await _use(settings, security, server, new, await security.read(new))
+        return await _use(settings, security, server, new, await security.read(new))
 
 
 async def _use(
     settings: Settings, security: Security, server: Server, new: Settings, access: Access
-) -> None:
+) -> Changes:
     # With thousands of policies each step takes long, so a thread runs the pure part.
     copy = own(settings)
     changes = await trio.to_thread.run_sync(adopt, copy, new)  # raises if it cannot be applied
     book = await trio.to_thread.run_sync(policy_book, new)
+    changes += await trio.to_thread.run_sync(security.changes, access)
     for number, change in enumerate(changes):
         level = logging.INFO if change.is_live else logging.WARNING
         logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
@@ -126,9 +129,16 @@ async def _use(
         security.use(access)
         server.memory.limit_bytes = settings.server.max_memory_bytes
         server.broker.use_policies(book)
-        server.broker.events.record("config")
+        server.broker.events.record("config", detail=_named(changes))
 
     await server.reconfigure(access.accounts, access.rules, apply, access.revoked)
+    return [asdict(each) for each in changes]
+
+
+def _named(changes: Sequence[Change]) -> str:
+    """Return the names of the first changes, for an event."""
+    named = [f"[{each.group}] {each.name}".rstrip() for each in changes[:NAMED]]
+    return ", ".join([*named, *([f"{len(changes) - NAMED} more"] if len(changes) > NAMED else ())])
 
 
 async def _close(store: Store) -> None:

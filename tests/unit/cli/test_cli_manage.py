@@ -101,7 +101,11 @@ def test_a_broker_reads_its_files_again(output_of: OutputOf, tmp_path: Path) -> 
             "--passcode-file",
             save(tmp_path / "p", "geheim"),
         )
-        assert output_of("reload", *login) == "the broker has read its files again\n"
+        users.write_text(f"{users.read_text()}\nv:other")
+        assert output_of("reload", *login).splitlines() == [
+            "the broker has read its files again: 1 changes",
+            "  [users] v: - -> a passcode",
+        ]
         users.write_text("u")
         assert "error: " in output_of("reload", *login, code=CANNOT)
 

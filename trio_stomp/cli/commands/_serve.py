@@ -30,7 +30,7 @@ from trio_stomp.config import ListenOptions, Settings
 from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
-    from trio_stomp.server import ServerHandle
+    from trio_stomp.server import Changes, ServerHandle
 
 STOPPED = 0
 NO_ADDRESS = 1
@@ -152,17 +152,18 @@ async def run(
         raise CannotListen(explain(failure, settings.listen)) from failure
 
 
-async def _reload(handle: "ServerHandle", reread: Callable[[], Settings] | None) -> None:
-    """Read the files again, and put them in force.
+async def _reload(handle: "ServerHandle", reread: Callable[[], Settings] | None) -> "Changes":
+    """Read the files again, and put them in force. Return what has changed.
 
     Raises:
       OptionError: a file is wrong; nothing has changed.
     """
     # In a thread, as reading 5,000 policies takes 0.3 s.
     settings = await trio.to_thread.run_sync(reread) if reread is not None else None
-    await handle.reload(settings)
+    changes = await handle.reload(settings)
     if settings is not None:
         logging.getLogger().setLevel(settings.log.log_level.upper())
+    return changes
 
 
 async def _obey(

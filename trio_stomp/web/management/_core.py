@@ -1,6 +1,6 @@
 """The parts of the core that requests use, other than its figures."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from trio_stomp.broker import Manager
 
 
+async def _nothing() -> Sequence[Mapping[str, object]]:
+    await trio.lowlevel.checkpoint()
+    return ()
+
+
 @frozen(eq=False, repr=False)
 class Core:
     """The parts of the core that requests use.
@@ -23,7 +28,8 @@ class Core:
       settings: Returns a record of each option.
       policies: Returns a record of each policy in its order, the last one of the defaults.
       as_toml: Returns a value as TOML.
-      reload: Reads the settings, users, rules and certificates again, as at SIGHUP.
+      reload: Reads the settings, users, rules and certificates again, as at SIGHUP, and returns
+        what has changed.
     """
 
     manager: "Manager"
@@ -31,4 +37,4 @@ class Core:
     settings: Callable[[], Sequence[Record]] = tuple
     policies: Callable[[], Sequence[Record]] = tuple
     as_toml: Callable[[object], str] = repr
-    reload: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    reload: Callable[[], Awaitable[Sequence[Mapping[str, object]]]] = _nothing

@@ -11,6 +11,7 @@ from trio_stomp.web._query import Answer, Query, Record
 from trio_stomp.web._site import ADMIN, Rights
 from trio_stomp.web.management._core import Core
 from trio_stomp.web.management.requests import (
+    COUNT,
     FLAG,
     LIMIT,
     NAME,
@@ -37,6 +38,7 @@ SETTING = record(
     }
 )
 POLICY = record({**dict.fromkeys(("pattern", "source", "kind"), TEXT), "policy": OBJECT})
+CHANGE = record({**dict.fromkeys(("group", "name", "before", "after"), TEXT), "is_live": FLAG})
 IN_ORDER = "order"
 ORDERS = MappingProxyType({IN_ORDER: None})
 
@@ -68,9 +70,13 @@ class SettingRequests:
         yield Endpoint(
             name="reload",
             summary="Read settings, users, rules and certificates again, all or none, as at"
-            " SIGHUP.",
+            " SIGHUP, and show what has changed: the first 1,000 changes.",
             rights=ADMIN,
-            answer={"reloaded": FLAG},
+            answer={
+                "reloaded": FLAG,
+                "total": COUNT,
+                "changes": {"type": "array", "items": CHANGE},
+            },
             errors=("invalid-settings",),
             method="POST",
             operate=lambda _query: Reload(self.core),
@@ -100,8 +106,10 @@ class Reload:
     async def run(self, identity: "Identity", send: "Send", _body: bytes = b"") -> None:
         """Implement ``WebOperation.run``."""
         try:
-            await self.core.reload()
+            changes = await self.core.reload()
         except OptionError as error:
             raise http_error("invalid-settings", f"{error}") from None
-        self.core.manager.record("reload", "", identity.name, "")
-        await Answering(send).end({"reloaded": True})
+        detail = f"{len(changes)} changes"
+        self.core.manager.record("reload", "", identity.name, detail)
+        listed = [dict(each) for each in changes[: LIMIT.most]]
+        await Answering(send).end({"reloaded": True, "total": len(changes), "changes": listed})

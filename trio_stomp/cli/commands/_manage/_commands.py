@@ -145,6 +145,15 @@ def _retried(result: Record) -> str:
     return "\n".join([f"{result['queue']}: {result['sent']:,} sent again", *left])
 
 
+def _reloaded(result: Record) -> str:
+    lines = [f"the broker has read its files again: {result['total']:,} changes"]
+    for each in result["changes"]:
+        where = f"[{each['group']}] {each['name']}".rstrip()
+        restart = "" if each["is_live"] else " (takes a restart)"
+        lines.append(f"  {where}: {each['before'] or '-'} -> {each['after'] or '-'}{restart}")
+    return "\n".join(lines)
+
+
 CANCEL = View(_cancel.ARGUMENTS, _cancel.cancel, OF_OWNER)
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
@@ -234,7 +243,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "reload": Change(
             "reload",
             (),
-            lambda _found: "the broker has read its files again",
+            _reloaded,
             epilog=RELOAD,
         ),
         "explain": View(EXPLAIN, explain, EXPLAIN_EPILOG),
